@@ -1,8 +1,7 @@
-"""Writes the model card of ``tiny``: ``python -m training.card RUN_DIR``.
+"""Writes the model card of ``tiny`` or ``tiny-s``: ``python -m training.card RUN_DIR``.
 
-Everything in it that is a number comes from ``evaluation.jsonl`` and from the logs of the run, which are
-copied to
-``training/log.jsonl`` so that the curve can be checked.
+Everything in it that is a number comes from the model's ``evaluation.jsonl`` in ``training/records`` and from
+the logs of the run, which are copied there so that the curve can be checked.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.paths import ASSETS
 from training.checkpoint import load_checkpoint
-from training.evaluate import ASSETS
-from training.evaluate import OUT as EVALUATION
+from training.evaluate import RECORDS
+from training.model import SIZES
 
-LOG = Path(__file__).with_name("log.jsonl")
 CURVES = (
     ("one hop, rows of 128", "one@128"),
     ("one hop, 256", "one@256"),
@@ -35,10 +34,15 @@ CURVES = (
     ("choosing a summary, 512", "triage@512"),
 )
 COLUMNS = 10
+SCHEDULES = {"tiny": "schedule.yaml", "tiny-s": "schedule_s.yaml"}
+ROLES = {
+    "tiny": "the reader of the default run",
+    "tiny-s": "`tiny` at a third of its size, for cheap graphs and searches and as a compressor of prompts",
+}
 INTRODUCTION = """\
-# tiny
+# {name}
 
-A small Llama that reads short generated chronicles, reports and articles: the reader of the default run,
+A small Llama that reads short generated chronicles, reports and articles: {role},
 trained from nothing by this project (`training/`) on text from its own generator (`bench/sample`). It knows
 nothing of the world and is no general model: it answers questions about texts that are worded like its
 training, in the prompts of the methods that the benchmark compares.
@@ -73,15 +77,20 @@ def main(arguments: list[str] | None = None) -> None:
     """Command line of the card."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="run whose checkpoint was exported")
-    parser.add_argument("--before", type=Path, help="the run that it branched from")
+    parser.add_argument(
+        "--before", type=Path, nargs="*", help="the runs that it branched from, the first one first"
+    )
+    parser.add_argument("--name", choices=sorted(SIZES), default="tiny")
     parser.add_argument("--date", required=True, help="when it was trained")
     options = parser.parse_args(arguments)
-    logs = [run / "log.jsonl" for run in (options.before, options.run) if run]
+    logs = [run / "log.jsonl" for run in (*(options.before or ()), options.run)]
     curve = joined(logs)
-    LOG.write_text("".join(json.dumps(line) + "\n" for line in curve), encoding="utf-8")
+    records, assets = RECORDS / options.name, ASSETS / options.name
+    (records / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve), encoding="utf-8")
     meta = load_checkpoint(options.run / "checkpoint.safetensors").meta
-    text = card(meta, curve, _lines(EVALUATION), (ASSETS / "model.safetensors").stat().st_size, options.date)
-    (ASSETS / "README.md").write_text(text, encoding="utf-8")
+    size = (assets / "model.safetensors").stat().st_size
+    text = card(options.name, meta, curve, _lines(records / "evaluation.jsonl"), size, options.date)
+    (assets / "README.md").write_text(text, encoding="utf-8")
 
 
 def joined(logs: Sequence[Path]) -> list[dict[str, Any]]:
@@ -95,6 +104,7 @@ def joined(logs: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def card(
+    name: str,
     meta: dict[str, Any],
     curve: Sequence[dict[str, Any]],
     figures: Sequence[dict[str, Any]],
@@ -103,6 +113,8 @@ def card(
 ) -> str:
     """The card as Markdown."""
     head = INTRODUCTION.format(
+        name=name,
+        role=ROLES[name],
         **meta["config"],
         parameters=(size - 5000) / 2e6,
         size=size / 1e6,
@@ -113,7 +125,7 @@ def card(
     measured = (
         "## Measured\n\nOn unseen worlds with names that never occur in training, one question per "
         "context, seven worlds "
-        "in ten with confusable names (`python -m training.evaluate`, `training/evaluation.jsonl`; "
+        "in ten with confusable names (`python -m training.evaluate`, `training/records`; "
         "95 % intervals "
         "are about ± 5 points at n = 300, ± 10 at n = 100).\n\n"
     )
@@ -121,7 +133,7 @@ def card(
         "## Learning curves\n\nShare of replies right in every token, on fresh training data by row "
         "length (a row may hold "
         "several conversations, a conversation several questions; the mix changes along the way: "
-        "`training/schedule.yaml`). The whole log: `training/log.jsonl`.\n\n"
+        f"`training/{SCHEDULES[name]}`). The whole log: `training/records/{name}/log.jsonl`.\n\n"
     )
     return "\n".join([head, measured + _figure_table(figures), curves + _curve_table(curve), LIMITS])
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from bench.paths import ASSETS
 from bench.prompts import join_passages, pecan_prompt
 from bench.sample.names import NameSource
 from bench.sample.rendering import articles, chronicle, report, state, story
@@ -32,8 +33,8 @@ from training.stream import Template
 from training.tasks import UNANSWERABLE, deal, distractors, fold
 
 log = logging.getLogger(__name__)
-ASSETS = Path(__file__).parents[1] / "bench" / "assets" / "tiny"
-OUT = Path(__file__).with_name("evaluation.jsonl")
+RECORDS = Path(__file__).with_name("records")
+"""A folder for each shipped model: its figures (``evaluation.jsonl``) and training log (``log.jsonl``)."""
 SHARE = 0.7
 SEED = 999
 ONE_HOP_FACTS = {170: 9, 300: 19, 550: 38, 1000: 71, 2000: 147}
@@ -381,13 +382,19 @@ def _documents(row: dict[str, Any], setting: str) -> list[str] | None:
 def main(arguments: list[str] | None = None) -> None:
     """Command line of the evaluation."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=ASSETS)
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--model", default="tiny", help="a shipped model's name or a model folder")
+    parser.add_argument(
+        "--out", type=Path, help="default: evaluation.jsonl among the shipped model's records"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the cases, for a quick look")
     parser.add_argument("--part", choices=("all", "figures", "samples"), default="all")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    reader = Reader(options.model)
+    shipped = ASSETS / options.model
+    out = options.out or RECORDS / options.model / "evaluation.jsonl"
+    if not out.parent.is_dir():
+        parser.error(f"--model {options.model} is not a shipped model: say with --out where the figures go")
+    reader = Reader(shipped if shipped.is_dir() else Path(options.model))
     wanted = itertools.chain(
         figures(reader, Exam(), options.scale) if options.part != "samples" else (),
         sample_figures(reader) if options.part != "figures" else (),
@@ -396,7 +403,7 @@ def main(arguments: list[str] | None = None) -> None:
     for figure in wanted:
         lines.append(json.dumps(figure))
         log.info("%s", lines[-1])
-    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes a checkpoint as a Hugging Face model folder: ``python -m training.export RUN_DIR [OUT_DIR]``."""
+"""Writes a checkpoint as a Hugging Face folder: ``python -m training.export RUN_DIR [NAME or OUT_DIR]``."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bench.paths import ASSETS
 from bench.prompts import pecan_prompt
 from bench.sample.names import NameSource
 from bench.sample.rendering import chronicle
 from bench.sample.world import ask, make_world
 from training.checkpoint import Checkpoint, load_checkpoint
-from training.model import NORM_EPS, ModelConfig, TinyLlama
+from training.model import NORM_EPS, SIZES, ModelConfig, TinyLlama
 from training.stream import Template
 from training.tokenizer import BOS, CHAT_TEMPLATE, EOT, HEADER_END, HEADER_START, PAD
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from transformers import LlamaConfig
 
 log = logging.getLogger(__name__)
-ASSETS = Path(__file__).parents[1] / "bench" / "assets" / "tiny"
 MOST_BYTES = 16 * 2**20
 CHECKSUMS = "checksums.json"
 
@@ -37,22 +37,23 @@ def main(arguments: list[str] | None = None) -> None:
     """Command line of the export."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
-    parser.add_argument("out", type=Path, nargs="?", default=ASSETS)
+    parser.add_argument("out", nargs="?", default="tiny", help="name of a shipped model, or a folder")
     parser.add_argument("--raw", action="store_true", help="the last weights instead of their moving average")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    out = ASSETS / options.out if options.out in SIZES else Path(options.out)
     checkpoint = load_checkpoint(options.run / "checkpoint.safetensors")
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder)
         export(checkpoint, options.run / "tokenizer.json", draft, raw=options.raw)
         counts = compare(checkpoint, draft, raw=options.raw)
         write_checksums(draft)
-        options.out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
         for file in draft.iterdir():
-            shutil.copyfile(file, options.out / file.name)
+            shutil.copyfile(file, out / file.name)
     log.info(
         "%s: step %d, %.1f M tokens, %s",
-        options.out,
+        out,
         checkpoint.meta["step"],
         checkpoint.meta["tokens"] / 1e6,
         counts,

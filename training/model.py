@@ -41,6 +41,13 @@ class ModelConfig:
         return asdict(self)
 
 
+SIZES = {
+    "tiny": ModelConfig(),
+    "tiny-s": ModelConfig(hidden_size=128, heads=4, ff_size=384),
+}
+"""The models that are shipped; ``tiny-s`` has a third of the weights of ``tiny`` and no grouped queries."""
+
+
 class Block(nn.Module):
     """One decoder layer: attention and SwiGLU, both pre-normed."""
 

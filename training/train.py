@@ -21,15 +21,16 @@ from typing import Any
 
 import torch
 
+from bench.paths import ASSETS
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from training.model import ModelConfig, TinyLlama
+from training.model import SIZES, ModelConfig, TinyLlama
 from training.optimizer import MuonAdam
 from training.schedule import DEFAULT_SCHEDULE, Schedule, Stage, load_schedule
 from training.stream import Batch, batches
 from training.structured_start import structured_start
 
 log = logging.getLogger(__name__)
-TOKENIZER = Path(__file__).parents[1] / "bench" / "assets" / "tiny" / "tokenizer.json"
+TOKENIZER = ASSETS / "tiny" / "tokenizer.json"
 AVERAGE_DECAY = 0.995
 LOG_EVERY = 25
 
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="directory of the run; resumed if it has a checkpoint")
     parser.add_argument("--schedule", type=Path, default=DEFAULT_SCHEDULE)
+    parser.add_argument("--size", choices=sorted(SIZES), default="tiny", help="of a new run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--precision", choices=("bfloat16", "float32"), default="bfloat16",
                         help="of matrix products; bfloat16 needs AMX to be faster")  # fmt: skip
@@ -74,7 +76,7 @@ def train(options: argparse.Namespace) -> None:
             tokenizer_file.write_bytes(options.tokenizer.read_bytes())
     schedule = load_schedule(options.schedule)
     start = load_checkpoint(source / "checkpoint.safetensors") if source else None
-    config = ModelConfig(**start.meta["config"]) if start else ModelConfig()
+    config = ModelConfig(**start.meta["config"]) if start else SIZES[options.size]
     model = TinyLlama(config, getattr(torch, options.precision))
     optimizer = MuonAdam(model)
     step, tokens, seconds = 0, 0, 0.0

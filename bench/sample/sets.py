@@ -15,7 +15,7 @@ from bench.sample.names import NameSource
 from bench.sample.rendering import Article, Sentence, articles, report, story
 from bench.sample.world import QA, Fact, World, ask, ask_check, ask_hops, short_sentences
 
-GENERATOR_VERSION = "1"
+GENERATOR_VERSION = "2"
 DEFAULT_SEED = 2024
 UNANSWERABLE = "Unanswerable"
 LICENSE = "Apache-2.0"
@@ -45,7 +45,7 @@ class _Draft:
         answers: list[str],
         *,
         kind: str,
-        evidence: list[dict[str, Any]] | None = None,
+        evidence: list[dict[str, Any]],
         metadata: dict[str, Any] | None = None,
     ) -> None:
         """Appends one question."""
@@ -57,9 +57,8 @@ class _Draft:
             "question": qa.question,
             "answers": answers,
             "documents": [{"title": a.title, "text": a.text} for a in documents],
+            "evidence": evidence,
         }
-        if evidence is not None:
-            row["evidence"] = evidence
         facts = [s.fact for a in documents for s in a.sentences() if s.fact]
         row["summary"] = summary_of(facts)
         row["source"] = f"longdoc-bench generator {GENERATOR_VERSION} seed {self.seed}"
@@ -125,7 +124,9 @@ def _narrativeqa(draft: _Draft, names: NameSource) -> None:
         document = Article(title, document.paragraphs)
         for hops in (1, 1, 1, 2, 2, 3):
             qa = _draw(rng, draft, lambda r=rng, h=hops, w=world: _hop_question(r, w, h))  # type: ignore[misc]
-            draft.add([document], qa, _references(qa), kind=f"{hops}-hop")
+            draft.add(
+                [document], qa, _references(qa), kind=f"{hops}-hop", evidence=paragraphs_of(document, qa)
+            )
 
 
 def _qasper(draft: _Draft, names: NameSource) -> None:
@@ -136,15 +137,19 @@ def _qasper(draft: _Draft, names: NameSource) -> None:
         document = report(rng, world.facts, f"Report on the district of {world.towns[0]}")
         for _ in range(2):
             qa = _draw(rng, draft, lambda r=rng, w=world: ask(r, r.choice(w.facts)))  # type: ignore[misc]
-            draft.add([document], qa, _references(qa), kind="extractive")
+            draft.add(
+                [document], qa, _references(qa), kind="extractive", evidence=paragraphs_of(document, qa)
+            )
         check = ask_check(rng, world, rng.choice(world.facts), truth=number % 2 == 0)
-        draft.add([document], check, [check.answer], kind="yes/no")
+        draft.add([document], check, [check.answer], kind="yes/no", evidence=paragraphs_of(document, check))
         if number % 5 not in (1, 3):
             qa = _draw(rng, draft, lambda r=rng, w=world: _hop_question(r, w, 2))  # type: ignore[misc]
-            draft.add([document], qa, _references(qa), kind="extractive")
+            draft.add(
+                [document], qa, _references(qa), kind="extractive", evidence=paragraphs_of(document, qa)
+            )
         else:
             qa = _untold(rng, world)
-            draft.add([document], qa, [UNANSWERABLE], kind="unanswerable")
+            draft.add([document], qa, [UNANSWERABLE], kind="unanswerable", evidence=[])
 
 
 def _hotpotqa(draft: _Draft, names: NameSource) -> None:
@@ -187,6 +192,15 @@ def evidence_of(documents: Sequence[Article], qa: QA) -> list[dict[str, Any]]:
         for i, article in enumerate(documents)
         for j, sentence in enumerate(article.sentences())
         if sentence.fact in qa.facts
+    ]
+
+
+def paragraphs_of(article: Article, qa: QA) -> list[dict[str, Any]]:
+    """The paragraphs of one long document that tell a question's facts, as Qasper labels its evidence."""
+    return [
+        {"document": 0, "text": " ".join(sentence.text for sentence in paragraph)}
+        for paragraph in article.paragraphs
+        if any(sentence.fact in qa.facts for sentence in paragraph)
     ]
 
 

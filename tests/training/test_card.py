@@ -33,7 +33,7 @@ def test_the_card_shows_figures_with_bars_and_the_curve() -> None:
         line("one_hop_exact_match", 0.91, 300, (0.9, 0.98), tokens=170, facts=9),
         line("bullets_wrong", 0.25, 80, (0.2, 0.03), facts=6, at_most=True),
     ]
-    text = card(meta, [logged(25, 0.5), logged(50, 0.75)], figures, 8_000_000, "November 2026")
+    text = card("tiny", meta, [logged(25, 0.5), logged(50, 0.75)], figures, 8_000_000, "November 2026")
 
     assert "| one hop exact match (tokens 170) | **0.91** | 300 | 0.9 | 0.98 |" in text
     assert "| bullets wrong (facts 6) | 0.25 | 80 | ≤ 0.2 | ≤ 0.03 |" in text
