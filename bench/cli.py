@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "sweep": "one method over a grid of options, replayed where that is exact",
     "table": "run what a paper's table misses, then render it",
     "list": "list methods, datasets, models or tables",
+    "compare": "two methods on the same questions: difference, interval, cost",
     "show": "show one record readably",
     "graph": "draw the graph of a document as an HTML page",
     "data": "check, fetch or generate data",
