@@ -36,12 +36,19 @@ class Row(BaseModel):
     label: str
     method: str
     set: dict[str, Any] = Field(default_factory=dict)
-    """Options; a value ``{card: path}`` is looked up in the data set's card, and ``k: auto:METHOD`` is the
-    k at which the row costs what METHOD costs (:mod:`bench.matching`)."""
+    """Options; a value ``{card: path}`` is looked up in the data set's card, ``{model: role}`` among the
+    table's models, and ``k: auto:METHOD`` is the k at which the row costs what METHOD costs
+    (:mod:`bench.matching`)."""
+    model: str | None = None
+    """Role of the row's reader among the table's models; None: the reader that the table is made with."""
 
-    def options(self, card: Card) -> dict[str, JsonValue]:
-        """The row's options for one data set; raises DataError for a path the card does not have."""
-        return {key: _look_up(value, card, self.id) for key, value in self.set.items()}
+    def options(self, card: Card, models: Mapping[str, str] | None = None) -> dict[str, JsonValue]:
+        """The row's options for one data set.
+
+        models: role -> model, for the reader that the table is made with. Raises DataError for a path the
+        card does not have, and ModelUnavailableError for a role that no model has.
+        """
+        return {key: _look_up(value, card, self.id, models or {}) for key, value in self.set.items()}
 
 
 class TableDefinition(BaseModel):
@@ -56,6 +63,8 @@ class TableDefinition(BaseModel):
     """Metrics of the data sets' cards, or measures of :mod:`bench.retrieval_quality`."""
     ratio_to: str | None = None
     """Row whose TFLOPs are 1 in the ratio column."""
+    models: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Reader -> role -> model: which larger and smaller models go with a reader (PECAN, Table 2)."""
     rows: tuple[Row, ...]
 
 
@@ -114,8 +123,11 @@ def plan_table(definition: TableDefinition, base: CellRequest) -> dict[tuple[str
             if row.method not in known:
                 planned[row.id, dataset] = f"method {row.method!r} is not part of this version yet"
                 continue
-            request = replace(base, method=row.method, dataset=dataset, options=row.options(card))
             try:
+                roles = definition.models.get(base.model, {})
+                model = base.model if row.model is None else _model_of(row.model, roles, row.id)
+                options = row.options(card, roles)
+                request = replace(base, method=row.method, dataset=dataset, model=model, options=options)
                 planned[row.id, dataset] = _plan(request)
             except ModelUnavailableError as error:
                 planned[row.id, dataset] = str(error)
@@ -206,7 +218,17 @@ def _read(path: Path) -> TableDefinition:
     return definition
 
 
-def _look_up(value: Any, card: Card, row: str) -> JsonValue:
+def _model_of(role: str, models: Mapping[str, str], row: str) -> str:
+    if role not in models:
+        raise ModelUnavailableError(
+            f"row {row!r} wants a model in the role {role!r}; the table names none for this reader"
+        )
+    return models[role]
+
+
+def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str]) -> JsonValue:
+    if isinstance(value, Mapping) and set(value) == {"model"}:
+        return _model_of(str(value["model"]), models, row)
     if not (isinstance(value, Mapping) and set(value) == {"card"}):
         return value
     found: Any = card.model_dump(mode="json")

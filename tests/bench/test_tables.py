@@ -171,3 +171,25 @@ def test_a_cell_without_measures_shows_dashes(reader: str, tmp_path: Path) -> No
     assert "| BM25   |      – |" in text
     assert "BM25, hotpotqa: Answer in context is defined for 1 of 2." in text
     assert json.dumps(cell.summary)
+
+
+def test_rows_take_larger_and_smaller_models_from_the_tables_roles(reader: str, tmp_path: Path) -> None:
+    other = str(save_causal(tmp_path / "other-llama", max_position_embeddings=4096))
+    rows = (
+        Row(id="same", label="same", method="pecan", model="large"),
+        Row(
+            id="mixed", label="mixed", method="pecan", model="small", set={"graph_model": {"model": "large"}}
+        ),
+        Row(id="none", label="none", method="pecan", model="medium"),
+    )
+    table = definition(*rows).model_copy(update={"models": {reader: {"large": reader, "small": other}}})
+    planned = plan_table(table, CellRequest("", "", reader, limit=2))
+
+    mixed = planned["mixed", "hotpotqa"]
+    assert isinstance(mixed, Cell) and mixed.reader.name == "other-llama"
+    assert mixed.roles["builder"].name == "small-llama"
+    same = planned["same", "hotpotqa"]
+    assert isinstance(same, Cell) and same.index_key_parts() == mixed.index_key_parts()  # one graph for both
+    assert planned["none", "hotpotqa"] == (
+        "row 'none' wants a model in the role 'medium'; the table names none for this reader"
+    )
