@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "run": "answer the questions of one data set with one method",
     "sweep": "one method over a grid of options, replayed where that is exact",
     "table": "run what a paper's table misses, then render it",
+    "figure": "the papers' figures and the Pareto plot, as PNG and SVG",
     "list": "list methods, datasets, models or tables",
     "compare": "two methods on the same questions: difference, interval, cost",
     "show": "show one record readably",

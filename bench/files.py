@@ -8,13 +8,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import TextIO, cast
 
 from bench.schema import JsonValue
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[str]]:
+def replacing(path: Path) -> Iterator[TextIO]:
     """A text file that takes ``path``'s place, fsync'd, only when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = tempfile.NamedTemporaryFile(  # noqa: SIM115 - closed below, before the rename
@@ -23,7 +23,7 @@ def replacing(path: Path) -> Iterator[IO[str]]:
     temporary = Path(handle.name)
     try:
         with handle:
-            yield handle
+            yield cast("TextIO", handle)
             handle.flush()
             os.fsync(handle.fileno())
         temporary.chmod(0o666 & ~_umask())  # temporary files are private, results are not
@@ -51,6 +51,12 @@ def write_text(path: Path, text: str) -> None:
     """Write text in one atomic step."""
     with replacing(path) as handle:
         handle.write(text)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes in one atomic step."""
+    with replacing(path) as handle:
+        handle.buffer.write(content)
 
 
 def sync_folder(path: Path) -> None:

@@ -1,0 +1,287 @@
+"""Figures as pure functions of finished cells: drawn as PNG and SVG, with the plotted values as CSV.
+
+Readable in black and white: methods differ by marker and filling, never by colour alone. The same cells give
+the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from bench.files import write_bytes, write_text
+from bench.rendering import METRIC_LABELS, caption
+from bench.schema import JsonValue
+from bench.tables import TableCell, TableData
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "osD^v<>PX*hpd8H"
+"""One per row of a table, in the order of its rows."""
+DARK, LIGHT = "#222222", "#999999"
+_STYLE: Any = {
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "legend.fontsize": 7.5,
+    "svg.hashsalt": "longdoc-bench",
+    "svg.fonttype": "path",
+    "figure.dpi": 160,
+}
+
+
+Parameters = ParamSpec("Parameters")
+
+
+def _styled(draw: Callable[Parameters, Drawn]) -> Callable[Parameters, Drawn]:
+    """The drawing function within our style."""
+
+    @functools.wraps(draw)
+    def within(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Drawn:
+        import matplotlib as mpl
+
+        with mpl.rc_context(_STYLE):
+            return draw(*args, **kwargs)
+
+    return within
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean with its 95 % interval (None: there is none), in the units drawn."""
+
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure with the values that it shows."""
+
+    figure: Figure
+    header: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+
+    def save(self, folder: Path, name: str) -> list[Path]:
+        """Writes ``name``.png, .svg and .csv; returns their paths."""
+        import matplotlib as mpl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"{name}.{suffix}" for suffix in ("png", "svg", "csv")]
+        with mpl.rc_context(_STYLE):
+            for path, metadata in zip(paths[:2], ({"Software": None}, {"Date": None}), strict=True):
+                picture = io.BytesIO()
+                self.figure.savefig(picture, format=path.suffix[1:], metadata=metadata, bbox_inches="tight")
+                write_bytes(path, picture.getvalue())
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.header)
+        writer.writerows(self.rows)
+        write_text(paths[2], text.getvalue())
+        return paths
+
+
+def point_of(summary: Mapping[str, JsonValue], metric: str) -> Point:
+    """A metric's mean in percent, or ``tflops`` per question."""
+    interval: Mapping[str, Any] = summary["query_flops"] if metric == "tflops" else summary["metrics"][metric]
+    scale = 1e-12 if metric == "tflops" else 100.0
+    low, high = interval["low"], interval["high"]
+    return Point(
+        scale * interval["mean"], None if low is None else scale * low, None if high is None else scale * high
+    )
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Positions of the (cost, score) points that no other beats, from the cheapest to the dearest.
+
+    None is as cheap and better, or cheaper and as good; of equal points the first one counts.
+    """
+    front: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1], i)):
+        if not front or points[i][1] > points[front[-1]][1]:
+            front.append(i)
+    return front
+
+
+@_styled
+def pareto(table: TableData) -> Drawn:
+    """All rows of a table on one plane per data set: score over cost, with intervals and the Pareto front."""
+    definition, metric = table.definition, table.definition.metrics[0]
+    figure, axes = _panels(len(definition.datasets))
+    values: list[tuple[object, ...]] = []
+    for ax, dataset in zip(axes, definition.datasets, strict=True):
+        found = [
+            (i, cell, point_of(cell.summary, "tflops"), point_of(cell.summary, metric))
+            for i, row in enumerate(definition.rows)
+            if (cell := table.cells[row.id, dataset]).summary is not None
+        ]
+        front = pareto_front([(cost.mean, score.mean) for _, _, cost, score in found])
+        steps = [(found[i][2].mean, found[i][3].mean) for i in front]
+        if steps:
+            ax.step(*zip(*steps, strict=True), where="post", color=LIGHT, linewidth=1, zorder=1)
+        for position, (i, cell, cost, score) in enumerate(found):
+            _errors(ax, cost, score)
+            ax.plot(
+                cost.mean, score.mean, MARKERS[i % len(MARKERS)], markersize=6, color=DARK, zorder=3,
+                markerfacecolor=DARK if position in front else "white", label=cell.row.label,
+            )  # fmt: skip
+            values.append(
+                (dataset, cell.row.id, cost.mean, score.mean, score.low, score.high, int(position in front))
+            )
+        ax.set_title(_title(found[0][1] if found else None, dataset))
+        _log_axis(ax)
+        ax.set_xlabel("TFLOPs per question")
+        ax.set_ylabel(METRIC_LABELS[metric])
+        ax.set_ylim(bottom=0)
+    _legend(figure, [row.label for row in definition.rows])
+    _note(
+        figure,
+        "Filled markers and the line: the Pareto front. Bars: 95 %, documents resampled. " + _who(table),
+    )
+    header = ("dataset", "row", "tflops", metric, f"{metric}_low", f"{metric}_high", "on_pareto_front")
+    return Drawn(figure, header, tuple(values))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's cells along one option, such as t_p."""
+
+    dataset: str
+    label: str
+    """The data as tables name them."""
+    steps: tuple[int, ...]
+    summaries: tuple[Mapping[str, JsonValue], ...]
+
+
+@_styled
+def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> Drawn:
+    """Score and cost over an option's values, one panel per data set (PECAN, Fig. 4, over t_p)."""
+    figure, axes = _panels(len(curves))
+    values: list[tuple[object, ...]] = []
+    for ax, curve in zip(axes, curves, strict=True):
+        scores = [point_of(s, metric) for s in curve.summaries]
+        costs = [point_of(s, "tflops") for s in curve.summaries]
+        ax.plot(curve.steps, [p.mean for p in scores], "o-", color=DARK, label=METRIC_LABELS[metric])
+        if all(p.low is not None for p in scores):
+            lows, highs = [p.low or 0.0 for p in scores], [p.high or 0.0 for p in scores]
+            ax.fill_between(curve.steps, lows, highs, color="#dddddd", linewidth=0)
+        ax.set_ylim(bottom=0)
+        other = ax.twinx()
+        other.plot(curve.steps, [p.mean for p in costs], "s--", color="#666666", markerfacecolor="white",
+                   label="TFLOPs")  # fmt: skip
+        other.set_ylim(bottom=0)
+        other.spines["right"].set_visible(True)
+        ax.set_title(curve.label)
+        ax.set_xlabel(option)
+        ax.set_xticks(curve.steps)
+        ax.set_ylabel(METRIC_LABELS[metric])
+        other.set_ylabel("TFLOPs per question")
+        if curve is curves[0]:
+            figure.legend(*_joined(ax, other), loc="outside upper center", ncols=2, frameon=False)
+        values += [
+            (curve.dataset, step, score.mean, score.low, score.high, cost.mean)
+            for step, score, cost in zip(curve.steps, scores, costs, strict=True)
+        ]
+    _note(figure, "Shaded: 95 %, documents resampled. " + note)
+    header = ("dataset", option, metric, f"{metric}_low", f"{metric}_high", "tflops")
+    return Drawn(figure, header, tuple(values))
+
+
+@_styled
+def distribution(counts: Mapping[str, Sequence[int]], labels: Mapping[str, str], note: str) -> Drawn:
+    """How many nodes were retrieved before the search stopped: a histogram per data set (PECAN, Fig. 3)."""
+    figure, axes = _panels(len(counts))
+    values: list[tuple[object, ...]] = []
+    for ax, (dataset, found) in zip(axes, counts.items(), strict=True):
+        most = max(found, default=0)
+        by_count = [sum(n == k for n in found) for k in range(most + 1)]
+        ax.bar(range(most + 1), by_count, color="#bbbbbb", edgecolor=DARK, linewidth=0.5)
+        if found:
+            middle = sum(found) / len(found)
+            ax.axvline(middle, color=DARK, linestyle="--", linewidth=1)
+            place = (middle, 0.95)
+            ax.annotate(f"mean {middle:.1f}", place, xycoords=("data", "axes fraction"), xytext=(3, 0),
+                        textcoords="offset points", va="top")  # fmt: skip
+        ax.set_title(labels[dataset])
+        ax.set_xlabel("nodes retrieved")
+        ax.set_ylabel("questions")
+        values += [(dataset, k, n) for k, n in enumerate(by_count)]
+    _note(figure, note)
+    return Drawn(figure, ("dataset", "nodes", "questions"), tuple(values))
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with that many panels, at most two in a row; drawn without any display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(2, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.6 * rows + 0.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[count:]:
+        spare.set_visible(False)
+    return figure, axes[:count]
+
+
+def _errors(ax: Axes, cost: Point, score: Point) -> None:
+    """Thin bars for the intervals of both."""
+    if score.low is not None and score.high is not None:
+        ax.plot([cost.mean, cost.mean], [score.low, score.high], color=LIGHT, linewidth=0.8, zorder=2)
+    if cost.low is not None and cost.high is not None:
+        ax.plot([cost.low, cost.high], [score.mean, score.mean], color=LIGHT, linewidth=0.8, zorder=2)
+
+
+def _log_axis(ax: Axes) -> None:
+    """A logarithmic cost axis with plain numbers at 1, 2 and 5."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _legend(figure: Figure, labels: Sequence[str]) -> None:
+    """Every row with its marker, hollow."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], marker=MARKERS[i % len(MARKERS)], linestyle="", color=DARK, markerfacecolor="white")
+        for i in range(len(labels))
+    ]
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
+
+
+def _joined(*axes: Axes) -> tuple[list[Any], list[str]]:
+    handles, labels = [], []
+    for ax in axes:
+        own = ax.get_legend_handles_labels()
+        handles += own[0]
+        labels += own[1]
+    return handles, labels
+
+
+def _note(figure: Figure, text: str) -> None:
+    import textwrap
+
+    figure.supxlabel("\n".join(textwrap.wrap(text, 120)), fontsize=6.5, color="#444444")
+
+
+def _title(cell: TableCell | None, dataset: str) -> str:
+    return dataset if cell is None or cell.description is None else str(cell.description["data_label"])
+
+
+def _who(table: TableData) -> str:
+    """Who read, from the table's caption: the reader, and that it is a small stand-in where it is."""
+    return " ".join(s for s in caption(table) if s.startswith(("Reader", "It is a small")))
