@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -56,6 +56,8 @@ class TableDefinition(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     id: str
+    kind: Literal["cells", "lengths", "amortised"] = "cells"
+    """cells: scores and cost per row; lengths: of the data (no rows); amortised: index and question apart."""
     title: str
     source: str
     datasets: tuple[str, ...]

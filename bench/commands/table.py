@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from bench.rendering import Rendered
 
 
 @click.command(name="table")
@@ -53,14 +57,19 @@ def command(
     track: bool,
 ) -> None:
     """Make TABLE (see: bench list tables) from its cells, running those that are missing."""
+    from bench.amortised import amortised_table
     from bench.cell import CellRequest
-    from bench.files import write_text
+    from bench.data_lengths import lengths_table
     from bench.published import published
     from bench.rendering import render
     from bench.session import Session
     from bench.tables import collect, load_table, plan_table, retrieval_view
 
     definition = load_table(table_id)
+    if definition.kind == "lengths":
+        lengths = lengths_table(definition.id, definition.title, definition.datasets, model, data, limit)
+        _write(lengths.render(), results / "tables", definition.id)
+        return
     base = CellRequest("", "", model, data, {}, limit, seed, dtype)
     planned = plan_table(definition, base)
     session = Session(results, in_flight=in_flight, retry_failed=retry_failed, track=track)
@@ -72,9 +81,18 @@ def command(
         )
         raise SystemExit(130) from None
     shown = retrieval_view(found) if columns == "retrieval" else found
-    rendered = render(shown, published(definition.id))
-    folder = results / "tables"
+    if definition.kind == "amortised":
+        rendered = amortised_table(found).render()
+    else:
+        rendered = render(shown, published(definition.id))
+    _write(rendered, results / "tables", shown.definition.id)
+
+
+def _write(rendered: Rendered, folder: Path, name: str) -> None:
+    """The three files, and the Markdown on the terminal."""
+    from bench.files import write_text
+
     for suffix, text in (("md", rendered.markdown), ("tex", rendered.latex), ("csv", rendered.csv)):
-        write_text(folder / f"{shown.definition.id}.{suffix}", text)
+        write_text(folder / f"{name}.{suffix}", text)
     click.echo(rendered.markdown)
-    click.echo(f"Written: {folder / shown.definition.id}.md, .tex, .csv")
+    click.echo(f"Written: {folder / name}.md, .tex, .csv")
