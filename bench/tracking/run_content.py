@@ -17,7 +17,7 @@ from bench.errors import BenchError
 from bench.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, Record, read_records
 from bench.schema import JsonValue
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Raise it when a run shows something else of the same cell: every run is then written again."""
 EXPERIMENT_PREFIX = "longdoc-bench"
 TABLE_ROWS = 1_000
@@ -25,6 +25,10 @@ TABLE_ROWS = 1_000
 TAG_TABLES = "mlflow.loggedArtifacts"
 """MLflow's own tag that makes the UI draw an artifact as a table."""
 TAG_CELL, TAG_DIGEST, TAG_SWEEP = "bench.cell_id", "bench.content", "bench.sweep"
+TAG_CURVE = "bench.curve"
+"""On a sweep's run whose metrics have the value of an option as their step."""
+STEPS = ("t_p", "k")
+"""Options that can be the step of a curve; the first one that a cell has."""
 
 _MAX_PARAM = 500
 """Characters of a parameter's value; MLflow's own limits are 6,000, older servers' 500."""
@@ -39,6 +43,18 @@ _NOT_PARAMETERS = {*_ENVIRONMENT, "cell_id", "git_commit", "created_at", "metric
 _MAX_OPTIONS = 4
 """Options in a run's name; all of them are parameters."""
 _RENAMED = {"data_label": "data"}
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Where a cell stands on the curve of its sweep: cells that differ in the step alone share one."""
+
+    option: str
+    step: int
+    name: str
+    """Of the curve's run, as in ``over t_p: pecan t_c=0.9``."""
+    key: str
+    """The same for all cells of a curve, and for no other."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,8 @@ class RunContent:
     """Data label, as in ``qasper (sample)``."""
     data_digest: str
     """At most 36 characters that tell one state of the data from another."""
+    point: CurvePoint | None = None
+    """None for a method without such an option."""
 
 
 def content_digest(cell_dir: Path) -> str:
@@ -110,6 +128,7 @@ def read_run(cell_dir: Path) -> RunContent:
         note=_note(cell, data, model, cell_dir),
         data=data,
         data_digest=hashlib.sha256(str(cell.get("data_revision", "")).encode()).hexdigest()[:12],
+        point=_point(method, cell),
     )
 
 
@@ -266,6 +285,20 @@ def _method_label(method: str, config: JsonValue) -> str:
         if name in fields and value != fields[name].get_default(call_default_factory=True)
     ]
     return " ".join([method, *chosen[:_MAX_OPTIONS]])
+
+
+def _point(method: str, cell: Mapping[str, JsonValue]) -> CurvePoint | None:
+    """The cell's place on a curve; its key is everything that it depends on but the step and the moment."""
+    config = cell.get("config")
+    options = dict(config) if isinstance(config, dict) else {}
+    for option in STEPS:
+        step = options.pop(option, None)
+        if isinstance(step, int) and not isinstance(step, bool):
+            apart = {"config", "cell_id", "created_at", "git_commit", *_ENVIRONMENT}
+            rest = {key: value for key, value in cell.items() if key not in apart} | {"config": options}
+            key = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:16]
+            return CurvePoint(option, step, f"over {option}: {_method_label(method, options)}", key)
+    return None
 
 
 def _milliseconds(value: JsonValue, fallback: Path) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 from bench.errors import BenchError
 from bench.tracking.run_content import (
     TAG_CELL,
+    TAG_CURVE,
     TAG_DIGEST,
     TAG_SWEEP,
     TAG_TABLES,
@@ -107,6 +108,8 @@ class Mirror:
                     run = None
                 run_id = run.info.run_id if run else self._create(experiment_id, content, tags)
                 self._log(run_id, content, tags, run.data.metrics if run else {})
+                if request.parent:
+                    self._draw(experiment_id, tags["mlflow.parentRunId"], request.parent, content)
             self._client.log_artifacts(run_id, folder)
             self._client.set_terminated(run_id, content.status, content.end_ms)
             self._client.set_tag(run_id, TAG_DIGEST, request.digest)  # last: before it, nothing counts
@@ -154,6 +157,48 @@ class Mirror:
         end_ms = max(content.end_ms, run.info.end_time or 0)
         self._client.set_terminated(run.info.run_id, "FINISHED", end_ms)
         return str(run.info.run_id)
+
+    def _draw(self, experiment_id: str, parent_id: str, sweep: str, content: RunContent) -> None:
+        """Put the cell on its curve: a run below the sweep's whose metrics have the option as their step.
+
+        So the UI's charts show scores and cost over that option with no further work.
+        """
+        from mlflow.entities import Metric
+
+        point = content.point
+        if point is None:
+            return
+        key = f"{sweep} {point.key}".replace("'", "")
+        names = {*content.scores, "query_tflops"}
+        metrics = [
+            Metric(name, value, content.end_ms, point.step)
+            for name, value in sorted(content.metrics.items())
+            if name in names
+        ]
+        run = self._find(experiment_id, TAG_CURVE, key)
+        drawn = [] if run is None else self._drawn(run.info.run_id, names)
+        here = {m.key: m.value for m in drawn if m.step == point.step}
+        if here == {m.key: m.value for m in metrics}:
+            return
+        if run is not None and here:  # a metric's history can only grow, so the curve is drawn anew
+            self._client.delete_run(run.info.run_id)
+            metrics += [m for m in drawn if m.step != point.step]
+            run = None
+        if run is None:
+            tags = {
+                TAG_CURVE: key,
+                "mlflow.parentRunId": parent_id,
+                "mlflow.note.content": f"Metrics have {point.option} as their step: see the run's charts.",
+            }
+            run = self._client.create_run(experiment_id, content.start_ms, tags, point.name)
+        for batch in _batches(metrics):
+            self._client.log_batch(run.info.run_id, metrics=batch)
+        end_ms = max(content.end_ms, run.info.end_time or 0)
+        self._client.set_terminated(run.info.run_id, "FINISHED", end_ms)
+
+    def _drawn(self, run_id: str, names: Iterable[str]) -> list[Any]:
+        """Every point of a curve's run."""
+        return [m for name in sorted(names) for m in self._client.get_metric_history(run_id, name)]
 
     def _create(self, experiment_id: str, content: RunContent, tags: Mapping[str, str]) -> str:
         run = self._client.create_run(

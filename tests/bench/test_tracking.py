@@ -368,6 +368,31 @@ def test_cells_of_a_sweep_share_one_parent_also_when_synced_later(results: Path)
     assert [r.data.tags["mlflow.parentRunId"] for r in children] == [parent.info.run_id] * 2
 
 
+def test_a_sweep_has_a_curve_whose_metrics_have_the_option_as_their_step(results: Path) -> None:
+    cells = [
+        make_cell(results, dataset="curve", k=k, order=order)
+        for order in ("rank", "document")
+        for k in (1, 2, 3)
+    ]
+    for cell in cells + cells[:1]:
+        mirror_cell(cell, results_dir=results, parent="bm25 over k", verify=True)
+    curves = [r for r in runs_of(results, "curve") if "bench.curve" in r.data.tags]
+    assert sorted(r.info.run_name for r in curves) == ["over k: bm25", "over k: bm25 order=document"]
+    f1 = 100 * sum((i % 5) / 4 for i in range(6)) / 6
+    for run in curves:
+        history = client(results).get_metric_history(run.info.run_id, "f1")
+        assert sorted(m.step for m in history) == [1, 2, 3]
+        assert history[0].value in (pytest.approx(f1), pytest.approx(f1 / 100))
+        assert len(client(results).get_metric_history(run.info.run_id, "query_tflops")) == 3
+
+    finish(cells[1], [record(i, 1.0) for i in range(6)])
+    for cell in cells:
+        mirror_cell(cell, results_dir=results, verify=True)
+    (run,) = [r for r in runs_of(results, "curve") if r.info.run_name == "over k: bm25"]
+    changed = {m.step: m.value for m in client(results).get_metric_history(run.info.run_id, "f1")}
+    assert sorted(changed) == [1, 2, 3] and changed[1] == changed[3] < changed[2]
+
+
 def test_a_damaged_record_leaves_the_store_alone(results: Path, caplog: pytest.LogCaptureFixture) -> None:
     cell = make_cell(results, dataset="damaged")
     mirror_cell(cell, results_dir=results)
