@@ -6,10 +6,12 @@ STAMP  := $(VENV)/.installed
 EXTRAS := offline,llmlingua,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check test table1 eval-tiny clean
+TABLES  := table1 table2 table3 tableA3 tableA4
+FIGURES := fig3 fig4 pareto
+.PHONY: help setup lock check test bench tables figures eval-tiny clean $(TABLES) $(FIGURES)
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[A-Za-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 # Rebuilt only when the lock or the project file is newer; the stamp is written last, so that an
 # interrupted installation is taken up again.
@@ -36,8 +38,26 @@ check: $(STAMP) ## lint and types
 test: $(STAMP) ## the tests (offline, CPU)
 	$(BIN)/python -m pytest
 
-table1: $(STAMP) ## Table 1 on the shipped model and sample sets: runs what is missing, then renders
-	@$(BIN)/bench table table1
+# Every table and figure runs what it misses, then renders; on the shipped model and sample sets.
+table1: ## PECAN, Table 1: thirteen ways to read a long document
+table2: ## PECAN, Table 2: one model for the graph, another for search and answer
+table3: ## PECAN, Table 3: without each of its parts
+tableA3: ## PECAN, Table A3: how long the documents are
+tableA4: ## PECAN, Table A4: cost of index and question, by questions per document
+fig3: ## PECAN, Figure 3: how many nodes a search retrieves
+fig4: ## PECAN, Figure 4: F1 and TFLOPs over the patience t_p
+pareto: ## all methods on one plane: F1 over TFLOPs
+tables: $(TABLES) ## all of the tables
+figures: $(FIGURES) ## all of the figures
+
+$(TABLES): $(STAMP)
+	@$(BIN)/bench table $@
+
+$(FIGURES): $(STAMP)
+	@$(BIN)/bench figure $@
+
+bench: $(STAMP) ## the benchmarks of speed and memory: benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks
 
 eval-tiny: $(STAMP) ## measure the shipped model on unseen worlds
 	$(BIN)/python -m training.evaluate

@@ -43,9 +43,9 @@ def amortised_table(table: TableData) -> PlainTable:
         for s in caption(table)
     ]
     about = (
-        "Index: once per document, mean over documents. Question: what each question adds, mean. Total, n q.: "
-        "both, per question, when n questions share a document. Pays from: questions per document from which "
-        "index and questions together cost less than full context.",
+        "Index: once per document, mean over documents. Question: what each question adds. Total, n q.: "
+        "both, per question, when n questions share a document. Pays from: questions per document from "
+        "which index and questions together cost less than full context.",
     )
     missing = [note for note in footnotes(table) if note.startswith("Without values")]
     return PlainTable(

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.cards import Card, load_card
 from bench.cell import Cell, CellRequest, plan_cell
-from bench.errors import BenchError, DataError, ModelUnavailableError, UnknownNameError
+from bench.errors import BenchError, ConfigError, DataError, ModelUnavailableError, UnknownNameError
 from bench.matching import FIRST_K, match_k, reference_cell, reference_method
 from bench.models.presets import resolve
 from bench.models.sources import locate, verify
+from bench.options import parse_assignments
 from bench.paths import TABLES
 from bench.records import CELL_FILE
 from bench.registry import registered_methods
@@ -241,12 +242,23 @@ def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str]) -> Jso
     return found
 
 
-def check_rows(definition: TableDefinition, wanted: Sequence[str]) -> None:
-    """Raise UnknownNameError for a row id that the table does not have."""
-    known = [row.id for row in definition.rows]
-    for row in wanted:
-        if row not in known:
-            raise UnknownNameError(f"row of {definition.id}", row, known)
+def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefinition:
+    """The table with further rows at its end, each ``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``.
+
+    Raises UnknownNameError for a method that is not installed, ConfigError for a row that the table has.
+    """
+    known = registered_methods()
+    added: list[Row] = []
+    for text in rows:
+        method, _, assignments = text.partition(":")
+        if method not in known:
+            raise UnknownNameError("method", method, known, hint="See: bench list methods")
+        options = parse_assignments(assignments.split(",")) if assignments else {}
+        if text in {row.id for row in (*definition.rows, *added)}:
+            raise ConfigError(f"--row {text}: {definition.id} has that row already.")
+        label = " ".join([method, *(f"{key}={value}" for key, value in options.items())])
+        added.append(Row(id=text, label=label, method=method, set=options))
+    return definition.model_copy(update={"rows": (*definition.rows, *added)})
 
 
 __all__ = [
@@ -255,10 +267,10 @@ __all__ = [
     "TableCell",
     "TableData",
     "TableDefinition",
-    "check_rows",
     "collect",
     "list_tables",
     "load_table",
     "plan_table",
     "retrieval_view",
+    "with_rows",
 ]

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="retrieval: how much of the evidence and of the answers the contexts hold",
 )
+@click.option(
+    "--row",
+    "rows",
+    multiple=True,
+    metavar="METHOD[:KEY=VALUE,...]",
+    help="one more row; may be given several times",
+)
 @click.option("--render-only", is_flag=True, help="never compute: render what is there")
 @click.option(
     "--in-flight",
@@ -51,6 +58,7 @@ def command(
     dtype: str | None,
     results: Path,
     columns: str,
+    rows: tuple[str, ...],
     render_only: bool,
     in_flight: int,
     retry_failed: bool,
@@ -63,9 +71,9 @@ def command(
     from bench.published import published
     from bench.rendering import render
     from bench.session import Session
-    from bench.tables import collect, load_table, plan_table, retrieval_view
+    from bench.tables import collect, load_table, plan_table, retrieval_view, with_rows
 
-    definition = load_table(table_id)
+    definition = with_rows(load_table(table_id), rows)
     if definition.kind == "lengths":
         lengths = lengths_table(definition.id, definition.title, definition.datasets, model, data, limit)
         _write(lengths.render(), results / "tables", definition.id)

@@ -1,0 +1,9 @@
+"""The promises that every method keeps, for this one."""
+
+from bench.conformance import MethodConformance
+
+
+class TestLead(MethodConformance):
+    """What every method promises: see bench/conformance.py."""
+
+    method = "lead"
