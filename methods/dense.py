@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.errors import ModelUnavailableError, UnknownNameError
+from bench.errors import UnknownNameError
 from bench.models.api import Embedder, ModelSet
 from bench.models.presets import PRESETS, Pooling
 from bench.schema import Chunk, Index, JsonValue, Question
@@ -73,9 +73,14 @@ class DualEncoderRanker(DenseRanker[PairConfigT]):
     query_role = "query_encoder"
     context_role = "context_encoder"
 
+    @property
+    def pair_name(self) -> str:
+        """The pair in use."""
+        return self.config.encoder
+
     def models(self) -> Mapping[str, str]:
         """The run's reader and both encoders."""
-        pair = encoder_pair(self.config.encoder)
+        pair = encoder_pair(self.pair_name)
         return {"reader": "", self.query_role: pair.query, self.context_role: pair.context}
 
     def index_roles(self) -> frozenset[str]:
@@ -94,8 +99,7 @@ class EncoderPair:
 def encoder_pair(name: str) -> EncoderPair:
     """The two models that ``name`` stands for; never those of another pair.
 
-    Raises ModelUnavailableError for our own small pair where this version does not ship it, and
-    UnknownNameError for a name that is neither a pair of presets nor a folder.
+    Raises UnknownNameError for a name that is neither a pair of presets nor a folder.
     """
     pair = EncoderPair(f"{name}-query", f"{name}-context")
     if pair.query in PRESETS and pair.context in PRESETS:
@@ -104,19 +108,8 @@ def encoder_pair(name: str) -> EncoderPair:
     if folder.is_dir():
         return EncoderPair(str((folder / "query").resolve()), str((folder / "context").resolve()))
     known = sorted(n.removesuffix("-query") for n in PRESETS if n.endswith("-query"))
-    if name == SMALL_PAIR:
-        raise ModelUnavailableError(
-            f"{name}: this version does not ship the weights of the small dual encoder. Take DRAGON+ itself,"
-            " --set encoder=dragon-plus (fetched from the hub: facebook/dragon-plus-query-encoder and"
-            " facebook/dragon-plus-context-encoder), or --set encoder=FOLDER, a folder with the two encoders"
-            " in its folders query and context."
-        )
     hint = "A folder with folders query and context works as well."
     raise UnknownNameError("encoder pair", name, known, hint=hint)
-
-
-SMALL_PAIR = "tiny-dual"
-"""The offline default: a small dual encoder of Dragon's design, trained by this project."""
 
 
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

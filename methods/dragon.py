@@ -2,24 +2,27 @@
 
 DRAGON+ (Lin et al. 2023, arXiv 2302.07452): an encoder for questions and another for texts, the last
 layer's CLS vector, dot product of the vectors as they are (not normalised), texts cut at 512 tokens.
-Its weights are on the hub (``encoder=dragon-plus``). The default runs offline: ``tiny-dual``, a small
-pair of the same design that this project trains; every record and table names the encoders it used.
+Its weights are on the hub (``encoder=dragon-plus``), the default beside a reader at the papers' lengths.
+Beside a small reader it is ``tiny-dual``, a small pair of the same design that this project trains; every
+record and table names the encoders it used.
 """
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from methods.dense import SMALL_PAIR, DualEncoderRanker, PairConfig
+from methods.dense import DualEncoderRanker, PairConfig
+from methods.stand_ins import AUTO, encoder_pair_for
 
 
 class DragonConfig(PairConfig):
     """Dragon's pair of encoders."""
 
     encoder: str = Field(
-        SMALL_PAIR,
+        AUTO,
         description="pair of encoders: dragon-plus (the paper's), tiny-dual (small, ours), or a folder with "
-        "folders query and context",
+        "folders query and context; auto: dragon-plus, and tiny-dual for a reader that is used below the "
+        "papers' lengths",
     )
 
 
@@ -33,3 +36,9 @@ class Dragon(DualEncoderRanker[DragonConfig]):
     Config = DragonConfig
     similarity = "dot"
     pooling = "cls"
+
+    @property
+    def pair_name(self) -> str:
+        """The pair in use; by default that of the reader's scale."""
+        given = self.config.encoder
+        return encoder_pair_for(self.geometry) if given == AUTO else given

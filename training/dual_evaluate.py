@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--model", type=Path, default=ASSETS / "tiny-dual", help="folder of query and context"
     )
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--card", type=Path, metavar="RUN", help="write the model card, with this run's log")
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -58,6 +59,47 @@ def main(arguments: list[str] | None = None) -> None:
             lines.append(json.dumps({"figure": "recall", "ranker": name, **figure}))
             log.info("%s", lines[-1])
     options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if options.card:
+        text = card([json.loads(line) for line in lines], read_log(options.card), options.documents)
+        (options.model / "README.md").write_text(text, encoding="utf-8")
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The log of a run, which is copied to the records; what a resume did again counts once."""
+    found: dict[int, dict[str, Any]] = {}
+    for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        found = {step: kept for step, kept in found.items() if step < entry["step"]}
+        found[entry["step"]] = entry
+    kept = "".join(json.dumps(entry) + "\n" for entry in found.values())
+    OUT.with_name("log.jsonl").write_text(kept, encoding="utf-8")
+    return list(found.values())
+
+
+CARD = Path(__file__).with_name("dual_card.md")
+"""The card's text, with places for figures."""
+
+
+def card(figures: Sequence[dict[str, Any]], curve: Sequence[dict[str, Any]], documents: int) -> str:
+    """The model card as Markdown."""
+    kinds = sorted({(f["questions"], f["k"], f["n"]) for f in figures})
+    rows = ["| questions | k | n | " + " | ".join(dict.fromkeys(f["ranker"] for f in figures)) + " |"]
+    rows.append("|---" * (rows[0].count("|") - 1) + "|")
+    for questions, k, n in kinds:
+        values = [f"{f['value']:.2f}" for f in figures if (f["questions"], f["k"]) == (questions, k)]
+        rows.append(f"| {questions} | {k} | {n} | {' | '.join(values)} |")
+    steps = curve[:: max(1, len(curve) // 8)]
+    shown = ["| step | loss | best passage is a right one |", "|---|---|---|"]
+    shown += [
+        f"| {e['step']} | {e['loss']:.2f} | {e['first_is_positive']:.2f} |" for e in (*steps, curve[-1])
+    ]
+    return CARD.read_text(encoding="utf-8").format(
+        steps=f"{curve[-1]['step']:,}",
+        minutes=round(curve[-1]["seconds"] / 60),
+        documents=documents,
+        table="\n".join(rows),
+        curve="\n".join(shown),
+    )
 
 
 def held_out(documents: int, seed: int = SEED) -> list[Group]:

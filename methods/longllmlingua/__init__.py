@@ -21,14 +21,14 @@ from pydantic import Field
 from bench.chunking import chunk_documents
 from bench.errors import ConfigError
 from bench.method import Method, MethodConfig
-from bench.models.api import Geometry, LanguageModel, ModelSet
+from bench.models.api import LanguageModel, ModelSet
 from bench.models.language_model import CausalLanguageModel
 from bench.models.presets import PAPER_CHUNK_TOKENS
 from bench.prompts import PromptStyle, reader_prompt
 from bench.reading import read
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
+from methods.stand_ins import AUTO, compressor_for
 
-PAPER_COMPRESSOR = "phi-2"
 """What PECAN compressed with."""
 
 Condition = Literal["none", "none_condition", "before", "before_condition", "after", "after_condition"]
@@ -42,9 +42,9 @@ class LongLlmLinguaConfig(MethodConfig):
     """
 
     compressor: str = Field(
-        "auto",
+        AUTO,
         description="the model that compresses: preset, hub id, folder, or 'reader'; auto: phi-2 as in "
-        "PECAN, and the reader itself where it is used below the papers' lengths (small stand-ins)",
+        "PECAN, and tiny-s for a reader that is used below the papers' lengths",
     )
     rate: float = Field(
         0.55,
@@ -103,8 +103,8 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
     def models(self) -> Mapping[str, str]:
         """The run's reader, and the compressor by the rule of its option."""
         given = self.config.compressor
-        if given == "auto":
-            given = "reader" if is_small(self.geometry) else PAPER_COMPRESSOR
+        if given == AUTO:
+            given = compressor_for(self.geometry)
         return {"reader": "", "compressor": "" if given == "reader" else given}
 
     def index_options(self) -> Mapping[str, JsonValue]:
@@ -195,11 +195,6 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
             "dynamic_context_compression_ratio": config.dynamic_context_compression_ratio,
             "context_budget": f"+{budget}",
         }
-
-
-def is_small(geometry: Geometry) -> bool:
-    """Whether a model is used below the papers' lengths, as the small stand-ins are."""
-    return geometry.chunk_tokens < PAPER_CHUNK_TOKENS
 
 
 def _on_this_machine(compressor: LanguageModel) -> CausalLanguageModel:

@@ -17,7 +17,7 @@ from bench.models.model_set import LoadedModels, load_embedder
 from bench.models.presets import PRESETS, resolve
 from bench.registry import load_method
 from bench.schema import Index, Question
-from methods.dense import SMALL_PAIR, encoder_pair, unit_rows
+from methods.dense import encoder_pair, unit_rows
 from tests.bench.models.builders import encoder_model, hf_tokenizer, save_encoder, save_plain_encoder
 
 
@@ -133,12 +133,14 @@ def test_an_encoder_that_pools_otherwise_is_refused(tmp_path: Path) -> None:
         indexed("contriever", str(tmp_path / "cls"))
 
 
-@pytest.mark.skipif(f"{SMALL_PAIR}-query" in PRESETS, reason="the small pair is part of this version")
-def test_dragon_without_weights_says_how_to_get_them_and_takes_no_other_encoder() -> None:
-    with pytest.raises(ModelUnavailableError) as error:
-        plan_cell(CellRequest("dragon", "hotpotqa", limit=1))
-    for part in ("--set encoder=dragon-plus", "facebook/dragon-plus-context-encoder", "--set encoder=FOLDER"):
-        assert part in str(error.value)
+def test_the_default_pair_is_that_of_the_readers_scale() -> None:
+    def pair(model: str, **options: str) -> str:
+        method = load_method("dragon")
+        return method(method.Config(**options), resolve(model).geometry).models()["context_encoder"]
+
+    assert pair("tiny") == "tiny-dual-context"
+    assert pair("llama-3.1-8b") == "dragon-plus-context"
+    assert pair("tiny", encoder="dragon-plus") == "dragon-plus-context"
 
 
 def test_hub_weights_that_are_not_here_are_an_error_before_anything_is_asked() -> None:

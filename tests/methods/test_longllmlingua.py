@@ -279,7 +279,7 @@ def test_who_compresses_by_default() -> None:
 
     large = resolve("llama-3.1-8b").geometry
     assert role(large) == "phi-2"
-    assert role(resolve("tiny").geometry) == ""
+    assert role(resolve("tiny").geometry) == "tiny-s"
     assert role(large, compressor="reader") == ""
     assert role(resolve("tiny").geometry, compressor="phi-2") == "phi-2"
 

@@ -97,3 +97,30 @@ def test_the_exported_pair_gives_the_vectors_of_the_trained_one(tmp_path: Path, 
         with torch.no_grad():
             wanted = getattr(trained, role)(ids, attention_mask=ids != 0).last_hidden_state[:, 0]
         assert np.abs(model.encode(texts) - wanted.numpy()).max() < 0.02  # float16 weights
+
+
+def test_the_shipped_pair_finds_what_the_start_does_not() -> None:
+    from bench.paths import ASSETS
+    from training.dual_evaluate import held_out, pair, recall, start
+
+    def first(ranker: object) -> float:
+        figures = recall(ranker, held_out(8))  # type: ignore[arg-type]
+        return next(float(f["value"]) for f in figures if f["questions"] == "one passage" and f["k"] == 1)
+
+    assert first(pair(ASSETS / "tiny-dual")) > first(start()) + 0.15
+
+
+def test_the_card_shows_every_ranker() -> None:
+    from training.dual_evaluate import card
+
+    figures = [
+        {"ranker": name, "questions": "one passage", "k": 1, "value": value, "n": 40}
+        for name, value in (("tiny-dual", 0.8), ("bm25", 0.7))
+    ]
+    text = card(figures, [{"step": 50, "seconds": 60, "loss": 2.0, "first_is_positive": 0.5}], 9)
+
+    assert (
+        "| questions | k | n | tiny-dual | bm25 |" in text
+        and "| one passage | 1 | 40 | 0.80 | 0.70 |" in text
+    )
+    assert "50 steps of InfoNCE" in text and "1 minutes" in text

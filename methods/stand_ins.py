@@ -1,0 +1,32 @@
+"""Which models a paper's method uses beside the reader, and which of our small ones stand in for them.
+
+A small reader, used below the papers' lengths, gets small companions that ship with the project; a reader at
+the papers' lengths gets the papers' own. Every record and table names what was used.
+"""
+
+from __future__ import annotations
+
+from bench.models.api import Geometry
+from bench.models.presets import PAPER_CHUNK_TOKENS
+
+AUTO = "auto"
+"""Value of an option that leaves the choice to these rules."""
+PAPER_PAIR, SMALL_PAIR = "dragon-plus", "tiny-dual"
+"""Dragon's encoders, and our small pair of the same design."""
+PAPER_COMPRESSOR, SMALL_COMPRESSOR = "phi-2", "tiny-s"
+"""Who compresses for LongLLMLingua in PECAN, and our small model at a third of the small reader."""
+
+
+def is_small(geometry: Geometry) -> bool:
+    """Whether a reader is used below the papers' lengths, as the small stand-ins are."""
+    return geometry.chunk_tokens < PAPER_CHUNK_TOKENS
+
+
+def encoder_pair_for(geometry: Geometry) -> str:
+    """The pair of encoders that Dragon uses beside a reader of this geometry."""
+    return SMALL_PAIR if is_small(geometry) else PAPER_PAIR
+
+
+def compressor_for(geometry: Geometry) -> str:
+    """The model that compresses for a reader of this geometry."""
+    return SMALL_COMPRESSOR if is_small(geometry) else PAPER_COMPRESSOR
