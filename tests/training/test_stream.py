@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 from bench.paths import ASSETS
 from bench.sample.names import NameSource
-from training.schedule import Schedule, load_schedule
+from training.schedule import DEFAULT_SCHEDULE, Schedule, load_schedule
 from training.stream import FACTS, HEAD_SHARE, Template, draw_conversation, make_batch
 from training.tasks import Options, Teacher, Turn
 
@@ -87,7 +87,10 @@ def test_contents_cannot_hold_control_tokens(template: Template) -> None:
 
 def test_every_task_of_the_committed_schedule_can_be_drawn_at_its_lengths() -> None:
     teacher = Teacher(NAMES, Options())
-    for stage in load_schedule().stages:
+    for stage in (
+        *load_schedule().stages,
+        *load_schedule(DEFAULT_SCHEDULE.with_name("schedule_s.yaml")).stages,
+    ):
         for task in stage.mix:
             for length in stage.lengths:
                 assert length in FACTS
