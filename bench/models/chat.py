@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any
 
 from bench.errors import ConfigError
@@ -146,11 +147,13 @@ def _template_pieces(tokenizer: TextTokenizer) -> tuple[str, str, str, str]:
 
 
 def _with_one_bos(tokenizer: TextTokenizer, opening: tuple[int, ...]) -> tuple[int, ...]:
-    """The opening with exactly one BOS where template or tokenizer writes one, else without."""
+    """The opening with exactly one BOS in front where template or tokenizer writes one, else as it is.
+
+    Only what stands in front is a BOS: ChatML begins every turn, the user's too, with that same token.
+    """
     bos = tokenizer.hf.bos_token_id
     if bos is None:
         return opening
+    rest = tuple(dropwhile(lambda id_: id_ == bos, opening))
     adds_bos = bos in tokenizer.hf.encode("", add_special_tokens=True)
-    if bos not in opening and not adds_bos:
-        return opening
-    return (bos, *(id_ for id_ in opening if id_ != bos))
+    return (bos, *rest) if adds_bos or len(rest) < len(opening) else opening

