@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from bench.files import write_bytes, write_text
 from bench.rendering import METRIC_LABELS, caption
@@ -71,17 +71,22 @@ class Drawn:
     header: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
 
-    def save(self, folder: Path, name: str) -> list[Path]:
-        """Writes ``name``.png, .svg and .csv; returns their paths."""
+    def picture(self, form: Literal["png", "svg"]) -> bytes:
+        """The figure as a file of that format holds it."""
         import matplotlib as mpl
 
+        content = io.BytesIO()
+        with mpl.rc_context(_STYLE):
+            metadata = {"Software" if form == "png" else "Date": None}
+            self.figure.savefig(content, format=form, metadata=metadata, bbox_inches="tight")
+        return content.getvalue()
+
+    def save(self, folder: Path, name: str) -> list[Path]:
+        """Writes ``name``.png, .svg and .csv; returns their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{name}.{suffix}" for suffix in ("png", "svg", "csv")]
-        with mpl.rc_context(_STYLE):
-            for path, metadata in zip(paths[:2], ({"Software": None}, {"Date": None}), strict=True):
-                picture = io.BytesIO()
-                self.figure.savefig(picture, format=path.suffix[1:], metadata=metadata, bbox_inches="tight")
-                write_bytes(path, picture.getvalue())
+        write_bytes(paths[0], self.picture("png"))
+        write_bytes(paths[1], self.picture("svg"))
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.header)
@@ -178,7 +183,7 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
         other = ax.twinx()
         other.plot(curve.steps, [p.mean for p in costs], "s--", color="#666666", markerfacecolor="white",
                    label="TFLOPs")  # fmt: skip
-        other.set_ylim(bottom=0)
+        other.set_ylim(0, 1.08 * max(p.mean for p in costs) or 1)  # room for the uppermost marker
         other.spines["right"].set_visible(True)
         ax.set_title(curve.label)
         ax.set_xlabel(option)
@@ -199,6 +204,8 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
 @_styled
 def distribution(counts: Mapping[str, Sequence[int]], labels: Mapping[str, str], note: str) -> Drawn:
     """How many nodes were retrieved before the search stopped: a histogram per data set (PECAN, Fig. 3)."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = _panels(len(counts))
     values: list[tuple[object, ...]] = []
     for ax, (dataset, found) in zip(axes, counts.items(), strict=True):
@@ -213,6 +220,7 @@ def distribution(counts: Mapping[str, Sequence[int]], labels: Mapping[str, str],
                         textcoords="offset points", va="top")  # fmt: skip
         ax.set_title(labels[dataset])
         ax.set_xlabel("nodes retrieved")
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel("questions")
         values += [(dataset, k, n) for k, n in enumerate(by_count)]
     _note(figure, note)
@@ -243,11 +251,12 @@ def _errors(ax: Axes, cost: Point, score: Point) -> None:
 
 
 def _log_axis(ax: Axes) -> None:
-    """A logarithmic cost axis with plain numbers at 1, 2 and 5."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """A logarithmic cost axis with plain numbers, at 1, 2 and 5 or, within one decade, at few places."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    low, high = ax.get_xlim()
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > 10 * low else MaxNLocator(4))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
 

@@ -6,13 +6,10 @@ policy; texts of documents and models enter it as escaped text only.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from bench.html_text import embedded_json, escaped, printable, source_hash
 
 MOST_EDGES = 6000
 """More lines make a picture of nothing; each node keeps its strongest."""
@@ -20,8 +17,6 @@ MOST_EDGES = 6000
 NODE_WIDTH, NODE_HEIGHT, GAP = 34, 24, 10
 ROW_HEIGHT, MARGIN, LABEL_WIDTH = 170, 24, 84
 LEAST_WIDTH = 1100
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -72,23 +67,23 @@ def graph_page(view: GraphView, title: str, facts: Sequence[tuple[str, str]] = (
     about = [*facts, ("graph", _sizes(view, len(drawn)))]
     if view.outcome:
         about.append(("path", f"{len(path)} nodes read; {view.outcome}"))
-    rows = "".join(f"<dt>{_text(label)}</dt><dd>{_text(value)}</dd>" for label, value in about)
+    rows = "".join(f"<dt>{escaped(label)}</dt><dd>{escaped(value)}</dd>" for label, value in about)
     listed = "".join(
-        f'<li value="{node.visited}"><b>{_text(node.id)}</b> <i>{_text(node.note)}</i>'
-        f"<p>{_text(node.text)}</p></li>"
+        f'<li value="{node.visited}"><b>{escaped(node.id)}</b> <i>{escaped(node.note)}</i>'
+        f"<p>{escaped(node.text)}</p></li>"
         for node in path
     )
-    data = [{"id": node.id, "note": node.note, "text": _printable(node.text)} for node in view.nodes]
-    policy = f"default-src 'none'; style-src {_hash(STYLE)}; script-src {_hash(SCRIPT)}"
+    data = [{"id": node.id, "note": node.note, "text": printable(node.text)} for node in view.nodes]
+    policy = f"default-src 'none'; style-src {source_hash(STYLE)}; script-src {source_hash(SCRIPT)}"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f"<title>{_text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{_text(title)}</h1>\n<dl>{rows}</dl>\n"
+        f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escaped(title)}</h1>\n<dl>{rows}</dl>\n"
         f'<div id="picture">{_svg(view, drawn)}</div>\n'
         '<section id="panel"><h2>Node</h2><p>Point at a node to read it.</p></section>\n'
         + (f'<section id="path"><h2>Path, in reading order</h2><ol>{listed}</ol></section>\n' if path else "")
-        + f'<script type="application/json" id="nodes">{_json(data)}</script>\n'
+        + f'<script type="application/json" id="nodes">{embedded_json(data)}</script>\n'
         f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
@@ -156,8 +151,8 @@ def _svg(view: GraphView, drawn: Sequence[tuple[DrawnEdge, float]]) -> str:
             f'<g class="{kind}" data-n="{at}" tabindex="0" '
             f'transform="translate({place.x - NODE_WIDTH / 2:.1f} {place.y - NODE_HEIGHT / 2:.1f})">'
             f'<rect width="{NODE_WIDTH}" height="{NODE_HEIGHT}" rx="6"/>'
-            f'<text x="{NODE_WIDTH / 2}" y="{NODE_HEIGHT / 2 + 4}">{_text(label)}</text>{badge}'
-            f"<title>{_text(node.id)}: {_text(_shortened(node.text))}</title></g>"
+            f'<text x="{NODE_WIDTH / 2}" y="{NODE_HEIGHT / 2 + 4}">{escaped(label)}</text>{badge}'
+            f"<title>{escaped(node.id)}: {escaped(_shortened(node.text))}</title></g>"
         )
     parts.append("</svg>")
     return "".join(parts)
@@ -190,26 +185,6 @@ def _layout(nodes: Sequence[DrawnNode]) -> tuple[list[_Place], float, float]:
 
 def _shortened(text: str, limit: int = 400) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    """The text without what HTML or UTF-8 cannot hold."""
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
-def _text(value: str) -> str:
-    return html.escape(_printable(value))
-
-
-def _json(value: object) -> str:
-    """JSON that cannot end the script element it stands in."""
-    text = json.dumps(value, ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _hash(source: str) -> str:
-    """The source as a content security policy names it."""
-    return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"
 
 
 STYLE = """

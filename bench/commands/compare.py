@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bench.commands.shared_options import cell_options, results_option
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -23,20 +24,10 @@ WIDTH = 100
 @click.argument("second", metavar="B")
 @click.option("--dataset", help="see: bench list datasets (needed where A or B is a method)")
 @click.option("--metric", default="f1", show_default=True, help="a metric with a value per question")
-@click.option("--model", default="tiny", show_default=True, help="reader: preset, hub id or folder")
-@click.option("--data", default="sample", show_default=True, help="sample, hub, or a file or folder")
-@click.option("--limit", type=click.IntRange(min=1), help="the cells' --limit")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="the cells' --seed")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="default: by device")
+@cell_options
 @click.option("--show", type=click.IntRange(min=0), default=3, show_default=True, metavar="N",
               help="how many questions to show of those on which they differ most")  # fmt: skip
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    envvar="BENCH_RESULTS",
-    show_default=True,
-)
+@results_option
 def command(
     first: str,
     second: str,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bench.commands.shared_options import data_option, dtype_option, results_option, seed_option, set_option
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
@@ -23,22 +24,15 @@ if TYPE_CHECKING:
 @click.argument("doc")
 @click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option("--dataset", help="data set of DOC; default: whichever has it")
-@click.option("--data", default="sample", show_default=True, help="sample, hub, or a file or folder")
+@data_option
 @click.option("--question", help="example id: highlight the path of this question's record")
 @click.option("--records", type=click.Path(exists=True, path_type=Path), help="where that record is")
 @click.option("--method", default="pecan", show_default=True, help="see: bench list methods")
 @click.option("--model", default="tiny", show_default=True, help="builder: preset, hub id or folder")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="an option of the method")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="default: by device")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    envvar="BENCH_RESULTS",
-    show_default=True,
-    help="where records and indexes lie",
-)
+@set_option
+@seed_option
+@dtype_option
+@results_option
 def command(
     doc: str,
     page: Path,
@@ -170,11 +164,11 @@ def _index(cell: Cell, documents: DocumentSet, results: Path) -> Index:
 
     store = IndexStore(results / "indexes")
     key = index_key({**cell.index_key_parts(), "documents": documents.id})
-    stored = store.load(cell.request.method, key)
+    stored = store.load(cell.index_name, key)
     if stored is not None:
         return stored.index
     click.echo("building the graph ...", err=True)
     with metered(Meter()) as meter:
         index = asyncio.run(cell.method.index(documents, LoadedModels(cell.roles)))
-    store.save(cell.request.method, key, index, meter)
+    store.save(cell.index_name, key, index, meter)
     return index

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bench.commands.shared_options import cell_options, results_option, running_options, set_option
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -18,30 +19,11 @@ if TYPE_CHECKING:
 @click.command(name="run")
 @click.option("--method", required=True, help="see: bench list methods")
 @click.option("--dataset", required=True, help="see: bench list datasets")
-@click.option("--model", default="tiny", show_default=True, help="reader: preset, hub id or folder")
-@click.option("--data", default="sample", show_default=True, help="sample, hub, or a file or folder")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="an option of the method")
-@click.option("--limit", type=click.IntRange(min=1), help="only the first N questions")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="default: by device")
+@cell_options
+@set_option
 @click.option("--out", type=click.Path(path_type=Path), help="folder of this cell's records.jsonl")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    envvar="BENCH_RESULTS",
-    show_default=True,
-    help="where records, indexes and the MLflow store lie",
-)
-@click.option(
-    "--in-flight",
-    type=click.IntRange(min=1),
-    default=32,
-    show_default=True,
-    help="questions worked on at a time",
-)
-@click.option("--retry-failed", is_flag=True, help="ask failed questions again")
-@click.option("--track/--no-track", default=True, show_default=True, help="mirror the cell into MLflow")
+@results_option
+@running_options
 def command(
     method: str,
     dataset: str,

@@ -6,30 +6,19 @@ from pathlib import Path
 
 import click
 
+from bench.commands.shared_options import cell_options, results_option, running_options
+
 
 @click.command(name="sweep")
 @click.option("--method", required=True, help="see: bench list methods")
 @click.option("--dataset", required=True, help="see: bench list datasets")
-@click.option("--model", default="tiny", show_default=True, help="reader: preset, hub id or folder")
-@click.option("--data", default="sample", show_default=True, help="sample, hub, or a file or folder")
+@cell_options
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="an option that stays fixed")
 @click.option("--grid", "grid", is_flag=True, help="what follows are the axes, such as t_p=1:8 t_c=0.3,0.5")
 @click.argument("axes", nargs=-1, metavar="[OPTION=VALUES]...")
-@click.option("--limit", type=click.IntRange(min=1), help="only the first N questions")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="default: by device")
 @click.option("--out", type=click.Path(path_type=Path), help="folder with one folder per cell")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    envvar="BENCH_RESULTS",
-    show_default=True,
-    help="where records, indexes and the MLflow store lie",
-)
-@click.option("--in-flight", type=click.IntRange(min=1), default=32, show_default=True)
-@click.option("--retry-failed", is_flag=True, help="ask failed questions again")
-@click.option("--track/--no-track", default=True, show_default=True, help="mirror cells into MLflow")
+@results_option
+@running_options
 def command(
     method: str,
     dataset: str,

@@ -7,24 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bench.commands.shared_options import cell_options, results_option, running_options
+
 if TYPE_CHECKING:
     from bench.rendering import Rendered
 
 
 @click.command(name="table")
 @click.argument("table_id", metavar="TABLE")
-@click.option("--model", default="tiny", show_default=True, help="reader: preset, hub id or folder")
-@click.option("--data", default="sample", show_default=True, help="sample or hub")
-@click.option("--limit", type=click.IntRange(min=1), help="only the first N questions of each data set")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="default: by device")
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    envvar="BENCH_RESULTS",
-    show_default=True,
-)
+@cell_options
+@results_option
 @click.option(
     "--columns",
     type=click.Choice(["scores", "retrieval"]),
@@ -40,15 +32,7 @@ if TYPE_CHECKING:
     help="one more row; may be given several times",
 )
 @click.option("--render-only", is_flag=True, help="never compute: render what is there")
-@click.option(
-    "--in-flight",
-    type=click.IntRange(min=1),
-    default=32,
-    show_default=True,
-    help="questions worked on at a time",
-)
-@click.option("--retry-failed", is_flag=True, help="ask failed questions again")
-@click.option("--track/--no-track", default=True, show_default=True, help="mirror cells into MLflow")
+@running_options
 def command(
     table_id: str,
     model: str,

@@ -1,0 +1,61 @@
+"""Options that several commands share, worded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+model_option = click.option(
+    "--model", default="tiny", show_default=True, help="reader: preset, hub id or folder"
+)
+data_option = click.option(
+    "--data", default="sample", show_default=True, help="sample, hub, or a file or folder"
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), help="only the first N questions of each data set"
+)
+seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+dtype_option = click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="default: by device"
+)
+results_option = click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    envvar="BENCH_RESULTS",
+    show_default=True,
+    help="where records, indexes, tables and the MLflow store lie",
+)
+set_option = click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="an option of the method"
+)
+
+
+def cell_options(command: Command) -> Command:
+    """--model, --data, --limit, --seed and --dtype: what of a cell its method does not say."""
+    for option in (dtype_option, seed_option, limit_option, data_option, model_option):
+        command = option(command)
+    return command
+
+
+def running_options(command: Command) -> Command:
+    """--in-flight, --retry-failed and --track: how missing cells are run."""
+    options = (
+        click.option("--track/--no-track", default=True, show_default=True, help="mirror cells into MLflow"),
+        click.option("--retry-failed", is_flag=True, help="ask failed questions again"),
+        click.option(
+            "--in-flight",
+            type=click.IntRange(min=1),
+            default=32,
+            show_default=True,
+            help="questions worked on at a time",
+        ),
+    )
+    for option in options:
+        command = option(command)
+    return command

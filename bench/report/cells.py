@@ -1,0 +1,176 @@
+"""The finished cells of a results folder, grouped by the data that they were asked on, each with a name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE
+from bench.schema import JsonValue
+from bench.tracking.mirror import find_cells
+
+
+@dataclass(frozen=True)
+class FinishedCell:
+    """A cell whose every question has a record."""
+
+    folder: Path
+    description: Mapping[str, JsonValue]
+    """Its ``cell.json``."""
+    summary: Mapping[str, JsonValue]
+
+    @property
+    def id(self) -> str:
+        """The hash of its identity."""
+        return str(self.description["cell_id"])
+
+    @property
+    def data_key(self) -> tuple[str, str, str]:
+        """Cells with the same key were asked questions of the same data."""
+        d = self.description
+        return str(d["dataset"]), str(d["data_source"]), str(d["data_revision"])
+
+
+@dataclass(frozen=True)
+class FoundCells:
+    """What a results folder holds."""
+
+    finished: tuple[FinishedCell, ...]
+    """Sorted by path; a cell that lies there twice is listed once."""
+    unfinished: int
+    """Folders of cells without a summary that fits their records."""
+
+
+@dataclass(frozen=True)
+class NamedCell:
+    """A finished cell as the page calls it."""
+
+    cell: FinishedCell
+    name: str
+    """Not the same for two cells on the same data."""
+    listed: bool
+    """Whether it is a row of a table."""
+
+
+@dataclass(frozen=True)
+class DataGroup:
+    """All cells on the same data, rows of tables first, in their order there."""
+
+    label: str
+    dataset: str
+    source: str
+    cells: tuple[NamedCell, ...]
+
+
+def find_finished(results: Path) -> FoundCells:
+    """The cells below ``results`` whose records are those that their summary was made of."""
+    finished: dict[str, FinishedCell] = {}
+    unfinished = 0
+    for folder in find_cells(results):
+        cell = _finished(folder)
+        if cell is None:
+            unfinished += 1
+        else:
+            finished.setdefault(cell.id, cell)
+    return FoundCells(tuple(finished.values()), unfinished)
+
+
+def _finished(folder: Path) -> FinishedCell | None:
+    try:
+        description = json.loads((folder / CELL_FILE).read_bytes())
+        summary = json.loads((folder / SUMMARY_FILE).read_bytes())
+        with (folder / RECORDS_FILE).open("rb") as records:
+            digest = hashlib.file_digest(records, "sha256").hexdigest()
+    except (OSError, ValueError):
+        return None
+    whole = summary["cell_id"] == description["cell_id"] and summary["records_sha256"] == digest
+    return FinishedCell(folder, description, summary) if whole else None
+
+
+def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[DataGroup]:
+    """The cells by data; rows: cell id -> label of its row, in the order of the tables.
+
+    Data with rows come first, then by label. Where two groups have the same label, that is, where the data
+    changed, each is told by its revision.
+    """
+    by_data: dict[tuple[str, str, str], list[FinishedCell]] = {}
+    for cell in cells:
+        by_data.setdefault(cell.data_key, []).append(cell)
+    labels = [str(found[0].description["data_label"]) for found in by_data.values()]
+    groups = []
+    for label, ((dataset, source, revision), found) in zip(labels, by_data.items(), strict=True):
+        which = f", revision {revision.removeprefix('sha256:')[:8]}" if labels.count(label) > 1 else ""
+        groups.append(DataGroup(label + which, dataset, source, tuple(_named(found, rows))))
+    return sorted(groups, key=lambda group: (not group.cells[0].listed, group.label))
+
+
+def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[NamedCell]:
+    """The cells of one group with their names, in order."""
+    order = {cell_id: at for at, cell_id in enumerate(rows)}
+    told = {cell.id: _differing(cell, cells) for cell in cells}
+    names: dict[str, str] = {}
+    for cell in cells:
+        start = rows.get(cell.id, str(cell.description["method"]))
+        names[cell.id] = " ".join([start, *(f"{key}={_text(value)}" for key, value in told[cell.id])])
+    counted = list(names.values())
+    for cell in cells:
+        if counted.count(names[cell.id]) > 1:
+            names[cell.id] += f" [{cell.id[:6]}]"
+    place = {cell.id: (order.get(cell.id, len(order)), _sort_key(cell, told[cell.id])) for cell in cells}
+    return [
+        NamedCell(cell, names[cell.id], cell.id in rows)
+        for cell in sorted(cells, key=lambda cell: place[cell.id])
+    ]
+
+
+def _differing(cell: FinishedCell, group: Iterable[FinishedCell]) -> list[tuple[str, JsonValue]]:
+    """The settings in which it differs from another cell of its method in the group."""
+    others = [
+        _settings(other) for other in group if other.description["method"] == cell.description["method"]
+    ]
+    return [
+        (key, value)
+        for key, value in _settings(cell).items()
+        if any(other.get(key) != value for other in others)
+    ]
+
+
+def _settings(cell: FinishedCell) -> dict[str, JsonValue]:
+    """Everything that a reader would want to tell cells of one method by."""
+    d = cell.description
+    models = {f"{role} model": model["name"] for role, model in d["models"].items() if role != "reader"}
+    return {
+        **d["config"],
+        "model": d["model"],
+        "revision": str(d["models"]["reader"].get("revision", ""))[:8],
+        **models,
+        "dtype": d["dtype"],
+        "seed": d["seed"],
+        "questions": d["n_examples"],
+        "version": d["method_version"],
+    }
+
+
+def _sort_key(cell: FinishedCell, told: Iterable[tuple[str, JsonValue]]) -> tuple[object, ...]:
+    """By method, then by what it differs in, numbers as numbers; the cell id makes it unambiguous."""
+    values = [
+        (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, _text(value))
+        for _, value in told
+    ]
+    return str(cell.description["method"]), values, cell.id
+
+
+def options_text(cell: FinishedCell) -> str:
+    """All options that have a value, as ``k=5, prompt=own``."""
+    return ", ".join(
+        f"{key}={_text(value)}"
+        for key, value in cell.description["config"].items()
+        if value not in (None, "")
+    )
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,324 @@
+
+"use strict";
+// Everything that comes from records is put into the page as text, never as HTML.
+const records = JSON.parse(document.getElementById("records").textContent);
+const byId = (id) => document.getElementById(id);
+const form = byId("filters");
+let current = null; // the question that is shown, by its place in the set
+
+function make(tag, text, name) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (name) element.className = name;
+  return element;
+}
+
+function options(select, names) {
+  select.replaceChildren(...names.map((name, at) => {
+    const option = make("option", name);
+    option.value = String(at);
+    return option;
+  }));
+}
+
+const set = () => records.sets[Number(byId("data").value)];
+const metric = () => set().metrics[Number(byId("metric").value)];
+const chosen = () => set().methods.filter((method, at) => byId("method-" + at).checked);
+const percent = (share) => (100 * share).toFixed(0);
+const label = (name) => ({ f1: "F1", rouge_l: "ROUGE-L", exact_match: "EM" }[name] || name);
+
+function score(answer) {
+  return answer && answer.scores ? answer.scores[metric()] : undefined;
+}
+
+function threeDigits(value) {
+  if (!value) return "0";
+  return value >= 1000 || value < 1e-6 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
+}
+
+function changeData() {
+  const found = set();
+  const before = byId("metric").selectedIndex >= 0 ? byId("metric").selectedOptions[0].textContent : "F1";
+  options(byId("metric"), found.metrics.map(label));
+  byId("metric").value = String(Math.max(0, found.metrics.map(label).indexOf(before)));
+  byId("methods").replaceChildren(...found.methods.map((method, at) => {
+    const line = make("label", undefined, "check");
+    const box = make("input");
+    box.type = "checkbox";
+    box.id = "method-" + at;
+    box.checked = box.defaultChecked = Boolean(method.chosen);
+    line.append(box, make("span", method.name));
+    line.title = method.options + "; " + method.model;
+    return line;
+  }));
+  current = null;
+  refresh();
+}
+
+function wanted(at, methods) {
+  const question = set().questions[at];
+  const answers = methods.map((method) => method.answers[at]).filter(Boolean);
+  const words = byId("text").value.trim().toLowerCase();
+  if (words) {
+    const said = answers.map((answer) => answer.prediction || "");
+    const all = [question.id, question.question, ...question.references, ...said].join("\n").toLowerCase();
+    if (!all.includes(words)) return false;
+  }
+  if (byId("failed").checked && !answers.some((answer) => answer.error)) return false;
+  if (byId("flagged").checked && !answers.some((answer) => answer.flags)) return false;
+  const scores = answers.map(score).filter((value) => value !== undefined);
+  if (byId("differ").checked && new Set(scores).size < 2) return false;
+  const low = byId("low").value, high = byId("high").value;
+  if (low === "" && high === "") return true;
+  const from = low === "" ? 0 : Number(low), to = high === "" ? 100 : Number(high);
+  return scores.some((value) => Math.round(100 * value) >= from && Math.round(100 * value) <= to);
+}
+
+function ordered(places, methods) {
+  const order = byId("order").value;
+  if (order === "data") return places;
+  const key = (at) => {
+    const scores = methods.map((method) => score(method.answers[at])).filter((value) => value !== undefined);
+    if (!scores.length) return 2;
+    if (order === "low") return scores.reduce((sum, value) => sum + value, 0) / scores.length;
+    return Math.min(...scores) - Math.max(...scores);
+  };
+  return places.map((at) => [key(at), at]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((pair) => pair[1]);
+}
+
+function headings(methods, shown) {
+  const row = make("tr");
+  const first = make("th", "Question");
+  first.scope = "col";
+  row.append(first);
+  for (const method of methods) {
+    const heading = make("th", method.name);
+    heading.scope = "col";
+    const scores = shown.map((at) => score(method.answers[at])).filter((value) => value !== undefined);
+    const mean = scores.reduce((sum, value) => sum + value, 0) / scores.length;
+    heading.append(make("span", scores.length ? "mean " + (100 * mean).toFixed(1) : "", "mean"));
+    row.append(heading);
+  }
+  return row;
+}
+
+function scoreCell(answer) {
+  if (!answer) return make("td", "–");
+  if (answer.error) return make("td", "failed", "failed");
+  const value = score(answer);
+  const cell = make("td", value === undefined ? "–" : percent(value));
+  if (value !== undefined) cell.style.setProperty("--share", String(value));
+  if (answer.flags) {
+    const flag = make("span", " ⚑");
+    flag.title = answer.flags.join(", ");
+    flag.setAttribute("role", "img");
+    flag.setAttribute("aria-label", "flagged: " + flag.title);
+    cell.append(flag);
+  }
+  return cell;
+}
+
+function refresh() {
+  const methods = chosen();
+  const all = set().questions.map((_, at) => at);
+  const shown = ordered(all.filter((at) => wanted(at, methods)), methods);
+  const table = make("table"), head = make("thead"), body = make("tbody");
+  head.append(headings(methods, shown));
+  for (const at of shown) {
+    const row = make("tr"), first = make("th"), button = make("button", set().questions[at].question || "(empty)");
+    first.scope = "row";
+    button.type = "button";
+    button.dataset.at = String(at);
+    first.append(button);
+    row.append(first, ...methods.map((method) => scoreCell(method.answers[at])));
+    body.append(row);
+  }
+  table.append(head, body);
+  byId("list").replaceChildren(table);
+  byId("count").textContent = shown.length + " of " + all.length + " questions" +
+    (methods.length ? "" : "; choose a method to see answers");
+  if (current === null || !shown.includes(current)) current = shown.length ? shown[0] : null;
+  show();
+}
+
+const listed = () => Array.from(byId("list").querySelectorAll("button"));
+const places = () => listed().map((button) => Number(button.dataset.at));
+
+function show() {
+  for (const button of listed()) {
+    button.closest("tr").setAttribute("aria-current", String(Number(button.dataset.at) === current));
+  }
+  const detail = byId("question"), at = places().indexOf(current);
+  byId("previous").disabled = at <= 0;
+  byId("next").disabled = at < 0 || at + 1 >= places().length;
+  if (current === null) {
+    detail.replaceChildren(make("p", "No question fits the filters.", "missing"));
+    return;
+  }
+  const question = set().questions[current];
+  const about = make("dl");
+  about.append(make("dt", question.references.length > 1 ? "References" : "Reference"));
+  about.append(make("dd", question.references.join(" | ") || "none"));
+  about.append(make("dt", "Id"), make("dd", question.id));
+  const answers = make("div", undefined, "answers");
+  for (const method of chosen()) answers.append(answerCard(method, method.answers[current], question));
+  detail.replaceChildren(make("h3", question.question || "(empty question)"), about, answers);
+}
+
+function answerCard(method, answer, question) {
+  const card = make("article", undefined, "answer"), head = make("h4");
+  head.append(make("span", method.name));
+  card.append(head);
+  if (!answer) {
+    card.append(make("p", "This run did not ask the question.", "facts"));
+    return card;
+  }
+  const value = score(answer);
+  head.append(make("span", value === undefined ? "" : label(metric()) + " " + percent(value)));
+  if (answer.error) card.append(make("p", "Failed: " + answer.error, "said failed"));
+  else if (!answer.prediction) card.append(make("p", "(an empty answer)", "said empty"));
+  else card.append(make("p", answer.prediction, "said"));
+  if (answer.flags) {
+    const flags = make("p", undefined, "flags");
+    flags.append(...answer.flags.map((flag) => make("span", flag)));
+    card.append(flags);
+  }
+  const scores = { ...answer.scores, ...answer.retrieval };
+  const measured = Object.entries(scores).map(([name, share]) => label(name).replaceAll("_", " ") + " " + percent(share));
+  card.append(make("p", measured.join(" · "), "facts"));
+  const [query, index] = answer.flops.map((count) => threeDigits(count / 1e12));
+  const [prompt, completion, forwarded] = answer.tokens;
+  card.append(make("p", `${query} TFLOPs for the question, ${index} for the index · ${prompt} prompt tokens, ` +
+    `${completion} answered, ${forwarded} forwarded`, "facts"));
+  card.append(make("p", method.options + " · " + method.model, "facts"));
+  if (answer.path) card.append(reading("Search path", pathItems(answer, question)));
+  else if (answer.context) card.append(reading("Context", answer.context.map((item, at) => passage(item, at + 1, question))));
+  else card.append(make("p", "Nothing was read.", "facts"));
+  if (answer.log) {
+    const log = make("details");
+    const text = make("pre", answer.log);
+    text.tabIndex = 0;
+    log.append(make("summary", "The method's log"), text);
+    card.append(log);
+  }
+  if (answer.more) card.append(make("p", answer.more + " more passages were read; the records hold them.", "facts"));
+  return card;
+}
+
+const closed = new Set(); // kinds of reading that the user has closed
+function reading(kind, items) {
+  const details = make("details");
+  details.open = !closed.has(kind);
+  details.addEventListener("toggle", () => { if (details.open) closed.delete(kind); else closed.add(kind); });
+  const box = make("div", undefined, "read");
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+  box.setAttribute("aria-label", kind);
+  box.append(...items);
+  const count = items.filter((item) => item.classList.contains("item")).length;
+  details.append(make("summary", `${kind}: ${count} read, in this order`), box);
+  return details;
+}
+
+function passage([title, place, rank, text], number, question, more) {
+  const item = make("div", undefined, "item"), head = make("p", undefined, "facts");
+  head.append(make("b", number + ". " + (title || place)));
+  const told = [title ? place : "", ...(more || []), rank === null ? "" : "score " + threeDigitsSigned(rank)];
+  head.append(" " + told.filter(Boolean).join(" · "));
+  item.append(head);
+  if (text === null) item.append(make("p", "(its text is not in this page)", "facts"));
+  else item.append(marked(records.texts[text], question));
+  return item;
+}
+
+function threeDigitsSigned(value) {
+  return value < 0 ? "-" + threeDigits(-value) : threeDigits(value);
+}
+
+function marked(text, question) {
+  const line = make("p");
+  const plain = text.toLowerCase();
+  const words = question.references.map((answer) => answer.trim().toLowerCase())
+    .filter((answer) => answer.length > 2 && answer !== "yes" && plain.length === text.length);
+  let at = 0;
+  while (at < text.length) {
+    let next = -1, length = 0;
+    for (const word of words) {
+      const found = plain.indexOf(word, at);
+      if (found >= 0 && (next < 0 || found < next || (found === next && word.length > length))) {
+        next = found;
+        length = word.length;
+      }
+    }
+    if (next < 0) break;
+    line.append(text.slice(at, next), make("mark", text.slice(next, next + length)));
+    at = next + length;
+  }
+  line.append(text.slice(at));
+  return line;
+}
+
+function pathItems(answer, question) {
+  const path = answer.path, items = [];
+  let at = 0;
+  path.steps.forEach((step, number) => {
+    for (const node of step.nodes) {
+      const item = answer.context && answer.context[at];
+      at += 1;
+      const more = ["node " + node.id, node.level === undefined ? "" : "level " + node.level, "step " + number];
+      if (item) items.push(passage([item[0], item[0] ? item[1] : more.shift(), item[2], item[3]], at, question, more));
+    }
+    if (step.p_yes === undefined) return;
+    const decision = make("div", undefined, "decision"), bar = make("meter");
+    bar.min = 0;
+    bar.max = 1;
+    bar.value = step.p_yes;
+    bar.setAttribute("aria-label", "p_yes");
+    const yes = path.t_c !== undefined && step.p_yes > path.t_c ? ": Yes" : ": read on";
+    decision.append("Step " + number + ", knows enough?", bar, "p_yes " + step.p_yes.toFixed(3) + yes);
+    items.push(decision);
+  });
+  const rule = ["t_p", "t_c", "patience"].filter((key) => path[key] !== undefined).map((key) => key + " " + path[key]);
+  items.push(make("p", "Stopped by " + (path.stop || "the end") + " (" + rule.join(", ") + ").", "facts"));
+  return items;
+}
+
+byId("list").addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  current = Number(button.dataset.at);
+  show();
+  if (matchMedia("(max-width: 900px)").matches) byId("detail").scrollIntoView();
+});
+function go(step) {
+  const next = listed()[places().indexOf(current) + step];
+  if (!next) return null;
+  current = Number(next.dataset.at);
+  show();
+  return next;
+}
+
+byId("list").addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const button = event.target.closest("button");
+  if (!step || !button) return;
+  event.preventDefault();
+  current = Number(button.dataset.at);
+  (go(step) || button).focus();
+});
+byId("previous").addEventListener("click", () => go(-1));
+byId("next").addEventListener("click", () => go(1));
+form.addEventListener("submit", (event) => event.preventDefault());
+form.addEventListener("input", (event) => {
+  if (event.target === byId("data")) changeData();
+  else refresh();
+});
+form.addEventListener("reset", (event) => {
+  event.preventDefault();
+  for (const id of ["text", "low", "high"]) byId(id).value = "";
+  for (const id of ["failed", "flagged", "differ"]) byId(id).checked = false;
+  byId("order").value = "data";
+  refresh();
+});
+options(byId("data"), records.sets.map((found) => found.label));
+changeData();

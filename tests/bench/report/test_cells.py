@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE
+from bench.report.cells import FinishedCell, find_finished, grouped
+from tests.bench.report.finished import bm25, finish
+
+
+def cell(cell_id: str, method: str = "bm25", **changes: Any) -> FinishedCell:
+    options: Mapping[str, Any] = changes.pop("config", {})
+    description = {
+        "cell_id": cell_id,
+        "method": method,
+        "method_version": "1",
+        "dataset": "qasper",
+        "data_source": "sample",
+        "data_revision": "sha256:abcdef123456",
+        "data_label": "qasper (sample)",
+        "model": "tiny",
+        "models": {"reader": {"name": "tiny", "revision": "0123456789"}},
+        "dtype": "float32",
+        "seed": 0,
+        "n_examples": 10,
+        **changes,
+    }
+    return FinishedCell(Path("x"), {**description, "config": options}, {})
+
+
+def names(*cells: FinishedCell, rows: Mapping[str, str] | None = None) -> list[str]:
+    (group,) = grouped(cells, rows or {})
+    return [named.name for named in group.cells]
+
+
+def test_a_cell_is_named_by_what_tells_it_from_the_others_of_its_method() -> None:
+    k_only = [cell(str(k), config={"k": k, "b": 0.75}) for k in (10, 9, 2)]
+    assert names(*k_only, cell("x", "pecan")) == ["bm25 k=2", "bm25 k=9", "bm25 k=10", "pecan"]
+    reader = {"reader": {"name": "tiny", "revision": "ffffffffffff"}}
+    assert names(cell("a"), cell("b", models=reader)) == ["bm25 revision=01234567", "bm25 revision=ffffffff"]
+    assert names(cell("aaaaaaaa"), cell("bbbbbbbb")) == ["bm25 [aaaaaa]", "bm25 [bbbbbb]"]
+
+
+def test_rows_of_tables_come_first_and_bear_their_label() -> None:
+    cells = [cell("5", config={"k": 5}), cell("7", config={"k": 7}), cell("z", "pecan")]
+    assert names(*cells, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X k=7", "bm25 k=5"]
+
+
+def test_changed_data_are_another_group_told_by_their_revision() -> None:
+    groups = grouped([cell("a"), cell("b", data_revision="sha256:fedcba654321")], {})
+    assert [group.label for group in groups] == [
+        "qasper (sample), revision abcdef12",
+        "qasper (sample), revision fedcba65",
+    ]
+
+
+def test_only_cells_whose_records_are_those_of_their_summary_are_finished(tmp_path: Path) -> None:
+    whole = finish(tmp_path, bm25(), [1, 0])
+    for k, spoil in ((6, SUMMARY_FILE), (7, CELL_FILE), (8, RECORDS_FILE)):
+        folder = finish(tmp_path, bm25(k=k), [1, 0]).folder(tmp_path)
+        path = folder / spoil
+        if spoil == RECORDS_FILE:
+            path.write_bytes(path.read_bytes() + b"\n")
+        else:
+            path.write_text("{" if spoil == SUMMARY_FILE else json.dumps({"cell_id": "another"}))
+    found = find_finished(tmp_path)
+    assert [done.id for done in found.finished] == [whole.identity.cell_id]
+    assert found.unfinished == 3

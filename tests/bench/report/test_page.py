@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench.cell import CellRequest
+from bench.cli import command
+from bench.errors import BenchError
+from bench.report.collecting import collect_report
+from bench.report.page import report_page
+from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
+from tests.bench.test_graph_page import HOSTILE as WITH_HALF_CHARACTERS
+from tests.bench.test_graph_page import Seen
+
+HOSTILE = tuple(text.replace("\ud800", "\u2029") for text in WITH_HALF_CHARACTERS)
+"""Data with half a character are refused before anything runs on them."""
+BASE = CellRequest("pecan", "", limit=2)
+
+
+def hostile_page(folder: Path, texts: tuple[str, ...]) -> str:
+    """A page on own data where title, text, question, answer, error, flag, node and log are these texts."""
+    a, b, c, d, e = texts
+    file = own_file(folder, [(a, b), (c, d)])
+    changes = {
+        0: {"prediction": e, "flags": [a], "question": b, "answers": [c], "trace": steps(0.9)},
+        1: {"prediction": None, "error": d, "trace": {a: b, "list": [c]}},
+    }
+    changes[0]["trace"]["steps"][0]["nodes"][0]["id"] = e
+    cell = finish(folder / "results", own(file), [1, 0], changes)
+    path = cell.folder(folder / "results") / "cell.json"
+    description = json.loads(path.read_text())
+    description.update(model_label=a, data_label=b)
+    description["config"]["graph_model"] = c
+    path.write_text(json.dumps(description))
+    return report_page(collect_report(BASE, folder / "results", [file]))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return hostile_page(tmp_path_factory.mktemp("hostile"), HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    finish(folder, bm25(), [1, 0])
+    finish(folder, pecan(), [1, 1], {at: {"trace": steps(0.7)} for at in range(2)})
+    return folder
+
+
+def test_no_text_of_a_record_becomes_an_element_or_an_attribute(hostile: str, tmp_path: Path) -> None:
+    seen, plain = Seen(hostile), Seen(hostile_page(tmp_path, tuple("abcde")))
+    assert [tag for tag, _ in seen.tags] == [tag for tag, _ in plain.tags]
+    assert [set(attrs) for _, attrs in seen.tags] == [set(attrs) for _, attrs in plain.tags]
+    names = {name for _, attrs in seen.tags for name in attrs}
+    assert not any(name.startswith("on") for name in names) and not {"src", "style", "action"} & names
+    links = [attrs["href"] for _, attrs in seen.tags if "href" in attrs]
+    assert links and all(link is not None and link.startswith("#") for link in links)
+
+
+def test_the_data_hold_every_text_as_it_is_and_cannot_end_their_element(hostile: str) -> None:
+    data, script = Seen(hostile).scripts
+    assert not re.search("[<>&\u2028\u2029]", data) and data.isascii()
+    found = json.loads(data)
+    first, second = found["sets"][0]["methods"][0]["answers"]
+    assert first["prediction"] == HOSTILE[4] and first["flags"] == [HOSTILE[0]]
+    assert second["error"] == HOSTILE[3]
+    assert found["texts"][first["context"][0][3]] == f"{HOSTILE[0]}\n{HOSTILE[1]}"
+    assert script.strip().startswith('"use strict"')
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "setTimeout"):
+        assert way not in script
+
+
+def test_the_page_may_run_its_own_script_only_and_reach_nothing(hostile: str) -> None:
+    seen = Seen(hostile)
+    (policy,) = [attrs["content"] for _, attrs in seen.tags if "http-equiv" in attrs]
+    assert policy is not None and policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    style = re.search(r"<style>(.*?)</style>", hostile, re.DOTALL)
+    assert style is not None
+    for source in (style[1], seen.scripts[1]):
+        digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert not re.search(r"(https?:)?//\w", style[1].replace("/*", "")) and "@import" not in style[1]
+
+
+def test_tables_show_what_the_records_come_to_and_say_what_is_missing(results: Path) -> None:
+    report = collect_report(BASE, results)
+    table = report.tables[0]
+    (section,) = table.sections
+    rows = {row[0]: row for row in section.rows}
+
+    assert table.id == "table1" and section.heading == "hotpotqa (sample)"
+    assert rows["BM25 Top-5"][1].startswith("50.0 [") and rows["BM25 Top-5"][3] == "0.00200"
+    assert rows["PECAN"][1] == "100.0 [100.0, 100.0]" and set(rows["MeMWalker"][1:4]) == {"–"}
+    assert table.notes[0] == "No cell has been run on narrativeqa, qasper, musique."
+    assert [named for cell in report.cells if (named := cell.name)] == ["BM25 Top-5", "PECAN"]
+
+
+def test_figures_are_drawn_where_their_cells_are(results: Path) -> None:
+    pareto, patience, nodes = collect_report(BASE, results).figures
+    assert pareto.svg.startswith("<svg") and [row[1] for row in pareto.rows] == ["bm25_top5", "pecan"]
+    assert not patience.svg and "every t_p from 1 to 8" in patience.missing
+    assert "bench figure fig4" in patience.missing
+    assert nodes.rows[1] == ("hotpotqa", "1", "2")
+
+
+def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
+    report = collect_report(CellRequest("pecan", "", limit=1), results)
+    assert report.tables == () and any(note.startswith("table1 is left out") for note in report.notes)
+    names = [method["name"] for method in report.browser.data["sets"][0]["methods"]]
+    assert names == ["bm25", "pecan"]
+
+
+def test_the_command_writes_the_same_bytes_again_and_runs_nothing(results: Path, tmp_path: Path) -> None:
+    before = sorted(results.rglob("*"))
+    pages = []
+    for name in ("one.html", "two.html"):
+        out = tmp_path / name
+        result = CliRunner().invoke(
+            command, ["report", "--results", str(results), "--limit", "2", "--out", str(out)]
+        )
+        assert result.exit_code == 0, result.output
+        assert "3 tables, 2 figures, 2 questions, 2 cells" in result.output
+        pages.append(out.read_bytes())
+    assert pages[0] == pages[1] and sorted(results.rglob("*")) == before
+
+
+def test_no_finished_cell_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["report", "--results", str(tmp_path)])
+    assert isinstance(result.exception, BenchError) and "bench table table1" in str(result.exception)
+
+
+@pytest.mark.slow
+def test_a_browser_shows_hostile_texts_and_runs_none(hostile: str, tmp_path: Path) -> None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        pytest.skip("no Chromium on this machine")
+    page = tmp_path / "page.html"
+    page.write_text(hostile, encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    done = subprocess.run(
+        [browser, *options, "--virtual-time-budget=3000", "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    seen = Seen(done.stdout)
+    assert "2 of 2 questions" in seen.text, "the script has run"
+    assert HOSTILE[0] in seen.text and HOSTILE[4] in seen.text
+    tags = {tag for tag, _ in seen.tags}
+    assert not {"img", "iframe", "object", "embed", "link"} & tags
+    assert [tag for tag, _ in seen.tags].count("script") == 2
+    assert not any(name.startswith("on") for _, attrs in seen.tags for name in attrs)
