@@ -12,6 +12,7 @@ from bench.cards import Card, load_card
 from bench.data import LoadedData
 from bench.data import load as load_data
 from bench.identity import CellIdentity, hash_ids, stable_hash
+from bench.learning import TrainingPlan, plan_training
 from bench.method import Method
 from bench.models.presets import ModelSpec, resolve
 from bench.options import build_config
@@ -47,6 +48,13 @@ class Cell:
     roles: Mapping[str, ModelSpec]
     """Every role of the method with its model, ``reader`` included."""
     identity: CellIdentity
+    training: TrainingPlan | None = None
+    """What the method learns before the first question; None: nothing."""
+
+    @property
+    def index_name(self) -> str:
+        """Under which name its indexes are kept."""
+        return self.method.index_name or self.method.name
 
     def folder(self, results: Path) -> Path:
         """Where its records lie below the results folder."""
@@ -65,11 +73,23 @@ class Cell:
             paper_values=_paper_values(self.card),
         )
 
-    def index_key_parts(self) -> dict[str, JsonValue]:
-        """What an index of this cell depends on besides the documents."""
+    def training_key_parts(self) -> dict[str, JsonValue]:
+        """What the method learns depends on besides the documents; only where it learns something."""
+        assert self.training is not None
+        training = self.training.training
         return {
             "method": self.identity.method,
             "version": self.identity.method_version,
+            "index": self.index_key_parts(),
+            "training": dict(training.options),
+            "models": {role: dict(self.identity.models[role]) for role in sorted(training.roles)},
+        }
+
+    def index_key_parts(self) -> dict[str, JsonValue]:
+        """What an index of this cell depends on besides the documents."""
+        return {
+            "method": self.index_name,
+            "version": self.method.index_version or self.identity.method_version,
             "options": dict(self.method.index_options()),
             "models": {role: dict(self.identity.models[role]) for role in sorted(self.method.index_roles())},
             "seed": self.request.seed,
@@ -97,6 +117,9 @@ def plan_cell(request: CellRequest) -> Cell:
         for role, spec in method.models().items()
     }
     data = _load(request.dataset, request.data, request.limit)
+    training = plan_training(
+        method.training(card.name), data, lambda source: _load(request.dataset, source, None), request.seed
+    )
     identity = CellIdentity(
         method=request.method,
         method_version=method_type.version,
@@ -112,8 +135,9 @@ def plan_cell(request: CellRequest) -> Cell:
         prompts=_prompt_hash(card),
         max_new_tokens=card.max_new_tokens,
         seed=request.seed,
+        training=training.identity if training else "",
     )
-    return Cell(request, method, card, data, reader, roles, identity)
+    return Cell(request, method, card, data, reader, roles, identity, training)
 
 
 def _prompt_hash(card: Card) -> str:

@@ -43,12 +43,16 @@ class CellIdentity:
     """Hash over the reader's prompt texts, the card's templates and what the papers fix for the set."""
     max_new_tokens: int
     seed: int
+    training: str = ""
+    """Hash of the documents that the method learns from, where they are not those of the run."""
 
     @property
     def cell_id(self) -> str:
         """16 hex digits; labels are left out, so that renaming a file does not make a new cell."""
         parts = asdict(self)
         del parts["data_label"]
+        if not self.training:  # most methods learn nothing, or from the run's own documents
+            del parts["training"]
         return stable_hash({"identity_version": IDENTITY_VERSION, **parts})
 
     @property

@@ -39,6 +39,50 @@ def index_key(parts: Mapping[str, JsonValue]) -> str:
     return stable_hash({"format": FORMAT_VERSION, **parts}, digits=24)
 
 
+class CheckpointFile:
+    """The state of a training in one file, each replacing the one before; no state is ever half there."""
+
+    def __init__(self, path: Path) -> None:
+        """path: ``<root>/<method>/<key>.checkpoint``; written when first saved."""
+        self.path = path
+
+    def load(self) -> Index | None:
+        """The last state; None when there is none, or when the file is damaged (it is left alone)."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            body = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            digest, data, arrays = body.split(b"\n", 2)
+            if hashlib.sha256(data + arrays).hexdigest().encode() != digest:
+                raise ValueError("its checksum does not match")
+            return Index(json.loads(data), load(arrays))
+        except (ValueError, SafetensorError) as error:
+            log.warning("%s is damaged (%s); the training begins again", self.path, error)
+            return None
+
+    def save(self, state: Index) -> None:
+        """Keep a state in the place of the one before."""
+        from safetensors.numpy import save
+
+        data = json.dumps(state.data, allow_nan=False).encode()
+        arrays = save(dict(state.arrays))
+        digest = hashlib.sha256(data + arrays).hexdigest().encode()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
+        ) as f:
+            f.writelines((digest, b"\n", data, b"\n", arrays))
+        Path(f.name).replace(self.path)
+
+    def clear(self) -> None:
+        """Forget the state."""
+        self.path.unlink(missing_ok=True)
+
+
 class IndexStore:
     """A folder of indexes: ``<root>/<method>/<key>/{index.json, arrays.safetensors, manifest.json}``."""
 
@@ -49,6 +93,10 @@ class IndexStore:
     def has(self, method: str, key: str) -> bool:
         """Whether there is such an index; it may still turn out to be damaged."""
         return (self.root / method / key).is_dir()
+
+    def checkpoints(self, method: str, key: str) -> CheckpointFile:
+        """Where the making of an index keeps how far it got."""
+        return CheckpointFile(self.root / method / f"{key}.checkpoint")
 
     def load(self, method: str, key: str) -> StoredIndex | None:
         """The stored index; None when there is none, or when it is damaged (then it is removed)."""

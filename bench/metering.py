@@ -65,6 +65,13 @@ class Meter:
             out.setdefault(model, {})[phase] = dict(vars(use))
         return out
 
+    def shared(self, by: int) -> Meter:
+        """One of ``by`` equal shares of it, every sum rounded down."""
+        meter = Meter()
+        for key, usage in self.usage.items():
+            meter.usage[key] = Usage(**{name: value // by for name, value in vars(usage).items()})
+        return meter
+
     @classmethod
     def combined(cls, meters: Iterable[Meter]) -> Meter:
         """A new meter with the sums of the given ones."""

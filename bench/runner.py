@@ -19,6 +19,7 @@ from bench.cell import Cell
 from bench.errors import BenchError
 from bench.files import write_json
 from bench.index_store import IndexStore, StoredIndex, index_key
+from bench.learning import learn
 from bench.metering import Meter, metered
 from bench.metrics import get_metrics
 from bench.models.api import ModelSet
@@ -243,6 +244,7 @@ async def _ask_all(
     progress: RunProgress | None,
 ) -> None:
     """Work through the examples in order, ``in_flight`` at a time."""
+    await asker.learn(in_flight)
     queue = iter(examples)
 
     async def worker() -> None:
@@ -276,6 +278,21 @@ class _Asker:
         if any(cell.index_key_parts() != self._parts for cell in cells):
             raise ValueError("cells that are run together must share their index")
         self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
+        self._learned: StoredIndex | None = None
+
+    async def learn(self, at_once: int) -> None:
+        """Have the method learn what it learns before any question; once, the result is kept."""
+
+        async def build(sets: Sequence[DocumentSet]) -> list[StoredIndex | BaseException]:
+            slots = asyncio.Semaphore(at_once)
+
+            async def one(documents: DocumentSet) -> StoredIndex:
+                async with slots:
+                    return await self._load_or_build(documents)
+
+            return await asyncio.gather(*map(one, sets), return_exceptions=True)
+
+        self._learned = await learn(self.cells[0], self.store, self.models, build)
 
     async def ask(self, example: Example, which: Sequence[int]) -> list[Record]:
         """The records of one example for the cells at ``which``.
@@ -330,7 +347,7 @@ class _Asker:
 
         async def builder() -> None:
             for documents in queue:
-                if not self.store.has(self.cells[0].identity.method, self._key(documents)):
+                if not self.store.has(self.cells[0].index_name, self._key(documents)):
                     # A fault is the business of the questions that need this index.
                     await asyncio.gather(self._index(documents), return_exceptions=True)
 
@@ -342,7 +359,7 @@ class _Asker:
     async def _index(self, documents: DocumentSet) -> StoredIndex:
         task = self._indexes.get(documents.id)
         if task is None:
-            task = asyncio.create_task(self._load_or_build(documents))
+            task = asyncio.create_task(self._finished(documents))
             self._indexes[documents.id] = task
             while len(self._indexes) > INDEXES_IN_MEMORY:
                 self._indexes.popitem(last=False)
@@ -350,14 +367,23 @@ class _Asker:
             self._indexes.move_to_end(documents.id)
         return await asyncio.shield(task)
 
+    async def _finished(self, documents: DocumentSet) -> StoredIndex:
+        """The index that questions are answered with; its meter holds all that is not a question's."""
+        stored, learned = await self._load_or_build(documents), self._learned
+        with metered(Meter()) as meter:
+            index = self.cells[0].method.finish(stored.index, learned.index if learned else None)
+        parts = [stored.meter, meter, *([learned.meter] if learned else [])]
+        return StoredIndex(index, Meter.combined(parts))
+
     async def _load_or_build(self, documents: DocumentSet) -> StoredIndex:
+        """The index as it is kept."""
         key = self._key(documents)
-        stored = self.store.load(self.cells[0].identity.method, key)
+        stored = self.store.load(self.cells[0].index_name, key)
         if stored is not None:
             return stored
         with metered(Meter()) as meter:
             index = await self.cells[0].method.index(documents, self.models)
-        self.store.save(self.cells[0].identity.method, key, index, meter)
+        self.store.save(self.cells[0].index_name, key, index, meter)
         return StoredIndex(index, meter)
 
     def _record(

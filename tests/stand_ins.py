@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.metering import Usage, current_meter
 from bench.method import Method, MethodConfig
-from bench.models.api import Generation, Geometry, Tokenization
+from bench.models.api import Generation, Geometry, Sampling, Tokenization
 from bench.schema import ContextItem, Document, DocumentSet, Example, Index, Prediction, Question
 
 GEOMETRY = Geometry(chunk_tokens=8, window=256, input_limit=256, summary_tokens=32)
@@ -33,7 +33,9 @@ class WordModel:
     async def open(self) -> Any:
         raise NotImplementedError("the stand-in keeps no contexts")
 
-    async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
+    async def generate(
+        self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
+    ) -> Generation:
         n = self.count_tokens(prompt) + self.chat_overhead
         current_meter().credit(self.name, "prefill", Usage(1, n, n * n, 1, 10 * n))
         return Generation(prompt.splitlines()[0].split()[-1], (1,), "stop", n)

@@ -14,7 +14,6 @@ as the fused kernel, whose probabilities nobody sees.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -171,12 +170,11 @@ class Tick:
             self._triangle = torch.full((size, size), float("-inf"), device=self.device).triu_(1)
         return self._triangle[:size, :size]
 
-    def scratch(self, *shape: int) -> torch.Tensor:
-        """Memory for fp32 numbers of this shape, with anything in it; good until the next call."""
-        count = math.prod(shape)
+    def scratch(self, count: int) -> torch.Tensor:
+        """Memory for so many fp32 numbers, with anything in it; good until the next call."""
         if len(self._scratch) < count:
             self._scratch = torch.empty(count, device=self.device)
-        return self._scratch[:count].view(shape)
+        return self._scratch[:count]
 
 
 _ticks: list[Tick] = []
@@ -337,26 +335,28 @@ def _decode_watching(
     window: int | None,
     out: torch.Tensor | None,
 ) -> None:
-    """All one-token rows that watch spans, with explicit probabilities; a matrix product per key head.
+    """All one-token rows that watch spans, with explicit probabilities; a matrix product for all heads.
 
+    In the product each query stands in the place of its key head, with zeros in those of the others: more
+    multiplications, but keys and values are read once, in the order in which they lie in memory.
     ``out`` None: the outputs are made elsewhere, only the spans are wanted.
     """
     heads, (kv_heads, width) = query.shape[1], keys.shape[1:]
     q = _spread(group, query[0, :, group.queries].transpose(0, 1) * scale)
     q = q.reshape(-1, kv_heads, heads // kv_heads, width)
-    k = _contexts(group, keys)
-    p = tick.scratch(kv_heads, len(q), heads // kv_heads, group.keys)
-    for head in range(kv_heads):
-        _product(q[:, head], k[:, :, head].transpose(1, 2), p[head])
+    placed = q.new_zeros(*q.shape[:3], kv_heads, width)
+    placed.diagonal(dim1=1, dim2=3).copy_(q.permute(0, 2, 3, 1))
+    k = _contexts(group, keys).flatten(2)
+    p = tick.scratch(len(q) * heads * group.keys).view(len(q), heads, group.keys)
+    _product(placed.view(len(q), heads, -1), k.transpose(1, 2), p)
     p += _decoding_mask(group, window, query.device)
     torch.softmax(p, dim=-1, out=p)
     if out is not None:
-        v = _contexts(group, values)
-        each = [torch.bmm(p[head].to(v.dtype), v[:, :, head]) for head in range(kv_heads)]
-        o = torch.stack(each, 1).reshape(len(q), heads, width)
-        out.index_copy_(0, group.queries, _picked(group, o))
+        v = _contexts(group, values).flatten(2)
+        o = torch.bmm(p.to(v.dtype), v).view_as(placed).diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
+        out.index_copy_(0, group.queries, _picked(group, o.reshape(len(q), heads, width)))
     # Sums of a span as differences of running sums, in fp64; there may be many spans and few queries.
-    running = F.pad(_picked(group, p.sum((0, 2))).double().cumsum(-1), (1, 0))
+    running = F.pad(_picked(group, p.sum(1)).double().cumsum(-1), (1, 0))
     spans = tick.watched
     sums = running.gather(1, spans.ends) - running.gather(1, spans.starts)
     spans.total += sums / (spans.lengths * heads)
@@ -438,11 +438,12 @@ def _wide_watching(
     step = max(1, most // (heads * row.total))
     scaled = query[0, :, row.first : row.first + row.new] * scale  # (Hq, n, hd)
     k, v = _context(row, keys)[0].transpose(1, 2), _context(row, values)[0]
+    memory = tick.scratch(heads * min(step, stop - start) * row.total)
     found = []
     for a in range(start, stop, step):
         b = min(a + step, stop)
         seen = row.cached + b
-        p = tick.scratch(heads, b - a, seen)
+        p = memory[: heads * (b - a) * seen].view(heads, b - a, seen)
         by_key_head = p.view(kv_heads, -1, seen)
         _product(scaled[:, a:b].reshape(kv_heads, -1, scaled.shape[-1]), k[:, :, :seen], by_key_head)
         if window is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bench.engine.arena import KeyValueArena, Reservation
-from bench.models.api import InvalidLogitsError
+from bench.models.api import InvalidLogitsError, Sampling
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,8 @@ class Job:
     stops: frozenset[int] = frozenset()
     limit: int = 0
     """Most positions the context may have while decoding."""
+    sampling: Sampling | None = None
+    """How tokens are drawn; None: the likeliest is taken."""
     watched: Sequence[tuple[int, int]] = ()
     """Spans of the context to which tokens from position ``watch_from`` on record their attention."""
     watch_from: int = 0
@@ -259,7 +261,11 @@ class Engine:
             logits = out.logits[0].float()
             # Three small transfers for the whole tick, however many rows it has.
             sane = (~(torch.isnan(logits) | torch.isposinf(logits)).any(-1)).tolist()
-            greedy = logits.argmax(-1).tolist()
+            chosen_tokens = logits.argmax(-1).tolist()
+            for i, at in enumerate(asking):
+                job = batch[at][0]
+                if job.sampling is not None and sane[i]:
+                    chosen_tokens[i] = _drawn(logits[i], job.sampling, len(job.answer))
             wanted = [(i, c) for i, at in enumerate(asking) for c in batch[at][0].choices]
             chosen: Iterator[float] = iter(())
             masses: list[float] = []
@@ -287,7 +293,7 @@ class Engine:
             if not sane[i]:
                 self._fail(job, _invalid(self.name, self.model.dtype))
                 continue
-            self._advance(job, greedy[i], values, masses[i] if masses else 0.0)
+            self._advance(job, chosen_tokens[i], values, masses[i] if masses else 0.0)
 
     def _advance(self, job: Job, token: int, values: tuple[float, ...], log_mass: float) -> None:
         """Logits of a job were read: finish it, or decode one more token."""
@@ -355,6 +361,18 @@ def _result(job: Job, values: tuple[float, ...], log_mass: float) -> JobResult:
     )
     start = job.attention_start if job.attention_start is not None else job.slot.length
     return JobResult(values, log_mass, tuple(job.answer), job.finish, attention, start)
+
+
+def _drawn(logits: Any, sampling: Sampling, position: int) -> int:
+    """A token drawn from softmax(logits / temperature), shape (vocabulary,), by inverting its cumulation.
+
+    The number that decides is the seed's alone, so that what shares the pass has no part in the draw.
+    """
+    import torch
+
+    reached = torch.cumsum(torch.softmax(logits.double() / sampling.temperature, -1), -1)
+    found = torch.searchsorted(reached, sampling.uniform(position) * reached[-1:], right=True)
+    return min(int(found), len(logits) - 1)
 
 
 def _invalid(name: str, dtype: Any) -> InvalidLogitsError:

@@ -73,8 +73,26 @@ class Probe:
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn where the likeliest one is not wanted; the same seed draws the same text."""
+
+    temperature: float
+    """Logits are divided by it; above 0, and towards 0 the likeliest token is taken."""
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a temperature or seed that nothing can be drawn with."""
+        if not self.temperature > 0 or self.seed < 0:
+            raise ValueError(f"temperature must be above 0 and the seed 0 or more, got {self}")
+
+    def uniform(self, position: int) -> float:
+        """The number in [0, 1) that decides the token at ``position`` of the answer."""
+        return float(np.random.default_rng([self.seed, position]).random())
+
+
+@dataclass(frozen=True)
 class Generation:
-    """Text generated greedily after a prompt."""
+    """Text generated after a prompt, greedily unless it was sampled."""
 
     text: str
     """Without control tokens and surrounding white space."""
@@ -109,8 +127,8 @@ class ReadingContext(Protocol):
     async def probe(self, choices: Sequence[str]) -> Probe:
         """Close the user turn, read the next-token logits of the choices, and roll the closing back."""
 
-    async def generate(self, max_new_tokens: int) -> Generation:
-        """Close the user turn and answer greedily; the answer stays in the context."""
+    async def generate(self, max_new_tokens: int, sampling: Sampling | None = None) -> Generation:
+        """Close the user turn and answer, greedily or by drawing; the answer stays in the context."""
 
     async def say(self, reply: str) -> None:
         """Close the user turn, put ``reply`` in the assistant's mouth and open the next user turn."""
@@ -184,8 +202,10 @@ class LanguageModel(Protocol):
         Raises WindowExceededError when the model cannot take so many tokens.
         """
 
-    async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
-        """One user turn, one greedy answer.
+    async def generate(
+        self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
+    ) -> Generation:
+        """One user turn, one answer, greedy unless ``sampling`` says how it is drawn.
 
         Raises WindowExceededError if prompt, template and answer do not fit the model.
         """

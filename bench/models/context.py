@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from bench.engine.engine import Job, JobResult, Slot
 from bench.metering import Usage, current_meter
-from bench.models.api import Generation, Probe, Span, WindowExceededError
+from bench.models.api import Generation, Probe, Sampling, Span, WindowExceededError
 from bench.models.tokenizer import token_span
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ class EngineContext:
             mass=min(1.0, mass),
         )
 
-    async def generate(self, max_new_tokens: int) -> Generation:
-        """Close the user turn and answer greedily; the answer stays in the context.
+    async def generate(self, max_new_tokens: int, sampling: Sampling | None = None) -> Generation:
+        """Close the user turn and answer, greedily or by drawing; the answer stays in the context.
 
         The end-of-turn token belongs to the template and is in neither ``text`` nor ``token_ids``.
         """
@@ -113,7 +113,14 @@ class EngineContext:
         with self._exclusive(asking=True):
             meter = current_meter()
             prompt = [*self._queue, *lm.chat.closing]
-            job = Job(self._slot, prompt, decode=max_new_tokens, stops=lm.stops, limit=self._capacity)
+            job = Job(
+                self._slot,
+                prompt,
+                decode=max_new_tokens,
+                stops=lm.stops,
+                limit=self._capacity,
+                sampling=sampling,
+            )
             prompt_tokens = self._slot.length + len(prompt)
             result = await self._run(job)
             answer = result.answer

@@ -10,7 +10,7 @@ from bench.engine.engine import Engine, Limits
 from bench.errors import ConfigError
 from bench.flops import Architecture, priced
 from bench.metering import Meter, Usage
-from bench.models.api import Generation, Geometry, Tokenization, WindowExceededError
+from bench.models.api import Generation, Geometry, Sampling, Tokenization, WindowExceededError
 from bench.models.chat import ChatFormat, chat_format, stop_tokens
 from bench.models.context import EngineContext, require_positive
 from bench.models.tokenizer import TextTokenizer
@@ -112,8 +112,10 @@ class CausalLanguageModel:
             )
         return EngineContext(self, await self.engine.reserve(room), room)
 
-    async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
-        """One user turn, one greedy answer.
+    async def generate(
+        self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
+    ) -> Generation:
+        """One user turn, one answer, greedy unless ``sampling`` says how it is drawn.
 
         Raises WindowExceededError if prompt, template and answer do not fit the model.
         """
@@ -126,7 +128,7 @@ class CausalLanguageModel:
             )
         async with await self.open(needed) as context:
             await context.extend(prompt)
-            return await context.generate(max_new_tokens)
+            return await context.generate(max_new_tokens, sampling)
 
     def choice_ids(self, choices: Sequence[str]) -> list[int]:
         """The token with which each choice would begin an answer.

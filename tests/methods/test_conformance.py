@@ -149,6 +149,50 @@ class TestMemWalkerWithoutReasons(MethodConformance):
     long_words = 700  # many small segments; the suite above takes the long one
 
 
+class TestGor(MethodConformance):
+    method = "gor"
+    options = {"queries": 4, "epochs": 2}  # noqa: RUF012
+    grid = {"k": [1, 6, 500]}  # noqa: RUF012
+    long_words = 2500
+
+
+class TestGorOfAnotherKind(MethodConformance):
+    method = "gor"
+    options = {  # noqa: RUF012
+        "queries": 2,
+        "epochs": 1,
+        "chunk_tokens": 24,
+        "gnn": "sage",
+        "edges": "directed",
+        "loss": "rank",
+        "in_batch_negatives": "off",
+        "similarity": "dot",
+    }
+    grid = {"k": [2, 3]}  # noqa: RUF012
+    long_words = 700
+
+
+class TestGorWithoutTraining(MethodConformance):
+    method = "gor"
+    options = {"queries": 3, "train": "off"}  # noqa: RUF012
+    grid = {"k": [2, 5]}  # noqa: RUF012
+    long_words = 700
+
+
+class TestThoughtRetriever(MethodConformance):
+    method = "thought_retriever"
+    options = {"queries": 3}  # noqa: RUF012
+    grid = {"k": [1, 6, 500]}  # noqa: RUF012
+    long_words = 700
+
+
+class TestNode2Vec(MethodConformance):
+    method = "node2vec"
+    options = {"queries": 3, "walks": 2}  # noqa: RUF012
+    grid = {"k": [1, 6, 500]}  # noqa: RUF012
+    long_words = 700
+
+
 def test_every_registered_method_is_covered() -> None:
     covered = {suite.method for suite in _suites(MethodConformance) if suite.method}
     ours = {

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.metering import Usage, current_meter
-from bench.models.api import Generation, Geometry, Tokenization
+from bench.models.api import Generation, Geometry, Sampling, Tokenization
 
 GEOMETRY = Geometry(chunk_tokens=30, window=1024, input_limit=2048, summary_tokens=200)
 
@@ -27,6 +27,7 @@ class Writer:
         self.reply, self.geometry = reply, geometry
         self.prompts: list[str] = []
         self.limits: list[int] = []
+        self.samplings: list[Sampling | None] = []
         self.waiting = self.most_waiting = 0
 
     def tokenize(self, text: str) -> Tokenization:
@@ -39,7 +40,10 @@ class Writer:
     async def open(self, max_tokens: int | None = None) -> Any:
         raise NotImplementedError
 
-    async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
+    async def generate(
+        self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
+    ) -> Generation:
+        self.samplings.append(sampling)
         self.prompts.append(prompt)
         self.limits.append(max_new_tokens)
         self.waiting += 1

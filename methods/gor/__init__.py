@@ -1,0 +1,253 @@
+"""Graph of Records: retrieve by what a graph neural network makes of the text and of earlier answers.
+
+Once per document set (:mod:`records <methods.gor.records>`): a model simulates queries about random chunks
+(:mod:`simulation <methods.gor.simulation>`) and answers them from what is most similar, earlier answers
+included; an edge joins every answer with what it was written from.
+
+Once per corpus (:mod:`training <methods.gor.training>`): a graph neural network
+(:mod:`model <methods.gor.model>`) learns embeddings of the nodes, so that a simulated query is near the
+nodes that say what it was asked about (:mod:`ranking <methods.gor.ranking>`, :mod:`losses
+<methods.gor.losses>`). Nothing of a data set's questions and answers is used for this, so the documents
+that are asked about may themselves be learned from; ``train_on`` names others.
+
+Once per question (:mod:`retrieval <methods.gor.retrieval>`): the nodes whose learned embeddings are nearest
+to the question are read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from bench.errors import ConfigError
+from bench.method import Checkpoints, Training, TrainingItem
+from bench.models.api import ModelSet
+from bench.schema import Index, JsonValue, Question
+from methods.gor.records import Records, cosines
+from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
+
+if TYPE_CHECKING:
+    from methods.gor.training import Recipe
+
+__all__ = ["Gor", "GorConfig"]
+
+Switch = Literal["on", "off"]
+
+PAPER_SETTINGS: Mapping[str, tuple[float, float]] = {
+    "qmsum": (0.2, 0.9),
+    "academiceval": (0.0, 0.6),
+    "wcep": (0.1, 0.7),
+    "booksum": (0.2, 0.2),
+    "govreport": (0.5, 0.7),
+    "squality": (0.1, 0.4),
+}
+"""Data set -> dropout and alpha (R App. B; the last two: C)."""
+LEARNING = frozenset(
+    "loss in_batch_negatives supervised ranking_layer gnn edges layers heads attention_dropout tau epochs "
+    "batch_graphs learning_rate".split()
+)
+"""Options that what is learned depends on, besides those that follow the data set."""
+OTHER_SETS = PAPER_SETTINGS["qmsum"]
+"""For data sets that the paper does not have.  # our choice"""
+
+
+class GorConfig(RecordsConfig):
+    """Options of training and retrieval; R = Graph of Records, C = its released code."""
+
+    similarity: Literal["cosine", "dot"] = Field(
+        "cosine", description="of question and node: cosine (C), or dot, the inner product (R Eq. 5)"
+    )
+
+    # What is learned, and from what (R Sec. 3.3, 4.4).
+    train: Switch = Field(
+        "on", description="off: no network, nodes keep their texts' embeddings (R Table 4, w/o train)"
+    )
+    loss: Literal["both", "cl", "rank"] = Field(
+        "both", description="both losses (R Eq. 8), or the contrastive or ranking loss alone (R Table 4)"
+    )
+    in_batch_negatives: Switch = Field(
+        "on", description="off: a query is told apart from nodes of its own graph only (R Table 4)"
+    )
+    supervised: Switch = Field(
+        "off",
+        description="on: learn from questions and reference summaries of the documents named by train_on, in "
+        "the place of simulated queries (R Fig. 3)",
+    )
+    train_on: str = Field(
+        "run",
+        min_length=1,
+        description="documents to learn from: run, those that are asked about (none of their questions and "
+        "answers is used), or hub, sample, a file or folder, as --data takes them",
+    )
+    train_documents: int = Field(
+        400, ge=1, description="most document sets to learn from, drawn at random (R App. B: 400)"
+    )
+    ranking_encoder: str = Field(
+        "minilm",
+        description="encoder of BERTScore, by which nodes are ranked for training; C's, from the hub: "
+        "microsoft/deberta-xlarge-mnli@refs/pr/6 (the revision with safetensors)",
+    )
+    ranking_layer: int | None = Field(
+        None,
+        ge=1,
+        description="its layer, from 1; default: the last, of deberta-xlarge-mnli the 40th",
+    )
+
+    # The network (R Sec. 3.3, App. B).
+    gnn: Literal["gat", "gcn", "sgc", "gin", "sage"] = Field(
+        "gat", description="kind of the network: gat (R), gcn, sgc, gin or sage (R Fig. 4)"
+    )
+    edges: Literal["undirected", "directed"] = Field(
+        "undirected",
+        description="along which messages pass: undirected (R), or directed, only from what was read to the "
+        "answer (C)",
+    )
+    layers: int = Field(2, ge=1, le=8, description="layers of the network (R App. B: 2)")
+    heads: int = Field(4, ge=1, le=32, description="heads of a GAT layer (C: 4)")
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="on features; default: the data set's (R App. B), else QMSum's 0.2"
+    )
+    attention_dropout: float = Field(0.1, ge=0, lt=1, description="on GAT's attention (C: 0.1)")
+
+    # How it is trained (R App. B).
+    alpha: float | None = Field(
+        None,
+        ge=0,
+        description="weight of the ranking loss; default: the data set's (R App. B), else QMSum's 0.9",
+    )
+    tau: float = Field(1.0, gt=0, description="temperature of similarities in training (R Eq. 5; C: 1)")
+    epochs: int = Field(150, ge=1, le=100_000, description="passes over the graphs (R App. B: 150)")
+    batch_graphs: int = Field(32, ge=1, description="graphs in a batch (R App. B: 32)")
+    learning_rate: float = Field(
+        1e-3, gt=0, le=1, description="at the start; it falls to 0 along a cosine (R App. B: 0.001)"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.supervised == "on" and self.train == "off":
+            raise ValueError("supervised=on is a way of training; drop it, or train=off")
+        if self.supervised == "on" and self.train_on == "run":
+            raise ValueError(
+                "supervised=on learns from reference summaries, which must not be those that are asked for; "
+                "name training data with train_on=PATH"
+            )
+        return self
+
+
+class Gor(RecordsMethod[GorConfig]):
+    """Similarity of the question to node embeddings that a graph neural network has learned."""
+
+    name = "gor"
+    version = "1"
+    summary = "retrieve from text and simulated answers by node embeddings learned on their graph"
+    paper = "Zhang, Feng and You 2025 (Graph of Records), Table 1"
+    Config = GorConfig
+    own_models = frozenset({"gor-gnn"})
+
+    def models(self) -> Mapping[str, str]:
+        """Reader, builder, encoder, and the encoder of BERTScore where something is learned."""
+        ranking = {} if self.config.train == "off" else {"ranking_encoder": self.config.ranking_encoder}
+        return {**super().models(), **ranking}
+
+    def training(self, dataset: str) -> Training | None:
+        """What the network is trained on; None for train=off.
+
+        Raises ConfigError when torch-geometric is not installed.
+        """
+        config = self.config
+        if config.train == "off":
+            return None
+        if importlib.util.find_spec("torch_geometric") is None:
+            raise ConfigError(
+                "The method gor needs the package torch-geometric to train its network. Run: pip install "
+                "'longdoc-bench[gor]', or choose --set train=off"
+            )
+        dropout, alpha = PAPER_SETTINGS.get(dataset, OTHER_SETS)
+        return Training(
+            options={
+                **config.model_dump(mode="json", include=set(LEARNING)),
+                "dropout": dropout if config.dropout is None else config.dropout,
+                "alpha": alpha if config.alpha is None else config.alpha,
+            },
+            roles=frozenset({"ranking_encoder"}),
+            data=config.train_on,
+            most=config.train_documents,
+            references=config.supervised == "on",
+        )
+
+    async def train(
+        self, items: Sequence[TrainingItem], training: Training, models: ModelSet, checkpoints: Checkpoints
+    ) -> Index:
+        """The weights of the network; none where no document gave anything to learn from."""
+        from methods.gor.training import Trainer, training_graphs
+
+        graphs = await training_graphs(
+            items,
+            models.embedder("ranking_encoder"),
+            models.embedder(),
+            self.config.ranking_layer,
+            supervised=training.references,
+        )
+        if not graphs:
+            return Index({"graphs": 0, "history": []})
+        trainer = Trainer(graphs, self._recipe(training.options, graphs[0].features.shape[1]))
+        trainer.run(checkpoints)
+        history = [vars(epoch) for epoch in trainer.history]
+        shape = asdict(trainer.recipe.shape)
+        return Index({"graphs": len(graphs), "history": history, "shape": shape}, trainer.network.arrays())
+
+    def finish(self, index: Index, learned: Index | None) -> Index:
+        """The graph with the network's embedding of every node, float32, shape (nodes, dim)."""
+        if learned is None or not len(index.arrays["embeddings"]):
+            return index
+        about = {"graphs": learned.data["graphs"]}
+        if not learned.arrays:
+            return Index({**index.data, "learned_from": about}, index.arrays)
+        from methods.gor.training import embed_nodes
+
+        about["loss"] = learned.data["history"][-1]["loss"]
+        vectors = embed_nodes(index, learned, undirected=self.config.edges == "undirected")
+        return Index({**index.data, "learned_from": about}, {**index.arrays, "learned": vectors})
+
+    async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
+        """Similarity of the question to every node's learned embedding, or to its text's where none is."""
+        if self.config.train == "on" and "learned_from" not in index.data:
+            raise ValueError("this index was not finished with what was learned: call finish() first")
+        vectors = np.asarray(index.arrays.get("learned", records.embeddings), dtype=np.float32)
+        query = (await models.embedder().embed([question.text]))[0]
+        if self.config.similarity == "dot":
+            return np.asarray(vectors @ query, dtype=np.float64)
+        return cosines(vectors, query)
+
+    def remarks(self, index: Index) -> tuple[str, ...]:
+        """``untrained`` where there was nothing to learn from and texts' own embeddings are compared."""
+        return ("untrained",) if self.config.train == "on" and "learned" not in index.arrays else ()
+
+    def _recipe(self, options: Mapping[str, JsonValue], dim: int) -> Recipe:
+        from methods.gor.model import Shape
+        from methods.gor.training import Recipe
+
+        return Recipe(
+            shape=Shape(
+                kind=options["gnn"],
+                dim=dim,
+                layers=options["layers"],
+                heads=options["heads"],
+                dropout=options["dropout"],
+                attention_dropout=options["attention_dropout"],
+            ),
+            loss=options["loss"],
+            alpha=options["alpha"],
+            tau=options["tau"],
+            in_batch_negatives=options["in_batch_negatives"] == "on",
+            undirected=options["edges"] == "undirected",
+            epochs=options["epochs"],
+            batch_graphs=options["batch_graphs"],
+            learning_rate=options["learning_rate"],
+            seed=self.seed,
+        )

@@ -1,0 +1,61 @@
+"""Drawn tokens: the right distribution, the same text for the same seed, whatever shares the pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from bench.engine.engine import _drawn
+from bench.models.api import Sampling
+from tests.bench.models.builders import language_model
+
+PROMPT = "Mara Feld hid the red kite in the old mill."
+
+
+def test_tokens_are_drawn_from_the_softmax_at_the_temperature() -> None:
+    logits = torch.tensor([1.0, 3.0, -2.0, 2.0, 0.0])
+    draws = 20_000
+    for temperature in (0.5, 2.0):
+        found = Counter(_drawn(logits, Sampling(temperature, seed), 0) for seed in range(draws))
+        expected = torch.softmax(logits / temperature, -1).numpy()
+        shares = np.array([found[token] for token in range(5)]) / draws
+        np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / draws))
+
+
+def test_the_last_token_is_drawn_where_rounding_leaves_nothing_above() -> None:
+    class Always(Sampling):
+        def uniform(self, position: int) -> float:
+            return float(np.nextafter(1.0, 0.0))
+
+    logits = torch.full((300,), -8.0)
+    assert _drawn(logits, Always(0.7, 0), 0) == 299
+
+
+def test_a_cold_draw_is_the_greedy_text() -> None:
+    lm = language_model("llama")
+    cold = asyncio.run(lm.generate(PROMPT, 20, Sampling(1e-6, 4)))
+    assert cold == asyncio.run(lm.generate(PROMPT, 20))
+
+
+def test_a_seed_draws_the_same_text_alone_and_among_others() -> None:
+    lm = language_model("llama")
+    samplings = [Sampling(3.0, seed) for seed in range(6)]
+
+    async def together() -> list[str]:
+        asked = [lm.generate(PROMPT, 16, sampling) for sampling in samplings]
+        greedy = [lm.generate(f"{PROMPT} {n}", 24) for n in range(3)]
+        return [found.text for found in await asyncio.gather(*asked, *greedy)]
+
+    alone = [asyncio.run(lm.generate(PROMPT, 16, sampling)).text for sampling in samplings]
+    assert asyncio.run(together())[: len(alone)] == alone
+    assert len(set(alone)) > 1
+
+
+@pytest.mark.parametrize(("temperature", "seed"), [(0.0, 1), (-1.0, 1), (float("nan"), 1), (1.0, -1)])
+def test_what_nothing_can_be_drawn_with_is_refused(temperature: float, seed: int) -> None:
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        Sampling(temperature, seed)

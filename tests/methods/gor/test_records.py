@@ -1,0 +1,243 @@
+"""Queries, answers and edges on a stand-in whose replies are a function of the prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.metering import Meter, metered
+from bench.models.api import Geometry
+from bench.schema import Document, DocumentSet
+from methods.dense import unit_rows
+from methods.gor.records import Records, RecordsPlan, build_records
+from methods.gor.simulation import ATTEMPTS_PER_QUERY, first_question, simulate_queries
+from tests.methods.writers import Models
+
+PLAN = RecordsPlan(
+    chunk_tokens=6,
+    overlap_tokens=0,
+    queries=8,
+    k=3,
+    temperature=0.5,
+    question_tokens=12,
+    answer_tokens=9,
+    seed=0,
+)
+
+
+def document(chunks: int) -> DocumentSet:
+    return DocumentSet(
+        (Document("", " ".join(f"alpha{i} beta{i} gamma{i} delta{i} x y" for i in range(chunks))),)
+    )
+
+
+def reply(prompt: str) -> str:
+    """Asks about the chunk's second word, and answers with the first word of every text it was given."""
+    if prompt.startswith("Passage:"):
+        return f"What is {prompt.split()[2]}?"
+    texts = prompt.partition("Information:\n")[2].partition("\n\nQuestion:")[0].split("\n\n")
+    asked = prompt.partition("Question:\n")[2].split()[2]
+    return f"{asked} is " + " ".join(text.split()[0] for text in texts)
+
+
+def build(
+    documents: DocumentSet, plan: RecordsPlan = PLAN, models: Models | None = None
+) -> tuple[Records, Models]:
+    models = models or Models(reply)
+    building: Any = build_records(documents, models.writer, models.encoder, plan)  # type: ignore[arg-type]
+    return asyncio.run(building), models
+
+
+def test_a_query_is_answered_from_the_nearest_chunks_and_earlier_answers() -> None:
+    records, _ = build(document(12))
+    assert len(records.queries) == PLAN.queries and records.chunks == 12
+    assert len({query.text for query in records.queries}) == PLAN.queries
+    units = unit_rows(records.embeddings)
+    seen = records.chunks
+    read_answers = 0
+    for query, vector in zip(records.queries, unit_rows(records.query_embeddings), strict=True):
+        assert query.text.split()[2].rstrip("?") in records.nodes[query.source].text
+        expected = np.argsort(-(units[:seen] @ vector), kind="stable")[: PLAN.k]
+        assert list(query.retrieved) == expected.tolist(), "among chunks and the answers so far, best first"
+        assert query.answer is not None
+        words = records.nodes[query.answer].text.split()[2:]
+        assert words == [records.nodes[node].text.split()[0] for node in query.retrieved]
+        read_answers += any(node >= records.chunks for node in query.retrieved)
+        seen = max(seen, query.answer + 1)
+    assert read_answers, "some answer was written from an earlier one"
+
+
+def test_an_edge_leads_from_everything_read_to_the_answer_once() -> None:
+    records, _ = build(document(12))
+    arcs = {(n, q.answer) for q in records.queries for n in q.retrieved if n != q.answer}
+    assert sorted(map(tuple, records.edges.T.tolist())) == sorted(arcs)  # type: ignore[type-var]
+    never = set(range(records.chunks)) - {n for q in records.queries for n in q.retrieved}
+    assert never and not never & set(records.edges.ravel().tolist()), "chunks never retrieved stay, alone"
+
+
+def test_what_is_said_twice_is_one_node() -> None:
+    repeated = DocumentSet(
+        (Document("", "one two three four five six " * 4 + "other words are here now too"),)
+    )
+    plan = replace(PLAN, queries=6)
+    number = itertools.count()
+    models = Models(lambda p: f"What {next(number)}?" if p.startswith("Passage") else "Always.")
+    records, _ = build(repeated, plan, models)
+    assert [node.text.strip() for node in records.nodes] == [
+        "one two three four five six",
+        "other words are here now too",
+        "Always.",
+    ]
+    first = records.nodes[0].chunk
+    assert first is not None and first.start == 0, "the first of them stands for all"
+    assert records.notes["events"]["duplicate_chunk"] == 3
+    assert records.notes["events"]["duplicate_answer"] == 5
+    assert {query.answer for query in records.queries} == {2}
+    arcs = sorted(map(tuple, records.edges.T.tolist()))  # type: ignore[type-var]
+    assert arcs == [(0, 2), (1, 2)], "no edge of a node with itself"
+
+
+def test_up_to_k_nodes_are_all_taken() -> None:
+    records, _ = build(document(2), replace(PLAN, queries=1, k=6))
+    assert sorted(records.queries[0].retrieved) == [0, 1]
+
+
+def test_a_document_of_one_chunk_gives_as_many_queries_as_the_attempts() -> None:
+    records, models = build(document(1), replace(PLAN, queries=30))
+    assert [query.text for query in records.queries] == ["What is beta0?"] or len(records.queries) <= 2
+    asked = sum(prompt.startswith("Passage") for prompt in models.writer.prompts)
+    assert asked == records.notes["events"]["query_attempts"] == 30 * ATTEMPTS_PER_QUERY
+    assert records.notes["queries_wanted"] == 30
+
+
+@pytest.mark.parametrize("documents", [DocumentSet(()), DocumentSet((Document("", " \n"),))])
+def test_nothing_to_read_is_a_graph_without_nodes(documents: DocumentSet) -> None:
+    records, models = build(documents)
+    assert not records.nodes and not records.queries and not models.writer.prompts
+    assert records.edges.shape == (2, 0) and records.embeddings.shape == (0, 16)
+
+
+def test_queries_are_drawn_at_the_temperature_and_answers_are_not() -> None:
+    _, models = build(document(6))
+    for prompt, sampling in zip(models.writer.prompts, models.writer.samplings, strict=True):
+        if prompt.startswith("Passage"):
+            assert sampling is not None and sampling.temperature == 0.5
+        else:
+            assert sampling is None
+    seeds = [s.seed for s in models.writer.samplings if s is not None]
+    assert len(set(seeds)) == len(seeds), "no two attempts draw alike"
+    _, greedy = build(document(6), replace(PLAN, temperature=0.0))
+    assert not any(greedy.writer.samplings)
+
+
+def test_a_document_has_its_own_queries_and_always_the_same() -> None:
+    def asked(documents: DocumentSet, seed: int = 0) -> list[str]:
+        return [query.text for query in build(documents, replace(PLAN, seed=seed))[0].queries]
+
+    assert asked(document(12)) == asked(document(12))
+    assert asked(document(12)) != asked(document(12), seed=1)
+    assert [q.rstrip("?")[-1] for q in asked(document(12))] != [
+        q.rstrip("?")[-1] for q in asked(document(13))
+    ]
+
+
+def test_attempts_are_numbered_so_that_more_of_them_change_nothing_before() -> None:
+    async def run(wanted: int) -> list[str]:
+        models = Models(lambda prompt: f"Why {prompt.split()[1]}?")
+        found = await simulate_queries(
+            [f"text{i}" for i in range(40)],
+            models.writer,  # type: ignore[arg-type]
+            wanted=wanted,
+            temperature=0.5,
+            max_new_tokens=9,
+            seed=(3, 4),
+            events=Counter(),
+        )
+        return [asked.text for asked in found]
+
+    few, many = asyncio.run(run(5)), asyncio.run(run(12))
+    assert many[:5] == few and len(many) == 12
+
+
+def test_silence_and_repetition_are_counted_and_end() -> None:
+    events: Counter[str] = Counter()
+    models = Models(lambda prompt: "" if "text1" in prompt else "1. Same question?")
+    found = asyncio.run(
+        simulate_queries(
+            ["text0", "text1"],
+            models.writer,  # type: ignore[arg-type]
+            wanted=4,
+            temperature=0.5,
+            max_new_tokens=9,
+            seed=(0,),
+            events=events,
+        )
+    )
+    assert [asked.text for asked in found] == ["Same question?"]
+    assert events["query_attempts"] == 12
+    assert events["empty_query"] + events["duplicate_query"] == 11 and events["empty_query"] > 0
+
+
+def test_an_empty_answer_is_no_node_and_its_query_stays() -> None:
+    silent = Models(lambda prompt: reply(prompt) if prompt.startswith("Passage") else "")
+    records, _ = build(document(4), replace(PLAN, queries=3), silent)
+    assert len(records.nodes) == 4 and len(records.queries) == 3
+    assert all(query.answer is None for query in records.queries)
+    assert records.notes["events"]["empty_answer"] == 3
+
+
+def test_what_does_not_fit_is_left_out_and_has_no_edge() -> None:
+    small = Geometry(chunk_tokens=6, window=64, input_limit=48, summary_tokens=8)
+    records, models = build(document(9), replace(PLAN, k=6), Models(reply, small))
+    answers = [p for p in models.writer.prompts if p.startswith("Information")]
+    assert all(models.writer.count_tokens(p) + 3 + PLAN.answer_tokens <= 48 for p in answers)
+    assert records.notes["events"]["dropped_passage"] > 0
+    assert all(0 < len(query.retrieved) < 6 for query in records.queries)
+
+
+def test_the_graph_survives_its_index() -> None:
+    records, _ = build(document(9))
+    again = Records.from_index(records.to_index(), document(9))
+    assert again.nodes == records.nodes and again.queries == records.queries
+    np.testing.assert_array_equal(again.embeddings, records.embeddings)
+    np.testing.assert_array_equal(again.edges, records.edges)
+    assert [again.id(node) for node in (0, 8, 9)] == ["c1", "c9", "r1"]
+
+
+def test_documents_in_flight_together_get_the_graphs_they_get_alone() -> None:
+    models = Models(reply)
+
+    async def both() -> list[tuple[Records, Meter]]:
+        async def one(documents: DocumentSet) -> tuple[Records, Meter]:
+            with metered(Meter()) as meter:
+                return await build_records(documents, models.writer, models.encoder, PLAN), meter  # type: ignore[arg-type]
+
+        return list(await asyncio.gather(one(document(9)), one(document(11))))
+
+    for (records, meter), chunks in zip(asyncio.run(both()), (9, 11), strict=True):
+        alone, _ = build(document(chunks))
+        assert records.to_index().data == alone.to_index().data
+        attempts = records.notes["events"]["query_attempts"]
+        assert meter.usage["writer", "prefill"].calls == attempts + PLAN.queries
+    assert models.writer.most_waiting > 2
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("1. Who hid it?\n2. Why?", "Who hid it?"),
+        ("\n\n- «Où est-il ?»", "Où est-il ?»"),
+        ("東京は どこ?", "東京は どこ?"),
+        ("12 34 ...\nWho   is\tit?", "Who is it?"),
+        ("?!", ""),
+        ("", ""),
+    ],
+)
+def test_the_first_question_of_a_reply(text: str, question: str) -> None:
+    assert first_question(text) == question

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.errors import BenchError
+from bench.index_store import CheckpointFile
+from bench.metering import Meter, metered
+from bench.method import Reference, TrainingItem
+from bench.models.model_set import load_embedder
+from bench.models.presets import resolve
+from bench.schema import Document, DocumentSet, Index
+from methods.gor.records import RecordsPlan, build_records
+from methods.gor.training import NETWORK, Epoch, Trainer, TrainingGraph, embed_nodes, training_graphs
+from tests.methods.gor.corpus import DIM, NODES, QUERIES, RECIPE, Memory, corpus, hits, split
+from tests.methods.writers import Models
+
+
+def trained(graphs: list[TrainingGraph], checkpoints: Memory | None = None, **changes: Any) -> Trainer:
+    trainer = Trainer(graphs, replace(RECIPE, **changes))
+    trainer.run(checkpoints or Memory())
+    return trainer
+
+
+def assert_equal_arrays(a: Index, b: Index) -> None:
+    assert a.data == b.data
+    assert a.arrays.keys() == b.arrays.keys()
+    for name, value in a.arrays.items():
+        np.testing.assert_array_equal(value, b.arrays[name], err_msg=name)
+
+
+def test_the_loss_falls_and_held_out_queries_find_their_nodes() -> None:
+    parts = [split(graph, 9) for graph in corpus(10)]
+    trainer = trained([learn for learn, _ in parts], epochs=60)
+    first, last = trainer.history[0], trainer.history[-1]
+    assert last.loss < 0.85 * first.loss
+    assert last.contrastive < first.contrastive and last.ranking < first.ranking
+    trainer.network.eval()
+    before, after = [], []
+    for at, (_, held_out) in enumerate(parts):
+        graph = trainer.graphs[at]
+        with torch.inference_mode():
+            learned = trainer.network(graph.features, graph.edges).numpy()
+        before.append(hits(held_out.features, held_out, 3))
+        after.append(hits(learned, held_out, 3))
+    assert np.mean(before) < 0.3 and np.mean(after) > 0.5
+
+
+def test_a_network_learned_on_some_graphs_serves_others() -> None:
+    trainer = trained(corpus(24, seed=1), epochs=60)
+    learned = Index({"shape": vars(trainer.recipe.shape)}, trainer.network.arrays())
+    before, after = [], []
+    for graph in corpus(6, seed=2):
+        answers = [[f"q{n}", 0, [int(a)], int(b)] for n, (a, b) in enumerate(graph.arcs.T)]
+        index = Index({"queries": answers}, {"embeddings": graph.features})
+        with metered(Meter()) as meter:
+            vectors = embed_nodes(index, learned, undirected=True)
+        assert meter.usage[NETWORK, "embed"].flops == NODES * trainer.network.forward_flops
+        before.append(hits(graph.features, graph, 3))
+        after.append(hits(vectors, graph, 3))
+    assert np.mean(after) > 2 * np.mean(before)
+
+
+@pytest.mark.parametrize("cut_after", [1, 3, 5])
+def test_a_training_that_was_cut_ends_in_the_same_weights(cut_after: int) -> None:
+    graphs = corpus()
+    whole = Memory()
+    with metered(Meter()) as meter:
+        trained(graphs, whole)
+    cut = Memory(until=cut_after)
+    with pytest.raises(KeyboardInterrupt):
+        trained(graphs, cut)
+    assert cut.state is not None and len(cut.state.data["history"]) == cut_after
+    with metered(Meter()) as again:
+        trained(graphs, cut)
+    assert cut.saved == RECIPE.epochs, "no epoch was trained twice"
+    assert whole.state is not None
+    assert_equal_arrays(whole.state, cut.state)
+    assert meter.to_json() == again.to_json(), "the cost is that of the whole training"
+
+
+TRAIN = """
+import sys, time
+from pathlib import Path
+from bench.index_store import CheckpointFile
+from methods.gor.training import Trainer
+from tests.methods.gor.corpus import RECIPE, corpus
+class Slowly(CheckpointFile):
+    def save(self, state):
+        super().save(state)
+        time.sleep(0.05)
+Trainer(corpus(), RECIPE).run(Slowly(Path(sys.argv[1])))
+"""
+
+
+def test_a_killed_training_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
+    path = tmp_path / "gor" / "key.checkpoint"
+
+    def start() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", TRAIN, str(path)]
+        return subprocess.Popen(command, cwd=Path(__file__).parents[3])
+
+    process = start()
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not path.exists() and process.poll() is None:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+    state = CheckpointFile(path).load()
+    assert state is not None and 1 <= len(state.data["history"]) < RECIPE.epochs
+    assert start().wait(timeout=120) == 0
+    whole, again = Memory(), CheckpointFile(path).load()
+    trained(corpus(), whole)
+    assert whole.state is not None and again is not None
+    assert_equal_arrays(whole.state, again)
+
+
+def test_a_seed_draws_its_own_weights_and_always_the_same() -> None:
+    first, again, other = (Memory() for _ in range(3))
+    trained(corpus(), first, epochs=2)
+    trained(corpus(), again, epochs=2)
+    trained(corpus(), other, epochs=2, seed=1)
+    assert first.state is not None and again.state is not None and other.state is not None
+    assert_equal_arrays(first.state, again.state)
+    assert first.state.data != other.state.data
+
+
+def test_training_leaves_the_random_numbers_of_others_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    trained(corpus(2), epochs=1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_other_graphs_of_the_batch_are_negatives_and_one_graph_has_none() -> None:
+    def first(graphs: list[TrainingGraph], **changes: Any) -> Epoch:
+        calm = replace(RECIPE.shape, dropout=0.0, attention_dropout=0.0)
+        return trained(graphs, epochs=1, shape=calm, **changes).history[0]
+
+    graphs = corpus(4)
+    on, off = first(graphs), first(graphs, in_batch_negatives=False)
+    assert on.contrastive > off.contrastive + 0.5 and on.ranking == off.ranking
+    one = corpus(1)
+    assert first(one) == first(one, in_batch_negatives=False)
+
+
+@pytest.mark.parametrize(("loss", "falls"), [("cl", "contrastive"), ("rank", "ranking")])
+def test_each_loss_can_be_left_out(loss: str, falls: str) -> None:
+    trainer = trained(corpus(), loss=loss, epochs=20)
+    first, last = trainer.history[0], trainer.history[-1]
+    assert first.loss == getattr(first, falls) and getattr(last, falls) < getattr(first, falls)
+    both = trained(corpus(), epochs=1).history[0]
+    assert both.loss == pytest.approx(both.contrastive + RECIPE.alpha * both.ranking)
+
+
+def test_the_learning_rate_falls_to_nothing_along_a_cosine() -> None:
+    class Watching(Memory):
+        def save(self, state: Index) -> None:
+            super().save(state)
+            rates.append(trainer.adam.param_groups[0]["lr"])
+
+    rates: list[float] = []
+    trainer = Trainer(corpus(8), replace(RECIPE, epochs=5))  # two batches an epoch
+    trainer.run(Watching())
+    steps = [1, 3, 5, 7, 9]  # the last step of each epoch, of 10
+    expected = [1e-3 * 0.5 * (1 + np.cos(np.pi * step / 10)) for step in steps]
+    assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sgc", "gin", "sage"])
+def test_every_kind_of_network_learns(kind: Any) -> None:
+    trainer = trained(corpus(), epochs=15, shape=replace(RECIPE.shape, kind=kind))
+    assert trainer.history[-1].loss < trainer.history[0].loss
+
+
+def test_graphs_of_one_node_are_trained_on_with_others_and_alone() -> None:
+    graph = corpus(1)[0]
+    single = TrainingGraph(graph.features[:1], graph.arcs[:, :0], graph.queries[:2], np.zeros((2, 1), int))
+    for graphs in ([single], [single, *corpus(2)]):
+        history = trained(graphs, epochs=2).history
+        assert all(np.isfinite(list(vars(epoch).values())).all() for epoch in history)
+
+
+def test_a_loss_that_is_no_number_ends_the_training() -> None:
+    graph = corpus(1)[0]
+    broken = replace(graph, queries=np.full_like(graph.queries, np.inf))
+    with pytest.raises(BenchError, match=r"diverged in epoch 1 .* --set\s+learning_rate"):
+        trained([broken])
+
+
+def test_the_cost_is_three_forwards_of_every_epoch_and_the_similarities() -> None:
+    with metered(Meter()) as meter:
+        trainer = trained(corpus(6), epochs=2, batch_graphs=3)
+    usage = meter.usage[NETWORK, "train"]
+    similarities = 2 * 6 * QUERIES * (3 * NODES) * DIM
+    assert usage.flops == 2 * 3 * (6 * NODES * trainer.network.forward_flops + similarities)
+    assert usage.calls == 4
+
+
+def reply(prompt: str) -> str:
+    if prompt.startswith("Passage:"):
+        return f"What about {prompt.split()[1]}?"
+    return "It is " + prompt.partition("Question:\n")[2].split()[2]
+
+
+@pytest.fixture(scope="module")
+def items() -> list[TrainingItem]:
+    """Three document sets, the second without any text, embedded by minilm."""
+    encoder = load_embedder(resolve("minilm", device="cpu"))
+    plan = RecordsPlan(8, 1, 4, 3, 0.5, 8, 8, 0)
+    writer: Any = Models(reply).writer
+    texts = ("the red kite hid in the mill by the river while rain fell on the town", "", "goats eat grass")
+    sets = [DocumentSet((Document("", text),)) for text in texts]
+    return [
+        TrainingItem(
+            documents,
+            asyncio.run(build_records(documents, writer, encoder, plan)).to_index(),
+            (Reference("What happened?", ("goats eat", "the rain fell on the town")),),
+        )
+        for documents in sets
+    ]
+
+
+def rankings(items: list[TrainingItem], *, supervised: bool = False) -> list[TrainingGraph]:
+    encoder = load_embedder(resolve("minilm", device="cpu"))
+    return asyncio.run(training_graphs(items, encoder, encoder, None, supervised=supervised))
+
+
+def test_the_text_that_a_query_was_asked_about_comes_first(items: list[TrainingItem]) -> None:
+    graphs = rankings(items)
+    assert len(graphs) == 2, "there is nothing to learn from an empty document"
+    for graph, item in zip(graphs, (items[0], items[2]), strict=True):
+        sources = [query[1] for query in item.index.data["queries"]]
+        assert graph.order[:, 0].tolist() == sources
+        assert (np.sort(graph.order, axis=1) == np.arange(len(graph.features))).all()
+        assert graph.queries.shape == (len(sources), 384)
+    (one,) = rankings(items[2:])
+    assert len(one.features) >= 1
+
+
+def test_with_supervision_questions_are_ranked_against_their_references(items: list[TrainingItem]) -> None:
+    graphs = rankings(items, supervised=True)
+    assert len(graphs) == 2 and all(len(graph.queries) == 2 for graph in graphs)
+    texts = items[0].documents.documents[0].text
+    chunk = items[0].index.data["chunks"][graphs[0].order[1, 0]] if graphs[0].order[1, 0] < 3 else None
+    assert chunk is None or "rain" in texts[chunk[1] : chunk[2]] or "town" in texts[chunk[1] : chunk[2]]
+    np.testing.assert_array_equal(graphs[0].queries[0], graphs[0].queries[1])
+    bare = [replace(item, references=()) for item in items]
+    assert rankings(bare, supervised=True) == []
