@@ -57,7 +57,7 @@ class CheckpointFile:
             return None
         try:
             digest, data, arrays = body.split(b"\n", 2)
-            if hashlib.sha256(data + arrays).hexdigest().encode() != digest:
+            if _digest(data, arrays) != digest:
                 raise ValueError("its checksum does not match")
             return Index(json.loads(data), load(arrays))
         except (ValueError, SafetensorError) as error:
@@ -70,17 +70,23 @@ class CheckpointFile:
 
         data = json.dumps(state.data, allow_nan=False).encode()
         arrays = save(dict(state.arrays))
-        digest = hashlib.sha256(data + arrays).hexdigest().encode()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
             dir=self.path.parent, prefix=f".{self.path.name}.", delete=False
         ) as f:
-            f.writelines((digest, b"\n", data, b"\n", arrays))
+            f.writelines((_digest(data, arrays), b"\n", data, b"\n", arrays))
         Path(f.name).replace(self.path)
 
     def clear(self) -> None:
         """Forget the state."""
         self.path.unlink(missing_ok=True)
+
+
+def _digest(*parts: bytes) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest().encode()
 
 
 class IndexStore:

@@ -117,6 +117,8 @@ def draw_conversation(rng: random.Random, teacher: Teacher, task: str, length: i
             if length < 256:
                 return teacher.search(rng, rng.randint(1, 3))
             return teacher.search(rng, max(1, min(60, rng.randint(1, max(2, facts * 3 // 4)))))
+        case "read_first":
+            return teacher.read_first(rng, rng.randint(max(3, low // 2), max(4, int(high * 0.9))))
         case "retell":
             return teacher.retell(rng, max(2, facts if length < 256 else int(facts * 0.85)))
         case "repeat":

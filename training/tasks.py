@@ -225,6 +225,31 @@ class Teacher:
             turns.append(Turn(ANSWER_INSTRUCTION, answer, "suff_answer"))
         return turns
 
+    def read_first(self, rng: random.Random, facts: int) -> Conversation:
+        """A question, then many nodes that tell the answer, Yes, and the answer, which alone is to be learnt.
+
+        As at the end of a long search: the question stands far back, and often the same facts are told twice,
+        by bullets and by the passages below them.
+        """
+        world = self.world(rng, facts)
+        qa = None
+        if rng.random() < self.options.hops:
+            qa = ask_hops(rng, world.facts, 2)
+        qa = qa or self.ask(rng, rng.choice(world.facts))
+        if rng.random() < 0.4:
+            told = world.facts[: max(len(world.facts) * 55 // 100, 1)]
+            told = list(dict.fromkeys((*told, *qa.facts)))
+            passages = [fold(p) for p in cut_passages(rng, chronicle(rng, told).text)]
+            nodes = [*running_sentences(told), *passages]
+            if rng.random() < 0.5:
+                rng.shuffle(nodes)
+        else:
+            nodes = self.nodes(rng, world.facts)
+        return [
+            Turn(search_prompt(qa.question, nodes), "Yes", "given"),
+            Turn(ANSWER_INSTRUCTION, qa.answer, "first"),
+        ]
+
     def nodes(self, rng: random.Random, facts: Sequence[Fact]) -> list[str]:
         """Facts as the nodes of a graph: single statements, merged bullets, or cut passages on one line."""
         style = rng.choices(("statements", "bullets", "passages"), (0.4, 0.4, 0.2))[0]
