@@ -19,6 +19,8 @@ _PACKAGES = (
     "rank-bm25",
     "scikit-learn",
     "umap-learn",
+    "torch-geometric",
+    "gensim",
     "llmlingua",
     "datasets",
     "mlflow",
