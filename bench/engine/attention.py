@@ -4,12 +4,13 @@ All linear layers see the new tokens of every row as one sequence (1, T, d), wit
 function is called by each layer with query (1, Hq, T, hd), key and value (1, Hkv, T, hd) after the
 rotary embedding; it writes keys and values into the arena and lets every row attend to its own context.
 
-Rows of one token (decoding) are served together; other rows by one call each on a CPU, and all rows
-together by torch's variable-length attention on a GPU. A row that watches spans also gets its mean
-attention to them (mean over heads, summed over layers): memory is tokens x spans, never tokens x
-tokens, since the probabilities are formed for a block of queries at a time, in memory that the blocks
-and layers of a pass share. On a CPU such a block stays in a core's cache, which makes it about as fast
-as the fused kernel, whose probabilities nobody sees.
+Rows of one token (decoding) are served together where their contexts lie evenly in the arena, else one by
+one; on a GPU always together, copied if need be, since a call costs more than its work there. Other rows are
+served by one call each on a CPU, and all rows together by torch's variable-length attention on a GPU. A row
+that watches spans also gets its mean attention to them (mean over heads, summed over layers): memory is
+tokens x spans, never tokens x tokens, since the probabilities are formed for a block of queries at a time, in
+memory that the blocks and layers of a pass share. On a CPU such a block stays in a core's cache, which makes
+it about as fast as the fused kernel, whose probabilities nobody sees.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class _Decoding:
     start: int
     stride: int
     slots: int
-    """Arena view: ``slots`` contexts from ``start`` at distance ``stride``; slots 0: gather instead."""
+    """Arena view: ``slots`` contexts from ``start`` at distance ``stride``; slots 0: copied instead."""
     places: torch.Tensor | None
     """Slot of each row in the view, (R,)."""
     gather: torch.Tensor | None
@@ -91,28 +92,30 @@ class _Decoding:
 
 
 @dataclass
-class _WatchedSpans:
-    """The spans that one-token rows watch, padded to the most spans of a row."""
+class _Attended:
+    """How much one-token rows that watch spans attend to each key of their contexts."""
 
-    starts: torch.Tensor
-    ends: torch.Tensor
-    """(R, spans) each; equal where a row has fewer."""
-    lengths: torch.Tensor
-    """(R, spans), fp64, at least 1."""
-    total: torch.Tensor
-    """(R, spans), fp32: sum over layers; the rows' watches hold views of it."""
+    rows: list[Row]
+    sums: torch.Tensor
+    """(R, longest context), fp32: over heads and layers, so that spans are looked at once a pass."""
+    heads: int = 1
 
     @classmethod
-    def of(cls, rows: Sequence[Row], device: Any) -> _WatchedSpans:
-        """The spans of these rows, with their totals at 0."""
-        watches = [row.watch for row in rows if row.watch is not None]
+    def of(cls, rows: list[Row], device: Any) -> _Attended:
+        """Nothing attended to yet."""
+        return cls(rows, torch.zeros(len(rows), max(row.total for row in rows), device=device))
+
+    def settle(self) -> None:
+        """Give every row's watch its total: sums of a span as differences of running sums, in fp64."""
+        watches = [row.watch for row in self.rows if row.watch is not None]
         most = max(len(watch.spans) for watch in watches)
         padded = [[*watch.spans, *[(0, 0)] * (most - len(watch.spans))] for watch in watches]
-        starts, ends = torch.tensor(padded, device=device).unbind(-1)
-        total = torch.zeros(starts.shape, device=device)
+        starts, ends = torch.tensor(padded, device=self.sums.device).unbind(-1)
+        running = F.pad(self.sums.double().cumsum(-1), (1, 0))
+        sums = running.gather(1, ends) - running.gather(1, starts)
+        means = (sums / ((ends - starts).clamp_(min=1) * self.heads)).float()
         for at, watch in enumerate(watches):
-            watch.total = total[at : at + 1, : len(watch.spans)]
-        return cls(starts, ends, (ends - starts).clamp_(min=1).double(), total)
+            watch.total = means[at : at + 1, : len(watch.spans)]
 
 
 class Tick:
@@ -132,12 +135,14 @@ class Tick:
         for row in self.watching_wide:
             assert row.watch is not None
             row.watch.matrix = _averaging(row.watch.spans, row.total, device)
-        plain = [row for row in rows if row.new == 1 and row.watch is None]
-        self.decoding = None if varlen or not plain else _lay_out(plain, device)
+        plain = [] if varlen else [row for row in rows if row.new == 1 and row.watch is None]
+        copied = decodes_together(device)
+        self.decoding = _lay_out(plain, device, copied=copied) if plain else None
+        self.single = plain if self.decoding is None else []
         watching = [row for row in rows if row.new == 1 and row.watch is not None]
-        self.watching_decode = _lay_out(watching, device) if watching else None
-        if self.watching_decode is not None:
-            self.watched = _WatchedSpans.of(self.watching_decode.rows, device)
+        self.attended = _Attended.of(watching, device) if watching else None
+        self.watching_decode = _lay_out(watching, device, copied=True) if watching and copied else None
+        self.watching_single = [] if copied else watching
         self.calls = 0
         self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
         self._scratch = torch.empty(0, device=device)
@@ -195,6 +200,8 @@ def serving(tick: Tick, model: Any) -> Iterator[None]:
     finally:
         config._attn_implementation = own
         _ticks.pop()
+    if tick.attended is not None:
+        tick.attended.settle()
 
 
 class UnservableError(Exception):
@@ -236,11 +243,15 @@ def packed_attention(
     else:
         if tick.decoding is not None:
             _decode(tick.decoding, query, keys, values, scale, sliding_window, out)
+        for row in tick.single:
+            _single(row, query, keys, values, scale, sliding_window, out)
         for row in tick.wide:
             _wide(tick, row, query, keys, values, scale, sliding_window, out)
     outputs = None if tick.varlen else out
     if tick.watching_decode is not None:
         _decode_watching(tick, tick.watching_decode, query, keys, values, scale, sliding_window, outputs)
+    for at, row in enumerate(tick.watching_single):
+        _single_watching(tick, at, row, query, keys, values, scale, sliding_window, out)
     for row in tick.watching_wide:
         _wide_watching(tick, row, query, keys, values, scale, sliding_window, outputs)
     return out[None], None
@@ -270,8 +281,16 @@ def _additive(queries: torch.Tensor, keys: torch.Tensor, window: int | None) -> 
     return torch.zeros(allowed.shape, device=allowed.device).masked_fill_(~allowed, float("-inf"))
 
 
-def _lay_out(rows: Sequence[Row], device: Any) -> _Decoding:
-    """One-token rows as a strided view of the arena where their ranges lie evenly, else as a gather."""
+def decodes_together(device: Any) -> bool:
+    """Whether one-token rows share one call even where their contexts must be copied together for it."""
+    return torch.device(device).type == "cuda"
+
+
+def _lay_out(rows: Sequence[Row], device: Any, *, copied: bool) -> _Decoding | None:
+    """One-token rows as a strided view of the arena where their ranges lie evenly.
+
+    copied: else as positions to be copied from; otherwise None.
+    """
     rows = sorted(rows, key=lambda row: row.base)
     longest = max(row.total for row in rows)
     queries = torch.tensor([row.first for row in rows], device=device)
@@ -284,6 +303,8 @@ def _lay_out(rows: Sequence[Row], device: Any) -> _Decoding:
         slots = 1 if len(rows) == 1 else slots
         places = torch.tensor([(row.base - rows[0].base) // stride for row in rows], device=device)
         return _Decoding(list(rows), queries, longest, rows[0].base, stride, slots, places, None)
+    if not copied:
+        return None
     offsets = torch.arange(longest, device=device)[None]
     bases = torch.tensor([row.base for row in rows], device=device)[:, None]
     last = torch.tensor([row.total - 1 for row in rows], device=device)[:, None]
@@ -335,31 +356,68 @@ def _decode_watching(
     window: int | None,
     out: torch.Tensor | None,
 ) -> None:
-    """All one-token rows that watch spans, with explicit probabilities; a matrix product for all heads.
+    """All one-token rows that watch spans, with explicit probabilities; a matrix product per key head.
 
-    In the product each query stands in the place of its key head, with zeros in those of the others: more
-    multiplications, but keys and values are read once, in the order in which they lie in memory.
     ``out`` None: the outputs are made elsewhere, only the spans are wanted.
     """
     heads, (kv_heads, width) = query.shape[1], keys.shape[1:]
     q = _spread(group, query[0, :, group.queries].transpose(0, 1) * scale)
     q = q.reshape(-1, kv_heads, heads // kv_heads, width)
-    placed = q.new_zeros(*q.shape[:3], kv_heads, width)
-    placed.diagonal(dim1=1, dim2=3).copy_(q.permute(0, 2, 3, 1))
-    k = _contexts(group, keys).flatten(2)
-    p = tick.scratch(len(q) * heads * group.keys).view(len(q), heads, group.keys)
-    _product(placed.view(len(q), heads, -1), k.transpose(1, 2), p)
+    k = _contexts(group, keys)
+    p = tick.scratch(len(q) * heads * group.keys).view(kv_heads, len(q), -1, group.keys)
+    for head in range(kv_heads):
+        _product(q[:, head], k[:, :, head].transpose(1, 2), p[head])
     p += _decoding_mask(group, window, query.device)
     torch.softmax(p, dim=-1, out=p)
     if out is not None:
-        v = _contexts(group, values).flatten(2)
-        o = torch.bmm(p.to(v.dtype), v).view_as(placed).diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
-        out.index_copy_(0, group.queries, _picked(group, o.reshape(len(q), heads, width)))
-    # Sums of a span as differences of running sums, in fp64; there may be many spans and few queries.
-    running = F.pad(_picked(group, p.sum(1)).double().cumsum(-1), (1, 0))
-    spans = tick.watched
-    sums = running.gather(1, spans.ends) - running.gather(1, spans.starts)
-    spans.total += sums / (spans.lengths * heads)
+        v = _contexts(group, values)
+        each = [torch.bmm(p[head].to(v.dtype), v[:, :, head]) for head in range(kv_heads)]
+        o = torch.stack(each, 1).reshape(len(q), heads, width)
+        out.index_copy_(0, group.queries, _picked(group, o))
+    assert tick.attended is not None
+    tick.attended.heads = heads
+    tick.attended.sums += _picked(group, p.sum(0).sum(1))
+
+
+def _single(
+    row: Row,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scale: float,
+    window: int | None,
+    out: torch.Tensor,
+) -> None:
+    """A row of one token: fused attention over a view of its context, which needs no mask."""
+    first = 0 if window is None else max(0, row.total - window)
+    k, v = (_context(row, pool)[:, :, first:] for pool in (keys, values))
+    q = query[:, :, row.first].view(1, k.shape[1], -1, k.shape[-1])
+    out[row.first] = F.scaled_dot_product_attention(q, k, v, scale=scale).view(-1, k.shape[-1])
+
+
+def _single_watching(
+    tick: Tick,
+    at: int,
+    row: Row,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scale: float,
+    window: int | None,
+    out: torch.Tensor,
+) -> None:
+    """A row of one token that watches spans, with explicit probabilities; ``at``: its place among those."""
+    assert tick.attended is not None
+    first = 0 if window is None else max(0, row.total - window)
+    k, v = (_context(row, pool)[0, :, first:] for pool in (keys, values))
+    kv_heads, seen, width = k.shape
+    heads = query.shape[1]
+    p = tick.scratch(heads * seen).view(kv_heads, -1, seen)
+    _product((query[0, :, row.first] * scale).view(kv_heads, -1, width), k.transpose(1, 2), p)
+    torch.softmax(p, dim=-1, out=p)
+    out[row.first] = torch.bmm(p.to(v.dtype), v).view(heads, width)
+    tick.attended.heads = heads
+    tick.attended.sums[at, first : row.total] += p.view(heads, seen).sum(0)
 
 
 def _contexts(group: _Decoding, pool: torch.Tensor) -> torch.Tensor:
