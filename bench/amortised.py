@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.plain_tables import PlainTable
-from bench.rendering import DASH, caption, footnotes, three_digits
+from bench.rendering import DASH, caption, three_digits, without_values
 from bench.tables import TableCell, TableData
 
 QUESTIONS = (1, 2, 4, 8)
@@ -47,10 +47,8 @@ def amortised_table(table: TableData) -> PlainTable:
         "both, per question, when n questions share a document. Pays from: questions per document from "
         "which index and questions together cost less than full context.",
     )
-    missing = [note for note in footnotes(table) if note.startswith("Without values")]
-    return PlainTable(
-        table.definition.id, table.definition.title, columns, tuple(rows), (*about, *said, *missing)
-    )
+    definition, missing = table.definition, tuple(without_values(table))
+    return PlainTable(definition.id, definition.title, columns, tuple(rows), (*said, *about), missing)
 
 
 def _label(cell: TableCell) -> str:

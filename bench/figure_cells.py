@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.cell import CellRequest
+from bench.cell_folder import finished_summary
 from bench.errors import BenchError
 from bench.figures import Curve, Drawn, distribution, pareto, trade_off
 from bench.models.presets import resolve
 from bench.records import RECORDS_FILE, read_records
-from bench.runner import finished_summary
 from bench.schema import JsonValue
 from bench.session import Session
 from bench.sweep import plan_sweep, shared_runs

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS = "osD^v<>PX*hpd8H"
-"""One per row of a table, in the order of its rows."""
+MARKERS: tuple[str | tuple[int, Literal[0, 1, 2], int], ...] = (*"osD^v<>PXpd", (4, 1, 0), *"*8Hh")
+"""One per row of a table, in the order of its rows; shapes that still differ at a few points, in grey."""
 DARK, LIGHT = "#222222", "#999999"
+_EDGED_BARS = 80
+"""A histogram with at most so many bars has lines around them."""
 _STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -138,12 +140,14 @@ def pareto(table: TableData) -> Drawn:
         front = pareto_front([(cost.mean, score.mean) for _, _, cost, score in found])
         steps = [(found[i][2].mean, found[i][3].mean) for i in front]
         if steps:
-            ax.step(*zip(*steps, strict=True), where="post", color=LIGHT, linewidth=1, zorder=1)
+            ax.step(
+                *zip(*steps, strict=True), where="post", color=DARK, linewidth=1, linestyle=":", zorder=2.5
+            )
         for position, (i, cell, cost, score) in enumerate(found):
             _errors(ax, cost, score)
             ax.plot(
-                cost.mean, score.mean, MARKERS[i % len(MARKERS)], markersize=6, color=DARK, zorder=3,
-                markerfacecolor=DARK if position in front else "white", label=cell.row.label,
+                cost.mean, score.mean, marker=MARKERS[i % len(MARKERS)], markersize=_size(i), color=DARK,
+                markerfacecolor=DARK if position in front else "white", label=cell.row.label, zorder=3,
             )  # fmt: skip
             values.append(
                 (dataset, cell.row.id, cost.mean, score.mean, score.low, score.high, int(position in front))
@@ -152,11 +156,12 @@ def pareto(table: TableData) -> Drawn:
         _log_axis(ax)
         ax.set_xlabel("TFLOPs per question")
         ax.set_ylabel(METRIC_LABELS[metric])
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, _above([score for _, _, _, score in found]))
     _legend(figure, [row.label for row in definition.rows])
     add_note(
         figure,
-        "Filled markers and the line: the Pareto front. Bars: 95 %, documents resampled. " + _who(table),
+        "Filled markers and the dotted line: the Pareto front. Bars: 95 %, documents resampled. "
+        + _who(table),
     )
     header = ("dataset", "row", "tflops", metric, f"{metric}_low", f"{metric}_high", "on_pareto_front")
     return Drawn(figure, header, tuple(values))
@@ -185,11 +190,11 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
         if all(p.low is not None for p in scores):
             lows, highs = [p.low or 0.0 for p in scores], [p.high or 0.0 for p in scores]
             ax.fill_between(curve.steps, lows, highs, color="#dddddd", linewidth=0)
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, _above(scores))
         other = ax.twinx()
-        other.plot(curve.steps, [p.mean for p in costs], "s--", color="#666666", markerfacecolor="white",
+        other.plot(curve.steps, [p.mean for p in costs], "s--", color="#666666", markerfacecolor="none",
                    label="TFLOPs")  # fmt: skip
-        other.set_ylim(0, 1.08 * max(p.mean for p in costs) or 1)  # room for the uppermost marker
+        other.set_ylim(0, _above([Point(p.mean, None, None) for p in costs]))
         other.spines["right"].set_visible(True)
         ax.set_title(curve.label)
         ax.set_xlabel(option)
@@ -217,7 +222,9 @@ def distribution(counts: Mapping[str, Sequence[int]], labels: Mapping[str, str],
     for ax, (dataset, found) in zip(axes, counts.items(), strict=True):
         most = max(found, default=0)
         by_count = [sum(n == k for n in found) for k in range(most + 1)]
-        ax.bar(range(most + 1), by_count, color="#bbbbbb", edgecolor=DARK, linewidth=0.5)
+        edge = 0.5 if most <= _EDGED_BARS else 0  # edges of narrow bars would run together
+        ax.bar(range(most + 1), by_count, width=0.8 if edge else 1, color="#bbbbbb", edgecolor=DARK,
+               linewidth=edge)  # fmt: skip
         if found:
             middle = sum(found) / len(found)
             ax.axvline(middle, color=DARK, linestyle="--", linewidth=1)
@@ -248,12 +255,22 @@ def figure_of(count: int) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
+def _above(points: Sequence[Point]) -> float:
+    """The upper end of an axis from 0 that leaves room for the uppermost marker."""
+    return 1.08 * max((p.mean if p.high is None else p.high for p in points), default=0.0) or 1.0
+
+
 def _errors(ax: Axes, cost: Point, score: Point) -> None:
     """Thin bars for the intervals of both."""
     if score.low is not None and score.high is not None:
         ax.plot([cost.mean, cost.mean], [score.low, score.high], color=LIGHT, linewidth=0.8, zorder=2)
     if cost.low is not None and cost.high is not None:
         ax.plot([cost.low, cost.high], [score.mean, score.mean], color=LIGHT, linewidth=0.8, zorder=2)
+
+
+def _size(row: int) -> float:
+    """The size of a row's marker: shapes with points have less area."""
+    return 8.0 if MARKERS[row % len(MARKERS)] in ("d", "*", (4, 1, 0)) else 6.0
 
 
 def _log_axis(ax: Axes) -> None:
@@ -269,13 +286,22 @@ def _log_axis(ax: Axes) -> None:
 
 def _legend(figure: Figure, labels: Sequence[str]) -> None:
     """Every row with its marker, hollow."""
+    panels = sum(ax.get_visible() for ax in figure.axes)
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], marker=MARKERS[i % len(MARKERS)], linestyle="", color=DARK, markerfacecolor="white")
+        Line2D(
+            [],
+            [],
+            marker=MARKERS[i % len(MARKERS)],
+            markersize=_size(i),
+            linestyle="",
+            color=DARK,
+            markerfacecolor="white",
+        )  # fmt: skip
         for i in range(len(labels))
     ]
-    figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
+    figure.legend(handles, labels, loc="outside upper center", ncols=5 if panels > 1 else 3, frameon=False)
 
 
 def _joined(*axes: Axes) -> tuple[list[Any], list[str]]:
@@ -291,7 +317,8 @@ def add_note(figure: Figure, text: str) -> None:
     """A sentence or two in small print below the panels."""
     import textwrap
 
-    figure.supxlabel("\n".join(textwrap.wrap(text, 120)), fontsize=6.5, color="#444444")
+    width = 120 if figure.get_figwidth() > 5 else 75
+    figure.supxlabel("\n".join(textwrap.wrap(text, width)), fontsize=6.5, color="#444444")
 
 
 def _title(cell: TableCell | None, dataset: str) -> str:
@@ -300,4 +327,4 @@ def _title(cell: TableCell | None, dataset: str) -> str:
 
 def _who(table: TableData) -> str:
     """Who read, from the table's caption: the reader, and that it is a small stand-in where it is."""
-    return " ".join(s for s in caption(table) if s.startswith(("Reader", "It is a small")))
+    return " ".join(s for s in caption(table) if s.startswith(("Reader", "It is a small", "Small stand-ins")))

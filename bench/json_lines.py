@@ -23,6 +23,8 @@ from bench.files import remove_drafts, replacing, writing
 
 log = logging.getLogger(__name__)
 
+LOCK_FILE = ".lock"
+
 
 class Row(BaseModel):
     """What one line holds."""
@@ -47,6 +49,18 @@ def whole_rows(path: Path, row: type[RowT]) -> Iterator[RowT]:
                 yield found
 
 
+def held(folder: Path) -> bool:
+    """Whether somebody holds the rows of a folder just now."""
+    try:
+        with (folder / LOCK_FILE).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no folder yet, or one that cannot be locked: whoever opens it will say so
+        return False
+    return False
+
+
 class JsonLines(ABC, Generic[RowT, KeyT]):
     """The append-only rows of one folder, held by one process at a time.
 
@@ -67,7 +81,7 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
         self.path = folder / self.file_name
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / ".lock").open("a")
+            self._lock = (folder / LOCK_FILE).open("a")
         try:
             self._take_lock()
             self._places: dict[KeyT, tuple[int, int]] = {}

@@ -69,8 +69,8 @@ def judged_table(
     """A line for each data set and row: outcomes of the reference row against it, by criterion.
 
     session: missing verdicts are asked for, as many at a time as it asks questions, and failed ones where it
-    asks those again; None: such rows stay empty. Raises DataError for a definition without a reference row,
-    and what :func:`judge_cells` raises.
+    asks those again; None: such rows stay empty, and a footnote names them. Raises DataError for a definition
+    without a reference row, and what :func:`judge_cells` raises.
     """
     definition = table.definition
     against = next((row for row in definition.rows if row.id == definition.judged_against), None)
@@ -79,6 +79,7 @@ def judged_table(
     measures = ("orders disagree", "unparsable", "n", "TFLOPs")
     columns = ("Data and method", *(name.capitalize() for name in CRITERIA), *measures)
     rows: list[tuple[str, ...]] = []
+    waiting: list[str] = []
     for dataset in definition.datasets:
         own = _records(table, planned, against.id, dataset, results)
         for row in definition.rows:
@@ -91,13 +92,17 @@ def judged_table(
                 continue
             summary = _summary(own, other, (against.label, row.label), judge, dtype, results, session)
             rows.append((label, *(_line(summary) if summary else [DASH] * (len(columns) - 1))))
+            waiting += [] if summary else [label]
     return PlainTable(
         definition.id,
         definition.title,
         columns,
         tuple(rows),
         (*_about(against.label, judge, dtype), *caption(table)),
-        tuple(note for note in footnotes(table) if note.startswith("Without values")),
+        (
+            *(note for note in footnotes(table) if note.startswith("Without values")),
+            *([f"Not judged yet, or not to the end: {'; '.join(waiting)}."] if waiting else []),
+        ),
     )
 
 

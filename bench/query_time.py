@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.asking import make_ready
 from bench.cell import Cell
 from bench.errors import BenchError
 from bench.files import write_json
@@ -32,7 +33,6 @@ from bench.prediction_check import require_prediction
 from bench.published import Published
 from bench.redaction import fault_text
 from bench.rendering import DASH, caption, footnotes, three_digits
-from bench.runner import make_ready
 from bench.schema import Example, Index, JsonValue
 from bench.session import Session
 from bench.tables import Plan, TableCell, TableData
@@ -146,12 +146,13 @@ def timed_table(
 ) -> PlainTable:
     """A line for each row and data set: seconds and TFLOPs per question, beside the published seconds.
 
-    session: answers what was not timed yet on this machine; None: what was is shown, other cells stay empty.
+    session: answers what was not timed yet on this machine; None: what was is shown, other cells stay empty,
+    and a footnote names them.
     """
     from bench.models.model_set import LoadedModels
 
     columns = ("Data and method", "seconds", "slowest", "questions", "TFLOPs", "publ. seconds")
-    rows, times = [], []
+    rows, times, untimed = [], [], []
     for dataset in table.definition.datasets:
         for row in table.definition.rows:
             cell, plan = table.cells[row.id, dataset], planned[row.id, dataset]
@@ -163,6 +164,7 @@ def timed_table(
             printed = published.get((row.id, dataset, "seconds"))
             rows.append(_line(cell, found, None if printed is None else printed.value))
             times += [found] if found else []
+            untimed += [rows[-1][0]] if found is None and cell.summary is not None else []
     machines = {found.machine for found in times}
     loads = [found.load for found in times if found.load is not None]
     about = (
@@ -171,9 +173,15 @@ def timed_table(
         f"{', '.join(sorted(machines)) or 'nothing yet'}."
         + (f" Load average of the machine: {min(loads)} to {max(loads)}." if loads else "")
     )
-    missing = tuple(note for note in footnotes(table) if note.startswith("Without values"))
+    notes = [note for note in footnotes(table) if note.startswith("Without values")]
+    notes += [f"Not timed, or no question could be answered: {'; '.join(untimed)}."] if untimed else []
     return PlainTable(
-        table.definition.id, table.definition.title, columns, tuple(rows), (about, *caption(table)), missing
+        table.definition.id,
+        table.definition.title,
+        columns,
+        tuple(rows),
+        (about, *caption(table)),
+        tuple(notes),
     )
 
 

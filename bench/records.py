@@ -19,6 +19,9 @@ RECORDS_FILE = "records.jsonl"
 CELL_FILE = "cell.json"
 SUMMARY_FILE = "summary.json"
 
+FLOP_CONVENTION = "paper"
+"""In which every record counts; see :mod:`bench.flops`."""
+
 
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -47,11 +47,11 @@ def render(table: TableData, published: PublishedValues) -> Rendered:
     text = TextTable(
         id=table.definition.id,
         title=table.definition.title,
-        columns=tuple(columns(table)),
+        columns=tuple(columns(table, published)),
         sections=tuple(sections(table, published)),
         caption=tuple(caption(table, published)),
         notes=tuple(footnotes(table)),
-        spans=_spans(table),
+        spans=_spans(table, published),
     )
     return Rendered(text.markdown(), text.latex(), _csv(table, published), text.html())
 
@@ -92,17 +92,29 @@ def _ratio(table: TableData, cell: TableCell) -> float | None:
     return None if ours is None or not theirs else ours / theirs
 
 
-def columns(table: TableData) -> list[str]:
-    """The headings: the method, its scores and cost, then the published values."""
+def _has_ratio(table: TableData) -> bool:
+    return any(row.id == table.definition.ratio_to for row in table.definition.rows)
+
+
+def columns(table: TableData, published: PublishedValues) -> list[str]:
+    """The headings: the method, its scores and cost, then those published values of which some are known."""
     labels = [METRIC_LABELS.get(metric, metric) for metric in table.definition.metrics]
-    ratio = [f"× {table.definition.ratio_to}"] if table.definition.ratio_to else []
-    printed = [METRIC_LABELS.get(metric, metric) for metric in _printed(table)]
-    return ["Method", *labels, "TFLOPs", *ratio, "n", *(f"{label} publ." for label in printed)]
+    reference = [row.label for row in table.definition.rows if row.id == table.definition.ratio_to]
+    printed = [METRIC_LABELS.get(metric, metric) for metric in _known(table, published)]
+    return [
+        *("Method", *labels, "TFLOPs", *(f"× {label}" for label in reference), "n"),
+        *(f"{label} publ." for label in printed),
+    ]
 
 
 def _printed(table: TableData) -> list[str]:
     """What the papers print a value for: the metrics, never the measures of the contexts, and the cost."""
     return [m for m in (*table.definition.metrics, "tflops") if m not in RETRIEVAL_MEASURES]
+
+
+def _known(table: TableData, published: PublishedValues) -> list[str]:
+    """Of what the papers print, that for which a value of some cell could be read."""
+    return [m for m in _printed(table) if any((*cell, m) in published for cell in table.cells)]
 
 
 def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list[str]:
@@ -112,32 +124,40 @@ def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list
         cell.row.label,
         *(_score(cell, metric) for metric in table.definition.metrics),
         DASH if tflops is None else three_digits(tflops),
-        *([DASH if ratio is None else f"{ratio:.2f}"] if table.definition.ratio_to else []),
+        *([DASH if ratio is None else f"{ratio:.2f}"] if _has_ratio(table) else []),
         DASH if cell.summary is None else str(cell.summary["n"]),
-        *(_beside(cell, metric, published) for metric in _printed(table)),
+        *(_beside(cell, metric, published) for metric in _known(table, published)),
     ]
 
 
 def _beside(cell: TableCell, metric: str, published: PublishedValues) -> str:
-    """The published value and, in brackets, ours minus it."""
+    """The published value and, in brackets, ours against it."""
     printed = published.get((cell.row.id, cell.dataset, metric))
     if printed is None:
         return DASH
     ours = _values(cell, metric)[0]
-    difference = "" if ours is None else f" ({_signed(ours - printed.value, metric)})"
-    return f"{printed.value:g}{difference}"
+    return f"{printed.value:g}" + ("" if ours is None else f" ({_against(ours, printed.value, metric)})")
 
 
-def _signed(difference: float, metric: str) -> str:
-    tiny = metric == "tflops" and abs(difference) < 0.1
-    size = three_digits(abs(difference)) if tiny else f"{abs(difference):.1f}"
-    return size if not size.strip("0.") else f"{'+' if difference > 0 else MINUS}{size}"
+def _against(ours: float, printed: float, metric: str) -> str:
+    """Ours minus the printed value; of costs, which span orders of magnitude, in percent of it."""
+    if metric == "tflops" and printed:
+        share = 100 * (ours / printed - 1)
+        return f"{_signed(share, 0 if abs(share) >= 10 else 1)} %"
+    return _signed(ours - printed, 1)
 
 
-def _spans(table: TableData) -> tuple[tuple[str, int], ...]:
+def _signed(value: float, digits: int) -> str:
+    """With a sign, but for what rounds to zero."""
+    size = f"{abs(value):.{digits}f}"
+    return size if not size.strip("0.") else f"{'+' if value > 0 else MINUS}{size}"
+
+
+def _spans(table: TableData, published: PublishedValues) -> tuple[tuple[str, int], ...]:
     """What we measured, and what the papers print."""
-    printed = len(_printed(table))
-    return (("measured", len(columns(table)) - 1 - printed), ("published (ours minus it)", printed))
+    printed = len(_known(table, published))
+    measured = len(columns(table, published)) - 1 - printed
+    return (("measured", measured), ("published (ours against it)", printed)) if printed else ()
 
 
 def _by_dataset(table: TableData) -> Iterable[tuple[str, list[TableCell]]]:
@@ -153,48 +173,79 @@ def _data_label(cells: Sequence[TableCell], dataset: str) -> str:
 def caption(table: TableData, published: PublishedValues | None = None) -> list[str]:
     """Sentences that say what the numbers are: models, data, lengths, conventions, sources.
 
-    published: where some of them are shown, the caption says how.
+    published: where these are shown, the caption says how, and which could not be read.
     """
-    described = [c.description for c in table.cells.values() if c.description is not None]
+    shown = [cell for cell in table.cells.values() if cell.description is not None]
+    described = [cell.description for cell in shown if cell.description is not None]
     said = [f"{table.definition.title}. Layout and published values: {table.definition.source}."]
     if not described:
         return [*said, "No cell has been run."]
-    readers = _distinct(f"{d['model_label']} ({d['dtype']})" for d in described)
+    readers = _each(f"{d['model_label']} ({d['dtype']})" for d in described)
     said.append(f"Reader: {readers}.")
     if any(d["model_small"] for d in described):
         said.append(
-            "It is a small stand-in trained by this project: its scores show that the suite works and "
-            "compare methods with each other, never with the published columns (their models, full data)."
+            "Small stand-ins trained by this project show that the suite works; their scores compare "
+            "methods with each other, never with published values (other models, full data)."
+            if "," in readers
+            else "It is a small stand-in trained by this project: its scores show that the suite works and "
+            "compare methods with each other, never with published values (other models, full data)."
         )
+    said += _roles(table, {str(d["model"]) for d in described})
     said += _cautions({str(model["name"]) for d in described for model in d["models"].values()})
-    encoders = _distinct(
-        _named(str(model["name"]))
-        for d in described
-        for role, model in d["models"].items()
-        if role != "reader"
-    )
-    if encoders:
-        said.append(f"Other models: {encoders}.")
-    lengths = _distinct(
+    said += _other_models(described)
+    lengths = _each(
         f"chunks of {d['geometry']['chunk_tokens']} tokens, window {d['geometry']['window']:,}, "
         f"input limit {d['geometry']['input_limit']:,}"
         for d in described
     )
-    prompts = _distinct(str(d["config"].get("prompt", "own")) for d in described)
     conventions: list[Convention] = sorted({d["flop_convention"] for d in described})
     costs = "; ".join(f"{name}: {CONVENTION_NOTES[name]}" for name in conventions)
     said += [
-        f"Data: {_distinct(str(d['data_label']) for d in described)}.",
-        f"Geometry: {lengths}. Prompt: {prompts}. Seed: {_distinct(str(d['seed']) for d in described)}.",
+        f"Data: {_each(str(d['data_label']) for d in described)}.",
+        f"Geometry: {lengths}. Prompt: {_prompts(shown)}. Seed: {_each(str(d['seed']) for d in described)}.",
         f"Scores are percent, with 95 % intervals that resample documents. TFLOPs are query-dependent, "
         f"mean per question, convention {costs}.",
-        *(["Publ.: the papers' value and, in brackets, ours minus it."] if _shows(table, published) else []),
+        *([] if published is None else _about_published(table, published)),
         *_about_bleu(table.definition.metrics),
         *_about_retrieval(table.definition.metrics),
         *table.definition.notes,
-        f"Commit: {_distinct(str(d['git_commit']) for d in described)}.",
+        f"Commit: {_each(str(d['git_commit']) for d in described)}.",
     ]
     return said
+
+
+def _roles(table: TableData, readers: set[str]) -> list[str]:
+    """Which model each role is that the rows are named by, where the table has such roles."""
+    named = [
+        f"{role}: {model}"
+        for reader, roles in table.definition.models.items()
+        if reader in readers
+        for role, model in {"large": reader, **roles}.items()
+    ]
+    return [f"In the names of the rows, {', '.join(named)}."] if named else []
+
+
+def _other_models(described: Sequence[Mapping[str, JsonValue]]) -> list[str]:
+    """The models beside the readers, those that are small stand-ins apart."""
+    readers = {str(d["models"]["reader"]["name"]) for d in described}
+    others = sorted({str(m["name"]) for d in described for m in d["models"].values()} - readers)
+    small = [name for name in others if name in PRESETS and PRESETS[name].small]
+    large = [name for name in others if name not in small]
+    said = [f"Other models: {', '.join(large)}."] if large else []
+    return said + ([f"Other small stand-ins of ours: {', '.join(small)}."] if small else [])
+
+
+def _prompts(cells: Sequence[TableCell]) -> str:
+    """The readers' prompts, and the rows whose method has its own."""
+    chosen: list[str] = []
+    own: list[str] = []
+    for cell in cells:
+        prompt = (cell.description or {})["config"].get("prompt")
+        (own if prompt is None else chosen).append(cell.row.label if prompt is None else str(prompt))
+    if not chosen:
+        return "the method's own"
+    theirs = "its own" if len(set(own)) == 1 else "their own"
+    return _each(chosen) + (f" ({_each(own)}: {theirs})" if own else "")
 
 
 def _cautions(models: set[str]) -> list[str]:
@@ -202,17 +253,18 @@ def _cautions(models: set[str]) -> list[str]:
     return [PRESETS[name].caution for name in sorted(models & PRESETS.keys()) if PRESETS[name].caution]
 
 
-def _named(model: str) -> str:
-    """A model's name, marked where it is one of our small encoders."""
-    preset = PRESETS.get(model)
-    small = preset is not None and preset.small and preset.kind == "encoder"
-    return f"{model} (a small stand-in trained by this project)" if small else model
-
-
-def _shows(table: TableData, published: PublishedValues | None) -> bool:
-    """Whether some published value stands in the table."""
-    known = published or {}
-    return any((*cell, metric) in known for cell in table.cells for metric in _printed(table))
+def _about_published(table: TableData, published: PublishedValues) -> list[str]:
+    """How the published values stand in the table, and of what none could be read."""
+    known = _known(table, published)
+    lacking = [METRIC_LABELS.get(metric, metric) for metric in _printed(table) if metric not in known]
+    said = []
+    if known:
+        of_costs = "; of TFLOPs, in percent of it" if "tflops" in known else ""
+        said.append(f"Publ.: the papers' value and, in brackets, ours minus it{of_costs}.")
+    if lacking:
+        what = " or ".join(lacking) if known else "value"
+        said.append(f"No published {what} of these rows could be read at a source.")
+    return said
 
 
 def _about_bleu(metrics: Sequence[str]) -> list[str]:
@@ -235,45 +287,82 @@ def _about_retrieval(metrics: Sequence[str]) -> list[str]:
     return [about[metric] for metric in metrics if metric in about]
 
 
-def footnotes(table: TableData) -> list[str]:
-    """What must not stay hidden: missing rows, failures, truncations, counted events."""
+def without_values(table: TableData) -> list[str]:
+    """The rows that have no cell, a line for each reason and the data sets on which it holds."""
     notes: list[str] = []
-    reasons: dict[str, list[str]] = {}
-    for cell in table.cells.values():
-        if cell.summary is None:
-            labels = reasons.setdefault(cell.missing, [])
-            if cell.row.label not in labels:
-                labels.append(cell.row.label)
-    notes += [
-        f"Without values: {', '.join(labels)}: {reason.rstrip('.')}." for reason, labels in reasons.items()
-    ]
-    for cell in table.cells.values():
-        if cell.summary is None:
-            continue
-        found = []
-        if cell.summary["n_failed"]:
-            kinds = ", ".join(f"{name} {count}" for name, count in cell.summary["errors"].items())
-            found.append(f"{cell.summary['n_failed']} failed, scored 0 ({kinds})")
-        if cell.summary["n_truncated"]:
-            found.append(f"{cell.summary['n_truncated']} with a truncated context")
-        found += [f"{flag} {count}" for flag, count in cell.summary["flags"].items()]
-        for metric in [m for m in table.definition.metrics if m in RETRIEVAL_MEASURES]:
-            value = _interval(cell, metric)
-            if value is not None and value["n"] < cell.summary["n"]:
-                found.append(f"{METRIC_LABELS[metric]} is defined for {value['n']}")
-        if found:
-            notes.append(f"{cell.row.label}, {cell.dataset}: {'; '.join(found)} of {cell.summary['n']}.")
-        reference = reference_method(cell.row.set.get("k"))
-        if reference is not None and cell.description is not None:
-            k = cell.description["config"]["k"]
-            notes.append(
-                f"{cell.row.label}, {cell.dataset}: k = {k} costs most nearly what {reference} costs."
-            )
+    every = table.definition.datasets
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for row in table.definition.rows:
+        reasons: dict[str, list[str]] = {}
+        for dataset in every:
+            cell = table.cells[row.id, dataset]
+            if cell.summary is None:
+                reasons.setdefault(cell.missing, []).append(dataset)
+        for reason, lacking in reasons.items():
+            found.setdefault((reason, tuple(lacking)), []).append(row.label)
+    for (reason, where), labels in found.items():
+        on = "" if where == every else f" on {', '.join(where)}"
+        notes.append(f"Without values{on}: {', '.join(labels)}: {reason.rstrip('.')}.")
     return notes
 
 
-def _distinct(values: Iterable[str]) -> str:
-    return ", ".join(sorted(set(values)))
+def footnotes(table: TableData) -> list[str]:
+    """What must not stay hidden: missing rows, failures, truncations, counted events; a line per row."""
+    notes = without_values(table)
+    summaries = [cell.summary for cell in table.cells.values() if cell.summary is not None]
+    if summaries:
+        absent = [
+            text
+            for key, text in (("n_failed", "no question failed"), ("n_truncated", "no context was truncated"))
+            if not any(summary[key] for summary in summaries)
+        ]
+        notes += [f"{' and '.join(absent).capitalize()}."] if absent else []
+    for row in table.definition.rows:
+        found: dict[str, list[str]] = {}
+        for dataset in table.definition.datasets:
+            for event, where in _events(table, table.cells[row.id, dataset]):
+                found.setdefault(event, []).append(where)
+        counted = [f"{event} {', '.join(places)}" for event, places in found.items()]
+        notes += [f"{row.label}: {'; '.join(counted)}."] if counted else []
+    bare: dict[str, list[str]] = {}
+    for cell in table.cells.values():
+        for value in (_interval(cell, metric) for metric in table.definition.metrics):
+            if value is not None and value["low"] is None:
+                bare.setdefault(str(value["reason"]), []).append(cell.dataset)
+    notes += [f"Without an interval: {_each(where)}: {why}." for why, where in bare.items()]
+    if any(summary["flags"] for summary in summaries):
+        notes.append(f"What is counted here is explained in {_EVENTS}.")
+    return notes
+
+
+_EVENTS = "docs/records.md, Flags"
+
+
+def _events(table: TableData, cell: TableCell) -> Iterable[tuple[str, str]]:
+    """What happened to a cell, and to how many questions on which data."""
+    if cell.summary is None:
+        return
+    n = cell.summary["n"]
+    if cell.summary["n_failed"]:
+        kinds = ", ".join(f"{name} {count}" for name, count in cell.summary["errors"].items())
+        yield "failed and scored 0:", f"{cell.summary['n_failed']} of {n} ({cell.dataset}: {kinds})"
+    if cell.summary["n_truncated"]:
+        yield "truncated context:", f"{cell.summary['n_truncated']} of {n} ({cell.dataset})"
+    for flag, count in cell.summary["flags"].items():
+        yield f"{flag}:", f"{count} of {n} ({cell.dataset})"
+    for metric in [m for m in table.definition.metrics if m in RETRIEVAL_MEASURES]:
+        value = _interval(cell, metric)
+        if value is not None and value["n"] < n:
+            yield f"{METRIC_LABELS[metric]} is defined for", f"{value['n']} of {n} ({cell.dataset})"
+    reference = reference_method(cell.row.set.get("k"))
+    if reference is not None and cell.description is not None:
+        k = cell.description["config"]["k"]
+        yield f"k that costs most nearly what {reference} costs:", f"{k} ({cell.dataset})"
+
+
+def _each(values: Iterable[str]) -> str:
+    """The values in their order, each once."""
+    return ", ".join(dict.fromkeys(values))
 
 
 def _csv(table: TableData, published: PublishedValues) -> str:

@@ -13,14 +13,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from bench.cell import Cell
+from bench.asking import IN_FLIGHT
+from bench.cell import Cell, CellRequest
+from bench.cell_folder import finished_summary
 from bench.index_store import IndexStore
 from bench.models.api import ModelSet
 from bench.progress import Progress
-from bench.runner import IN_FLIGHT, CellResult, Probed, probe_cells, run_cells
+from bench.runner import CellResult, Probed, probe_cells, run_cells
 from bench.system_metrics import SystemMonitor
 
 if TYPE_CHECKING:
+    from bench.executors.local_workers import LocalWorkers
     from bench.executors.ray_executor import RayExecutor
     from bench.tracking.background import BackgroundMirror
 
@@ -39,19 +42,22 @@ class Session:
         timeout_s: float | None = None,
         track: bool = True,
         trace: bool = False,
-        executor: RayExecutor | None = None,
+        executor: RayExecutor | LocalWorkers | None = None,
     ) -> None:
         """results: where everything is written; track: mirror finished cells into MLflow.
 
         trace: show there how each question was answered. timeout_s: most seconds for one answer or one
-        document set's index; None: any number. executor: where questions are worked on; None: here.
+        document set's index; None: any number. executor: where questions are worked on; None: here alone.
         """
         self.results = results
         self.in_flight, self.retry_failed = in_flight, retry_failed
         self.track, self.trace = track, trace
         self._mirror: BackgroundMirror | None = None
         self.timeout_s = timeout_s
-        self.executor = executor
+        from bench.executors.local_workers import LocalWorkers
+
+        self.executor = None if isinstance(executor, LocalWorkers) else executor
+        self._local = executor if isinstance(executor, LocalWorkers) else LocalWorkers(1)
 
     @cached_property
     def indexes(self) -> IndexStore:
@@ -103,6 +109,20 @@ class Session:
             for result in found:
                 self._mirrored().add(result.folder, parent=sweep, trace=self.trace, own_files=own_files)
         return found
+
+    @contextlib.contextmanager
+    def helped(self, groups: Sequence[Sequence[tuple[Cell, Path | None]]]) -> Iterator[None]:
+        """Inside the block further processes of this machine, if there are to be any, run groups as well.
+
+        Each group is what :meth:`run_together` takes, and what is left of it that method does.
+        """
+        missing: list[list[tuple[CellRequest, Path]]] = []
+        for group in groups if groups and self._local.count > 1 else ():
+            places = [(cell, folder or cell.folder(self.results)) for cell, folder in group]
+            if any(finished_summary(cell, folder) is None for cell, folder in places):
+                missing.append([(cell.request, folder) for cell, folder in places])
+        with self._local.helping(missing, self.results, self.in_flight, self.timeout_s):
+            yield
 
     def draw_sweep(self, name: str, folders: Sequence[Path]) -> None:
         """Show the figures of a sweep in MLflow, once its cells are."""

@@ -5,16 +5,17 @@ The questions of the probe are asked for real and their records kept: nothing is
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from bench.cell import Cell
+from bench.cell_folder import finished_summary, other_cell_in
 from bench.index_store import IndexStore, index_key
-from bench.records import RECORDS_FILE
-from bench.runner import Probed, finished_summary
+from bench.json_lines import whole_rows
+from bench.records import RECORDS_FILE, Record
+from bench.runner import Probed
 from bench.sweep import GridCell
 
 
@@ -26,8 +27,6 @@ class GroupCost:
     folders: tuple[Path, ...]
     finished: int
     """Cells that need nothing."""
-    recorded: int
-    """Records that are there, over all cells."""
     to_ask: int
     """Questions that some cell misses; each is asked once for all cells."""
     to_index: int
@@ -216,8 +215,10 @@ class _Line:
 
     example_id: str
     documents: str
-    query_flops: float
-    index_flops: float
+    query_flops: int
+    index_flops: int
+    counts: bool
+    """Whether it is of this cell and need not be asked again."""
 
 
 def _standing(
@@ -230,19 +231,18 @@ def _standing(
     folders = tuple(place(found) for found in cells)
     first = cells[0].cell
     examples = first.data.examples
-    finished = recorded = 0
+    finished = 0
     means: list[float] = []
     by_documents: dict[str, float] = {}
     missing: set[str] = set()
     for found, folder in zip(cells, folders, strict=True):
         summary = finished_summary(found.cell, folder)
         if summary is not None and not (retry_failed and summary["n_failed"]):
-            finished, recorded = finished + 1, recorded + len(examples)
+            finished += 1
             means.append(summary["query_flops"]["mean"])
             by_documents.setdefault(f"mean of {folder}", summary["index_flops"])
             continue
-        lines = list(_lines(folder / RECORDS_FILE, retry_failed))
-        recorded += len(lines)
+        lines = _lines(found.cell, folder, retry_failed)
         missing |= {example.id for example in examples} - {line.example_id for line in lines}
         if lines:
             means.append(fmean(line.query_flops for line in lines))
@@ -257,7 +257,6 @@ def _standing(
         cells,
         folders,
         finished=finished,
-        recorded=recorded,
         to_ask=len(missing),
         to_index=to_index,
         query_flops=max(means, default=None),
@@ -265,22 +264,25 @@ def _standing(
     )
 
 
-def _lines(path: Path, retry_failed: bool) -> Iterator[_Line]:
-    """The whole records of a file that may still be growing, without locking it."""
+def _lines(cell: Cell, folder: Path, retry_failed: bool) -> list[_Line]:
+    """What is recorded of the cell's questions, in a file that may still be growing; nothing is locked.
+
+    A folder of another cell, which a run would refuse, holds nothing of this one.
+    """
+    if other_cell_in(cell, folder) is not None:
+        return []
+    asked = {example.id for example in cell.data.examples}
+    found: dict[str, _Line] = {}
     try:
-        text = path.read_bytes()
-    except OSError:
-        return
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-            if retry_failed and record["error"] is not None:
-                continue
-            yield _Line(
-                str(record["example_id"]),
-                " ".join(record["document_ids"]),
-                float(record["flops"]["query"]),
-                float(record["flops"]["index"]),
+        for record in whole_rows(folder / RECORDS_FILE, Record):
+            again = retry_failed and record.error is not None
+            found[record.example_id] = _Line(
+                record.example_id,
+                " ".join(record.document_ids),
+                record.flops.query,
+                record.flops.index,
+                counts=record.example_id in asked and not again,
             )
-        except (ValueError, KeyError, TypeError):  # cut by a crash: the run sets it aside and asks again
-            continue
+    except OSError:
+        return []
+    return [line for line in found.values() if line.counts]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.cards import Card, load_card
 from bench.cell import Cell, CellRequest, plan_cell
+from bench.cell_folder import finished_summary
 from bench.data.loading import NotHadError
 from bench.errors import BenchError, ConfigError, DataError, ModelUnavailableError, UnknownNameError
 from bench.learning import NoTrainingDataError
@@ -24,7 +25,6 @@ from bench.plain_yaml import read_yaml
 from bench.records import CELL_FILE
 from bench.registry import registered_methods
 from bench.retrieval_quality import RETRIEVAL_MEASURES
-from bench.runner import finished_summary
 from bench.schema import JsonValue
 
 LOADED_TABLE_LIMIT = 1 << 20
@@ -150,7 +150,7 @@ def plan_table(definition: TableDefinition, base: CellRequest) -> dict[tuple[str
                 continue
             try:
                 roles = definition.models.get(base.model, {})
-                model = base.model if row.model is None else _model_of(row.model, roles, row.id)
+                model = base.model if row.model is None else _model_of(row.model, roles)
                 options = row.options(card, roles)
                 request = replace(base, method=row.method, dataset=dataset, model=model, options=options)
                 planned[row.id, dataset] = _plan(request)
@@ -248,17 +248,15 @@ def _read(path: Path) -> TableDefinition:
     return definition
 
 
-def _model_of(role: str, models: Mapping[str, str], row: str) -> str:
+def _model_of(role: str, models: Mapping[str, str]) -> str:
     if role not in models:
-        raise ModelUnavailableError(
-            f"row {row!r} wants a model in the role {role!r}; the table names none for this reader"
-        )
+        raise ModelUnavailableError(f"no {role} model is named beside this reader in the table's definition")
     return models[role]
 
 
 def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str]) -> JsonValue:
     if isinstance(value, Mapping) and set(value) == {"model"}:
-        return _model_of(str(value["model"]), models, row)
+        return _model_of(str(value["model"]), models)
     if not (isinstance(value, Mapping) and set(value) == {"card"}):
         return value
     found: Any = card.model_dump(mode="json")

@@ -23,5 +23,5 @@ NAMES = (
 )
 """What ``make bench`` runs, in the order of the report."""
 
-LONG = ("scale",)
+LONG = ("scale", "long_document")
 """Benchmarks that are run by name only, as they take long; so does ``python -m benchmarks.crashes``."""

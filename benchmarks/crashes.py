@@ -151,10 +151,10 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 def work(folder: Path, pipe: int) -> None:
     """Give the commands, one after the other, naming every step on the pipe."""
+    import bench.asking
     import bench.files
     import bench.provenance
     import bench.rendering
-    import bench.runner
     from bench.cli import command
     from bench.records import RecordStore
     from bench.tracking import mirror
@@ -169,8 +169,8 @@ def work(folder: Path, pipe: int) -> None:
         setattr(owner, name, named)
 
     bench.provenance.git_commit = lambda: "0"  # the commit may change meanwhile
-    naming(bench.runner.Asker, "_load_or_build", "index")
-    naming(bench.runner.Asker, "ask", "search")
+    naming(bench.asking.Asker, "_load_or_build", "index")
+    naming(bench.asking.Asker, "ask", "search")
     naming(RecordStore, "append", "write")
     naming(RecordStore, "put_in_order", "write")
     naming(mirror._Worker, "ask", "mlflow")

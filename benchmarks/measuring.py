@@ -8,7 +8,9 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+LOGGED = "benchmark: "
+"""Begins each line that a benchmark logs, so that they can be told from what libraries say."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +136,11 @@ def peak_memory(*, settle: bool = True) -> Iterator[Peak]:
         if trim is not None:
             trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-    peak = Peak(_status_bytes("VmRSS"))
+    peak = Peak(status_bytes("VmRSS"))
     try:
         yield peak
     finally:
-        peak.highest = _status_bytes("VmHWM")
+        peak.highest = status_bytes("VmHWM")
 
 
 def memory_can_be_measured() -> bool:
@@ -143,11 +148,12 @@ def memory_can_be_measured() -> bool:
     return Path("/proc/self/clear_refs").exists()
 
 
-def _status_bytes(field_name: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
+def status_bytes(field_name: str, status: Path = Path("/proc/self/status")) -> int:
+    """A line of what the system says about a process, such as ``VmHWM``, the most that was ever resident."""
+    for line in status.read_text().splitlines():
         if line.startswith(f"{field_name}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no {field_name}")
+    raise RuntimeError(f"{status} has no {field_name}")
 
 
 class ChildFailedError(Exception):
@@ -157,13 +163,25 @@ class ChildFailedError(Exception):
 def in_own_process(task: str, *arguments: Any) -> Any:
     """What ``module:function`` returns for JSON arguments, run in a fresh process; JSON as well.
 
-    Raises ChildFailedError.
+    What it logs is passed on as it comes. Raises ChildFailedError.
     """
     command = [sys.executable, "-m", "benchmarks.child", task, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
-    if done.returncode:
-        raise ChildFailedError(f"{task}{arguments} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    with tempfile.TemporaryFile("w+") as printed:
+        process = subprocess.Popen(
+            command, cwd=REPOSITORY, stdout=printed, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
+        assert process.stderr is not None
+        said: deque[str] = deque(maxlen=60)
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith(LOGGED):
+                sys.stderr.write(line.removeprefix(LOGGED))
+                sys.stderr.flush()
+        if process.wait():
+            told = "".join(said)[-3000:]
+            raise ChildFailedError(f"{task}{arguments} ended with {process.returncode}:\n{told}")
+        printed.seek(0)
+        return json.loads(printed.read().splitlines()[-1])
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
-"""A results folder of 10,000 cells and 1,000,000 records, and a document of 470,000 tokens.
+"""A results folder of 10,000 cells and 1,000,000 records: listing, resuming, rendering, comparing.
 
 The store is written by this benchmark, in the shapes that a sweep writes: cells of 100 questions with
 records of some 3 KB each, and two cells of 10,000 questions. Every command is a process of its own, measured
 from outside: seconds on the clock, of the processor, and the most memory it held. *Again* is the sweep that
-made the cells, which finds everything finished. The document is made of the generator's stories; 470,000
-tokens are about the longest text of NarrativeQA. PECAN's graph is built of a fortieth and of a tenth of the
-document: how the two differ says what the whole would take.
+made the cells, which finds everything finished.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import itertools
 import json
@@ -21,19 +18,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.cell import Cell, CellRequest, plan_cell
-from bench.chunking import chunk_documents
+from bench.cell import Cell, CellRequest
+from bench.cell_folder import describe
 from bench.files import write_json
-from bench.models.loader import load_tokenizer
-from bench.models.model_set import LoadedModels
-from bench.models.presets import resolve
 from bench.records import (
     CELL_FILE,
+    FLOP_CONVENTION,
     RECORDS_FILE,
     SUMMARY_FILE,
     ContextRecord,
@@ -42,12 +37,11 @@ from bench.records import (
     RecordStore,
     TokenCounts,
 )
-from bench.runner import FLOP_CONVENTION, describe
 from bench.sample import sample_set
 from bench.schema import Document, DocumentSet, Example
 from bench.summary import summarize
 from bench.sweep import plan_sweep
-from benchmarks.measuring import peak_memory
+from benchmarks.measuring import REPOSITORY, peak_memory, status_bytes
 from benchmarks.report import Measurement
 from benchmarks.workloads import TINY
 
@@ -59,17 +53,12 @@ CHUNKS = (60, 65, 70, 75)
 """Values of the option that no method replays: each has cells that one run per question serves."""
 LARGE = 10_000
 """Questions of each of the two large cells."""
-DOCUMENT_TOKENS = 470_000
-PARTS = (40, 10)
-"""Shares of the document of which PECAN's graph is built."""
 
 
 def measure(quick: bool) -> list[Measurement]:
-    """The store first, then the document."""
+    """Write the store, then look at it."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        found = _store(folder, 8 if quick else 10_000, 200 if quick else LARGE)
-    return [*found, *_document(4_000 if quick else DOCUMENT_TOKENS)]
+        return _store(Path(temporary), 8 if quick else 10_000, 200 if quick else LARGE)
 
 
 @dataclass(frozen=True)
@@ -81,23 +70,37 @@ class Spent:
     peak_bytes: int
 
 
+COMMAND = """
+import atexit, sys
+from pathlib import Path
+status = Path(sys.argv.pop())
+atexit.register(lambda: status.write_text(Path("/proc/self/status").read_text()))
+from bench.cli import main
+main(sys.argv[1:])
+"""
+"""``bench``, leaving behind what the system says about it at its end. (What a parent is told of a child's
+memory after the end includes its own.)"""
+
+
 def command(arguments: Sequence[str]) -> Spent:
     """Run ``bench`` with these arguments; raises RuntimeError with what it said if it fails."""
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as said, tempfile.NamedTemporaryFile() as status:
         started = time.perf_counter()
-        process = subprocess.Popen([sys.executable, "-m", "bench.cli", *arguments], stdout=said, stderr=said)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        line = [sys.executable, "-c", COMMAND, *arguments, status.name]
+        process = subprocess.Popen(line, stdout=said, stderr=said, cwd=REPOSITORY)
+        _, ended, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(ended)
         wall_s = time.perf_counter() - started
         if process.returncode:
             said.seek(0)
             raise RuntimeError(f"bench {' '.join(arguments)}: {said.read()[-3000:].decode(errors='replace')}")
-    return Spent(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+        peak = status_bytes("VmHWM", Path(status.name))
+    return Spent(wall_s, usage.ru_utime + usage.ru_stime, peak)
 
 
 def write_store(results: Path, data: Path, cells: int) -> list[str]:
     """A finished sweep of about ``cells`` cells on 100 questions; returns the arguments that name it."""
-    rows = list(itertools.islice(_rows("hotpotqa"), QUESTIONS))
+    rows = list(itertools.islice(sample_rows("hotpotqa"), QUESTIONS))
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     per_group = max(1, cells // len(CHUNKS))
     base = CellRequest("bm25", "hotpotqa", TINY, str(data))
@@ -162,7 +165,7 @@ def synthetic_records(examples: Sequence[Example], seed: int = 0) -> Iterator[Re
         )
 
 
-def _rows(dataset: str) -> Iterator[dict[str, Any]]:
+def sample_rows(dataset: str) -> Iterator[dict[str, Any]]:
     """Rows of the sample sets of one seed after the other, each with an id of its own."""
     for seed in itertools.count(1):
         for row in sample_set(dataset, seed):
@@ -171,6 +174,7 @@ def _rows(dataset: str) -> Iterator[dict[str, Any]]:
 
 def _store(folder: Path, cells: int, large: int) -> list[Measurement]:
     results, data = folder / "results", folder / "hotpotqa.jsonl"
+    log.info("writing %s cells", f"{cells:,}")
     sweep = write_store(results, data, cells)
     pair = [_large_cell(folder / name, large, seed) for seed, name in enumerate(("a", "b"))]
     size = sum(path.stat().st_size for path in (results / "cells").glob("*/*"))
@@ -186,6 +190,7 @@ def _store(folder: Path, cells: int, large: int) -> list[Measurement]:
     found = []
     for name, arguments in runs.items():
         spent = command(arguments)
+        log.info("%s: %.1f s, processor %.1f s", name, spent.wall_s, spent.cpu_s)
         found += [
             Measurement(name, spent.wall_s, "s", details={**details, "cpu_s": spent.cpu_s}),
             Measurement(f"{name}: processor", spent.cpu_s, "s"),
@@ -222,62 +227,4 @@ def _reopened(folder: Path, questions: int) -> list[Measurement]:
             details={"cpu_s": time.process_time() - before},
         ),
         Measurement(f"reopen a cell of {questions:,} records: memory", peak.growth / 1e6, "MB"),
-    ]
-
-
-def long_document(tokens: int) -> DocumentSet:
-    """Stories of the generator, one after the other, until the shipped model counts so many tokens."""
-    tokenizer = load_tokenizer(resolve(TINY))
-    texts, counted = list[str](), 0
-    for row in _rows("narrativeqa"):
-        text = row["documents"][0]["text"]
-        if text in texts[-1:]:
-            continue  # questions of one document follow each other
-        texts.append(text)
-        counted += len(tokenizer.encode(text).ids)
-        if counted >= tokens:
-            break
-    return DocumentSet((Document("A Long Chronicle", "\n".join(texts)),))
-
-
-def _document(tokens: int) -> list[Measurement]:
-    """Chunks, BM25 on the whole document; PECAN's graph of two parts of it."""
-    models = LoadedModels(plan_cell(CellRequest("pecan", "narrativeqa", TINY, limit=1)).roles)
-    models.lm().count_tokens("loads the model")
-    documents = long_document(tokens)
-    bm25 = plan_cell(CellRequest("bm25", "narrativeqa", TINY, limit=1))
-    question = replace(bm25.question(bm25.data.examples[0]), documents=documents)
-    name = f"document of {tokens:,} tokens"
-    chunk_tokens = models.lm().geometry.chunk_tokens
-
-    def chunks() -> object:
-        return chunk_documents(documents, models.lm().tokenize, chunk_tokens)
-
-    found = _timed(f"{name}: chunks", chunks)
-    index = asyncio.run(bm25.method.index(documents, models))
-    found += _timed(f"{name}: BM25 index", lambda: asyncio.run(bm25.method.index(documents, models)))
-    found += _timed(
-        f"{name}: BM25 ranks and reads", lambda: asyncio.run(bm25.method.answer(index, question, models))
-    )
-    for share in PARTS:
-        pecan = plan_cell(CellRequest("pecan", "narrativeqa", TINY, limit=1)).method
-        part = long_document(tokens // share)
-        found += _timed(
-            f"document of {tokens // share:,} tokens: PECAN's graph",
-            lambda pecan=pecan, part=part: asyncio.run(pecan.index(part, models)),
-        )
-    return found
-
-
-def _timed(name: str, run: Callable[[], object]) -> list[Measurement]:
-    """Seconds on the clock and of the processor, and by how much memory grew at most."""
-    with peak_memory() as peak:
-        started, cpu = time.perf_counter(), time.process_time()
-        run()
-        wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-    log.info("%s: %.2f s, processor %.2f s, %.0f MB", name, wall_s, cpu_s, peak.growth / 1e6)
-    return [
-        Measurement(name, wall_s, "s"),
-        Measurement(f"{name}: processor", cpu_s, "s"),
-        Measurement(f"{name}: memory", peak.growth / 1e6, "MB"),
     ]

@@ -10,10 +10,11 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench.prompts import ANSWER_INSTRUCTION, join_passages, pecan_prompt
+from bench.prompts import ANSWER_INSTRUCTION, SUMMARY_INSTRUCTION, join_passages, pecan_prompt
 from bench.sample import relations as rel
 from bench.sample.names import NameSource
 from bench.sample.rendering import Article, articles, chronicle, report, state, story
+from bench.sample.summaries import QUERY as SUMMARY_QUERY
 from bench.sample.world import (
     QA,
     Fact,
@@ -372,7 +373,7 @@ class Teacher:
             if rng.random() < 0.4:
                 reply = " ".join(running_sentences(told))
                 return [Turn(prompts.memwalker_parent_prompt(pieces), reply, "summary")]
-        wording = rng.choice((prompts.raptor_summary_prompt, prompts.memwalker_segment_prompt))
+        wording = rng.choice((prompts.raptor_summary_prompt, prompts.memwalker_segment_prompt, asked_summary))
         return [Turn(wording(text), " ".join(running_sentences(told)), "summary")]
 
     def article(self, rng: random.Random, world: World) -> tuple[str, list[Fact]]:
@@ -476,6 +477,11 @@ OTHER_WORDINGS = (
 def search_prompt(question: str, nodes: Sequence[str]) -> str:
     """Turn 1 of PECAN's search with the nodes listed."""
     return prompts.pecan_search_head(question) + "".join(prompts.PECAN_NODE.format(text=n) for n in nodes)
+
+
+def asked_summary(text: str) -> str:
+    """A summary asked for as a question about the context, as every reader of a summarisation set asks."""
+    return pecan_prompt(text, SUMMARY_QUERY, SUMMARY_INSTRUCTION)
 
 
 def distractors(rng: random.Random, facts: Sequence[Fact], qa: QA, count: int, *, near: bool) -> list[Fact]:

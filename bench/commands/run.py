@@ -20,6 +20,7 @@ from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
     from bench.cell import Cell, CellRequest
+    from bench.executors.local_workers import LocalWorkers
     from bench.executors.ray_executor import RayExecutor
     from bench.session import Session
 
@@ -50,14 +51,17 @@ def command(
     timeout_s: float | None,
     track: bool,
     trace: bool,
-    executor: RayExecutor | None,
+    executor: RayExecutor | LocalWorkers,
 ) -> None:
     """Answer the questions of a data set with one method and record every answer."""
     from bench.cell import CellRequest, plan_cell
+    from bench.executors.local_workers import LocalWorkers
     from bench.matching import reference_cell
     from bench.options import parse_assignments
     from bench.session import Session
 
+    if isinstance(executor, LocalWorkers):
+        executor.require_one("bench run answers the questions of one cell")
     request = CellRequest(method, dataset, model, data, parse_assignments(assignments), limit, seed, dtype)
     reference = reference_cell(request)
     cell = plan_cell(request) if reference is None else None
@@ -96,8 +100,8 @@ def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
 
     Raises ConfigError, with the command to run first, while METHOD's cell is not finished.
     """
+    from bench.cell_folder import finished_summary
     from bench.matching import command_of, match_k
-    from bench.runner import finished_summary
 
     wanted = request.options["k"]
     summary = finished_summary(reference, reference.folder(session.results))

@@ -92,7 +92,7 @@ def executor_options(command: Command) -> Command:
         click.option(
             "--workers",
             type=click.IntRange(min=1),
-            help="with ray: copies of the models  [default: one for each share of a GPU, or each machine]",
+            help="processes with models of their own  [default: one for each GPU, or share of one]",
         ),
         click.option(
             "--address",
@@ -104,7 +104,7 @@ def executor_options(command: Command) -> Command:
             type=click.Choice(EXECUTORS),
             default=LOCAL,
             show_default=True,
-            help="where questions are answered: in this process, or by workers of a Ray cluster",
+            help="where questions are answered: on this machine, or by workers of a Ray cluster",
         ),
     )
     for option in options:

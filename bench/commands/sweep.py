@@ -23,6 +23,7 @@ from bench.commands.shared_options import (
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
+    from bench.executors.local_workers import LocalWorkers
     from bench.executors.ray_executor import RayExecutor
     from bench.session import Session
     from bench.sweep import Experiment, GridCell
@@ -96,7 +97,7 @@ def command(
     timeout_s: float | None,
     track: bool,
     trace: bool,
-    executor: RayExecutor | None,
+    executor: RayExecutor | LocalWorkers,
 ) -> None:
     """Run methods on data sets over grids of options, after saying what that will cost.
 
@@ -157,7 +158,8 @@ def command(
         long = seconds > ASK_ABOVE_S or not all_known(costs)
         if long and not yes and sys.stdin.isatty() and sys.stdout.isatty():
             click.confirm("Start?", abort=True)
-        failures = _run(session, costs, experiment.title)
+        with session.helped([_places(cost) for cost in costs]):
+            failures = _run(session, costs, experiment.title)
     except KeyboardInterrupt:
         click.echo(
             "\nInterrupted. Every finished question is recorded; the same command continues.", err=True
@@ -211,6 +213,7 @@ def _costs(
     session: Session, groups: Sequence[Sequence[GridCell]], place: Any, questions: int
 ) -> list[GroupCost]:
     """Every group with what is there and what the rest will take, after the probe."""
+    from bench.json_lines import held
     from bench.sweep_cost import group_title, measure, survey, with_timing
 
     def look() -> list[GroupCost]:
@@ -224,6 +227,10 @@ def _costs(
     asked = False
     for number, cost in enumerate(before := look(), start=1):
         models = {spec.name for spec in cost.first.roles.values()}
+        if questions and cost.to_ask and any(map(held, cost.folders)):  # the probe would wait for them
+            timings.append(None)
+            click.echo(f"probe {number}/{len(before)}: another run is at work on these cells", err=True)
+            continue
         if questions and cost.to_ask and not cost.learns:
             where = f"{group_title(cost)} on {cost.first.data.label}"
             click.echo(f"probe {number}/{len(before)}: {where}", err=True)
@@ -264,13 +271,18 @@ def _places(cost: GroupCost) -> list[tuple[Any, Path | None]]:
 
 def _run(session: Session, costs: Sequence[GroupCost], name: str) -> list[str]:
     """Run every group and print its cells; returns what went wrong with those that could not be run."""
+    from bench.json_lines import held
     from bench.sweep_cost import duration, group_title
 
     failures: list[str] = []
     folders: list[Path] = []
     started, done = time.monotonic(), 0
     total = sum(len(cost.cells) for cost in costs)
-    for cost in costs:
+    waiting = list(costs)
+    while waiting:
+        # Cells that another process is at work on come last: by then they are finished, or nobody's.
+        free = (at for at, one in enumerate(waiting) if not any(map(held, one.folders)))
+        cost = waiting.pop(next(free, 0))
         first = cost.first
         title = f"{group_title(cost)} on {first.data.label} with {first.reader.label}"
         try:

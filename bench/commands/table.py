@@ -10,6 +10,7 @@ import click
 from bench.commands.shared_options import cell_options, executor_options, results_option, running_options
 
 if TYPE_CHECKING:
+    from bench.executors.local_workers import LocalWorkers
     from bench.executors.ray_executor import RayExecutor
     from bench.table_formats import Rendered
 
@@ -60,11 +61,11 @@ def command(
     retry_failed: bool,
     timeout_s: float | None,
     track: bool,
-    executor: RayExecutor | None,
+    executor: RayExecutor | LocalWorkers,
 ) -> None:
     """Make TABLE (see: bench list tables) from its cells, running those that are missing."""
     from bench.amortised import amortised_table
-    from bench.cell import CellRequest
+    from bench.cell import Cell, CellRequest
     from bench.data_lengths import lengths_table
     from bench.judged_table import judged_table
     from bench.published import published
@@ -103,7 +104,9 @@ def command(
         executor=executor,
     )
     try:
-        found = collect(definition, planned, results, None if render_only else session.run)
+        alone = [] if render_only else [[(one, None)] for one in planned.values() if isinstance(one, Cell)]
+        with session.helped(alone):
+            found = collect(definition, planned, results, None if render_only else session.run)
         shown = retrieval_view(found) if columns == "retrieval" else found
         match definition.kind:
             case "amortised":

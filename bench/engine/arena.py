@@ -33,6 +33,8 @@ class KeyValueArena:
     ) -> None:
         """Allocate :func:`bytes_per_token` for every token; tokens is rounded down to pages.
 
+        device: where keys and values lie; a list says it for each layer.
+
         On a CPU the pages of the operating system are taken only once they are written, and keys are held a
         second time with the tokens in the last dimension: one query times all keys of a context is three
         times as fast so.
@@ -41,11 +43,12 @@ class KeyValueArena:
 
         self.tokens = tokens // PAGE * PAGE
         shape = (self.tokens, kv_heads, head_dim)
-        self.keys = [_zeros(shape, dtype, device) for _ in range(layers)]
-        self.values = [_zeros(shape, dtype, device) for _ in range(layers)]
+        devices = device if isinstance(device, list) else [device] * layers
+        self.keys = [_zeros(shape, dtype, device) for device in devices]
+        self.values = [_zeros(shape, dtype, device) for device in devices]
         turned = (kv_heads, head_dim, self.tokens)
-        on_cpu = torch.device(device).type == "cpu"
-        self.turned_keys = [_zeros(turned, dtype, device) for _ in range(layers)] if on_cpu else []
+        on_cpu = all(torch.device(device).type == "cpu" for device in devices)
+        self.turned_keys = [_zeros(turned, dtype, device) for device in devices] if on_cpu else []
         self._free: list[Reservation] = [Reservation(0, self.tokens)] if self.tokens else []
 
     @property

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -146,6 +146,7 @@ class Tick:
         self.attended = _Attended.of(watching, device) if watching else None
         self.calls = 0
         self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
+        self._elsewhere: dict[Any, Tick] = {}
         self._scratch = torch.empty(0, device=device)
         self._triangle = torch.empty(0, 0, device=device)
         if varlen:
@@ -159,6 +160,27 @@ class Tick:
             self.pages = table.clamp_(max=arena.tokens // PAGE - 1).to(torch.int32)
             self.longest_query = max(row.new for row in rows)
             self.longest_context = max(row.total for row in rows)
+
+    def on(self, device: Any) -> Tick:
+        """This tick for layers on a device, made when the first layer of another one is met."""
+        if device == self.device:
+            return self
+        if device not in self._elsewhere:
+            watches = [row.watch and Watch(row.watch.spans, row.watch.rows) for row in self.rows]
+            rows = [replace(row, watch=watch) for row, watch in zip(self.rows, watches, strict=True)]
+            self._elsewhere[device] = Tick(rows, self.arena, device, varlen=self.varlen)
+        return self._elsewhere[device]
+
+    def settle(self) -> None:
+        """Give every row's watch its total over the layers of all devices."""
+        if self.attended is not None:
+            self.attended.settle()
+        for other in self._elsewhere.values():
+            other.settle()
+            for row, theirs in zip(self.rows, other.rows, strict=True):
+                if row.watch is not None and theirs.watch is not None and theirs.watch.total is not None:
+                    total = theirs.watch.total.to(self.device)
+                    row.watch.total = total if row.watch.total is None else row.watch.total + total
 
     def mask(self, row: Row, start: int, stop: int, keys: int, window: int | None) -> torch.Tensor:
         """Additive causal mask (stop - start, keys) of a row's new tokens ``start..stop``, kept."""
@@ -201,8 +223,7 @@ def serving(tick: Tick, model: Any) -> Iterator[None]:
     finally:
         config._attn_implementation = own
         _ticks.pop()
-    if tick.attended is not None:
-        tick.attended.settle()
+    tick.settle()
 
 
 class UnservableError(Exception):
@@ -231,8 +252,8 @@ def packed_attention(
         raise UnservableError(f"its layers use {kind} attention")
     if not _ticks:
         raise UnservableError("it was called outside of the engine while set up for it")
-    tick = _ticks[-1]
-    tick.calls += 1
+    _ticks[-1].calls += 1
+    tick = _ticks[-1].on(query.device)
     layer = module.layer_idx
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     keys, values = tick.arena.keys[layer], tick.arena.values[layer]

@@ -234,6 +234,7 @@ class Engine:
         import torch
 
         from bench.engine.attention import Row, Tick, Watch, serving
+        from bench.engine.placement import index_device
 
         device = self.model.device
         rows, first = [], 0
@@ -256,7 +257,7 @@ class Engine:
                     input_ids=ids,
                     position_ids=tick.positions[None],
                     use_cache=False,
-                    logits_to_keep=torch.tensor(last, dtype=torch.long, device=device),
+                    logits_to_keep=torch.tensor(last, dtype=torch.long, device=index_device(self.model)),
                 )
             logits = out.logits[0].float()
             # Three small transfers for the whole tick, however many rows it has.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.engine.arena import PAGE, KeyValueArena, bytes_per_token
 from bench.engine.engine import Engine, Limits
+from bench.engine.placement import index_device, layer_devices
 from bench.errors import BenchError
 
 log = logging.getLogger(__name__)
@@ -66,8 +67,9 @@ def prepare(name: str, model: Any, *, max_context: int) -> Engine:
     attention.register()
     shape = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
     _self_check(name, model, shape, probe, expected)
+    devices = layer_devices(model, layers)
     arena = KeyValueArena(
-        tokens=_arena_tokens(model, max_context, shape), dtype=model.dtype, device=model.device, **shape
+        tokens=_arena_tokens(model, max_context, shape, devices), dtype=model.dtype, device=devices, **shape
     )
     limits = CUDA_LIMITS if model.device.type == "cuda" else CPU_LIMITS
     return Engine(name, model, arena, limits)
@@ -97,7 +99,7 @@ def _self_check(
     arena = KeyValueArena(
         tokens=PAGE * len(probe),
         dtype=model.dtype,
-        device=model.device,
+        device=layer_devices(model, shape["layers"]),
         layers=shape["layers"],
         kv_heads=shape["kv_heads"],
         head_dim=shape["head_dim"],
@@ -115,7 +117,9 @@ def _self_check(
                     input_ids=torch.tensor([[t for ids in probe for t in ids]], device=model.device),
                     position_ids=tick.positions[None],
                     use_cache=False,
-                    logits_to_keep=torch.tensor([r.first + r.new - 1 for r in rows], device=model.device),
+                    logits_to_keep=torch.tensor(
+                        [r.first + r.new - 1 for r in rows], device=index_device(model)
+                    ),
                 ).logits[0]
         except UnservableError as error:
             raise RefusedModelError(f"{name}: {error}, which the engine does not serve.") from None
@@ -140,7 +144,7 @@ def _self_check(
             )
 
 
-def _arena_tokens(model: Any, max_context: int, shape: Mapping[str, int]) -> int:
+def _arena_tokens(model: Any, max_context: int, shape: Mapping[str, int], devices: Sequence[Any]) -> int:
     """How many token positions the budget holds; at least one context of the longest kind."""
     import torch
 
@@ -148,10 +152,10 @@ def _arena_tokens(model: Any, max_context: int, shape: Mapping[str, int]) -> int
     itemsize = torch.empty((), dtype=model.dtype).itemsize
     per_token = bytes_per_token(**shape, itemsize=itemsize, on_cpu=not on_cuda)
     if on_cuda:
-        free, total = torch.cuda.mem_get_info(model.device)
-        # A worker that shares the card with others is held to its part of it.
-        own = int(total * torch.cuda.get_per_process_memory_fraction(model.device))
-        budget = int(min(free, own - torch.cuda.memory_reserved(model.device)) * CUDA_CACHE_SHARE)
+        # What the fullest device leaves to each of its layers, for all layers.
+        budget = min(
+            _free_on(device) // devices.count(device) * len(devices) for device in dict.fromkeys(devices)
+        )
     else:
         budget = min(CPU_CACHE_BYTES, int(_free_memory() * CPU_CACHE_SHARE))
     one = -(-max_context // PAGE) * PAGE
@@ -164,6 +168,16 @@ def _arena_tokens(model: Any, max_context: int, shape: Mapping[str, int]) -> int
             budget / 1e9,
         )
     return tokens
+
+
+def _free_on(device: Any) -> int:
+    """Bytes of a CUDA device that keys and values may take."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info(device)
+    # A worker that shares the card with others is held to its part of it.
+    own = int(total * torch.cuda.get_per_process_memory_fraction(device))
+    return int(min(free, own - torch.cuda.memory_reserved(device)) * CUDA_CACHE_SHARE)
 
 
 def _free_memory() -> int:

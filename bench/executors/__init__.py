@@ -1,8 +1,9 @@
-"""Where the questions of a run are worked on: in this process, or by the workers of a Ray cluster.
+"""Where the questions of a run are worked on: on this machine, or by the workers of a Ray cluster.
 
-Either way one process, the one that was started, owns the results folder: it alone writes records,
-indexes and checkpoints. A worker is given questions and indexes and gives back records and indexes; it
-keeps nothing, so it may be lost at any moment.
+On this machine each process works on cells of its own (:mod:`bench.executors.local_workers`). With Ray one
+process, the one that was started, owns the results folder: it alone writes records, indexes and checkpoints.
+A worker is given questions and indexes and gives back records and indexes; it keeps nothing, so it may be
+lost at any moment.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from bench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bench.executors.local_workers import LocalWorkers
     from bench.executors.ray_executor import RayExecutor
 
 LOCAL, RAY = "local", "ray"
@@ -29,25 +31,27 @@ class ExecutorOptions:
     workers: int | None = None
     """Copies of the models; None: as many as there are GPUs to share, or one per machine without any."""
     gpus: float | None = None
-    """GPUs of each worker, a part of one or one; None: 1 where there are GPUs."""
+    """GPUs of each worker: a part of one, one, or several that share its layers; None: 1 where any are."""
 
-    def open(self) -> RayExecutor | None:
-        """The executor; None is the process itself. Nothing is connected before there is work.
+    def open(self) -> RayExecutor | LocalWorkers:
+        """The executor. Nothing is started or connected before there is work.
 
         Raises ConfigError for options that do not fit together, or when Ray is not installed.
         """
         if self.name == LOCAL:
-            given = {"--address": self.address, "--workers": self.workers, "--gpus-per-worker": self.gpus}
-            for flag, value in given.items():
+            for flag, value in {"--address": self.address, "--gpus-per-worker": self.gpus}.items():
                 if value is not None:
                     raise ConfigError(
-                        f"{flag} {value} needs --executor ray; without it all runs in this process."
+                        f"{flag} {value} needs --executor ray; without it all runs on this machine, one "
+                        "process for each GPU."
                     )
-            return None
-        if self.gpus is not None and self.gpus > 1:
+            from bench.executors.local_workers import LocalWorkers
+
+            return LocalWorkers(self.workers)
+        if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
             raise ConfigError(
-                f"--gpus-per-worker {self.gpus:g}: a model is served on one GPU. Expected 1, a part such as "
-                "0.5, or 0 for the processor. A model that does not fit needs a larger GPU."
+                f"--gpus-per-worker {self.gpus:g}: expected a part of one GPU such as 0.5, a whole number of "
+                "them, or 0 for the processor."
             )
         from bench.executors.ray_cluster import require_ray
         from bench.executors.ray_executor import RayExecutor

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bench.asking import IN_FLIGHT, Asker
 from bench.cell import Cell
 from bench.errors import BenchError, ModelUnavailableError
 from bench.executors import ExecutorOptions
@@ -30,7 +31,6 @@ from bench.models.presets import Pooling
 from bench.provenance import environment
 from bench.records import Record
 from bench.redaction import fault_text
-from bench.runner import IN_FLIGHT, Asker
 from bench.schema import DocumentSet, Example, Index, JsonValue
 from bench.time_limit import TimeLimit, TimeLimitError
 

@@ -11,14 +11,16 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from bench.asking import INDEXES_IN_MEMORY, Asker
 from bench.cell import Cell
 from bench.data import LoadedData
 from bench.errors import BenchError, ModelUnavailableError
@@ -27,10 +29,9 @@ from bench.index_store import CheckpointFile, IndexStore, StoredIndex
 from bench.metering import Meter, metered
 from bench.method import Training, TrainingItem
 from bench.models.api import ModelSet
-from bench.models.presets import ModelSpec
+from bench.models.presets import ModelSpec, cuda_available
 from bench.provenance import environment
 from bench.redaction import fault_text
-from bench.runner import INDEXES_IN_MEMORY, Asker
 from bench.schema import DocumentSet, Example, Index, JsonValue
 from bench.time_limit import TURN_S, TimeLimit
 
@@ -81,7 +82,12 @@ def load_models(cell: Cell) -> ModelSet:
     """
     from bench.models.model_set import LoadedModels
 
-    roles = {role: replace(spec) for role, spec in cell.roles.items()}  # forgets what the sender looked up
+    several = cuda_available() and _gpus() > 1
+    # Made anew, so that they forget what the sender looked up.
+    roles = {
+        role: replace(spec, device="balanced" if several and spec.kind == "causal" else None)
+        for role, spec in cell.roles.items()
+    }
     for role, spec in roles.items():
         found, planned = spec.identity(), cell.identity.models[role]
         if found != planned:
@@ -92,6 +98,13 @@ def load_models(cell: Cell) -> ModelSet:
                 "the same files."
             )
     return LoadedModels(roles)
+
+
+def _gpus() -> int:
+    """How many GPUs Ray has given to this process."""
+    import torch
+
+    return torch.cuda.device_count()
 
 
 class Checkpointer:
@@ -127,28 +140,48 @@ class RemoteCheckpoints:
         load_ray().get(self.keeper.save.remote(state))
 
 
+@dataclass
+class _Handed:
+    """Documents that a worker was handed."""
+
+    documents: DocumentSet
+    index: Any
+    """Reference to their index."""
+    users: int = 0
+    """Questions about them that are being worked on."""
+
+
 class _HandedAsker(Asker):
     """Answers with the indexes that it is handed; builds them only when told to."""
 
     def __init__(self, group: Group, models: ModelSet) -> None:
         super().__init__(group.cells, _nowhere(), models, TimeLimit(group.timeout_s))
-        self._handed: OrderedDict[str, tuple[DocumentSet, Any]] = OrderedDict()
+        self._handed: OrderedDict[str, _Handed] = OrderedDict()
 
-    async def documents(self, id_: str, documents: Any, index: Any) -> DocumentSet:
-        """The documents behind a reference; their index is behind the other one."""
-        found = self._handed[id_][0] if id_ in self._handed else await documents
-        self._handed[id_] = found, index
+    @asynccontextmanager
+    async def documents(self, id_: str, documents: Any, index: Any) -> AsyncIterator[DocumentSet]:
+        """The documents behind a reference; inside the block their index, behind the other, is at hand."""
+        if id_ not in self._handed:
+            found = await documents
+            self._handed.setdefault(id_, _Handed(found, index))
+        handed = self._handed[id_]
         self._handed.move_to_end(id_)
-        while len(self._handed) > INDEXES_IN_MEMORY:
-            self._handed.popitem(last=False)
-        return found
+        handed.index = index  # of two references to the same the older one may be let go
+        handed.users += 1
+        try:
+            yield handed.documents
+        finally:
+            handed.users -= 1
+            unused = (id_ for id_, other in self._handed.items() if not other.users)
+            for other_id in list(islice(unused, max(0, len(self._handed) - INDEXES_IN_MEMORY))):
+                del self._handed[other_id]
 
     def hand_learned(self, learned: StoredIndex) -> None:
         """What the method learned before any question."""
         self._learned = learned
 
     async def _load_or_build(self, documents: DocumentSet) -> StoredIndex:
-        stored: StoredIndex = await self._handed[documents.id][1]
+        stored: StoredIndex = await self._handed[documents.id].index
         return _own(stored)
 
 
@@ -206,10 +239,11 @@ class Worker:
 
         async def asked(asker: _HandedAsker) -> list[str]:
             id_, documents, index, *learned = about
-            whole = replace(example, documents=await asker.documents(id_, documents, index))
-            if learned and asker.learned is None:
-                asker.hand_learned(_own(await learned[0]))
-            return [record.to_line() for record in await asker.ask(whole, which)]
+            async with asker.documents(id_, documents, index) as own:
+                if learned and asker.learned is None:
+                    asker.hand_learned(_own(await learned[0]))
+                found = await asker.ask(replace(example, documents=own), which)
+                return [record.to_line() for record in found]
 
         return await self._outcome(call, group, asked)
 

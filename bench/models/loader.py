@@ -6,9 +6,10 @@ a weight is refused.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.flops import Architecture, architecture_from_config, architecture_from_modules
 from bench.flops import UnknownFamilyError as _UnknownFamilyError
-from bench.models.presets import ModelSpec, Pooling
+from bench.models.presets import DEVICE_MAPS, ModelSpec, Pooling
 from bench.models.sources import locate, read_config, verify
 from bench.models.tokenizer import TextTokenizer
 
@@ -47,7 +48,7 @@ def load_tokenizer(spec: ModelSpec) -> TextTokenizer:
 
 
 def load_causal(spec: ModelSpec) -> Any:
-    """The causal language model (a ``PreTrainedModel`` in eval mode) on its device, in its dtype.
+    """The causal language model (a ``PreTrainedModel`` in eval mode) on its device or devices, in its dtype.
 
     Raises ModelUnavailableError for missing, damaged or incomplete weights, ConfigError for a device,
     dtype or attention kernel that is not to be had here.
@@ -57,11 +58,15 @@ def load_causal(spec: ModelSpec) -> Any:
 
     if spec.kind != "causal":
         raise ConfigError(f"{spec.name} is a text encoder; expected a causal language model such as 'tiny'.")
-    device = _device(spec)
+    spread = spec.actual_device in DEVICE_MAPS
+    if spread:
+        _require_gpus(spec)
+    device = None if spread else _device(spec)
     folder = fetch(spec)
     with _reported(spec, folder), _quiet():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
+            device_map=spec.actual_device if spread else None,
             dtype=getattr(torch, spec.actual_dtype),
             attn_implementation=spec.attention,
             use_safetensors=True,
@@ -79,7 +84,12 @@ def load_causal(spec: ModelSpec) -> Any:
         log.warning(
             "%s: weights that the model does not use: %s", spec.name, sorted(report["unexpected_keys"])[:5]
         )
-    return model.to(device).eval().requires_grad_(False)
+    if spread:
+        # A map that puts everything in one place is not kept.
+        _require_on_gpus(spec, getattr(model, "hf_device_map", {"": model.device}))
+    else:
+        model.to(device)
+    return model.eval().requires_grad_(False)
 
 
 def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
@@ -205,6 +215,31 @@ def _device(spec: ModelSpec) -> Any:
                 f"device {spec.device!r}: torch {torch.__version__} sees {count} CUDA devices here."
             )
     return device
+
+
+def _require_gpus(spec: ModelSpec) -> None:
+    """Raise ConfigError where there is nothing to spread a model over, or nothing to do it with."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count < 2:
+        raise ConfigError(
+            f"device {spec.device!r} spreads {spec.name} over several GPUs; torch {torch.__version__} sees "
+            f"{count} here. Give it more, or load it onto one device: cpu, cuda or cuda:N."
+        )
+    if importlib.util.find_spec("accelerate") is None:
+        raise ConfigError(f"device {spec.device!r} needs the package accelerate. Run: pip install accelerate")
+
+
+def _require_on_gpus(spec: ModelSpec, places: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a model of which a part was left in main memory or on disk."""
+    left = [name or "the whole model" for name, place in places.items() if str(place) in ("cpu", "disk")]
+    if left:
+        shown = ", ".join(left[:3]) + (" ..." if len(left) > 3 else "")
+        raise ConfigError(
+            f"{spec.name} in {spec.actual_dtype} does not fit these GPUs: {shown} would stay in main memory, "
+            "and every pass would wait for it. Use more GPUs, a smaller dtype or a smaller model."
+        )
 
 
 @contextmanager

@@ -37,6 +37,9 @@ Pooling = Literal["mean", "cls"]
 """How an encoder turns its token vectors into one: their mean, or the first one's."""
 DType = Literal["float32", "bfloat16", "float16"]
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
+DEVICE_MAPS = ("balanced", "sequential")
+"""Devices that are all GPUs together, whole layers on each: as many on one as on the other, or one after the
+other filled up (transformers' ``device_map``)."""
 
 PAPER_CHUNK_TOKENS = 300
 PAPER_WINDOW = 8192
@@ -358,7 +361,7 @@ class ModelSpec:
     dtype: DType | None = None
     """None: bfloat16 on CUDA, float32 elsewhere; encoders always float32."""
     device: str | None = None
-    """None: CUDA where there is one, else the CPU."""
+    """None: CUDA where there is one, else the CPU. One of DEVICE_MAPS: a causal model over several GPUs."""
     attention: str = "sdpa"
     """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
 
@@ -445,7 +448,8 @@ class ModelSpec:
         """The number format in use: as asked for, or the default of kind and device."""
         if self.kind == "encoder":
             return "float32"
-        return self.dtype or ("bfloat16" if self.actual_device.startswith("cuda") else "float32")
+        on_gpu = self.actual_device.startswith("cuda") or self.actual_device in DEVICE_MAPS
+        return self.dtype or ("bfloat16" if on_gpu else "float32")
 
     @property
     def actual_device(self) -> str:

@@ -109,13 +109,19 @@ def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Data
 
 
 def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[NamedCell]:
-    """The cells of one group with their names, in order."""
+    """The cells of one group with their names, in order: a row's label where that names one cell alone."""
     order = {cell_id: at for at, cell_id in enumerate(rows)}
-    told = _differing(cells)
+    told = _told(cells, rows)
+    labels = Counter(rows[cell.id] for cell in cells if cell.id in rows)
     names: dict[str, str] = {}
     for cell in cells:
-        start = rows.get(cell.id, str(cell.description["method"]))
-        names[cell.id] = " ".join([start, *(f"{key}={_text(value)}" for key, value in told[cell.id])])
+        method = str(cell.description["method"])
+        if labels[rows.get(cell.id, "")] == 1:
+            names[cell.id] = rows[cell.id]
+        else:
+            names[cell.id] = " ".join(
+                [rows.get(cell.id, method), *(f"{key}={_text(value)}" for key, value in told[cell.id])]
+            )
     counted = Counter(names.values())
     for cell in cells:
         if counted[names[cell.id]] > 1:
@@ -127,30 +133,49 @@ def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Named
     ]
 
 
-def _differing(cells: Iterable[FinishedCell]) -> dict[str, list[tuple[str, JsonValue]]]:
-    """Cell id -> the settings in which it differs from another one of its method."""
+def _told(cells: Iterable[FinishedCell], rows: Mapping[str, str]) -> dict[str, list[tuple[str, JsonValue]]]:
+    """Cell id -> the settings that tell it from the others of its method, as few as that takes.
+
+    rows: cell id -> label. A row is told by what varies among those of its label. Another cell is told by
+    what it has different from its method's first row, and by the numbers that vary among such cells: a
+    sweep's axes; where the method has no row, by all that varies.
+    """
     by_method: dict[str, dict[str, dict[str, JsonValue]]] = {}
     for cell in cells:
         by_method.setdefault(str(cell.description["method"]), {})[cell.id] = _settings(cell)
     told: dict[str, list[tuple[str, JsonValue]]] = {}
     for group in by_method.values():
-        first = next(iter(group.values()))
-        keys = {key for settings in group.values() for key in settings}
-        varied = {key for key in keys if any(s.get(key) != first.get(key) for s in group.values())}
+        first = next((group[id_] for id_ in rows if id_ in group), None)
+        others = [settings for id_, settings in group.items() if id_ not in rows]
         for id_, settings in group.items():
-            told[id_] = [(key, value) for key, value in settings.items() if key in varied]
+            if id_ in rows:
+                keys = _varied([group[other] for other in group if rows.get(other) == rows[id_]])
+            elif first is None:
+                keys = _varied(others)
+            else:
+                keys = {key for key, value in settings.items() if value != first.get(key)}
+                keys |= {key for key in _varied(others) if isinstance(settings.get(key), int | float)}
+            told[id_] = [(key, value) for key, value in settings.items() if key in keys]
     return told
 
 
+def _varied(group: Sequence[Mapping[str, JsonValue]]) -> set[str]:
+    """The keys whose value is not the same everywhere."""
+    keys = {key for settings in group for key in settings}
+    return {key for key in keys if any(s.get(key) != group[0].get(key) for s in group)}
+
+
 def _settings(cell: FinishedCell) -> dict[str, JsonValue]:
-    """Everything that a reader would want to tell cells of one method by."""
+    """Everything that a reader would want to tell cells of one method by; models that follow from it, not."""
     d = cell.description
+    config = {key: "default" if value in (None, "") else value for key, value in d["config"].items()}
+    named = {d["model"], *(value for value in config.values() if isinstance(value, str))}
     models = {f"{role} model": model["name"] for role, model in d["models"].items() if role != "reader"}
     return {
-        **d["config"],
+        **config,
         "model": d["model"],
-        "revision": str(d["models"]["reader"].get("revision", ""))[:8],
-        **models,
+        "weights": str(d["models"]["reader"].get("revision", ""))[:6],
+        **{role: name for role, name in models.items() if name not in named},
         "dtype": d["dtype"],
         "seed": d["seed"],
         "questions": d["n_examples"],

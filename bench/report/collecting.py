@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.amortised import amortised_table
 from bench.cell import CellRequest
 from bench.errors import BenchError, DataError, ModelUnavailableError
-from bench.figure_cells import NothingFinishedError, draw
+from bench.figure_cells import PATIENCE, NothingFinishedError, draw
+from bench.figures import Curve, trade_off
 from bench.published import published
 from bench.rendering import METRIC_LABELS, caption, columns, footnotes, sections, three_digits
 from bench.report.cells import DataGroup, NamedCell, find_finished, grouped, options_text
@@ -16,6 +18,7 @@ from bench.report.picture import inline_svg
 from bench.report.questions import Browser, Limits, browse
 from bench.table_formats import Section
 from bench.tables import TableData, collect, list_tables, plan_table
+from bench.tracking.run_content import CurvePoint, curve_point
 
 FIGURES = {
     "pareto": (
@@ -43,6 +46,8 @@ class TablePart:
 
     id: str
     title: str
+    source: str
+    """Paper and table whose layout it has."""
     columns: tuple[str, ...]
     sections: tuple[Section, ...]
     caption: str
@@ -115,7 +120,7 @@ def collect_report(
     return Report(
         facts=_facts(base, len(found.finished), groups),
         tables=tuple(_part(table) for table in tables),
-        figures=tuple(_figure(name, base, results) for name in FIGURES),
+        figures=(*(_figure(name, base, results) for name in FIGURES), *_sweeps(groups, base)),
         browser=browser,
         cells=tuple(_line(group, named) for group in groups for named in group.cells),
         notes=(*notes, *browser.notes),
@@ -124,10 +129,10 @@ def collect_report(
 
 def _tables(base: CellRequest, results: Path, notes: list[str]) -> list[TableData]:
     """The tables of which a cell exists; the others are noted."""
-    tables = []
+    tables, empty = [], []
     for listed in list_tables():
         definition = listed.on(base.data)
-        if definition.kind != "cells":
+        if definition.kind not in ("cells", "amortised"):
             continue
         try:
             table = collect(definition, plan_table(definition, base), results)
@@ -137,11 +142,13 @@ def _tables(base: CellRequest, results: Path, notes: list[str]) -> list[TableDat
         if any(cell.summary is not None for cell in table.cells.values()):
             tables.append(table)
         else:
-            limit = "" if base.limit is None else f", first {base.limit} questions"
-            notes.append(
-                f"{definition.id} is left out: none of its cells has been run (reader {base.model}, "
-                f"{base.data} data{limit}). To run them: bench table {definition.id}"
-            )
+            empty.append(definition.id)
+    if empty:
+        limit = "" if base.limit is None else f", first {base.limit} questions"
+        notes.append(
+            f"Tables left out, as none of their cells has been run (reader {base.model}, {base.data} data"
+            f"{limit}): {', '.join(empty)}. To run one: bench table {empty[0]}"
+        )
     return tables
 
 
@@ -161,16 +168,27 @@ def _part(table: TableData) -> TablePart:
     """The table's data sets of which a cell exists; the others are named below it."""
     definition, rows = table.definition, table.definition.rows
     run = [any(table.cells[row.id, name].summary is not None for row in rows) for name in definition.datasets]
-    values = published(definition.id)
-    parts = sections(table, values)
-    empty = [name for name, there in zip(definition.datasets, run, strict=True) if not there]
+    there = tuple(name for name, found in zip(definition.datasets, run, strict=True) if found)
+    empty = [name for name, found in zip(definition.datasets, run, strict=True) if not found]
+    noted = (f"No cell has been run on {', '.join(empty)}.",) if empty else ()
+    cells = {key: cell for key, cell in table.cells.items() if key[1] in there}
+    shown = TableData(definition.model_copy(update={"datasets": there}), cells)
+    if definition.kind == "amortised":
+        plain = amortised_table(shown)
+        head, said, notes = plain.columns, plain.caption, plain.notes
+        parts = [Section("", plain.rows)]
+    else:
+        values = published(definition.id)
+        head, said = tuple(columns(shown, values)), tuple(caption(shown, values))
+        parts, notes = sections(shown, values), tuple(footnotes(shown))
     return TablePart(
-        id=table.definition.id,
-        title=table.definition.title,
-        columns=tuple(columns(table)),
-        sections=tuple(part for part, there in zip(parts, run, strict=True) if there),
-        caption=" ".join(caption(table, values)),
-        notes=(*([f"No cell has been run on {', '.join(empty)}."] if empty else []), *footnotes(table)),
+        id=definition.id,
+        title=definition.title,
+        source=definition.source,
+        columns=head,
+        sections=tuple(parts),
+        caption=" ".join(said),
+        notes=(*noted, *notes),
     )
 
 
@@ -185,6 +203,69 @@ def _figure(name: str, base: CellRequest, results: Path) -> FigurePart:
         return FigurePart(name, title, about, missing=f"Not drawn: {error}")
     rows = tuple(tuple(_value(value) for value in row) for row in drawn.rows)
     return FigurePart(name, title, about, inline_svg(drawn.picture("svg"), name, title), drawn.header, rows)
+
+
+MOST_CURVES = 12
+"""Panels of the figure of a data set's sweeps; of more, the first are drawn."""
+LEAST_POINTS = 3
+"""Cells that differ in their step alone and are fewer are rows of tables, no sweep."""
+
+
+def _sweeps(groups: Sequence[DataGroup], base: CellRequest) -> list[FigurePart]:
+    """A figure for each data set and option that was swept; Figure 4's own curve is not drawn again."""
+    parts = []
+    for number, group in enumerate(groups):
+        curves: dict[str, list[tuple[CurvePoint, NamedCell]]] = {}
+        for named in group.cells:
+            description = named.cell.description
+            point = curve_point(str(description["method"]), description)
+            if point is not None:
+                curves.setdefault(point.key, []).append((point, named))
+        by_option: dict[str, list[Curve]] = {}
+        for points in curves.values():
+            found = sorted(points, key=lambda item: item[0].step)
+            point, steps = found[0][0], tuple(p.step for p, _ in found)
+            label = point.name.partition(": ")[2]
+            if len(found) < LEAST_POINTS or (label == base.method and steps == tuple(PATIENCE)):
+                continue
+            reader = str(found[0][1].cell.description["model_label"])
+            summaries = tuple(named.cell.summary for _, named in found)
+            curve = Curve(group.label, f"{label} ({reader})", steps, summaries)
+            by_option.setdefault(point.option, []).append(curve)
+        for option, several in sorted(by_option.items()):
+            parts.append(_sweep(f"sweep-{number}-{option}", group, option, several))
+    return parts
+
+
+def _sweep(name: str, group: DataGroup, option: str, curves: Sequence[Curve]) -> FigurePart:
+    metric = str(group.cells[0].cell.description["metrics"][0])
+    shown = sorted(curves, key=lambda curve: curve.label)[:MOST_CURVES]
+    note = f"Data: {group.label}."
+    if len(shown) < len(curves):
+        note += f" {len(shown)} of {len(curves)} curves."
+    drawn = trade_off(shown, metric, option, note)
+    title = f"Sweeps over {option} on {group.label}"
+    about = (
+        f"The finished cells of a panel differ in {option} alone: the dashed line is what a question costs, "
+        "the solid one what that brings."
+    )
+    rows = tuple(
+        (curve.label, *(_value(value) for value in row[1:]))
+        for curve, found in zip(shown, _split(drawn.rows, shown), strict=True)
+        for row in found
+    )
+    svg = inline_svg(drawn.picture("svg"), name, title)
+    return FigurePart(name, title, about, svg, ("curve", *drawn.header[1:]), rows)
+
+
+def _split(
+    rows: Sequence[tuple[object, ...]], curves: Sequence[Curve]
+) -> Iterator[Sequence[tuple[object, ...]]]:
+    """The rows of each curve, which follow one another."""
+    at = 0
+    for curve in curves:
+        yield rows[at : at + len(curve.steps)]
+        at += len(curve.steps)
 
 
 def _value(value: object) -> str:
@@ -216,11 +297,11 @@ def _line(group: DataGroup, named: NamedCell) -> CellLine:
 def _facts(base: CellRequest, cells: int, groups: Sequence[DataGroup]) -> tuple[tuple[str, str], ...]:
     """Label and value pairs above everything."""
     described = [named.cell.description for group in groups for named in group.cells]
-    small = any(d["model_small"] for d in described)
-    readers = ", ".join(sorted({str(d["model_label"]) for d in described}))
+    small = " (a small stand-in trained by this project)"
+    readers = sorted({str(d["model_label"]) + (small if d["model_small"] else "") for d in described})
     limit = "all questions" if base.limit is None else f"the first {base.limit} questions of each set"
     return (
         ("Cells", f"{cells} finished, on {', '.join(group.label for group in groups)}"),
-        ("Readers", readers + (" (with a small stand-in trained by this project)" if small else "")),
+        ("Readers", ", ".join(readers)),
         ("Tables and figures", f"reader {base.model}, {base.data} data, {limit}"),
     )

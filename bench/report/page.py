@@ -59,7 +59,10 @@ def _tables(tables: Sequence[TablePart]) -> str:
     if not tables:
         parts.append("<p>No cell of a table has been run with this reader and data.</p>\n")
     for table in tables:
-        parts.append(f'<article id="{escaped(table.id)}">\n<h3>{escaped(table.title)}</h3>\n')
+        parts.append(
+            f'<article id="{escaped(table.id)}">\n<h3>{escaped(table.title)}</h3>\n'
+            f'<p class="small">{escaped(table.id)}: {escaped(table.source)}</p>\n'
+        )
         for section in table.sections:
             parts.append(
                 _grid(f"{table.title}, {section.heading}", section.heading, table.columns, section.rows)

@@ -24,7 +24,7 @@ class Limits:
 
     questions: int = 100
     """Of one data set, in the order of the data."""
-    cells: int = 24
+    cells: int = 40
     """On one data set; rows of tables first."""
     passages: int = 60
     """Of one context."""

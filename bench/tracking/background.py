@@ -68,6 +68,9 @@ class BackgroundMirror:
                 patience_s,
             )
             self._drop()
+        failed = sum(not result.ok for result in self.shown)
+        if failed > 1:
+            log.warning("%d cells in all are not shown in MLflow; see above why", failed)
         return left
 
     def _put(self, job: _Job) -> None:

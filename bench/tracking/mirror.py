@@ -133,9 +133,23 @@ def mirror_cell(
         return result
     except (BenchError, OSError, ValueError) as error:
         message = scrub(str(error), uri)
-        level = logging.INFO if isinstance(error, StoreSilentError) else logging.WARNING
+        level = _level(error, uri, message)
         log.log(level, "%s is not shown in MLflow at %s: %s", cell_dir.name, public_uri(uri), message)
         return MirrorResult(cell_dir, "failed", public_uri(uri), message=message)
+
+
+_warned: set[tuple[str, str]] = set()
+"""Stores and what was wrong with them, as warned of by this process."""
+
+
+def _level(error: Exception, uri: str, message: str) -> int:
+    """A warning for the first cell that a store refuses for a reason; the same of the next ones is detail."""
+    if isinstance(error, StoreSilentError):
+        return logging.INFO
+    told = (uri, message.partition(" (")[0])
+    level = logging.INFO if told in _warned else logging.WARNING
+    _warned.add(told)
+    return level
 
 
 def mirror_finished(cell_dir: Path, results_dir: Path) -> MirrorResult:
@@ -204,8 +218,9 @@ def mirror_sweep(
     try:
         _ask(request, deadline_s)
     except (BenchError, OSError, ValueError) as error:
-        level = logging.INFO if isinstance(error, StoreSilentError) else logging.WARNING
-        log.log(level, "the figures of sweep %r are not shown in MLflow: %s", name, scrub(str(error), uri))
+        message = scrub(str(error), uri)
+        level = _level(error, uri, message)
+        log.log(level, "the figures of sweep %r are not shown in MLflow: %s", name, message)
         return False
     return True
 

@@ -147,7 +147,7 @@ def read_run(cell_dir: Path) -> RunContent:
         note=_note(cell, data, model, cell_dir),
         data=data,
         data_digest=hashlib.sha256(str(cell.get("data_revision", "")).encode()).hexdigest()[:12],
-        point=_point(method, cell),
+        point=curve_point(method, cell),
         samples=tuple(read_samples(cell_dir, _SAMPLES)),
     )
 
@@ -307,7 +307,7 @@ def _method_label(method: str, config: JsonValue) -> str:
     return " ".join([method, *chosen[:_MAX_OPTIONS]])
 
 
-def _point(method: str, cell: Mapping[str, JsonValue]) -> CurvePoint | None:
+def curve_point(method: str, cell: Mapping[str, JsonValue]) -> CurvePoint | None:
     """The cell's place on a curve; its key is everything that it depends on but the step and the moment."""
     config = cell.get("config")
     options = dict(config) if isinstance(config, dict) else {}

@@ -1,4 +1,9 @@
-"""Chunks that share some tokens with the one before: 256 tokens, 32 of them shared (Graph of Records)."""
+"""Chunks that share some tokens with the one before: 256 tokens, 32 of them shared (Graph of Records).
+
+Tokens are those of the model that writes the records, as all lengths here; the released code counts GPT-2's
+(LangChain's TokenTextSplitter). And it cuts a document set as one text, where chunks here never leave their
+document, so that a passage has a source.
+"""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from bench.prompts import PromptStyle
 from bench.reading import passage, read
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
 from methods.gor.records import Records, RecordsPlan, build_records
+from methods.stand_ins import AUTO, encoder_for
 
 GOR_CHUNK_TOKENS, GOR_OVERLAP_TOKENS = 256, 32
 """Of a window of 8K tokens (R Sec. 4.1), where PECAN's chunks have 300."""
@@ -61,7 +62,9 @@ class RecordsConfig(MethodConfig):
         description="the model that asks and answers simulated queries; default: --model (R: Mixtral-8x7B)",
     )
     embedder: str = Field(
-        "minilm", description="encoder of queries and nodes; R's is contriever, a preset here"
+        AUTO,
+        description="encoder of queries and nodes; auto: contriever (R Sec. 4.1), and minilm for a reader "
+        "that is used below the papers' lengths",
     )
     prompt: PromptStyle = Field("pecan", description="the reader's prompt: pecan or longbench")
 
@@ -126,7 +129,9 @@ class RecordsMethod(Method[RecordsConfigT]):
 
     def models(self) -> Mapping[str, str]:
         """The run's reader, the builder that writes the records, and the encoder."""
-        return {"reader": "", "builder": self.config.graph_model, "embedder": self.config.embedder}
+        given = self.config.embedder
+        embedder = encoder_for(self.geometry) if given == AUTO else given
+        return {"reader": "", "builder": self.config.graph_model, "embedder": embedder}
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """How the graph is built; every way of ranking shares it."""

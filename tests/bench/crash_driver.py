@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import bench.runner
+import bench.cell_folder
 from bench.files import write_text
 from bench.index_store import IndexStore
 from bench.records import CELL_FILE
@@ -28,7 +28,7 @@ from tests.stand_ins import WordModel, WordModels, examples, stand_in_cell
 
 def work(folder: Path) -> None:
     """Index, search, write, summarise, render."""
-    bench.runner.environment = lambda: {"git_commit": "0"}  # the commit may change meanwhile
+    bench.cell_folder.environment = lambda: {"git_commit": "0"}  # the commit may change meanwhile
     cells = []
     for suffix in ("a", "b"):
         cell = stand_in_cell(examples(4), {"suffix": suffix})

@@ -94,8 +94,33 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
     chosen = most_different(found, 2)
 
     assert [pair.first.example_id for pair in chosen] == ["q3", "q2"]
-    text = side_by_side(chosen[0], "f1", "pecan", "bm25:k=7")
-    assert "references  Mara" in text and "0  'answer 0'" in text and "100  'answer 1'" in text
+    lines = side_by_side(chosen[0], "f1", "pecan", "bm25:k=7").splitlines()
+    assert lines[0] == "q3" and "Mara" in lines[2]
+    cells = {line.split()[0]: line.split()[1:] for line in lines[3:]}
+    assert cells["pecan"] == ["bm25:k=7"] and cells["f1"] == ["0", "100"]
+    assert cells["answer"] == ["'answer", "0'", "'answer", "1'"]
+    where = [
+        line.index(text) for line, text in zip(lines[3:6], ("bm25:k=7", "'answer 1'", "100"), strict=True)
+    ]
+    assert len(set(where)) == 1 and max(map(len, lines)) <= 100
+
+
+def test_of_equal_differences_both_ways_are_shown() -> None:
+    found = compare(cell([1, 1, 1, 0], "abcd"), cell([0, 0, 0, 1], "abcd"), "f1")
+    assert [pair.first.example_id for pair in most_different(found, 3)] == ["q0", "q3", "q1"]
+
+
+def test_the_verdict_needs_interval_and_test() -> None:
+    names = "abcdefghijkl"
+    better = compare(cell([1] * 12, names), cell([0.2] * 12, names), "f1")
+    assert "A scores higher than B." in describe(better, "A", "B")
+    assert "B scores lower than A." in describe(
+        compare(cell([0.2] * 12, names), cell([1] * 12, names), "f1"), "B", "A"
+    )
+    same = compare(cell([1, 0] * 6, names), cell([0, 1] * 6, names), "f1")
+    assert "These questions do not tell the two apart." in describe(same, "A", "B")
+    one = compare(cell([1, 1], "aa"), cell([0, 0], "aa"), "f1")
+    assert "Too few documents to tell the two apart." in describe(one, "A", "B")
 
 
 def test_options_follow_the_method() -> None:

@@ -29,11 +29,11 @@ def test_a_run_killed_at_any_step_goes_on_to_the_same_records_indexes_and_table(
 MIRRORED_RUN = """
 import sys
 from pathlib import Path
-import bench.runner
+import bench.cell_folder
 from bench.session import Session
 from bench.tracking import mirror
 from tests.stand_ins import WordModels, examples, stand_in_cell
-bench.runner.environment = lambda: {"git_commit": "0"}
+bench.cell_folder.environment = lambda: {"git_commit": "0"}
 class StandInSession(Session):
     def _models(self, cell): return WordModels()
 class Told(mirror._Worker):

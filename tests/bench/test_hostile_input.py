@@ -29,6 +29,7 @@ from bench.redaction import fault_text
 from bench.registry import load_method
 from bench.runner import run_cell
 from bench.schema import Document, DocumentSet, Example, Question
+from bench.sweep_file import read_experiment as read_sweep
 from bench.tables import _read as read_table
 from tests.bench import hostile
 from tests.bench.models.builders import text_tokenizer
@@ -127,6 +128,7 @@ def test_odd_files(tmp_path: Path, name: str) -> None:
 # --- cards, tables, options -----------------------------------------------------------------------
 
 CARD = (DATASET_CARDS / "hotpotqa.yaml").read_text("utf-8")
+SWEEP = "methods:\n- method: bm25\n  set: {order: rank}\n  grid: {k: 1:3}\ndatasets: [hotpotqa]\nlimit: 1\n"
 BOMB = "a: &a [x, x]\n" + "".join(
     f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -154,7 +156,7 @@ ODD_YAML = {
 
 
 @pytest.mark.parametrize("name", ODD_YAML)
-@pytest.mark.parametrize("read", [read_card, read_table])
+@pytest.mark.parametrize("read", [read_card, read_table, read_sweep])
 def test_odd_yaml_is_a_clear_error(tmp_path: Path, name: str, read: Any) -> None:
     path = tmp_path / "hotpotqa.yaml"
     path.write_text(ODD_YAML[name], encoding="utf-8")
@@ -174,6 +176,20 @@ def test_a_card_with_anything_thrown_in_is_a_card_or_a_clear_error(
         read_card(path)
     except BenchError as error:
         assert "hotpotqa.yaml" in str(error)
+
+
+@DETERMINISTIC
+@given(line=st.integers(0, SWEEP.count("\n")), junk=hostile.text | st.sampled_from(list(ODD_YAML.values())))
+def test_a_sweep_file_with_anything_thrown_in_is_a_sweep_or_a_clear_error(
+    tmp_path_factory: pytest.TempPathFactory, line: int, junk: str
+) -> None:
+    path = tmp_path_factory.mktemp("sweeps") / "sweep.yaml"
+    lines = SWEEP.split("\n")
+    path.write_text("\n".join([*lines[:line], junk, *lines[line:]]), encoding="utf-8")
+    try:
+        read_sweep(path)
+    except BenchError as error:
+        assert "sweep.yaml" in str(error)
 
 
 @DETERMINISTIC

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from bench.cards import load_card
 from bench.cell import CellRequest, plan_cell
+from bench.cell_folder import describe
 from bench.commands.plan import command
 from bench.flops import forward_usage
 from bench.models.presets import resolve
 from bench.planning import DOCUMENTS, Estimate, Rates, plan
-from bench.runner import describe
 from bench.tables import load_table
 from benchmarks.scale import synthetic_records
 

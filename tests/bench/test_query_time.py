@@ -108,9 +108,12 @@ def test_a_question_that_fails_is_not_timed_and_takes_no_other_along(
     (results / "query_times" / f"{cell.identity.folder}.json").unlink()
     noted.bad = {"0", "1"}
     assert measure(cell, results, LoadedModels(cell.roles), questions=2) is None
-    lines = timed_table(table, planned, {}, Session(results, track=False), results).rows
-    by_row = {line[0].rpartition(": ")[2]: line for line in lines}
+    made_table = timed_table(table, planned, {}, Session(results, track=False), results)
+    by_row = {line[0].rpartition(": ")[2]: line for line in made_table.rows}
     assert by_row["BM25"][1] == "–" and by_row["Closed book"][3] == "2"
+    assert [n for n in made_table.notes if "timed" in n] == [
+        "Not timed, or no question could be answered: chronicles (toy.jsonl): BM25."
+    ]
 
 
 def test_the_models_are_warmed_up_by_a_question_that_is_not_timed(
@@ -146,6 +149,7 @@ def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
     table, planned = made("judged", data, results, judged_against="bm25")
     nothing = judged_table(table, planned, None, results, "tiny")
     assert [line[1] for line in nothing.rows] == ["–", "–"]
+    assert "Not judged yet, or not to the end: chronicles (toy.jsonl): Closed book." in nothing.notes
     asked = judged_table(table, planned, Session(results, track=False), results, "tiny")
     (line, gone) = asked.rows
     assert line[0] == "chronicles (toy.jsonl): Closed book" and gone[1] == "–"
@@ -156,6 +160,7 @@ def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
     again = judged_table(table, planned, None, results, "tiny")
     assert again.rows == asked.rows
     assert "never taught to judge" in asked.caption[0]
+    assert not any("Not judged" in note for note in asked.notes)
     table.definition.__dict__["judged_against"] = "other"
     with pytest.raises(DataError, match="judged_against is 'other'"):
         judged_table(table, planned, None, results, "tiny")

@@ -11,8 +11,16 @@ import pytest
 from bench.cell import CellRequest, plan_cell
 from bench.cli import command
 from bench.figure_cells import NothingFinishedError
+from bench.figures import Curve
 from bench.learning import TRAINING_PART
-from bench.record_graph_figures import LEARNING, NETWORKS, bars, draw_records, histories_over_epochs
+from bench.record_graph_figures import (
+    LEARNING,
+    NETWORKS,
+    bars,
+    draw_records,
+    graph_cost,
+    histories_over_epochs,
+)
 
 
 def summary(score: float) -> dict[str, Any]:
@@ -31,6 +39,12 @@ def test_bars_have_a_value_and_an_interval_per_variant(tmp_path: Path) -> None:
     found = values(drawn, tmp_path)
     assert [(v["variant"], round(float(v["rouge_1"]))) for v in found] == [("gat", 20), ("gcn", 10)]
     assert float(found[0]["rouge_1_low"]) == pytest.approx(15)
+
+
+def test_what_the_graphs_of_few_and_many_queries_cost_is_said() -> None:
+    cells = tuple({**summary(0.2), "index_flops": flops} for flops in (1e11, 5e11, 2.5e12))
+    told = graph_cost(Curve("set", "set (sample)", (5, 10, 40), cells))
+    assert told == "set: graph and training cost 0.100 TFLOPs per document set with 5 queries, 2.50 with 40."
 
 
 def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:

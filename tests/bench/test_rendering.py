@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from bench.published import Published
 from bench.rendering import render, three_digits
 from bench.table_formats import latex_escape
 from bench.tables import Row, TableCell, TableData, TableDefinition
+from methods.pecan.describing import FLAGGED_EVENTS
 
 
 def summary(f1: float, tflops: float, **more: Any) -> dict[str, Any]:
@@ -76,9 +79,15 @@ def test_markdown_shows_ours_beside_the_published_value(table: TableData) -> Non
         "0.50",
         "40",
         "44.1 (−19.1)",
-        "–",
     ]
-    assert "in brackets, ours minus it" in text and "in brackets" not in render(table, {}).markdown
+    assert "in brackets, ours minus it." in text and "No published TFLOPs of these rows" in text
+
+
+def test_nothing_is_said_beside_what_was_never_read(table: TableData) -> None:
+    text = render(table, {}).markdown
+    assert "publ. |" not in text and "in brackets" not in text
+    assert "No published value of these rows could be read at a source." in text
+    assert "published" not in render(table, {}).latex.split("\\bottomrule")[0]
 
 
 def test_a_published_value_stands_alone_where_we_have_none(table: TableData) -> None:
@@ -93,15 +102,66 @@ def test_a_published_value_stands_alone_where_we_have_none(table: TableData) -> 
         if len(cells := line.split("|")) > 8
     }
     assert shown["Dragon"] == ["50.5", "–"]
-    assert shown["PECAN"] == ["50 (0.0)", "2.02 (−0.0200)"]
+    assert shown["PECAN"] == ["50 (0.0)", "2.02 (−1.0 %)"]
 
 
 def test_nothing_stays_hidden(table: TableData) -> None:
     text = render(table, PUBLISHED).markdown
-    assert "3 failed, scored 0 (ValueError 3); 2 with a truncated context; empty_document 1 of 40" in text
+    assert (
+        "- PECAN | 100%: failed and scored 0: 3 of 40 (qasper: ValueError 3); "
+        "truncated context: 2 of 40 (qasper); empty_document: 1 of 40 (qasper)." in text
+    )
+    assert "docs/records.md, Flags" in text and "No question failed" not in text
     assert "Without values: Dragon: not run yet." in text
     assert "small stand-in" in text and "qasper (sample)" in text and "convention paper" in text
     assert "chunks of 75 tokens, window 2,048" in text and "minilm" in text
+
+
+def test_every_flag_under_a_table_is_explained() -> None:
+    explained = (Path(__file__).parents[2] / "docs" / "records.md").read_text().partition("## Flags")[2]
+    methods = Path(__file__).parents[2] / "methods"
+    flags = {f"graph_{event}" for event in FLAGGED_EVENTS}
+    for source in methods.rglob("*.py"):
+        flags |= set(re.findall(r'flags(?:=|\.append\()\(?"(\w+)"', source.read_text()))
+    assert {"empty_document", "illegal_action", "graph_cut_bullet"} <= flags
+    assert [flag for flag in sorted(flags) if f"`{flag}`" not in explained] == []
+
+
+def test_rows_without_values_on_some_data_say_on_which(table: TableData) -> None:
+    definition = table.definition.model_copy(update={"datasets": ("qasper", "musique")})
+    more = {
+        (row.id, "musique"): TableCell(row, "musique", None, None, "not run yet") for row in definition.rows
+    }
+    text = render(TableData(definition, {**table.cells, **more}), PUBLISHED).markdown
+    assert "- Without values on musique: BM25 Top-5, PECAN | 100%: not run yet." in text
+    assert "- Without values: Dragon: not run yet." in text
+
+
+def test_it_is_said_where_nothing_went_wrong(table: TableData) -> None:
+    well = {key: cell for key, cell in table.cells.items() if key[0] != "pecan"}
+    rows = tuple(row for row in table.definition.rows if row.id != "pecan")
+    definition = table.definition.model_copy(update={"rows": rows})
+    text = render(TableData(definition, well), PUBLISHED).markdown
+    assert "- No question failed and no context was truncated." in text and "docs/records.md" not in text
+    assert "×" not in text  # the row that the ratio is to is not there
+
+
+def test_a_missing_interval_has_its_reason(table: TableData) -> None:
+    assert "Without an interval" not in render(table, PUBLISHED).markdown
+    alone = {"mean": 0.5, "low": None, "high": None, "reason": "fewer than 2 documents"}
+    key = ("pecan", "qasper")
+    cells = {**table.cells, key: replace(table.cells[key], summary=summary(0.5, 1.0, metrics={"f1": alone}))}
+    text = render(replace(table, cells=cells), PUBLISHED).markdown
+    assert "- Without an interval: qasper: fewer than 2 documents." in text
+
+
+def test_prompts_of_methods_and_stand_ins_are_told_apart(table: TableData) -> None:
+    own = {**DESCRIPTION, "config": {}, "models": {**DESCRIPTION["models"], "compressor": {"name": "tiny-s"}}}
+    key = ("pecan", "qasper")
+    cells = {**table.cells, key: replace(table.cells[key], description=own)}
+    text = render(replace(table, cells=cells), PUBLISHED).markdown
+    assert "Prompt: pecan (PECAN | 100%: its own)." in text
+    assert "Other models: minilm. Other small stand-ins of ours: tiny-s." in text
 
 
 def test_a_model_whose_scores_show_little_is_said_to_be_one(table: TableData) -> None:
@@ -119,13 +179,13 @@ def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:
 
 def test_markdown_rows_have_as_many_cells_as_the_header(table: TableData) -> None:
     rows = [line for line in render(table, PUBLISHED).markdown.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {8}
+    assert {line.replace("\\|", "").count("|") for line in rows} == {7}
 
 
 def test_latex_is_escaped_and_balanced(table: TableData) -> None:
     text = render(table, PUBLISHED).latex
     body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-    assert {line.replace(r"\&", "").count("&") for line in body} == {6}
+    assert {line.replace(r"\&", "").count("&") for line in body} == {5}
     assert r"tiny \& co\_" in text and r"100\%" in text and "–" not in text
     for name in ("table*", "tabular"):
         assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 1

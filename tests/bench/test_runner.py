@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from bench.asking import INDEXES_IN_MEMORY
+from bench.cell_folder import finished_summary
 from bench.errors import BenchError
 from bench.index_store import IndexStore
 from bench.records import Record, read_records
-from bench.runner import INDEXES_IN_MEMORY, CellResult, finished_summary, run_cell
+from bench.runner import CellResult, run_cell
 from bench.schema import Document, DocumentSet, Example, Index
 from tests.stand_ins import Echo, WordModels, examples, stand_in_cell
 

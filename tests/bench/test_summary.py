@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from bench.cell import CellRequest
+from bench.cell_folder import finished_summary
 from bench.index_store import IndexStore
 from bench.models.api import ModelSet
-from bench.runner import finished_summary, run_cell
+from bench.runner import run_cell
 from bench.summary import summarize
 from tests.bench.report.finished import finish, record
 

@@ -9,9 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cell import CellRequest
+from bench.cell_folder import describe
 from bench.commands.sweep import command
 from bench.conformance import assert_same
 from bench.errors import BenchError, ConfigError
+from bench.files import write_json
 from bench.index_store import IndexStore
 from bench.registry import load_method
 from bench.runner import run_cells
@@ -26,6 +28,7 @@ from bench.sweep import (
     shared_runs,
 )
 from bench.sweep_cost import GroupCost, Timing, duration, measure, survey, with_timing
+from benchmarks.scale import synthetic_records
 
 
 def test_ranges_include_both_ends_and_lists_are_json_or_text() -> None:
@@ -329,6 +332,30 @@ def test_an_index_that_groups_share_is_counted_once_and_learning_methods_are_not
         raise AssertionError("asked")
 
     assert measure(learning, never, 3, warm=False) is None
+
+
+def test_records_of_other_cells_and_questions_count_for_nothing_in_the_cost(tmp_path: Path) -> None:
+    """A sweep whose --out holds another cell once said that nothing was left to ask."""
+    (found,) = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"k": [3]})
+    folder, indexes = tmp_path / "cell", IndexStore(tmp_path / "indexes")
+    records = list(synthetic_records(found.cell.data.examples))
+    records[1] = records[1].model_copy(update={"error": "lost"})
+    foreign = records[0].model_copy(update={"example_id": "of another data set"})
+    folder.mkdir()
+    lines = [record.to_line() for record in (records[1], records[0], foreign, records[0])]
+    (folder / "records.jsonl").write_text("".join(lines) + lines[0][:50])
+
+    def to_ask(retry_failed: bool = False) -> tuple[int, float | None]:
+        (cost,) = survey([[found]], lambda _: folder, indexes, retry_failed)
+        return cost.to_ask, cost.query_flops
+
+    both = (records[0].flops.query + records[1].flops.query) / 2
+    assert to_ask() == (0, both)
+    assert to_ask(retry_failed=True) == (1, records[0].flops.query)
+    write_json(folder / "cell.json", describe(found.cell))
+    assert to_ask() == (0, both)
+    write_json(folder / "cell.json", {**describe(found.cell), "cell_id": "another"})
+    assert to_ask() == (2, None)
 
 
 def test_an_option_value_with_a_path_in_it_stays_one_folder() -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from bench.cell import Cell, CellRequest
+from bench.cell_folder import finished_summary
 from bench.errors import ModelUnavailableError
 from bench.index_store import IndexStore
 from bench.matching import reference_cell
 from bench.models.model_set import LoadedModels
 from bench.rendering import render
-from bench.runner import finished_summary, run_cell
+from bench.runner import run_cell
 from bench.tables import Row, TableDefinition, collect, plan_table, retrieval_view
 from tests.bench.models.builders import save_causal
 
@@ -59,7 +60,7 @@ def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str,
     costs = {int(name.split()[1]): name for name in ran if name.startswith("tfidf")}
     nearest = min(costs, key=lambda tried: abs(flops(table, tried, reader, tmp_path) - target))
     assert k == nearest
-    note = f"TF-IDF Top-X, hotpotqa: k = {k} costs most nearly what bm25 costs."
+    note = f"TF-IDF Top-X: k that costs most nearly what bm25 costs: {k} (hotpotqa)."
     assert note in render(found, {}).markdown
     again = collect(table, planned, tmp_path)  # only rendering: the same cells are found, nothing is run
     assert again.cells == found.cells
@@ -151,7 +152,7 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
     rendered = render(view, {})
     lines = [line for line in rendered.markdown.splitlines() if line.startswith("|")]
     header = [cell.strip() for cell in lines[0].strip("|").split("|")]
-    assert header == ["Method", "Recall", "Answer in context", "TFLOPs", "n", "TFLOPs publ."]
+    assert header == ["Method", "Recall", "Answer in context", "TFLOPs", "n"]
     values = {line.split("|")[1].strip(): line.split("|")[2:4] for line in lines[2:]}
     assert [cell.strip() for cell in values["Oracle"]] == ["100.0 [100.0, 100.0]"] * 2
     assert [cell.strip() for cell in values["Closed book"]] == ["0.0 [0.0, 0.0]"] * 2
@@ -169,7 +170,7 @@ def test_a_cell_without_measures_shows_dashes(reader: str, tmp_path: Path) -> No
     cell.summary["retrieval"]["answer_in_context"]["n"] = 1
     text = render(retrieval_view(found), {}).markdown
     assert "| BM25   |      – |" in text
-    assert "BM25, hotpotqa: Answer in context is defined for 1 of 2." in text
+    assert "BM25: Answer in context is defined for 1 of 2 (hotpotqa)." in text
     assert json.dumps(cell.summary)
 
 
@@ -191,5 +192,5 @@ def test_rows_take_larger_and_smaller_models_from_the_tables_roles(reader: str, 
     same = planned["same", "hotpotqa"]
     assert isinstance(same, Cell) and same.index_key_parts() == mixed.index_key_parts()  # one graph for both
     assert planned["none", "hotpotqa"] == (
-        "row 'none' wants a model in the role 'medium'; the table names none for this reader"
+        "no medium model is named beside this reader in the table's definition"
     )

@@ -462,6 +462,23 @@ def test_sync_rebuilds_the_same_store_from_the_records_quietly(tmp_path: Path) -
     assert "bench track sync --rebuild" in moved.message
 
 
+def test_a_store_that_refuses_every_cell_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(request: object, deadline_s: float) -> dict[str, Any]:
+        raise mirror_module.MirrorError(f"the results folder was moved or copied ({request})")
+
+    monkeypatch.setattr(mirror_module, "_ask", refuse)
+    mirror = BackgroundMirror(tmp_path)
+    for dataset in ("qasper", "musique", "hotpotqa"):
+        mirror.add(make_cell(tmp_path, dataset=dataset))
+    assert mirror.finish() == 0
+
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warned) == 2 and "the results folder was moved or copied" in warned[0]
+    assert warned[1] == "3 cells in all are not shown in MLflow; see above why"
+
+
 def test_sync_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = CliRunner().invoke(track, ["sync", "--results", str(tmp_path)])
     assert isinstance(nothing.exception, BenchError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -271,6 +272,53 @@ def _no_models(cell: Cell) -> Any:
     raise BenchError("the weights are gone")
 
 
+class _Reference:
+    """What a worker is given in the place of a value: it has to be awaited, which takes a moment."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Iterator[Any]:
+        yield from asyncio.sleep(0.001).__await__()
+        return self.value
+
+
+def test_more_documents_at_once_than_a_worker_keeps_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documents of questions that were still being worked on were once forgotten (KeyError)."""
+    from bench.executors.ray_worker import Group, Worker
+    from bench.index_store import StoredIndex
+    from bench.metering import Meter
+    from bench.schema import Index
+
+    monkeypatch.setattr("bench.executors.ray_worker.INDEXES_IN_MEMORY", 4)
+    given = examples(40, questions_per_document=1)
+    cell = stand_in_cell(given)
+    index = Index({"words": 2})
+
+    async def work() -> tuple[list[Any], int]:
+        worker = Worker(lambda cell: WordModels(), 0)
+        await worker.ready()
+        group = ["0", _Reference(Group((cell,), None))]
+
+        async def ask(call: int, example: Example) -> object:
+            stored = _Reference(StoredIndex(index, Meter()))
+            about = [example.documents.id, _Reference(example.documents), stored]
+            alone = replace(example, documents=DocumentSet(()))
+            return await worker.ask(str(call), group, alone, about, [0])
+
+        found = await asyncio.gather(*(ask(*one) for one in enumerate(given)))
+        assert worker._asker is not None
+        worker._ticking.cancel()
+        await worker._opened.aclose()
+        return found, len(worker._asker._handed)
+
+    found, kept = asyncio.run(work())
+    rows = [json.loads(line) for lines in found for line in lines]
+    assert [row["error"] for row in rows] == [None] * 40
+    assert [row["prediction"] for row in rows] == [f"answer{i}" for i in range(40)]
+    assert kept == 4, "those that nobody asks about are let go"
+
+
 def node(**resources: float) -> dict[str, Any]:
     return {"Alive": True, "Resources": resources}
 
@@ -282,6 +330,7 @@ def node(**resources: float) -> dict[str, Any]:
         ([node(CPU=16, GPU=1)], None, 0.5, Share(2, 1, 0.5)),
         ([node(CPU=16, GPU=2)], None, 0.3, Share(6, 1, 0.3)),
         ([node(CPU=16, GPU=8)], 3, None, Share(3, 1, 1)),
+        ([node(CPU=16, GPU=8), node(CPU=16, GPU=1)], None, 2, Share(4, 1, 2)),
         ([node(CPU=16, GPU=8)], None, 0, Share(1, 16, 0)),
         ([node(CPU=8), node(CPU=4)], None, None, Share(2, 4, 0)),
         ([node(CPU=8), node(CPU=8)], 4, None, Share(4, 4, 0)),
@@ -308,6 +357,20 @@ def test_a_worker_with_other_software_is_refused() -> None:
             require_same({**own, "git_commit": "other"})
 
 
+def test_a_worker_with_several_gpus_spreads_its_readers_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.cell import CellRequest, plan_cell
+    from bench.executors import ray_worker
+
+    cell = ray_worker.travelling(plan_cell(CellRequest("dragon", "qasper", limit=1)))
+    assert len({spec.kind for spec in cell.roles.values()}) == 2
+    monkeypatch.setattr(ray_worker, "cuda_available", lambda: True)
+    for gpus, device in ((1, None), (2, "balanced")):
+        monkeypatch.setattr(ray_worker, "_gpus", lambda gpus=gpus: gpus)
+        models: Any = ray_worker.load_models(cell)
+        assert {spec.device for spec in models.specs.values() if spec.kind == "causal"} == {device}
+        assert {spec.device for spec in models.specs.values() if spec.kind == "encoder"} == {None}
+
+
 def test_a_worker_with_another_model_is_refused() -> None:
     from bench.cell import CellRequest, plan_cell
     from bench.executors.ray_worker import load_models, travelling
@@ -321,11 +384,8 @@ def test_a_worker_with_another_model_is_refused() -> None:
 
 
 def test_options_of_ray_need_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ExecutorOptions().open() is None
-    with pytest.raises(ConfigError, match="--workers 2 needs --executor ray"):
-        ExecutorOptions(workers=2).open()
-    with pytest.raises(ConfigError, match="--gpus-per-worker 2: a model is served on one GPU"):
-        ExecutorOptions("ray", gpus=2).open()
+    with pytest.raises(ConfigError, match=r"--gpus-per-worker 1.5: expected .* a whole number"):
+        ExecutorOptions("ray", gpus=1.5).open()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'longdoc-bench\[ray\]'"):
         ExecutorOptions("ray").open()

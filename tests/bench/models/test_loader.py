@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.flops import architecture_from_config
 from bench.models.loader import load_causal, load_encoder, load_tokenizer
-from bench.models.presets import resolve
+from bench.models.presets import DEVICE_MAPS, resolve
 from tests.bench.models.builders import causal_model, hf_tokenizer, save_causal, save_encoder
 
 
@@ -115,6 +115,47 @@ def test_code_inside_a_model_folder_is_never_run(saved: Path, tmp_path: Path) ->
 def test_a_device_that_is_none_is_refused(saved: Path, device: str) -> None:
     with pytest.raises(ConfigError, match="expected cpu, cuda"):
         load_causal(resolve(str(saved), device=device))
+
+
+def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: count > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+
+
+@pytest.mark.parametrize("device", DEVICE_MAPS)
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_spreading_a_model_needs_several_gpus(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, device: str, gpus: int
+) -> None:
+    pretend_gpus(monkeypatch, gpus)
+    with pytest.raises(ConfigError, match=rf"'{device}' spreads llama .* GPUs; .* sees {gpus} here"):
+        load_causal(resolve(str(saved), device=device))
+
+
+def test_a_model_of_which_a_part_would_stay_in_main_memory_is_refused(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two GPUs that accelerate does not find, so that it leaves everything in main memory."""
+    spec = resolve(str(saved), device="balanced")
+    assert spec.actual_dtype == "bfloat16", "as on one GPU"
+    monkeypatch.setattr("bench.models.loader._require_gpus", lambda spec: None)
+    with pytest.raises(ConfigError, match="llama in bfloat16 does not fit these GPUs: the whole model would"):
+        load_causal(spec)
+
+
+def test_spreading_without_accelerate_says_what_to_install(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(monkeypatch, 2)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="pip install accelerate"):
+        load_causal(resolve(str(saved), device="balanced"))
+
+
+def test_an_encoder_is_never_spread(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path / "encoder")
+    with pytest.raises(ConfigError, match="device 'balanced': expected cpu, cuda"):
+        load_encoder(resolve(str(folder), device="balanced"))
 
 
 def test_a_cuda_device_that_is_not_here_is_refused(saved: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cell import Cell, CellRequest, plan_cell
+from bench.cell_folder import describe
 from bench.files import write_json
 from bench.records import (
     CELL_FILE,
@@ -19,7 +20,6 @@ from bench.records import (
     Record,
     TokenCounts,
 )
-from bench.runner import describe
 from bench.schema import Example
 from bench.summary import summarize
 

@@ -39,13 +39,43 @@ def test_a_cell_is_named_by_what_tells_it_from_the_others_of_its_method() -> Non
     k_only = [cell(str(k), config={"k": k, "b": 0.75}) for k in (10, 9, 2)]
     assert names(*k_only, cell("x", "pecan")) == ["bm25 k=2", "bm25 k=9", "bm25 k=10", "pecan"]
     reader = {"reader": {"name": "tiny", "revision": "ffffffffffff"}}
-    assert names(cell("a"), cell("b", models=reader)) == ["bm25 revision=01234567", "bm25 revision=ffffffff"]
+    assert names(cell("a"), cell("b", models=reader)) == ["bm25 weights=012345", "bm25 weights=ffffff"]
     assert names(cell("aaaaaaaa"), cell("bbbbbbbb")) == ["bm25 [aaaaaa]", "bm25 [bbbbbb]"]
 
 
 def test_rows_of_tables_come_first_and_bear_their_label() -> None:
     cells = [cell("5", config={"k": 5}), cell("7", config={"k": 7}), cell("z", "pecan")]
-    assert names(*cells, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X k=7", "bm25 k=5"]
+    assert names(*cells, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X", "bm25 k=5"]
+
+
+def test_beside_rows_a_cell_is_told_by_what_it_has_different_and_by_the_axes_of_a_sweep() -> None:
+    plain = {"t_p": 1, "t_c": None, "attention": "on", "variant": "pecan"}
+    rows = {"row": "PECAN", "without": "w/o attention", "garlic": "w/o attention"}
+    cells = [
+        cell("row", "pecan", config=plain),
+        cell("without", "pecan", config={**plain, "attention": "off"}),
+        cell("garlic", "pecan", config={**plain, "attention": "off", "variant": "garlic"}),
+        *(cell(f"{p}{c}", "pecan", config={**plain, "t_p": p, "t_c": c}) for p in (1, 2) for c in (0.5, 0.9)),
+    ]
+    assert names(*cells, rows=rows) == [
+        "PECAN",
+        "w/o attention variant=pecan",
+        "w/o attention variant=garlic",
+        "pecan t_p=1 t_c=0.5",
+        "pecan t_p=1 t_c=0.9",
+        "pecan t_p=2 t_c=0.5",
+        "pecan t_p=2 t_c=0.9",
+    ]
+
+
+def test_a_model_is_named_once() -> None:
+    follows = {"reader": {"name": "large"}, "builder": {"name": "large"}}
+    mixed = {"reader": {"name": "large"}, "builder": {"name": "small"}}
+    cells = [
+        cell("a", "pecan", model="large", models=follows, config={"graph_model": ""}),
+        cell("b", "pecan", model="large", models=mixed, config={"graph_model": "small"}),
+    ]
+    assert names(*cells) == ["pecan graph_model=default", "pecan graph_model=small"]
 
 
 def test_changed_data_are_another_group_told_by_their_revision() -> None:

@@ -101,6 +101,9 @@ def test_tables_show_what_the_records_come_to_and_say_what_is_missing(results: P
     assert rows["BM25 Top-5"][1].startswith("50.0 [") and rows["BM25 Top-5"][3] == "0.00200"
     assert rows["PECAN"][1] == "100.0 [100.0, 100.0]" and set(rows["MeMWalker"][1:4]) == {"–"}
     assert table.notes[0] == "No cell has been run on narrativeqa, qasper, musique."
+    amortised = next(part for part in report.tables if part.id == "tableA4")
+    costs = {row[0]: row[1:] for row in amortised.sections[0].rows}
+    assert costs["hotpotqa (sample): BM25 Top-5"][1] == "0.00200" and "musique: BM25 Top-5" not in costs
     assert [named for cell in report.cells if (named := cell.name)] == ["BM25 Top-5", "PECAN"]
 
 
@@ -112,9 +115,26 @@ def test_figures_are_drawn_where_their_cells_are(results: Path) -> None:
     assert nodes.rows[1] == ("hotpotqa", "1", "2")
 
 
+def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path: Path) -> None:
+    for k, scores in ((1, [0, 0]), (2, [1, 0])):
+        finish(tmp_path, bm25(k=k), scores)
+    assert not [part for part in collect_report(BASE, tmp_path).figures if part.id.startswith("sweep")]
+    finish(tmp_path, bm25(k=4), [1, 1])
+    *_, sweep = collect_report(BASE, tmp_path).figures
+    assert sweep.title == "Sweeps over k on hotpotqa (sample)" and sweep.svg.startswith("<svg")
+    assert sweep.header[:3] == ("curve", "k", "f1")
+    assert [row[:3] for row in sweep.rows] == [
+        ("bm25 (tiny)", "1", "0"),
+        ("bm25 (tiny)", "2", "50"),
+        ("bm25 (tiny)", "4", "100"),
+    ]
+
+
 def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
     report = collect_report(CellRequest("pecan", "", limit=1), results)
-    assert report.tables == () and any(note.startswith("table1 is left out") for note in report.notes)
+    assert report.tables == () and any(
+        "Tables left out" in note and "table1, table2" in note for note in report.notes
+    )
     names = [method["name"] for method in report.browser.data["sets"][0]["methods"]]
     assert names == ["bm25", "pecan"]
 
@@ -128,7 +148,7 @@ def test_the_command_writes_the_same_bytes_again_and_runs_nothing(results: Path,
             command, ["report", "--results", str(results), "--limit", "2", "--out", str(out)]
         )
         assert result.exit_code == 0, result.output
-        assert "4 tables, 2 figures, 2 questions, 2 cells" in result.output
+        assert "5 tables, 2 figures, 2 questions, 2 cells" in result.output
         pages.append(out.read_bytes())
     assert pages[0] == pages[1] and sorted(results.rglob("*")) == before
 

@@ -158,6 +158,13 @@ def test_every_option_of_learning_is_part_of_its_key_and_none_of_reading() -> No
     }
 
 
+def test_the_encoder_is_the_paper_s_beside_a_reader_at_its_lengths_and_one_that_ships_beside_ours() -> None:
+    paper = resolve("llama-3.1-8b").geometry
+    assert Gor(GorConfig(), paper).models()["embedder"] == "contriever"
+    assert Gor(GorConfig(), GEOMETRY).models()["embedder"] == "minilm"
+    assert Gor(GorConfig(embedder="minilm"), paper).models()["embedder"] == "minilm"
+
+
 def test_lengths_follow_the_geometry() -> None:
     paper = Gor(GorConfig(), resolve("llama-3.1-8b").geometry).plan
     assert (paper.chunk_tokens, paper.overlap_tokens) == (256, 32)

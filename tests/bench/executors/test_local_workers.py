@@ -1,0 +1,207 @@
+"""Several processes on this machine: the records of one, whoever is killed, and nobody in another's way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cell import CellRequest
+from bench.cli import command as bench
+from bench.errors import ConfigError
+from bench.executors import ExecutorOptions, local_workers
+from bench.executors.local_workers import Group, LocalWorkers
+from bench.json_lines import held
+from bench.records import RecordStore
+from bench.session import Session
+from bench.sweep import plan_sweep
+from tests.bench.executors.test_ray import rows
+from tests.stand_ins import WordModels
+
+REPOSITORY = Path(__file__).parents[3]
+SWEEP = ["sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--no-track", "--probe", "0"]
+
+
+@pytest.fixture(autouse=True)
+def stand_in_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all processes that a test starts, and in its own, the model costs nothing."""
+    folder = tmp_path / "python"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import bench.session\nfrom tests.stand_ins import WordModels\n"
+        "bench.session.Session._models = lambda self, cell: WordModels()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{REPOSITORY}")
+    monkeypatch.setattr(Session, "_models", lambda self, cell: WordModels())
+
+
+def two_groups(results: Path) -> list[Group]:
+    cells = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]})
+    return [[(found.cell.request, found.cell.folder(results))] for found in cells]
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def finished(group: Group) -> bool:
+    return all((folder / "summary.json").exists() for _, folder in group)
+
+
+def test_a_helper_does_the_work_of_the_command(tmp_path: Path) -> None:
+    groups = two_groups(tmp_path / "helped")
+    with LocalWorkers(2).helping(groups, tmp_path / "helped", 32, None):
+        until(lambda: all(map(finished, groups)))
+    alone = Session(tmp_path / "alone", track=False)
+    for found in plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]}):
+        folder = alone.run(found.cell).folder
+        assert rows(folder) == rows(tmp_path / "helped" / "cells" / folder.name)
+
+
+def test_what_somebody_is_at_work_on_is_left_to_them(tmp_path: Path) -> None:
+    first, second = groups = two_groups(tmp_path)
+    with RecordStore(second[0][1]), LocalWorkers(2).helping(groups, tmp_path, 32, None):
+        until(lambda: finished(first))
+    assert not finished(second) and not (second[0][1] / "cell.json").exists()
+
+
+@pytest.mark.parametrize("probe", ["0", "1"])
+def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path, probe: str) -> None:
+    """It once waited for the first cell of another run while all others were free."""
+    first, second = two_groups(tmp_path)
+    arguments = [*SWEEP, "--results", str(tmp_path), "--probe", probe, "--grid", "b=0.5,0.75"]
+    command = [sys.executable, "-m", "bench.cli", *arguments]
+    pipe = subprocess.PIPE
+    with RecordStore(first[0][1]):
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True)
+        until(lambda: finished(second))
+        assert not finished(first)
+    said, warned = process.communicate(timeout=60)
+    assert process.returncode == 0 and "2 of 2 cells finished" in said
+    assert ("probe 1/2: another run is at work on these cells" in warned) == (probe != "0")
+    assert finished(first)
+
+
+def test_a_sweep_on_two_processes_shows_every_cell(tmp_path: Path) -> None:
+    arguments = [*SWEEP, "--results", str(tmp_path), "--workers", "2", "--grid", "b=0.5,0.75"]
+    command = [sys.executable, "-m", "bench.cli", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert "2 of 2 cells finished" in done.stdout and "b=0.5 " in done.stdout and "b=0.75 " in done.stdout
+    assert all(map(finished, two_groups(tmp_path)))
+
+
+def alive(process: int) -> bool:
+    try:
+        return "(zombie)" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from bench.executors.local_workers import LocalWorkers, _Helper\n"
+        "task = {'results': sys.argv[1], 'in_flight': 1, 'timeout_s': None, 'groups': []}\n"
+        "helper = _Helper(task, None, 2)\n"
+        "print(helper._process.pid, flush=True); time.sleep(600)\n"
+    )
+    waiting = "import time, bench.session\nbench.session.Session = lambda *a, **o: time.sleep(600)\n"
+    (tmp_path / "python" / "sitecustomize.py").write_text(waiting)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    starter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert starter.stdout is not None
+    helper = int(starter.stdout.readline())
+    time.sleep(1)
+    assert alive(helper)
+    starter.send_signal(signal.SIGKILL)
+    starter.wait()
+    until(lambda: not alive(helper))
+
+
+def test_a_helper_that_cannot_work_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = "import bench.session\ndef no(*a, **o): raise OSError('no GPU')\nbench.session.Session = no\n"
+    (tmp_path / "python" / "sitecustomize.py").write_text(broken)
+    helpers, start = [], local_workers._Helper
+
+    def started(*arguments: Any) -> Any:
+        helpers.append(start(*arguments))
+        return helpers[-1]
+
+    monkeypatch.setattr(local_workers, "_Helper", started)
+    with LocalWorkers(2).helping(two_groups(tmp_path), tmp_path, 32, None):
+        until(lambda: helpers[0]._process.poll() is not None)
+    assert "a further process ended with 1 and said: OSError: no GPU" in caplog.text
+
+
+class _Started:
+    """Stands in for subprocess.Popen."""
+
+    environments: list[dict[str, str]] = []
+
+    def __init__(self, command: Any, env: dict[str, str], **_: Any) -> None:
+        self.environments.append(env)
+        self.stdin, self.returncode = open(os.devnull, "w"), 0  # noqa: PTH123, SIM115
+
+    def poll(self) -> int:
+        return 0
+
+    def terminate(self) -> None:
+        pass
+
+    def wait(self, seconds: float = 0) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "expected"),
+    [
+        ([], None, []),
+        (["0"], None, []),
+        (["0", "1", "2"], None, ["1", "2"]),
+        (["4", "6"], None, ["6"]),
+        (["0", "1"], 4, ["1", "0", "1"]),
+        (["0", "1", "2"], 1, []),
+    ],
+)
+def test_every_gpu_gets_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str], wanted: int | None, expected: list[str]
+) -> None:
+    monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
+    monkeypatch.setattr(_Started, "environments", [])
+    monkeypatch.setattr(local_workers.subprocess, "Popen", _Started)
+    groups = two_groups(tmp_path) * 4
+    with LocalWorkers(wanted).helping(groups, tmp_path, 32, None):
+        pass
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in _Started.environments] == expected
+
+
+def test_one_cell_is_the_work_of_one_process() -> None:
+    LocalWorkers(None).require_one("bench run answers the questions of one cell")
+    with pytest.raises(ConfigError, match="--workers 2: bench run answers .* --executor ray"):
+        bench.main(
+            ["run", "--method", "bm25", "--dataset", "qasper", "--workers", "2"], standalone_mode=False
+        )
+
+
+def test_whether_a_folder_is_held(tmp_path: Path) -> None:
+    assert not held(tmp_path / "nowhere")
+    with RecordStore(tmp_path / "cell"):
+        assert held(tmp_path / "cell")
+    assert not held(tmp_path / "cell")
+
+
+def test_options_of_ray_are_refused_without_it() -> None:
+    assert ExecutorOptions(workers=3).open() == LocalWorkers(3)
+    with pytest.raises(ConfigError, match="--gpus-per-worker 2 needs --executor ray"):
+        ExecutorOptions(gpus=2).open()

@@ -1,0 +1,32 @@
+"""Runs of the stand-ins, into which the tests of this folder inject their faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.cell import Cell
+from bench.index_store import IndexStore
+from bench.runner import CellResult, run_cells
+from tests.stand_ins import WordModels
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def run(cell: Any, folder: Path, **options: Any) -> CellResult:
+    store = IndexStore(folder / "indexes")
+    (result,) = run_cells([(cell, folder / "cell")], store, WordModels, **options)
+    return result
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The records without the one field that differs between two runs."""
+    found = [json.loads(line) for line in (folder / "cell" / "records.jsonl").read_text("utf-8").splitlines()]
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in found]
+
+
+def sharing(cell: Cell) -> Cell:
+    """The cell, its index no longer depending on an option."""
+    cell.method.index_options = lambda: {}  # type: ignore[method-assign]
+    return cell

@@ -1,0 +1,117 @@
+"""Files that were damaged or left behind: indexes, records, summaries, drafts."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cell_folder import finished_summary
+from bench.errors import BenchError
+from bench.files import DRAFT_REST_S, write_json, write_text
+from bench.index_store import IndexStore
+from tests.bench.faults.runs import rows, run
+from tests.stand_ins import examples, stand_in_cell
+
+
+def test_a_damaged_index_is_built_again_and_changes_no_record(
+    tmp_path: Path, undisturbed: list[dict[str, Any]]
+) -> None:
+    run(stand_in_cell(examples(6)), tmp_path)
+    shutil.rmtree(tmp_path / "cell")
+    victim = sorted((tmp_path / "indexes" / "echo").iterdir())[0] / "arrays.safetensors"
+    body = bytearray(victim.read_bytes())
+    body[-1] ^= 1
+    victim.write_bytes(body)
+    again = stand_in_cell(examples(6))
+    run(again, tmp_path)
+    assert len(again.method.indexed) == 1, "the other indexes are whole"
+    assert rows(tmp_path) == undisturbed
+
+
+def test_a_changed_cost_in_an_index_is_damage_too(tmp_path: Path) -> None:
+    run(stand_in_cell(examples(1)), tmp_path)
+    (folder,) = (tmp_path / "indexes" / "echo").iterdir()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["meter"]["words"]["prefill"]["flops"] += 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert IndexStore(tmp_path / "indexes").load("echo", folder.name) is None
+
+
+def test_an_index_that_the_system_cannot_read_now_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(stand_in_cell(examples(1)), tmp_path)
+    (folder,) = (tmp_path / "indexes" / "echo").iterdir()
+    shutil.rmtree(tmp_path / "cell")
+
+    def too_many(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", too_many)
+        with pytest.raises(BenchError, match="Cannot read the index .*Too many open files"):
+            IndexStore(tmp_path / "indexes").load("echo", folder.name)
+    assert IndexStore(tmp_path / "indexes").load("echo", folder.name) is not None
+
+
+def test_drafts_of_killed_processes_are_removed_and_those_of_living_ones_kept(tmp_path: Path) -> None:
+    parent = tmp_path / "indexes" / "echo"
+    old, young = parent / ".key.old", parent / ".key.young"
+    for draft in (old, young):
+        draft.mkdir(parents=True)
+        (draft / "index.json").write_text("{}")
+    hours_ago = time.time() - 2 * DRAFT_REST_S
+    os.utime(old, (hours_ago, hours_ago))
+    cell_drafts = [tmp_path / "cell" / f".{name}.k1ll" for name in ("records.jsonl", "cell.json")]
+    cell_drafts[0].parent.mkdir()
+    for draft in cell_drafts:
+        draft.write_text("half")
+    run(stand_in_cell(examples(1)), tmp_path)
+    assert not old.exists() and young.exists()
+    assert not any(draft.exists() for draft in cell_drafts)
+    table = tmp_path / "table1.md"
+    drafts = [tmp_path / ".table1.md.old", tmp_path / ".table1.md.young"]
+    for draft in drafts:
+        draft.write_text("half")
+    os.utime(drafts[0], (hours_ago, hours_ago))
+    write_text(table, "whole")
+    assert [draft.exists() for draft in drafts] == [False, True]
+
+
+def test_a_torn_record_is_asked_again_and_nothing_else_is(
+    tmp_path: Path, undisturbed: list[dict[str, Any]]
+) -> None:
+    run(stand_in_cell(examples(6)), tmp_path)
+    path = tmp_path / "cell" / "records.jsonl"
+    path.write_bytes(path.read_bytes()[:-40])
+    assert run(stand_in_cell(examples(6)), tmp_path).answered == 1
+    assert rows(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "{", '{"cell_id": 7}', "[" * 100_000, '"x"', "\x00"])
+def test_a_damaged_summary_or_description_is_made_anew(tmp_path: Path, content: str) -> None:
+    cell = stand_in_cell(examples(2))
+    whole = run(cell, tmp_path).summary
+    summary = tmp_path / "cell" / "summary.json"
+    summary.write_text(content)
+    assert finished_summary(cell, tmp_path / "cell") is None
+    if "7" not in content:  # that is another cell's id, and refused
+        (tmp_path / "cell" / "cell.json").write_text(content)
+    found = run(cell, tmp_path)
+    assert (found.answered, found.summary) == (0, whole)
+    assert json.loads((tmp_path / "cell" / "cell.json").read_text())["cell_id"] == cell.identity.cell_id
+
+
+@pytest.mark.parametrize("metrics", [None, [], 3, "f1"])
+def test_a_summary_of_wrong_types_is_no_summary(tmp_path: Path, metrics: Any) -> None:
+    cell = stand_in_cell(examples(2))
+    summary = dict(run(cell, tmp_path).summary)
+    write_json(tmp_path / "cell" / "summary.json", {**summary, "metrics": metrics})
+    assert finished_summary(cell, tmp_path / "cell") is None

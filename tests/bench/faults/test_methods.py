@@ -1,0 +1,243 @@
+"""Methods that raise, hang or return nonsense: each fails its own question."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.cell import Cell
+from bench.index_store import IndexStore
+from bench.records import read_records
+from bench.runner import run_cells
+from bench.schema import ContextItem, Example, Index, Prediction, Question
+from tests.bench.faults.runs import rows, run, sharing
+from tests.stand_ins import Echo, EchoConfig, WordModels, examples, stand_in_cell
+
+
+class Odd(Echo):
+    """Does what ``does`` says on the question with ``odd`` in it."""
+
+    does: Callable[[Question], Any]
+
+    async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
+        if "odd" in question.text:
+            found = type(self).does(question)
+            return await found if asyncio.iscoroutine(found) else found  # type: ignore[no-any-return]
+        return await super().answer(index, question, models)
+
+
+def odd_cell(does: Callable[[Question], Any], n: int = 3) -> Cell:
+    """A cell whose second question meets the odd behaviour."""
+    found = list(examples(n, questions_per_document=1))
+    found[1] = Example(**{**vars(found[1]), "question": "What is odd"})
+    kind = type("Odd", (Odd,), {"does": staticmethod(does)})
+    cell: Cell = stand_in_cell(found)
+    return dataclasses.replace(cell, method=kind(EchoConfig()))
+
+
+def errors_of(folder: Path, cell: Cell, **options: Any) -> list[str | None]:
+    run(cell, folder, **options)
+    return [row["error"] for row in rows(folder)]
+
+
+PASSAGE = ContextItem("text 1", 0, "", 0, 6)
+NONSENSE: dict[str, tuple[Any, str]] = {
+    "nothing": (None, "answer() returned None; expected a Prediction"),
+    "a string": ("forty-two", "answer() returned a str; expected a Prediction"),
+    "no text": (Prediction(7), "the answer is a int; expected text"),  # type: ignore[arg-type]
+    "half a character": (Prediction("a\ud800"), "the answer holds half a character"),
+    "fewer than no tokens": (Prediction("a", prompt_tokens=-1), "prompt_tokens is -1"),
+    "a context of strings": (Prediction("a", ["text"]), "context item 0 is a str"),  # type: ignore[list-item]
+    "a place outside": (
+        Prediction("a", [dataclasses.replace(PASSAGE, document=4)]),
+        "context item 0 is of document 4; expected 0 to 0",
+    ),
+    "a place before the text": (
+        Prediction("a", [dataclasses.replace(PASSAGE, start=-2)]),
+        "a place that does not exist",
+    ),
+    "a document that is not there": (
+        Prediction("a", [ContextItem("text 1", document=4)]),
+        "context item 0 is of document 4; expected 0 to 0",
+    ),
+    "a document before the first": (
+        Prediction("a", [ContextItem("text 1", document=-1)]),
+        "context item 0 is of document -1; expected 0 to 0",
+    ),
+    "a place without an end": (
+        Prediction("a", [dataclasses.replace(PASSAGE, end=None)]),
+        "context item 0 is document 0 [0:None], a place that does not exist",
+    ),
+    "a place without a start": (
+        Prediction("a", [dataclasses.replace(PASSAGE, start=None)]),
+        "context item 0 is document 0 [None:6], a place that does not exist",
+    ),
+    "a place that ends after the text": (
+        Prediction("a", [dataclasses.replace(PASSAGE, end=60)]),
+        "context item 0 is document 0 [0:60], a place that does not exist",
+    ),
+    "a place counted from the end": (
+        Prediction("a", [ContextItem("text", 0, "", 0, -2)]),
+        "context item 0 is document 0 [0:-2], a place that does not exist",
+    ),
+    "words that are not there": (
+        Prediction("a", [dataclasses.replace(PASSAGE, text="text 2")]),
+        "context item 0 is not what stands in document 0 [0:6]",
+    ),
+    "a place between characters": (
+        Prediction("a", [dataclasses.replace(PASSAGE, end=5.5)]),  # type: ignore[arg-type]
+        "expected whole numbers",
+    ),
+    "a node that is no name": (
+        Prediction("a", [dataclasses.replace(PASSAGE, node=3)]),  # type: ignore[arg-type]
+        "the node of context item 0 is a int",
+    ),
+    "a flag that is no text": (Prediction("a", flags=(None,)), "a flag is None"),  # type: ignore[arg-type]
+    "perhaps cut": (Prediction("a", truncated="perhaps"), "truncated is 'perhaps'"),  # type: ignore[arg-type]
+    "a score in words": (
+        Prediction("a", [dataclasses.replace(PASSAGE, score="high")]),  # type: ignore[arg-type]
+        "the score 'high'",
+    ),
+    "no number": (Prediction("a", [dataclasses.replace(PASSAGE, score=math.nan)]), "the score nan"),
+    "a log that is no JSON": (Prediction("a", trace={"seen": {1, 2}}), "the trace is no JSON"),
+    "a log with no number": (Prediction("a", trace={"p": math.inf}), "the trace is no JSON"),
+}
+
+
+@pytest.mark.parametrize("name", NONSENSE)
+def test_nonsense_fails_its_own_question_and_says_what_is_wrong(tmp_path: Path, name: str) -> None:
+    given, said = NONSENSE[name]
+    first, second, third = errors_of(tmp_path, odd_cell(lambda question: given))
+    assert first is third is None
+    assert second is not None and second.startswith("QuestionError: ") and said in second
+    assert rows(tmp_path)[1]["scores"] == {"f1": 0.0}
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    passage = dataclasses.replace(PASSAGE, score=np.float32(0.5), start=np.int64(0))
+    given = Prediction("a", [passage], prompt_tokens=np.int64(7))  # type: ignore[arg-type]
+    assert errors_of(tmp_path, odd_cell(lambda question: given)) == [None] * 3
+    assert (rows(tmp_path)[1]["context"][0]["score"], rows(tmp_path)[1]["tokens"]["prompt"]) == (0.5, 7)
+
+
+def test_an_index_that_is_none_fails_its_questions(tmp_path: Path) -> None:
+    class NoIndex(Echo):
+        async def index(self, documents: Any, models: Any) -> Index:
+            return None  # type: ignore[return-value]
+
+    cell = dataclasses.replace(stand_in_cell(examples(2)), method=NoIndex(EchoConfig()))
+    assert errors_of(tmp_path, cell) == ["QuestionError: index() returned None; expected an Index"] * 2
+
+
+def raising(error: BaseException) -> Callable[[Question], Any]:
+    def does(question: Question) -> Any:
+        raise error
+
+    return does
+
+
+class Unspeakable(Exception):  # noqa: N818
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+@pytest.mark.parametrize(
+    ("error", "recorded"),
+    [
+        (MemoryError("cannot take 40 GB"), "MemoryError: cannot take 40 GB"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+        (SystemExit(0), "QuestionError: the method tried to end the program (exit code 0)"),
+        (asyncio.CancelledError(), "QuestionError: the method cancelled its own work"),
+        (ValueError("half \ud800"), "ValueError: half ?"),
+        (ValueError("long " * 10_000), "ValueError: long"),
+        (Unspeakable(), "Unspeakable: (its message cannot be read)"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+@pytest.mark.parametrize("timeout_s", [None, 30.0])
+def test_whatever_a_method_raises_fails_its_own_question(
+    tmp_path: Path, error: BaseException, recorded: str, timeout_s: float | None
+) -> None:
+    first, second, third = errors_of(tmp_path, odd_cell(raising(error)), timeout_s=timeout_s)
+    assert first is third is None
+    assert second is not None and second.startswith(recorded) and len(second) <= 2_000
+    (line,) = [row for row in read_records(tmp_path / "cell" / "records.jsonl") if row.error]
+    assert line.prediction is None
+
+
+def forever_awaiting(question: Question) -> Any:
+    return asyncio.Event().wait()
+
+
+def forever_computing(question: Question) -> Any:
+    while True:
+        try:
+            time.sleep(0.01)
+        except Exception:  # noqa: S112 - as methods do
+            continue
+
+
+@pytest.mark.parametrize("hang", [forever_awaiting, forever_computing])
+def test_a_method_that_hangs_fails_that_question_and_no_neighbour(
+    tmp_path: Path, hang: Callable[[Question], Any], undisturbed: list[dict[str, Any]]
+) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    errors = errors_of(tmp_path, odd_cell(hang, n=6), timeout_s=0.4, in_flight=6)
+    assert errors == [None, "TimeLimitError: no answer within 0.4 s", None, None, None, None]
+    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    odd_cell_again = odd_cell(lambda question: Prediction("patience"), n=6)
+    assert run(odd_cell_again, tmp_path).answered == 0, "a failure is an answer, until it is asked again"
+    assert run(odd_cell_again, tmp_path, retry_failed=True).answered == 1
+
+
+@pytest.mark.parametrize("computing", [False, True])
+def test_an_index_that_is_never_done_fails_its_questions_only(tmp_path: Path, computing: bool) -> None:
+    class Slow(Echo):
+        async def index(self, documents: Any, models: Any) -> Index:
+            if documents.documents[0].text == "text 0":
+                await forever_awaiting(Question("", documents, 1)) if not computing else forever_computing(
+                    Question("", documents, 1)
+                )
+            return await super().index(documents, models)
+
+    cell = dataclasses.replace(stand_in_cell(examples(4)), method=Slow(EchoConfig()))
+    said = "TimeLimitError: no index within 0.4 s"
+    assert errors_of(tmp_path, cell, timeout_s=0.4) == [said, said, None, None]
+
+
+def test_a_shared_run_that_hangs_is_asked_cell_by_cell(tmp_path: Path) -> None:
+    hanging: list[str] = []
+
+    def hang(question: Question) -> Any:
+        hanging.append(question.text)
+        return forever_awaiting(question)
+
+    class Shared(Odd):
+        does = staticmethod(hang)
+
+        async def replay(self, index: Any, question: Question, models: Any, configs: Sequence[Any]) -> Any:
+            if "answer0" in question.text:
+                await asyncio.Event().wait()
+            if "answer2" in question.text:
+                return [None for _ in configs]
+            return await super().replay(index, question, models, configs)
+
+    cells = []
+    for suffix in ("a", "b"):
+        cell = odd_cell(forever_awaiting)
+        cell = dataclasses.replace(cell, method=Shared(EchoConfig(suffix=suffix)))
+        cells.append((sharing(cell), tmp_path / suffix))
+    run_cells(cells, IndexStore(tmp_path / "indexes"), WordModels, timeout_s=0.4)
+    for suffix in ("a", "b"):
+        records = list(read_records(tmp_path / suffix / "records.jsonl"))
+        assert [r.prediction for r in records] == [f"answer0{suffix}", None, f"answer2{suffix}"]
+    assert len(hanging) == len(cells) + 1, "once together, then once for each cell"
