@@ -317,7 +317,7 @@ def add_note(figure: Figure, text: str) -> None:
     """A sentence or two in small print below the panels."""
     import textwrap
 
-    width = 120 if figure.get_figwidth() > 5 else 75
+    width = 120 if figure.get_figwidth() > 5 else 70
     figure.supxlabel("\n".join(textwrap.wrap(text, width)), fontsize=6.5, color="#444444")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from bench.cards import Card, Selection, card_names
+from bench.cards import Card, Selection, card_names, list_cards
 from bench.data import hub
 from bench.data.entries import Problem
 from bench.data.source import DATA_SUFFIXES, Found, Source, open_files, open_source
@@ -80,7 +80,10 @@ def claim(card: Card, found: Found) -> Problem | None:
     """Why an example cannot be one of the card's data set; None when it can."""
     if found.datasets and not any(card.accepts(name) for name in found.datasets):
         theirs = " or ".join(found.datasets)
-        advice = f"give --dataset {found.datasets[0]}, or a file of {card.name}"
+        known = [name for name in found.datasets if any(other.accepts(name) for other in list_cards())]
+        advice = (
+            f"give --dataset {known[0]}, or a file of {card.name}" if known else f"give one of {card.name}"
+        )
         return Problem(str(found.place), f"this is {theirs} data, not {card.name}; {advice}")
     if found.example.task != card.task:
         return Problem(str(found.place), f"a {found.example.task} example; {card.name} is a {card.task} set")

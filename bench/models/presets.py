@@ -209,6 +209,32 @@ _ALL_PRESETS = (
         ),
     ),
     Preset(
+        name="llama-2-7b-chat",
+        kind="causal",
+        label="Llama-2-7B-Chat",
+        description="Graph of Records' reader: Llama-2-7b-chat (gated on the hub), a window of 4,096",
+        sources=(
+            HubSource(
+                "meta-llama/Llama-2-7b-chat-hf", "f5db02db724555f92da89c216ac04704f23d4590", gated=True
+            ),
+        ),
+        licence="Llama 2 Community License",
+        architecture=decoder(
+            "llama",
+            layers=32,
+            hidden=4096,
+            heads=32,
+            kv_heads=32,
+            head_dim=128,
+            ffn=11008,
+            vocab=32000,
+            max_positions=4096,
+        ),
+        geometry=Geometry(
+            chunk_tokens=PAPER_CHUNK_TOKENS, window=4096, input_limit=4096, summary_tokens=1024
+        ),  # the papers' chunks: chunk and window shrink together only where we chose both
+    ),
+    Preset(
         name="smollm2-135m",
         kind="causal",
         label="SmolLM2-135M",

@@ -91,7 +91,7 @@ class GorConfig(RecordsConfig):
     ranking_encoder: str = Field(
         "minilm",
         description="encoder of BERTScore, by which nodes are ranked for training; C's, from the hub: "
-        "microsoft/deberta-xlarge-mnli@refs/pr/6 (the revision with safetensors)",
+        "microsoft/deberta-xlarge-mnli (name a revision with safetensors: ID@REVISION)",
     )
     ranking_layer: int | None = Field(
         None,

@@ -90,6 +90,7 @@ def test_a_saved_config_json_says_the_same_as_the_config_object(family: str) -> 
         ("llama-3.1-8b", 8_030_261_248),
         ("llama-3.2-3b", 3_212_749_824),
         ("llama-3.2-1b", 1_235_814_400),
+        ("llama-2-7b-chat", 6_738_415_616),
         ("phi-2", 2_779_683_840),
         ("multi-qa-mpnet", 109_486_464),
         ("minilm", 22_713_216),
