@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.cell import Cell, CellRequest, plan_cell
+from bench.cell_folder import finished_summary
 from bench.errors import ConfigError
 from bench.schema import JsonValue
 
@@ -60,6 +61,26 @@ def match_k(request: CellRequest, target: float, cost_of: Callable[[Cell], float
 
     k = closest_k(target, cost)
     return None if k is None else cells[k]
+
+
+def matched_cell(
+    request: CellRequest, results: Path, run: Callable[[Cell], object] | None = None
+) -> Cell | None:
+    """The cell of a request with ``k=auto:METHOD``; ``run`` runs a cell that is not finished.
+
+    None where ``run`` is not given and a cell whose cost is needed is not there.
+    Raises BenchError as :func:`bench.cell.plan_cell`.
+    """
+
+    def cost_of(cell: Cell) -> float | None:
+        if run is not None:
+            run(cell)
+        summary = finished_summary(cell, cell.folder(results))
+        return None if summary is None else float(summary["query_flops"]["mean"])
+
+    reference = reference_cell(request)
+    target = None if reference is None else cost_of(reference)
+    return None if target is None else match_k(request, target, cost_of)
 
 
 def closest_k(target: float, cost_of: Callable[[int], float | None], first: int = FIRST_K) -> int | None:

@@ -16,7 +16,7 @@ from bench.cell_folder import finished_summary
 from bench.data.loading import NotHadError
 from bench.errors import BenchError, ConfigError, DataError, ModelUnavailableError, UnknownNameError
 from bench.learning import NoTrainingDataError
-from bench.matching import FIRST_K, match_k, reference_cell, reference_method
+from bench.matching import FIRST_K, matched_cell, reference_method
 from bench.models.presets import resolve
 from bench.models.sources import locate, verify
 from bench.options import parse_assignments
@@ -204,18 +204,7 @@ def _found(row: Row, dataset: str, cell: Cell | str, results: Path) -> TableCell
 
 
 def _matched(request: CellRequest, results: Path, run: Callable[[Cell], object] | None) -> Cell | str:
-    """The cell of a request whose k matches another cell's cost, that one run first; or what is missing."""
-
-    def cost_of(cell: Cell) -> float | None:
-        if run is not None:
-            run(cell)
-        summary = finished_summary(cell, cell.folder(results))
-        return None if summary is None else float(summary["query_flops"]["mean"])
-
-    reference = reference_cell(request)
-    target = None if reference is None else cost_of(reference)
-    cell = None if target is None else match_k(request, target, cost_of)
-    return "not run yet" if cell is None else cell
+    return matched_cell(request, results, run) or "not run yet"
 
 
 def retrieval_view(table: TableData) -> TableData:

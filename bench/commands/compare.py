@@ -88,7 +88,7 @@ def records_of(text: str, request: object, results: Path) -> list[Record]:
     """The records of a finished cell; raises BenchError with the command that runs it where it is not."""
     from bench.cell import CellRequest, plan_cell
     from bench.cell_folder import finished_summary
-    from bench.matching import command_of
+    from bench.matching import command_of, matched_cell, reference_method
     from bench.records import RECORDS_FILE, SUMMARY_FILE, read_records
 
     if not isinstance(request, CellRequest):
@@ -96,14 +96,15 @@ def records_of(text: str, request: object, results: Path) -> list[Record]:
         if not (folder / SUMMARY_FILE).is_file():
             raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
         return list(read_records(folder / RECORDS_FILE))
-    cell = plan_cell(request)
-    folder = cell.folder(results)
-    if finished_summary(cell, folder) is None:
+    matched = reference_method(request.options.get("k")) is not None
+    cell = matched_cell(request, results) if matched else plan_cell(request)
+    if cell is None or finished_summary(cell, cell.folder(results)) is None:
         options = "".join(f" --set {key}={value}" for key, value in request.options.items())
         raise BenchError(
-            f"{text} on {cell.data.label} has not been run yet. Run: {command_of(request, results)}{options}"
+            f"{text} on {request.dataset} ({request.data}) has not been run yet. "
+            f"Run: {command_of(request, results)}{options}"
         )
-    return list(read_records(folder / RECORDS_FILE))
+    return list(read_records(cell.folder(results) / RECORDS_FILE))
 
 
 def describe(found: Comparison, first: str, second: str) -> str:

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from bench.cell import Cell, CellRequest
 from bench.errors import BenchError, ConfigError, UnknownNameError
-from bench.matching import closest_k, command_of, match_k, reference_cell, reference_method
+from bench.matching import (
+    closest_k,
+    command_of,
+    match_k,
+    matched_cell,
+    reference_cell,
+    reference_method,
+)
 from bench.sweep import plan_sweep
 
 
@@ -98,6 +105,23 @@ def test_the_matched_cell_is_the_cell_of_that_k() -> None:
     assert match_k(request, 71.0, lambda cell: None) is None
     with pytest.raises(ConfigError, match="'full_context' has no option 'k'"):
         match_k(CellRequest("full_context", "hotpotqa", options={"k": "auto:bm25"}), 71.0, cost_of)
+
+
+def test_a_matched_cell_is_found_among_finished_ones_and_nothing_is_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2)
+    finished = {"full_context": 430.0, 4: 400.0, 5: 500.0}
+
+    def summary(cell: Cell, folder: Path) -> object:
+        found = finished.get(cell.identity.config.get("k", cell.request.method))
+        return None if found is None else {"query_flops": {"mean": found}}
+
+    monkeypatch.setattr("bench.matching.finished_summary", summary)
+    cell = matched_cell(request, tmp_path)
+    assert cell is not None and cell.identity.config["k"] == 4
+    del finished[4]
+    assert matched_cell(request, tmp_path) is None
 
 
 def test_the_command_to_run_first_is_complete() -> None:
