@@ -330,9 +330,10 @@ def _at(found: MethodGrid) -> str:
 
 def _shown(values: Sequence[JsonValue]) -> str:
     """The values of an axis, a run of whole numbers as ``1:8``."""
-    numbers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
-    if len(values) > 2 and numbers == list(range(numbers[0], numbers[0] + len(values))) == list(values):
-        return f"{numbers[0]}:{numbers[-1]}"
+    first = values[0]
+    whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    if len(values) > 2 and whole and list(values) == list(range(first, first + len(values))):
+        return f"{first}:{values[-1]}"
     return ",".join(value if isinstance(value, str) else json.dumps(value) for value in values)
 
 

@@ -146,15 +146,15 @@ def _told(cells: Iterable[FinishedCell], rows: Mapping[str, str]) -> dict[str, l
     told: dict[str, list[tuple[str, JsonValue]]] = {}
     for group in by_method.values():
         first = next((group[id_] for id_ in rows if id_ in group), None)
-        others = [settings for id_, settings in group.items() if id_ not in rows]
+        by_label: dict[str | None, list[dict[str, JsonValue]]] = {}
         for id_, settings in group.items():
-            if id_ in rows:
-                keys = _varied([group[other] for other in group if rows.get(other) == rows[id_]])
-            elif first is None:
-                keys = _varied(others)
-            else:
-                keys = {key for key, value in settings.items() if value != first.get(key)}
-                keys |= {key for key in _varied(others) if isinstance(settings.get(key), int | float)}
+            by_label.setdefault(rows.get(id_), []).append(settings)
+        varied = {label: _varied(settings) for label, settings in by_label.items()}
+        for id_, settings in group.items():
+            keys = varied[rows.get(id_)]
+            if id_ not in rows and first is not None:
+                keys = {key for key in keys if isinstance(settings.get(key), int | float)}
+                keys |= {key for key, value in settings.items() if value != first.get(key)}
             told[id_] = [(key, value) for key, value in settings.items() if key in keys]
     return told
 

@@ -120,7 +120,10 @@ def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> Non
     assert (bm25.options, bm25.grid) == ({"order": "document"}, {"k": [7]})
     assert (dragon.options, dragon.grid) == ({"order": "rank"}, {"k": [1, 3]})
     assert found.title == "pecan, bm25, dragon with tiny: t_p=1,2 k=7,1,3"
-    assert flags(["pecan"], [], ["t_p=1:8", "t_c=0.3,0.9"]).title == "pecan with tiny: t_p=1:8 t_c=0.3,0.9"
+    assert (
+        flags(["pecan"], [], ["t_p=1:8", "t_c=0.3,0.5,0.9"]).title
+        == "pecan with tiny: t_p=1:8 t_c=0.3,0.5,0.9"
+    )
 
 
 @pytest.mark.parametrize(
