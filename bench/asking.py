@@ -100,7 +100,7 @@ class Asker:
         if len(which) > 1:
             started = time.perf_counter()
             try:
-                stored = await self._index(example.documents)
+                stored = await self.index(example.documents)
                 first = self.cells[which[0]]
                 configs = [self.cells[at].method.config for at in which]
                 found = await self.limit.run(
@@ -132,7 +132,7 @@ class Asker:
         prediction: Prediction | None = None
         error: str | None = None
         try:
-            stored = await self._index(example.documents)
+            stored = await self.index(example.documents)
             index_meter = stored.meter
             with metered(meter):
                 answer = cell.method.answer(stored.index, cell.question(example), self.models)
@@ -152,7 +152,7 @@ class Asker:
             for documents in queue:
                 if not self.has_index(documents):
                     # A fault is the business of the questions that need this index.
-                    await asyncio.gather(self._index(documents), return_exceptions=True)
+                    await asyncio.gather(self.index(documents), return_exceptions=True)
 
         await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(sets)))))
 
@@ -169,10 +169,7 @@ class Asker:
         return None if self._learned is None else self._learned.index
 
     async def index(self, documents: DocumentSet) -> StoredIndex:
-        """The index that questions on these documents are answered with."""
-        return await self._index(documents)
-
-    async def _index(self, documents: DocumentSet) -> StoredIndex:
+        """The index that questions on these documents are answered with; built once, however many ask."""
         task = self._indexes.get(documents.id)
         if task is None:
             task = asyncio.create_task(self._finished(documents))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bench.asking import IN_FLIGHT
 from bench.cell import Cell, CellRequest
 from bench.cell_folder import finished_summary
+from bench.executors.local_workers import LocalWorkers
 from bench.index_store import IndexStore
 from bench.models.api import ModelSet
 from bench.progress import Progress
@@ -23,7 +24,6 @@ from bench.runner import CellResult, Probed, probe_cells, run_cells
 from bench.system_metrics import SystemMonitor
 
 if TYPE_CHECKING:
-    from bench.executors.local_workers import LocalWorkers
     from bench.executors.ray_executor import RayExecutor
     from bench.tracking.background import BackgroundMirror
 
@@ -54,8 +54,6 @@ class Session:
         self.track, self.trace = track, trace
         self._mirror: BackgroundMirror | None = None
         self.timeout_s = timeout_s
-        from bench.executors.local_workers import LocalWorkers
-
         self.executor = None if isinstance(executor, LocalWorkers) else executor
         self._local = executor if isinstance(executor, LocalWorkers) else LocalWorkers(1)
 

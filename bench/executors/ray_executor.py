@@ -242,7 +242,7 @@ class RayAsker(Asker):
         started = time.perf_counter()
         found: StoredIndex | None = None
         try:
-            found = await self._index(example.documents)
+            found = await self.index(example.documents)
             assert isinstance(found, _Shipped)
             about = [example.documents.id, found.documents, found.reference]
             if self._learned_reference is not None:
