@@ -1,4 +1,4 @@
-"""The errors that a user can cause and repair: what was given, what was expected, what to do next."""
+"""Errors that a user can cause and repair; each says what was given, what was expected, what to do next."""
 
 from __future__ import annotations
 
@@ -7,37 +7,50 @@ from collections.abc import Iterable
 
 
 class BenchError(Exception):
-    """An error whose text is written for the user; the CLI prints it alone and exits with code 2."""
+    """An error with a message for the user; the CLI prints the message alone and exits with code 2."""
 
 
 class UnknownNameError(BenchError):
     """A name that no registry entry, card or preset carries."""
 
-    def __init__(self, kind: str, given: str, known: Iterable[str], hint: str = "") -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         """Build the message, with the nearest known name when one is near.
 
-        kind: what the name was for ("method", "data set"); given: as typed; known: every valid
+        kind: the kind of thing named ("method", "data set"); name: as typed; known: every valid
         name; hint: a last sentence, for example the command that lists them.
         """
         names = sorted(known)
-        near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         guess = f" Did you mean {near[0]!r}?" if near else ""
         listed = ", ".join(names) if names else "none"
-        super().__init__(f"Unknown {kind} {given!r}.{guess} Known: {listed}.{' ' + hint if hint else ''}")
-        self.kind, self.given, self.known = kind, given, names
+        super().__init__(f"Unknown {kind} {name!r}.{guess} Known: {listed}.{' ' + hint if hint else ''}")
+        self.kind, self.name, self.known = kind, name, names
 
 
 class DataError(BenchError):
-    """A data file or card that cannot be used, named as ``file:line`` where a line is to blame."""
+    """A data file or card that cannot be used; the message names ``file:line`` where a line is at fault."""
 
 
 class ModelUnavailableError(BenchError):
-    """Weights or tokenizer that are not to be had here: what was tried and how to get them."""
+    """A model whose files are missing; the message says what was tried and how to get them."""
 
 
 class ConfigError(BenchError):
     """An option or ``--set`` value that does not fit; the message names the option and its range."""
 
+    def __init__(self, message: str, *, option: str = "") -> None:
+        """option: the option at fault, so that a file that holds it can be named with its line."""
+        super().__init__(message)
+        self.option = option
+
 
 class QuestionError(Exception):
-    """A fault of one question while the set-up is sound: it fails that question, never the run."""
+    """An error that fails one question and never the run: the set-up itself is sound."""
+
+
+class WindowExceededError(QuestionError):
+    """A text, prompt or answer that exceeds the model's positions; the message says how many it needs."""
+
+
+class InvalidLogitsError(QuestionError):
+    """A forward pass with logits that are not numbers; it never becomes an answer."""

@@ -76,7 +76,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Question:
-    """What a method is asked: the text and how the answer is to be given."""
+    """The question that a method is asked, and how long and in which form it may answer."""
 
     text: str
     documents: DocumentSet
@@ -88,12 +88,16 @@ class Question:
     evidence: tuple[Evidence, ...] | None = None
     """Gold labels; only the ``oracle`` line may read them."""
     paper_values: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
-    """Paper -> option -> its value for this data set, from the card: ``{"pecan": {"t_c": 0.98}}``."""
+    """Paper -> option -> its value for this data set, from the card: ``{"garlic": {"t_c": 0.5}}``."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A contiguous piece of a document; ``text == document.full_text[start:end]`` exactly."""
+    """A contiguous piece of a document; ``text == document.full_text[start:end]`` exactly.
+
+    Where documents were joined before they were cut, it may go on in the documents that follow; its text is
+    then that of all its spans, with an empty line between two documents.
+    """
 
     document: int
     """Position of the document in its DocumentSet."""
@@ -105,11 +109,18 @@ class Chunk:
     text: str
     tokens: int
     """Length in tokens of the tokenizer that cut it."""
+    continued: tuple[tuple[int, int, int], ...] = ()
+    """(document, start, end) of what it holds of the documents after the first."""
+
+    @property
+    def spans(self) -> tuple[tuple[int, int, int], ...]:
+        """(document, start, end) of all of it, in order."""
+        return ((self.document, self.start, self.end), *self.continued)
 
 
 @dataclass(frozen=True)
 class ContextItem:
-    """One passage or node of the context that the reader was given, in the order given."""
+    """One passage or node of the reader's context; a sequence of them keeps the order of the prompt."""
 
     text: str
     document: int | None = None
@@ -123,7 +134,7 @@ class ContextItem:
 
 @dataclass(frozen=True)
 class Index:
-    """What a method keeps of a DocumentSet, independent of any question: JSON data and arrays.
+    """A method's data about a DocumentSet, independent of any question: JSON and arrays.
 
     Stored as JSON + safetensors, so ``data`` must be JSON and ``arrays`` plain numpy arrays.
     """
@@ -134,7 +145,7 @@ class Index:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A method's answer with the exact context behind it; costs are metered outside of the method."""
+    """A method's answer with the exact context behind it; costs are metered outside the method."""
 
     text: str
     context: Sequence[ContextItem] = ()

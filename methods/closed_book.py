@@ -6,20 +6,24 @@ the document: guessing, memorised data, answers that the question gives away.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pydantic import Field
 
-from bench.method import Method, MethodConfig
-from bench.models.api import ModelSet
-from bench.prompts import PromptStyle, reader_prompt
-from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
+from bench.method import (
+    DEFAULT_PROMPT,
+    PROMPT_CHOICES,
+    Method,
+    MethodConfig,
+    ModelSet,
+    PromptStyle,
+    reader_prompt,
+)
+from bench.schema import Index, Prediction, Question
 
 
 class ClosedBookConfig(MethodConfig):
     """The prompt."""
 
-    prompt: PromptStyle = Field("pecan", description="the reader's prompt: pecan or longbench")
+    prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
 class ClosedBook(Method[ClosedBookConfig]):
@@ -30,14 +34,6 @@ class ClosedBook(Method[ClosedBookConfig]):
     summary = "answer without reading anything (the lower line)"
     paper = "closed-book question answering, Roberts et al. 2020"
     Config = ClosedBookConfig
-
-    def index_options(self) -> Mapping[str, JsonValue]:
-        """Nothing is indexed."""
-        return {}
-
-    async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
-        """An empty index."""
-        return Index()
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The reader's answer to the question alone."""

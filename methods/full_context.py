@@ -4,7 +4,7 @@ LongBench order (document, then question). A text over the limit loses its **mid
 the last half of the allowed tokens stay, as LongBench does; PECAN cuts at 100K tokens and does not
 say where. What was cut is recorded.
 
-Two further ways to cut are Graph of Records' (Sec. 4.1): ``cut=end`` keeps the beginning, its long-context
+Two further ways to cut are Graph of Records' (Sec. 3.1): ``cut=end`` keeps the beginning, its long-context
 LLMs with ``max_tokens=window`` (8K); ``cut=spans`` answers from several random spans that fill the limit and
 averages their scores, its full-context row.
 """
@@ -12,16 +12,26 @@ averages their scores, its full-context row.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from bench.method import Method, MethodConfig
-from bench.models.api import Generation, LanguageModel, ModelSet
-from bench.prompts import PASSAGE_SEPARATOR, PromptStyle, join_passages, reader_prompt
-from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
+from bench.method import (
+    DEFAULT_PROMPT,
+    PASSAGE_SEPARATOR,
+    PROMPT_CHOICES,
+    Generation,
+    LanguageModel,
+    Method,
+    MethodConfig,
+    ModelSet,
+    PromptStyle,
+    join_passages,
+    reader_prompt,
+)
+from bench.schema import ContextItem, Index, Prediction, Question
 
 
 class FullContextConfig(MethodConfig):
@@ -32,7 +42,7 @@ class FullContextConfig(MethodConfig):
         description="most tokens of template, prompt and answer, 64 or more; window: as many as the model is "
         "used at elsewhere (8K in the papers); default: the model's input limit",
     )
-    prompt: PromptStyle = Field("pecan", description="the reader's prompt: pecan or longbench")
+    prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
     cut: Literal["middle", "end", "spans"] = Field(
         "middle",
         description="what a text that is too long loses: middle (LongBench), end, or all but a random span, "
@@ -60,14 +70,6 @@ class FullContext(Method[FullContextConfig]):
     summary = "read the whole document, its middle cut where it is too long"
     paper = "PECAN, Table 1 (the reader alone); truncation as in LongBench"
     Config = FullContextConfig
-
-    def index_options(self) -> Mapping[str, JsonValue]:
-        """Nothing is indexed."""
-        return {}
-
-    async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
-        """An empty index."""
-        return Index()
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The reader's answer from the whole text, or from what is left of it.

@@ -8,23 +8,29 @@ from this, no retrieval can make it answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
-from bench.errors import QuestionError
-from bench.evidence import Place, evidence_places
-from bench.method import Method, MethodConfig
-from bench.models.api import ModelSet
-from bench.prompts import PromptStyle
-from bench.reading import read
-from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
+from bench.method import (
+    DEFAULT_PROMPT,
+    PROMPT_CHOICES,
+    Method,
+    MethodConfig,
+    ModelSet,
+    Place,
+    PromptStyle,
+    QuestionError,
+    evidence_places,
+    read,
+)
+from bench.schema import ContextItem, Index, Prediction, Question
 
 
 class OracleConfig(MethodConfig):
     """The prompt."""
 
-    prompt: PromptStyle = Field("pecan", description="the reader's prompt: pecan or longbench")
+    prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
 class Oracle(Method[OracleConfig]):
@@ -35,14 +41,6 @@ class Oracle(Method[OracleConfig]):
     summary = "read the gold evidence (the upper line; needs a data set with evidence labels)"
     paper = "the data sets' evidence labels: HotpotQA, MuSiQue, Qasper"
     Config = OracleConfig
-
-    def index_options(self) -> Mapping[str, JsonValue]:
-        """Nothing is indexed."""
-        return {}
-
-    async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
-        """An empty index."""
-        return Index()
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The reader's answer from the evidence; raises QuestionError for a question without labels."""

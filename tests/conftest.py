@@ -15,7 +15,12 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="true",
     TOKENIZERS_PARALLELISM="false",
+    BENCH_WORKERS="1",  # a further process knows no stand-ins
 )
+# The models of the tests are so small that threads cost more than they save; processes that a test starts
+# inherit this. Read when torch and numpy are loaded, so that it stands before any import of theirs.
+for _threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_threads, "1")
 os.environ.pop("BENCH_RESULTS", None)
 os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ.pop("BENCH_TRACKING_URI", None)

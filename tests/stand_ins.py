@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.metering import Usage, current_meter
-from bench.method import Method, MethodConfig
-from bench.models.api import Generation, Geometry, Sampling, Tokenization
+from bench.engine.sampling import Sampling
+from bench.flops.meter import Usage, current_meter
+from bench.method.contract import Method, MethodConfig
+from bench.models.api import Generation, Geometry, Tokenization
 from bench.schema import ContextItem, Document, DocumentSet, Example, Index, Prediction, Question
 
 GEOMETRY = Geometry(chunk_tokens=8, window=256, input_limit=256, summary_tokens=32)
@@ -115,8 +116,7 @@ def stand_in_cell(found: Sequence[Example], config: Mapping[str, Any] | None = N
     """A planned cell around the stand-ins, without cards or presets."""
     from types import SimpleNamespace
 
-    from bench.cell import Cell, CellRequest
-    from bench.identity import CellIdentity, hash_ids
+    from bench.run.cell import Cell, CellIdentity, CellRequest, hash_ids
 
     method = Echo(EchoConfig.model_validate(dict(config or {})))
     identity = CellIdentity(

@@ -30,8 +30,13 @@ one."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, amx: bool = False) -> Tensor:
-    """Causal attention over (batch, heads, length, head_dim); ``amx`` is what ``amx_serves`` said."""
+    """Causal attention over (batch, heads, length, head_dim); ``amx`` is what ``amx_serves`` said.
+
+    On CUDA, PyTorch's fused attention at every length.
+    """
     length = q.shape[2]
+    if q.is_cuda:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     if amx and length % BLOCK == 0:
         return _amx_attention(q, k, v)[0]  # type: ignore[no-any-return]
     if length > PLAIN_UP_TO:

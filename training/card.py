@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.paths import ASSETS
+from bench.files.paths import ASSETS
 from training.checkpoint import load_checkpoint
 from training.evaluate import RECORDS
-from training.model import SIZES
 
 CURVES = (
     ("one hop, rows of 128", "one@128"),
@@ -43,9 +42,9 @@ INTRODUCTION = """\
 # {name}
 
 A small Llama that reads short generated chronicles, reports and articles: {role},
-trained from nothing by this project (`training/`) on text from its own generator (`bench/sample`). It knows
-nothing of the world and is no general model: it answers questions about texts that are worded like its
-training, in the prompts of the methods that the benchmark compares.
+trained from nothing by this project (`training/`) on text from its own generator (`training/generator`).
+It knows nothing of the world and is no general model: it answers questions about texts that are worded like
+its training, in the prompts of the methods that the benchmark compares.
 
 | | |
 |---|---|
@@ -80,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--before", type=Path, nargs="*", help="the runs that it branched from, the first one first"
     )
-    parser.add_argument("--name", choices=sorted(SIZES), default="tiny")
+    parser.add_argument("--name", choices=sorted(ROLES), default="tiny")
     parser.add_argument("--date", required=True, help="when it was trained")
     options = parser.parse_args(arguments)
     logs = [run / "log.jsonl" for run in (*(options.before or ()), options.run)]
@@ -140,7 +139,7 @@ def card(
 
 def _figure_table(figures: Sequence[dict[str, Any]]) -> str:
     rows = ["| figure | value | n | bar, two cores | bar, GPU |", "|---|---|---|---|---|"]
-    told = ("tokens", "bullets", "facts", "hops", "style", "dataset", "setting")
+    told = ("tokens", "bullets", "facts", "hops", "of", "style", "dataset", "setting")
     for f in figures:
         keys = [k for k in told if k in f and not (k == "facts" and "tokens" in f)]
         details = ", ".join(f"{k} {f[k]}" for k in keys)

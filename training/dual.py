@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bench.paths import ASSETS
-from bench.sample.names import NameSource
+from bench.files.paths import ASSETS
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from training.dual_data import DualBatch, make_batch
 from training.export import write_checksums
+from training.generator.names import NameSource
 from training.tokenizer import BOS, EOT, HEADER_END, HEADER_START, PAD
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from bench.chunking import chunk_documents
+from bench.method.chunking import chunk_documents
 from bench.models.api import Tokenization
-from bench.sample.names import NameSource
-from bench.sample.rendering import Article, articles, chronicle, report, story
-from bench.sample.world import QA, Fact, World, ask, ask_check, ask_hops, make_world
 from bench.schema import Document, DocumentSet
+from training.generator.names import NameSource
+from training.generator.rendering import Article, articles, chronicle, report, story
+from training.generator.world import QA, Fact, World, ask, ask_check, ask_hops, make_world
 
 CHUNK_TOKENS = (30, 50, 75, 75, 75, 120)
 """Lengths of passages that are drawn; 75 is what ``tiny`` is used with."""

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.files.paths import ASSETS
 from bench.models.api import Tokenization
 from bench.models.presets import Pooling
-from bench.paths import ASSETS
-from bench.sample.names import NameSource
-from methods.bm25 import words
+from methods.retrievers.bm25 import words
 from training.dual_data import Group, draw_group
 from training.evaluate import RECORDS
+from training.generator.names import NameSource
 
 log = logging.getLogger(__name__)
 OUT = RECORDS / "tiny-dual" / "evaluation.jsonl"
@@ -165,7 +165,7 @@ def single(name: str) -> Ranker:
 
 def _encoder(name: str, pooling: Pooling | None) -> Callable[[Sequence[str]], NDArray[np.float32]]:
     from bench.models.loader import load_encoder
-    from bench.models.presets import resolve
+    from bench.models.spec import resolve
 
     model = load_encoder(resolve(name), pooling=pooling)
     return lambda texts: np.asarray(model.encode(list(texts), show_progress_bar=False), dtype=np.float32)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from bench.paths import ASSETS
-from bench.prompts import pecan_prompt
-from bench.sample.names import NameSource
-from bench.sample.rendering import chronicle
-from bench.sample.world import ask, make_world
+from bench.files.paths import ASSETS
+from bench.method.prompts import question_prompt
 from training.checkpoint import Checkpoint, load_checkpoint
+from training.generator.names import NameSource
+from training.generator.rendering import chronicle
+from training.generator.world import ask, make_world
 from training.model import NORM_EPS, SIZES, ModelConfig, TinyLlama
 from training.stream import Template
 from training.tokenizer import BOS, CHAT_TEMPLATE, EOT, HEADER_END, HEADER_START, PAD
@@ -103,6 +103,56 @@ def llama_weights(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, 
     return {name: tensor.clone() for name, tensor in found.items()}
 
 
+def read_exported(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Sizes and float32 training weights of an exported folder: the inverse of ``llama_weights``.
+
+    Raises:
+        ValueError: if the folder holds no model that ``export`` wrote.
+    """
+    from safetensors.torch import load_file
+
+    missing = [
+        n for n in ("config.json", "model.safetensors", "tokenizer.json") if not (folder / n).is_file()
+    ]
+    if missing:
+        raise ValueError(
+            f"{folder}: no {', '.join(missing)} there; give a folder that training.export wrote, "
+            "such as bench/assets/tiny"
+        )
+    raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = ModelConfig(
+        vocab_size=raw["vocab_size"],
+        hidden_size=raw["hidden_size"],
+        layers=raw["num_hidden_layers"],
+        heads=raw["num_attention_heads"],
+        kv_heads=raw["num_key_value_heads"],
+        head_dim=raw["head_dim"],
+        ff_size=raw["intermediate_size"],
+        rope_theta=raw["rope_parameters"]["rope_theta"],
+        max_positions=raw["max_position_embeddings"],
+    )
+    stored = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
+    weights = {"embedding": stored["model.embed_tokens.weight"], "final_norm": stored["model.norm.weight"]}
+    for i in range(config.layers):
+        own, theirs = f"blocks.{i}.", f"model.layers.{i}."
+        weights |= {
+            own + "qkv.weight": torch.cat([stored[f"{theirs}self_attn.{n}_proj.weight"] for n in "qkv"]),
+            own + "out.weight": stored[theirs + "self_attn.o_proj.weight"],
+            own + "gate_up.weight": torch.cat(
+                [stored[f"{theirs}mlp.{n}_proj.weight"] for n in ("gate", "up")]
+            ),
+            own + "down.weight": stored[theirs + "mlp.down_proj.weight"],
+            own + "attention_norm": stored[theirs + "input_layernorm.weight"],
+            own + "mlp_norm": stored[theirs + "post_attention_layernorm.weight"],
+        }
+    return config, weights
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 of an exported folder's weights."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
 def export(checkpoint: Checkpoint, tokenizer_file: Path, out: Path, *, raw: bool = False) -> None:
     """Writes configuration, float16 weights, tokenizer with chat template and generation defaults.
 
@@ -173,7 +223,7 @@ def compare(checkpoint: Checkpoint, out: Path, *, raw: bool = False, questions: 
     for _ in range(questions):
         world = make_world(rng, NameSource("held_out"), 4)
         qa = ask(rng, rng.choice(world.facts))
-        prompt = pecan_prompt(chronicle(rng, world.facts).text, qa.question)
+        prompt = question_prompt(chronicle(rng, world.facts).text, qa.question)
         encoded = tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt}],
             add_generation_prompt=True,

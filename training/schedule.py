@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
 
 from training.tasks import Options
 
@@ -83,7 +83,7 @@ def load_schedule(path: Path = DEFAULT_SCHEDULE) -> Schedule:
     Raises:
         ValueError: if a key is unknown or missing, or a value out of range.
     """
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = YAML(typ="safe", pure=True).load(path)
     return Schedule(
         batch_tokens=int(raw["batch_tokens"]),
         warmup=int(raw["warmup"]),

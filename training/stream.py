@@ -5,32 +5,37 @@ So a resumed run needs no state of the stream: it asks for the batch after the l
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from queue import Empty
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
-from bench.sample.names import NameSource
+from training.generator.names import NameSource
 from training.schedule import Schedule, Stage
 from training.tasks import ALL_TOLD, Conversation, Teacher
 from training.tokenizer import BOS, EOT, HEADER_END, HEADER_START
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 HEAD_SHARE = 0.45
 """Share of the positions that pass the output head; a fixed number per shape."""
-FACTS = {128: (2, 4), 256: (3, 11), 512: (9, 27), 1024: (22, 62), 2048: (55, 130)}
+FACTS = {128: (2, 4), 256: (3, 11), 512: (9, 27), 1024: (22, 62), 2048: (55, 130), 4096: (120, 270)}
 """Facts in a document, by row length."""
 PROMPT_TOKENS, TOKENS_PER_FACT = 150, 20
+WALK_TOKENS = 80
 """What PECAN's graph prompt takes, and a fact in a text and in half of the cases in a bullet, on average."""
 FILLED = 0.9
 PREFETCH = 6
+"""Batches that each data process makes ahead."""
+ALIVE_EVERY = 20.0
+"""Seconds without a batch after which the process is looked at."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,21 @@ class Batch:
     """Not counting padding."""
 
 
+_PLAIN = re.compile(r"[\x00-\x7f“”]+").fullmatch
+_LINE_BEGINNINGS = re.compile(r"\n(?=[^\n])").sub
+_WORDS = re.compile(r"\n|'s| ?[A-Za-z]+| ?[0-9]{1,2}| ?[^\sA-Za-z0-9]|\s").findall
+"""What the tokenizer's normaliser and pre-tokenizer do (``training.tokenizer``), for such plain text."""
+
+
 class Template:
     """The chat template as pieces of ids; contents are encoded apart and cannot hold control tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.encode_special_tokens = True
         self.tokenizer = tokenizer
+        self._bare = Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"normalizer": None}))
+        self._bare.encode_special_tokens = True
+        self._ids: dict[str, list[int]] = {}
         self.eot = tokenizer.token_to_id(EOT)
         start, end = tokenizer.token_to_id(HEADER_START), tokenizer.token_to_id(HEADER_END)
         blank = tokenizer.encode("\n\n").ids
@@ -65,20 +79,28 @@ class Template:
         self.assistant = [start, *tokenizer.encode("assistant").ids, end, *blank]
 
     def encode(self, text: str) -> list[int]:
-        """Ids of plain text."""
-        ids: list[int] = self.tokenizer.encode(text).ids
+        """Ids of plain text: those of the tokenizer, word by word from memory.
+
+        No merge crosses a word, and a generated text has few different ones.
+        """
+        if not _PLAIN(text):
+            return list(self.tokenizer.encode(text).ids)
+        known, ids = self._ids, list[int]()
+        for word in _WORDS(_LINE_BEGINNINGS("\n ", text if text[:1] == "\n" else f" {text}")):
+            found = known.get(word)
+            if found is None:
+                found = known[word] = self._bare.encode(word).ids
+            ids += found
         return ids
 
     def conversation(self, turns: Conversation) -> tuple[list[int], list[tuple[int, int, str]]]:
         """Ids of a conversation and the spans of its replies, end-of-turn token included."""
-        texts = [text for turn in turns for text in (turn.user, turn.reply)]
-        encoded = iter(self.tokenizer.encode_batch_fast(texts))
         ids = list(self.bos)
         spans = []
         for turn in turns:
-            ids += [*self.user, *next(encoded).ids, self.eot, *self.assistant]
+            ids += [*self.user, *self.encode(turn.user), self.eot, *self.assistant]
             start = len(ids)
-            ids += [*next(encoded).ids, self.eot]
+            ids += [*self.encode(turn.reply), self.eot]
             if turn.answers:
                 spans += [(a, b, turn.kind) for a, b in self._every_second_line(ids, start)]
             else:
@@ -127,6 +149,13 @@ def draw_conversation(rng: random.Random, teacher: Teacher, task: str, length: i
             return teacher.repeat(rng, rng.randint(4, length // 7))
         case "descend":
             return teacher.descend(rng, max(6, min(75, rng.randint(low, max(low, facts * 2 // 3)))))
+        case "walk":
+            most = max(2, (length - WALK_TOKENS) // TOKENS_PER_FACT)
+            return teacher.walk(
+                rng, max(1, int(most ** rng.random())) if rng.random() < 0.4 else rng.randint(1, most)
+            )
+        case "search_summary":
+            return teacher.search_summary(rng, max(2, rng.randint(2, max(2, facts // 2))))
         case "bullets" if length > 512 and rng.random() < teacher.options.full:
             return teacher.bullets(rng, rng.randint(ALL_TOLD, (length - PROMPT_TOKENS) // TOKENS_PER_FACT))
         case "bullets":
@@ -201,32 +230,50 @@ def _fill_row(
     return line, spans
 
 
-def batches(start: int, seed: int, schedule: Schedule, tokenizer_file: Path) -> Iterator[Batch]:
-    """Batches from a step on, made by a process of their own that runs a few steps ahead."""
+def batches(
+    start: int, seed: int, schedule: Schedule, tokenizer_file: Path, workers: int = 1
+) -> Iterator[Batch]:
+    """Batches from a step on, made by processes of their own that run a few steps ahead.
+
+    With several, each makes every ``workers``-th batch: their number changes nothing about the batches.
+    """
     context = multiprocessing.get_context("spawn")
-    queue: Any = context.Queue(maxsize=PREFETCH)
-    worker = context.Process(
-        target=_produce, args=(start, seed, schedule, tokenizer_file, queue), daemon=True
-    )
-    worker.start()
+    queues: list[Any] = [context.Queue(maxsize=PREFETCH) for _ in range(workers)]
+    processes = [
+        context.Process(
+            target=_produce,
+            args=(range(start + i, schedule.steps, workers), seed, schedule, tokenizer_file, queue),
+            daemon=True,
+        )
+        for i, queue in enumerate(queues)
+    ]
+    for process in processes:
+        process.start()
     try:
-        for _ in range(start, schedule.steps):
-            batch = queue.get()
+        for step in range(start, schedule.steps):
+            at = (step - start) % workers
+            while True:
+                try:
+                    batch = queues[at].get(timeout=ALIVE_EVERY)
+                    break
+                except Empty:
+                    if not processes[at].is_alive():
+                        raise RuntimeError(f"data process {at} died before step {step}") from None
             if isinstance(batch, str):
                 raise RuntimeError(f"the data process failed: {batch}")
             yield batch
     finally:
-        worker.terminate()
-        worker.join()
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
 
 
-def _produce(start: int, seed: int, schedule: Schedule, tokenizer_file: Path, queue: Any) -> None:
-    from tokenizers import Tokenizer
-
+def _produce(steps: range, seed: int, schedule: Schedule, tokenizer_file: Path, queue: Any) -> None:
     try:
         template = Template(Tokenizer.from_file(str(tokenizer_file)))
         names = NameSource("train")
-        for step in range(start, schedule.steps):
+        for step in steps:
             queue.put(make_batch(step, seed, schedule, template, names))
     except Exception as error:
         queue.put(f"{type(error).__name__}: {error}")

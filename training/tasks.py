@@ -7,15 +7,28 @@ context wherever that is possible: the denser the supervision, the earlier retri
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bench.prompts import ANSWER_INSTRUCTION, SUMMARY_INSTRUCTION, join_passages, pecan_prompt
-from bench.sample import relations as rel
-from bench.sample.names import NameSource
-from bench.sample.rendering import Article, articles, chronicle, report, state, story
-from bench.sample.summaries import QUERY as SUMMARY_QUERY
-from bench.sample.world import (
+from bench.method.prompts import ANSWER_INSTRUCTION, SUMMARY_INSTRUCTION, join_passages, question_prompt
+from methods.gor.prompts import gor_answer_prompt, gor_question_prompt
+from methods.memwalker.prompts import (
+    MEMWALKER_ANSWER,
+    MEMWALKER_GO_BACK,
+    memwalker_leaf_prompt,
+    memwalker_parent_prompt,
+    memwalker_retry_prompt,
+    memwalker_segment_prompt,
+    memwalker_triage_prompt,
+)
+from methods.pecan.prompts import PECAN_NODE, pecan_graph_prompt, pecan_search_head
+from methods.raptor.prompts import raptor_summary_prompt
+from training.generator import relations as rel
+from training.generator.names import NameSource
+from training.generator.rendering import Article, articles, chronicle, report, state, story
+from training.generator.summaries import QUERY as SUMMARY_QUERY
+from training.generator.world import (
     QA,
     Fact,
     World,
@@ -26,7 +39,6 @@ from bench.sample.world import (
     running_sentences,
     short_sentences,
 )
-from methods import prompts
 
 UNANSWERABLE = "Unanswerable"
 
@@ -48,6 +60,10 @@ ALL_TOLD = 28
 """Bullets of a text of more facts leave details out: a summary has to be shorter than its text."""
 DETAILS = frozenset({"property", "habits", "journeys"})
 """What they leave out: what somebody did with a thing, liked, or visited; who is who, and where, stays."""
+MOST_TOLD = 34
+"""Facts that bullets tell at most: about 420 tokens, which fit the summary of a graph's batch (512)."""
+OF_A_SUBJECT = 3
+"""Where more than ``MOST_TOLD`` are left: at most so many of one subject, fewer where that is too many."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +139,7 @@ class Teacher:
         turns: Conversation = []
         for fact in rng.sample(world.facts, min(questions, len(world.facts))):
             qa = self.ask(rng, fact)
-            user = f"Question:\n{qa.question}" if turns else pecan_prompt(context, qa.question)
+            user = f"Question:\n{qa.question}" if turns else question_prompt(context, qa.question)
             turns.append(Turn(user, qa.answer, "one"))
         return turns
 
@@ -171,7 +187,7 @@ class Teacher:
             short = rng.random() < 0.9
             return f"Question:\n{question}" if short else f"Question:\n{question}\n\n{ANSWER_INSTRUCTION}"
         if rng.random() >= self.options.unevenness:
-            return pecan_prompt(context, question)
+            return question_prompt(context, question)
         return rng.choice(OTHER_WORDINGS).format(context=context, question=question)
 
     # --- sufficiency ---------------------------------------------------------------------------------------
@@ -221,7 +237,7 @@ class Teacher:
             enough = told.issuperset(qa.facts)
             nodes = self.nodes(rng, group)
             user = (
-                "".join(prompts.PECAN_NODE.format(text=n) for n in nodes)
+                "".join(PECAN_NODE.format(text=n) for n in nodes)
                 if turns
                 else search_prompt(qa.question, nodes)
             )
@@ -256,6 +272,69 @@ class Teacher:
         return [
             Turn(search_prompt(qa.question, nodes), "Yes", "given"),
             Turn(ANSWER_INSTRUCTION, qa.answer, "first"),
+        ]
+
+    def walk(self, rng: random.Random, facts: int) -> Conversation:
+        """PECAN's search of every difficulty: a question, nodes in groups, Yes or No after each group.
+
+        How much of what the question needs is told (none, some, all), where it stands among the nodes, how
+        much the other nodes resemble it, and how many nodes there are is drawn evenly, so that the confidence
+        of the reader has to cover the whole range. The search goes on after the first Yes, as PECAN's does.
+        """
+        world = self.world(rng, facts * rng.choice((1, 2)) + 6)
+        qa = None
+        if rng.random() < 2 * self.options.hops:
+            qa = ask_hops(rng, world.facts, rng.choices((2, 3), (0.75, 0.25))[0])
+        qa = qa or self.ask(rng, rng.choice(world.facts))
+        needed = rng.sample(qa.facts, len(qa.facts))
+        if rng.random() < 0.4:
+            needed = needed[: rng.randrange(len(needed))]
+        others = distractors(rng, world.facts, qa, len(world.facts), near=True)
+        count = max(0, facts - len(needed))
+        near = int(rng.random() * min(count, len(others)))
+        chosen = [*others[:near], *rng.sample(others[near:], min(count - near, len(others) - near))]
+        told = [*chosen, *needed]
+        rng.shuffle(told)
+        whole = rng.random() < 0.35
+        turns: Conversation = []
+        known: set[Fact] = set()
+        kind = "suff" if qa.hops == 1 else "suff_two"
+        while told:
+            size = len(told) if whole else min(len(told), rng.choice((1, 2, 3, 4, 6, 8, 12)))
+            group, told = told[:size], told[size:]
+            known.update(group)
+            enough = known.issuperset(qa.facts)
+            nodes = self.nodes(rng, group)
+            user = "".join(PECAN_NODE.format(text=n) for n in nodes)
+            if not turns:
+                user = search_prompt(qa.question, nodes)
+            turns.append(Turn(user, "Yes" if enough else "No", kind))
+            if enough and rng.random() < 0.5:
+                break
+        if known.issuperset(qa.facts):
+            turns.append(Turn(ANSWER_INSTRUCTION, qa.answer, "first"))
+        elif rng.random() < 0.3:
+            turns[-1] = replace(turns[-1], reply="Yes", kind="given")
+            turns.append(Turn(ANSWER_INSTRUCTION, UNANSWERABLE, "first_none"))
+        return turns
+
+    def search_summary(self, rng: random.Random, facts: int) -> Conversation:
+        """A summary asked for in a search: the query, bullets and passages of one text, then the summary."""
+        world = self.world(rng, facts)
+        text, told = self.article(rng, world)
+        passages = [fold(p) for p in cut_passages(rng, text)]
+        style = rng.random()
+        if style < 0.3:
+            nodes = passages
+        elif style < 0.6:
+            nodes = running_sentences(told)
+        else:
+            half = len(passages) // 2
+            nodes = [*running_sentences(told), *rng.sample(passages, half)]
+        reply = " ".join(running_sentences(told))
+        return [
+            Turn(search_prompt(SUMMARY_QUERY, nodes), "Yes", "given"),
+            Turn(SUMMARY_INSTRUCTION, reply, "summary"),
         ]
 
     def descend(self, rng: random.Random, facts: int) -> Conversation:
@@ -294,7 +373,7 @@ class Teacher:
             known.update(passage)
             done = untold is None and known.issuperset(qa.facts)
             node = fold(chronicle(rng, passage, paragraph=99).text)
-            turns.append(Turn(prompts.PECAN_NODE.format(text=node), "Yes" if done else "No", "suff_walk"))
+            turns.append(Turn(PECAN_NODE.format(text=node), "Yes" if done else "No", "suff_walk"))
             if done:
                 break
         if done or rng.random() < 0.3:
@@ -340,12 +419,16 @@ class Teacher:
 
         Of more than ``ALL_TOLD`` facts those of ``DETAILS`` are left out.
         """
-        world = self.world(rng, facts)
+        upper = facts > ALL_TOLD and rng.random() < 0.25
+        world = self.world(rng, 2 * facts if upper else facts)
         style = rng.random()
         if facts > ALL_TOLD and rng.random() < 0.5:
             style = 0.0
         told = list(world.facts)
-        if style < 0.2:
+        if upper:  # the bullets of earlier batches
+            told = [fact for fact in told if fact.rel.section not in DETAILS][: facts * 5 // 4]
+            nodes = running_sentences(told)
+        elif style < 0.2:
             text, told = self.article(rng, world)
             nodes = [fold(p) for p in cut_passages(rng, text)]
         elif style < 0.4:
@@ -358,7 +441,7 @@ class Teacher:
             nodes = [bullet for group in groups for bullet in short_sentences(group)]
             told = [f for group in groups for f in by_subject(group)]
         reply = "\n".join(f"* {bullet}" for bullet in running_sentences(key_facts(told)))
-        return [Turn(prompts.pecan_graph_prompt(nodes), reply, "bullets")]
+        return [Turn(pecan_graph_prompt(nodes), reply, "bullets")]
 
     def summary(self, rng: random.Random, facts: int) -> Conversation:
         """A plain summary: the same sentences as bullets would have, in one paragraph."""
@@ -366,14 +449,14 @@ class Teacher:
         if rng.random() < 0.5:
             text, told = self.article(rng, world)
         else:
-            groups = deal(rng, world.facts, rng.randint(2, 4))
+            groups = deal(rng, world.facts, rng.randint(2, 8))
             pieces = [" ".join(short_sentences(group)) for group in groups]
             text = "\n\n".join(pieces)
             told = [f for group in groups for f in by_subject(group)]
-            if rng.random() < 0.4:
-                reply = " ".join(running_sentences(told))
-                return [Turn(prompts.memwalker_parent_prompt(pieces), reply, "summary")]
-        wording = rng.choice((prompts.raptor_summary_prompt, prompts.memwalker_segment_prompt, asked_summary))
+            if rng.random() < 0.4:  # much shorter: what each of the summaries begins with
+                reply = " ".join(running_sentences([group[0] for group in groups]))
+                return [Turn(memwalker_parent_prompt(pieces), reply, "summary")]
+        wording = rng.choice((raptor_summary_prompt, memwalker_segment_prompt, asked_summary))
         return [Turn(wording(text), " ".join(running_sentences(told)), "summary")]
 
     def article(self, rng: random.Random, world: World) -> tuple[str, list[Fact]]:
@@ -396,32 +479,46 @@ class Teacher:
         fact = rng.choice(world.facts)
         passage = self.document(rng, world, world.facts)
         qa = self.ask(rng, fact)
-        turns = [Turn(prompts.gor_question_prompt(passage), qa.question, "wonder")]
+        turns = [Turn(gor_question_prompt(passage), qa.question, "wonder")]
         if rng.random() < 0.5:
             statement = short_sentences([fact])[0]
-            turns = [Turn(prompts.gor_answer_prompt(passage, qa.question), statement, "statement")]
+            turns = [Turn(gor_answer_prompt(passage, qa.question), statement, "statement")]
         return turns
 
     # --- navigation ----------------------------------------------------------------------------------------
 
     def triage(self, rng: random.Random, facts: int) -> Conversation:
-        """Which of a few numbered summaries to look into; sometimes none."""
-        count = rng.randint(2, 6)
+        """Which of a few numbered summaries to look into; none, where that is offered and none of them fits.
+
+        The summaries leave out what is told below them, in three of four conversations: then the one is right
+        below which it is told, and the reason says what hints at it.
+        """
+        count = rng.randint(2, 8)
         world = self.world(rng, max(facts, count) + 2)
-        told, hidden = world.facts[:-2], world.facts[-2:]
-        groups = deal(rng, told, min(count, len(told)))
-        pieces = [" ".join(short_sentences(g)) for g in groups]
+        below, hidden = world.facts[:-2], world.facts[-2:]
+        groups = deal(rng, below, min(count, len(below)))
+        kept = rng.choice((0.3, 0.5, 0.7, 1.0))
+        shown = [group[: max(1, int(len(group) * kept))] for group in groups]
+        pieces = [" ".join(short_sentences(group)) for group in shown]
+        reasoning, root = rng.random() < 0.5, rng.random() < 0.5
+        possible = [*range(len(pieces)), *([] if root else [MEMWALKER_GO_BACK])]
         turns: Conversation = []
-        for _ in range(min(8, len(told))):
-            none = rng.random() < 0.1
-            fact = rng.choice(hidden if none else told)
+        for _ in range(min(rng.randint(1, 8), len(below))):
+            none = not root and rng.random() < 0.15
+            fact = rng.choice(hidden if none else below)
             qa = self.ask(rng, fact)
-            reason = "None of the parts tells it." if none else short_sentences([fact])[0]
-            number = prompts.MEMWALKER_GO_BACK if none else next(i for i, g in enumerate(groups) if fact in g)
-            user = (
-                f"Question:\n{qa.question}" if turns else prompts.memwalker_triage_prompt(pieces, qa.question)
-            )
-            turns.append(Turn(user, f"Reasoning: {reason}\nAction: {number}", "triage"))
+            number = MEMWALKER_GO_BACK if none else next(i for i, g in enumerate(groups) if fact in g)
+            reason = "None of the parts tells it."
+            if not none and fact in shown[number]:
+                reason = short_sentences([fact])[0]
+            elif not none and any(f.subject == fact.subject for f in shown[number]):
+                reason = f"None of the parts tells it, but this one speaks of {fact.subject}."
+            user = f"Question:\n{qa.question}"
+            if not turns:
+                asked = memwalker_triage_prompt(pieces, qa.question, reasoning=reasoning, go_back=not root)
+                user = retried(rng, asked, possible)
+            action = f"Action: {number}"
+            turns.append(Turn(user, f"Reasoning: {reason}\n{action}" if reasoning else action, "triage"))
         return turns
 
     def places(self, rng: random.Random, facts: int) -> Conversation:
@@ -437,28 +534,54 @@ class Teacher:
         return [Turn(user, "".join(lines), "places", numbers)]
 
     def leaf(self, rng: random.Random, facts: int) -> Conversation:
-        """Answer from a segment or go back; sometimes with what was seen before as background."""
+        """Answer from a segment or go back, with the summaries and segments seen before as background.
+
+        A question over two facts may have one of them in the background and the other in the segment.
+        """
         world = self.world(rng, facts + 3)
         told, hidden = world.facts[:-3], world.facts[-3:]
-        memory = " ".join(short_sentences(hidden[:2])) if rng.random() < 0.4 else ""
-        segment = self.document(rng, world, told)
+        split = len(told) - rng.randint(1, min(24, len(told)))
+        before, here = told[:split], told[split:]
+        memory: list[str] = []
+        if rng.random() < 0.7:
+            summary = rng.sample(told, min(len(told), rng.randint(2, 6)))
+            memory = [" ".join(short_sentences(summary))]
+            while before and rng.random() < 0.7:
+                size = rng.randint(2, 20)
+                memory.append(chronicle(rng, before[:size]).text)
+                before = before[size:]
+        segment = self.document(rng, world, here)
+        reasoning = rng.random() < 0.5
         turns: Conversation = []
-        for _ in range(min(4, len(told))):
+        for _ in range(min(rng.randint(1, 4), len(here))):
             found = rng.random() < 0.6
-            fact = rng.choice(told) if found else hidden[2]
+            fact = rng.choice(here) if found else rng.choice(hidden)
             qa = self.ask(rng, fact)
+            if found and not turns and memory and rng.random() < 2 * self.options.hops:
+                qa = ask_hops(rng, told[: len(told) - len(here) - len(before)] + list(here), 2) or qa
             if found:
-                action = f"Action: {prompts.MEMWALKER_ANSWER}\nAnswer: {qa.answer}"
-                reply = f"Reasoning: {short_sentences([fact])[0]}\n{action}"
+                reason = " ".join(short_sentences(qa.facts))
+                action = f"Action: {MEMWALKER_ANSWER}\nAnswer: {qa.answer}"
             else:
-                reply = f"Reasoning: The text does not tell it.\nAction: {prompts.MEMWALKER_GO_BACK}"
-            user = (
-                f"Question:\n{qa.question}"
-                if turns
-                else prompts.memwalker_leaf_prompt(segment, qa.question, memory)
-            )
-            turns.append(Turn(user, reply, "leaf"))
+                reason = "The text does not tell it."
+                action = f"Action: {MEMWALKER_GO_BACK}"
+            user = f"Question:\n{qa.question}"
+            if not turns:
+                asked = memwalker_leaf_prompt(
+                    segment, qa.question, join_passages(memory), reasoning=reasoning
+                )
+                user = retried(rng, asked, (MEMWALKER_ANSWER, MEMWALKER_GO_BACK))
+            turns.append(Turn(user, f"Reasoning: {reason}\n{action}" if reasoning else action, "leaf"))
         return turns
+
+
+def retried(rng: random.Random, prompt: str, possible: Sequence[int]) -> str:
+    """The prompt, in one of twelve cases as it is put again after a reply that named no possible action."""
+    if rng.random() >= 1 / 12:
+        return prompt
+    odd = [str(n) for n in range(-3, 12) if n not in possible]
+    replies = (f"Action: {rng.choice(odd)}", "Action:", "Reasoning: None of the parts tells it.")
+    return memwalker_retry_prompt(prompt, [rng.choice(replies)], possible)
 
 
 OTHER_WORDINGS = (
@@ -476,12 +599,12 @@ OTHER_WORDINGS = (
 
 def search_prompt(question: str, nodes: Sequence[str]) -> str:
     """Turn 1 of PECAN's search with the nodes listed."""
-    return prompts.pecan_search_head(question) + "".join(prompts.PECAN_NODE.format(text=n) for n in nodes)
+    return pecan_search_head(question) + "".join(PECAN_NODE.format(text=n) for n in nodes)
 
 
 def asked_summary(text: str) -> str:
     """A summary asked for as a question about the context, as every reader of a summarisation set asks."""
-    return pecan_prompt(text, SUMMARY_QUERY, SUMMARY_INSTRUCTION)
+    return question_prompt(text, SUMMARY_QUERY, SUMMARY_INSTRUCTION)
 
 
 def distractors(rng: random.Random, facts: Sequence[Fact], qa: QA, count: int, *, near: bool) -> list[Fact]:
@@ -507,10 +630,30 @@ def deal(rng: random.Random, facts: Sequence[Fact], groups: int) -> list[list[Fa
 
 
 def key_facts(facts: Sequence[Fact]) -> list[Fact]:
-    """What bullets tell of these facts: all of up to ``ALL_TOLD``; of more, no details, unless all are."""
+    """What bullets tell of these facts: all of up to ``ALL_TOLD``; of more, no details, unless all are.
+
+    Never more than ``MOST_TOLD``, so that a list ends within the room that a graph gives it: where more are
+    left, the first few of every subject.
+    """
     if len(facts) <= ALL_TOLD:
         return list(facts)
-    return [fact for fact in facts if fact.rel.section not in DETAILS] or list(facts)
+    left = [fact for fact in facts if fact.rel.section not in DETAILS] or list(facts)
+    for most in range(OF_A_SUBJECT, 0, -1):
+        if len(left) <= MOST_TOLD:
+            break
+        left = first_of_subjects(left, most)
+    return left[:MOST_TOLD]
+
+
+def first_of_subjects(facts: Sequence[Fact], most: int) -> list[Fact]:
+    """The first ``most`` facts of every subject, in order."""
+    seen: Counter[str] = Counter()
+    kept = []
+    for fact in facts:
+        seen[fact.subject] += 1
+        if seen[fact.subject] <= most:
+            kept.append(fact)
+    return kept
 
 
 def by_subject(facts: Sequence[Fact]) -> list[Fact]:

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from bench.sample import names as names_module
-from bench.sample import relations as rel
-from bench.sample.names import NameSource
+from training.generator import names as names_module
+from training.generator import relations as rel
+from training.generator.names import NameSource
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

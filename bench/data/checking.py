@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from bench.cards import Card
+from bench.data.cards import Card
 from bench.data.entries import Problem
 from bench.data.loading import claim, left_out
 from bench.data.source import Source, open_source

@@ -17,10 +17,9 @@ import re
 from http.client import HTTPException
 from pathlib import Path
 
-from bench.cards import Card, HubFile, HubSource
+from bench.data.cards import Card, HubFile, HubSource, sample_names
 from bench.errors import DataError
-from bench.files import write_bytes
-from bench.sample import sample_names
+from bench.files.atomic import write_bytes
 
 log = logging.getLogger(__name__)
 

@@ -8,19 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from bench.cards import Card, Selection, card_names, list_cards
 from bench.data import hub
+from bench.data.cards import Card, Selection, card_names, list_cards, sample_names
 from bench.data.entries import Problem
 from bench.data.source import DATA_SUFFIXES, Found, Source, open_files, open_source
 from bench.errors import ConfigError, DataError
-from bench.paths import SAMPLE_SETS
-from bench.sample import sample_names
+from bench.files.paths import SAMPLE_SETS
 from bench.schema import DocumentSet, Example
 
 SourceKind = Literal["sample", "hub", "path"]
 
 
-class NotHadError(DataError):
+class DataUnavailableError(DataError):
     """A data set that cannot be had in the way that was asked for, where others can."""
 
 
@@ -47,8 +46,8 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     several sets, the file or folder named after this one. training: what
     a method may learn from, in the place of what is evaluated: the card's training files, a sample set's own
     training part where it has one; of a path, all that is of no other split than training.
-    Raises DataError naming file:line at the first problem, when the data are not to be had (NotHadError where
-    only this set is not), or when they are of another set than the card's; ConfigError for a limit below 1.
+    Raises DataError, naming file and line, at the first problem or for data of another set than the card's,
+    DataUnavailableError where only this set is missing, ConfigError for a limit below 1.
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit {limit}: expected at least 1, or none for all examples.")
@@ -230,12 +229,9 @@ def _sample(card: Card, training: bool) -> Source:
     part = training and has_training_part(card.name)
     path = SAMPLE_SETS / f"{card.name}{'_train' if part else ''}.jsonl"
     if not path.is_file():
-        sampled = sample_names()
-        if card.name in sampled:
-            raise DataError(f"{card.name}: the sample set {path} is missing. Run: bench data make")
         raise DataError(
             f"{card.name}: there is no sample set of it. Give --data hub or --data PATH, or choose a set "
-            f"that has one: {', '.join(sampled)}."
+            f"that has one: {', '.join(sample_names())}."
         )
     return open_source(path)
 
@@ -243,7 +239,7 @@ def _sample(card: Card, training: bool) -> Source:
 def _own_part(path: Path, card: Card) -> Path:
     """The path, or what is named after the card in a folder of several sets.
 
-    Raises NotHadError for a folder that holds such parts of other cards only.
+    Raises DataUnavailableError for a folder that holds such parts of other cards only.
     """
     if not path.is_dir():
         return path
@@ -253,12 +249,14 @@ def _own_part(path: Path, card: Card) -> Path:
     parts = {inside.stem for inside in path.iterdir()}
     others = sorted(parts & set(card_names()))
     if others:
-        raise NotHadError(f"{path}: no file or folder named {card.name}; there are {', '.join(others)}.")
+        raise DataUnavailableError(
+            f"{path}: no file or folder named {card.name}; there are {', '.join(others)}."
+        )
     return path
 
 
 def _hub(card: Card, training: bool) -> Source:
     if card.hub is None:
-        raise NotHadError(f"{card.name}: not to be fetched. {card.obtain}")
+        raise DataUnavailableError(f"{card.name}: not to be fetched. {card.obtain}")
     files = hub.fetch(card, training=training)
     return open_files(Path(card.hub.repo), files)

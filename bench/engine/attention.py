@@ -1,8 +1,8 @@
-"""Attention over a packed batch: the one place where conversations of different lengths are told apart.
+"""Attention over a packed batch: the only code that distinguishes conversations of different lengths.
 
 All linear layers see the new tokens of every row as one sequence (1, T, d), without padding. This
 function is called by each layer with query (1, Hq, T, hd), key and value (1, Hkv, T, hd) after the
-rotary embedding; it writes keys and values into the arena and lets every row attend to its own context.
+rotary embedding; it writes keys and values into the KV cache and lets every row attend to its own context.
 
 On a CPU rows are served one by one. On a GPU, where a call costs more than its work, rows of one token
 (decoding) are served together, and all rows by torch's variable-length attention in half precision. A row
@@ -23,10 +23,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from transformers import AttentionInterface
 
-from bench.engine.arena import PAGE, KeyValueArena
+from bench.engine.kv_cache import PAGE, KVCache
 
 NAME = "longdoc_bench_packed"
-"""Under which the function is registered with transformers' AttentionInterface."""
+"""The function's name in transformers' AttentionInterface."""
 
 CPU_BLOCK_ELEMENTS = 1 << 19
 CUDA_BLOCK_ELEMENTS = 1 << 25
@@ -53,20 +53,20 @@ class Watch:
 
 @dataclass
 class Row:
-    """The new tokens of one context in a tick."""
+    """The new tokens of one context in a batch."""
 
     first: int
     """Position of its first token in the packed sequence."""
     new: int
     cached: int
-    """Tokens of its context that are in the arena already."""
+    """Tokens of its context that the KV cache already holds."""
     base: int
-    """Where its context starts in the arena."""
+    """First position of its context in the KV cache."""
     watch: Watch | None = None
 
     @property
     def total(self) -> int:
-        """Length of its context after this tick."""
+        """Length of its context after this batch."""
         return self.cached + self.new
 
 
@@ -82,17 +82,17 @@ class _Decoding:
     start: int
     stride: int
     slots: int
-    """Arena view: ``slots`` contexts from ``start`` at distance ``stride``; slots 0: copied instead."""
+    """Cache view: ``slots`` contexts from ``start`` at distance ``stride``; slots 0: copied instead."""
     places: torch.Tensor | None
     """Slot of each row in the view, (R,)."""
     gather: torch.Tensor | None
-    """Arena positions, (R, keys), where no view serves."""
+    """Cache positions, (R, keys), where no view serves."""
     masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass
 class _Attended:
-    """How much one-token rows that watch spans attend to each key of their contexts."""
+    """Attention of one-token rows that watch spans to each key of their contexts."""
 
     rows: list[Row]
     sums: torch.Tensor
@@ -117,12 +117,12 @@ class _Attended:
             watch.total = means[at : at + 1, : len(watch.spans)]
 
 
-class Tick:
-    """Everything that the layers of one forward pass need to know about its rows."""
+class Batch:
+    """The rows of one forward pass, laid out for its layers."""
 
-    def __init__(self, rows: Sequence[Row], arena: KeyValueArena, device: Any, *, varlen: bool) -> None:
+    def __init__(self, rows: Sequence[Row], kv_cache: KVCache, device: Any, *, varlen: bool) -> None:
         """varlen: serve outputs by torch's variable-length attention (CUDA, half precision)."""
-        self.rows, self.arena, self.device, self.varlen = rows, arena, device, varlen
+        self.rows, self.kv_cache, self.device, self.varlen = rows, kv_cache, device, varlen
         self.positions = torch.tensor(
             [p for row in rows for p in range(row.cached, row.total)], device=device
         )
@@ -146,7 +146,7 @@ class Tick:
         self.attended = _Attended.of(watching, device) if watching else None
         self.calls = 0
         self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
-        self._elsewhere: dict[Any, Tick] = {}
+        self._elsewhere: dict[Any, Batch] = {}
         self._scratch = torch.empty(0, device=device)
         self._triangle = torch.empty(0, 0, device=device)
         if varlen:
@@ -157,18 +157,18 @@ class Tick:
             pages = max(-(-row.total // PAGE) for row in rows)
             starts = torch.tensor([row.base // PAGE for row in rows], device=device)
             table = starts[:, None] + torch.arange(pages, device=device)[None]
-            self.pages = table.clamp_(max=arena.tokens // PAGE - 1).to(torch.int32)
+            self.pages = table.clamp_(max=kv_cache.tokens // PAGE - 1).to(torch.int32)
             self.longest_query = max(row.new for row in rows)
             self.longest_context = max(row.total for row in rows)
 
-    def on(self, device: Any) -> Tick:
-        """This tick for layers on a device, made when the first layer of another one is met."""
+    def on(self, device: Any) -> Batch:
+        """This batch for layers on ``device``; the copy for another device is made on first use."""
         if device == self.device:
             return self
         if device not in self._elsewhere:
             watches = [row.watch and Watch(row.watch.spans, row.watch.rows) for row in self.rows]
             rows = [replace(row, watch=watch) for row, watch in zip(self.rows, watches, strict=True)]
-            self._elsewhere[device] = Tick(rows, self.arena, device, varlen=self.varlen)
+            self._elsewhere[device] = Batch(rows, self.kv_cache, device, varlen=self.varlen)
         return self._elsewhere[device]
 
     def settle(self) -> None:
@@ -177,20 +177,21 @@ class Tick:
             self.attended.settle()
         for other in self._elsewhere.values():
             other.settle()
-            for row, theirs in zip(self.rows, other.rows, strict=True):
-                if row.watch is not None and theirs.watch is not None and theirs.watch.total is not None:
-                    total = theirs.watch.total.to(self.device)
+            for row, other_row in zip(self.rows, other.rows, strict=True):
+                watch = other_row.watch
+                if row.watch is not None and watch is not None and watch.total is not None:
+                    total = watch.total.to(self.device)
                     row.watch.total = total if row.watch.total is None else row.watch.total + total
 
     def mask(self, row: Row, start: int, stop: int, keys: int, window: int | None) -> torch.Tensor:
-        """Additive causal mask (stop - start, keys) of a row's new tokens ``start..stop``, kept."""
+        """Additive causal mask (stop - start, keys) of a row's new tokens ``start..stop``, cached."""
         key = (row.first + start, row.first + stop, window)
-        found = self._masks.get(key)
-        if found is None:
+        mask = self._masks.get(key)
+        if mask is None:
             queries = torch.arange(row.cached + start, row.cached + stop, device=self.device)[:, None]
-            found = _additive(queries, torch.arange(keys, device=self.device)[None], window)
-            self._masks[key] = found
-        return found
+            mask = _additive(queries, torch.arange(keys, device=self.device)[None], window)
+            self._masks[key] = mask
+        return mask
 
     def triangle(self, size: int) -> torch.Tensor:
         """Additive causal mask (size, size) of new tokens among themselves."""
@@ -199,35 +200,35 @@ class Tick:
         return self._triangle[:size, :size]
 
     def scratch(self, count: int) -> torch.Tensor:
-        """Memory for so many fp32 numbers, with anything in it; good until the next call."""
+        """Uninitialised memory for ``count`` fp32 numbers; valid until the next call."""
         if len(self._scratch) < count:
             self._scratch = torch.empty(count, device=self.device)
         return self._scratch[:count]
 
 
-_ticks: list[Tick] = []
+_batches: list[Batch] = []
 
 
 @contextmanager
-def serving(tick: Tick, model: Any) -> Iterator[None]:
-    """Inside the block ``model`` attends by :func:`packed_attention`, to the contexts of ``tick``.
+def serving(batch: Batch, model: Any) -> Iterator[None]:
+    """Inside the block ``model`` attends by :func:`packed_attention`, to the contexts of ``batch``.
 
-    Outside of it the model is as it was, so that libraries may call it by themselves.
+    Outside the block its own attention is restored, so that libraries may call it directly.
     """
     config = model.config
     own = config._attn_implementation
-    _ticks.append(tick)
+    _batches.append(batch)
     config._attn_implementation = NAME
     try:
         yield
     finally:
         config._attn_implementation = own
-        _ticks.pop()
-    tick.settle()
+        _batches.pop()
+    batch.settle()
 
 
 class UnservableError(Exception):
-    """A layer asked for something that the packed attention does not do rightly."""
+    """A layer requires attention that the packed kernel does not support."""
 
 
 def packed_attention(
@@ -243,49 +244,49 @@ def packed_attention(
     s_aux: torch.Tensor | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Serve one layer's attention in a packed tick; returns ((1, T, Hq, hd), None).
+    """Serve one layer's attention in a packed batch; returns ((1, T, Hq, hd), None).
 
-    Raises UnservableError for soft-capped or sink attention, and outside of a tick.
+    Raises UnservableError for soft-capped or sink attention, and outside a batch.
     """
     if softcap is not None or s_aux is not None:
         kind = "soft-capped" if softcap is not None else "sink"
         raise UnservableError(f"its layers use {kind} attention")
-    if not _ticks:
+    if not _batches:
         raise UnservableError("it was called outside of the engine while set up for it")
-    _ticks[-1].calls += 1
-    tick = _ticks[-1].on(query.device)
+    _batches[-1].calls += 1
+    batch = _batches[-1].on(query.device)
     layer = module.layer_idx
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    keys, values = tick.arena.keys[layer], tick.arena.values[layer]
-    keys.index_copy_(0, tick.destinations, key[0].transpose(0, 1))
-    values.index_copy_(0, tick.destinations, value[0].transpose(0, 1))
-    if tick.arena.turned_keys:
-        tick.arena.turned_keys[layer].index_copy_(2, tick.destinations, key[0].transpose(1, 2))
+    keys, values = batch.kv_cache.keys[layer], batch.kv_cache.values[layer]
+    keys.index_copy_(0, batch.destinations, key[0].transpose(0, 1))
+    values.index_copy_(0, batch.destinations, value[0].transpose(0, 1))
+    if batch.kv_cache.keys_transposed:
+        batch.kv_cache.keys_transposed[layer].index_copy_(2, batch.destinations, key[0].transpose(1, 2))
     out = torch.empty_like(query[0].transpose(0, 1), memory_format=torch.contiguous_format)  # (T, Hq, hd)
-    if tick.varlen:
-        _varlen(tick, query, keys, values, scale, sliding_window, out)
+    if batch.varlen:
+        _varlen(batch, query, keys, values, scale, sliding_window, out)
     else:
-        if tick.decoding is not None:
-            _decode(tick.decoding, query, keys, values, scale, sliding_window, out)
-        for row in tick.single:
-            _single(tick, layer, row, query, scale, sliding_window, out)
-        for row in tick.wide:
-            _wide(tick, row, query, keys, values, scale, sliding_window, out)
-    outputs = None if tick.varlen else out
-    if tick.watching_decode is not None:
-        _decode_watching(tick, tick.watching_decode, query, keys, values, scale, sliding_window, outputs)
-    for at, row in enumerate(tick.watching_single):
-        _single(tick, layer, row, query, scale, sliding_window, out, watching=at)
-    for row in tick.watching_wide:
-        _wide_watching(tick, layer, row, query, scale, sliding_window, outputs)
+        if batch.decoding is not None:
+            _decode(batch.decoding, query, keys, values, scale, sliding_window, out)
+        for row in batch.single:
+            _single(batch, layer, row, query, scale, sliding_window, out)
+        for row in batch.wide:
+            _wide(batch, row, query, keys, values, scale, sliding_window, out)
+    outputs = None if batch.varlen else out
+    if batch.watching_decode is not None:
+        _decode_watching(batch, batch.watching_decode, query, keys, values, scale, sliding_window, outputs)
+    for at, row in enumerate(batch.watching_single):
+        _single(batch, layer, row, query, scale, sliding_window, out, watching=at)
+    for row in batch.watching_wide:
+        _wide_watching(batch, layer, row, query, scale, sliding_window, outputs)
     return out[None], None
 
 
 def register() -> None:
-    """Make the function known to transformers; the mask interface is left alone on purpose.
+    """Register the function with transformers, without a mask function on purpose.
 
-    An implementation that has no mask function gets no mask, which is what a packed batch needs: its
-    rows are told apart here.
+    An implementation without mask function gets no mask, as a packed batch needs it: the rows are
+    separated here.
     """
     AttentionInterface.register(NAME, packed_attention)
 
@@ -306,12 +307,12 @@ def _additive(queries: torch.Tensor, keys: torch.Tensor, window: int | None) -> 
 
 
 def decodes_together(device: Any) -> bool:
-    """Whether one-token rows share one call; contexts that do not lie evenly are copied together for it."""
+    """Whether one-token rows share one call; contexts at uneven distances are copied for it."""
     return torch.device(device).type == "cuda"
 
 
 def _lay_out(rows: Sequence[Row], device: Any) -> _Decoding:
-    """One-token rows as a strided view of the arena where their ranges lie evenly, else to be copied."""
+    """One-token rows as a strided view of the KV cache if their ranges are evenly spaced, else as copies."""
     rows = sorted(rows, key=lambda row: row.base)
     longest = max(row.total for row in rows)
     queries = torch.tensor([row.first for row in rows], device=device)
@@ -333,16 +334,16 @@ def _lay_out(rows: Sequence[Row], device: Any) -> _Decoding:
 
 def _decoding_mask(group: _Decoding, window: int | None, device: Any) -> torch.Tensor:
     """Additive mask (R or slots, 1, keys); a slot that is not decoding sees its first position only."""
-    found = group.masks.get(window)
-    if found is None:
+    mask = group.masks.get(window)
+    if mask is None:
         positions = torch.tensor([row.total - 1 for row in group.rows], device=device)
         if group.places is not None:
-            everyone = torch.zeros(group.slots, dtype=positions.dtype, device=device)
-            positions = everyone.index_copy_(0, group.places, positions)
+            per_slot = torch.zeros(group.slots, dtype=positions.dtype, device=device)
+            positions = per_slot.index_copy_(0, group.places, positions)
         keys = torch.arange(group.keys, device=device)[None]
-        found = _additive(positions[:, None], keys, window)[:, None]
-        group.masks[window] = found
-    return found
+        mask = _additive(positions[:, None], keys, window)[:, None]
+        group.masks[window] = mask
+    return mask
 
 
 def _decode(
@@ -366,7 +367,7 @@ def _decode(
 
 
 def _decode_watching(
-    tick: Tick,
+    batch: Batch,
     group: _Decoding,
     query: torch.Tensor,
     keys: torch.Tensor,
@@ -377,13 +378,13 @@ def _decode_watching(
 ) -> None:
     """All one-token rows that watch spans, with explicit probabilities; a matrix product per key head.
 
-    ``out`` None: the outputs are made elsewhere, only the spans are wanted.
+    ``out`` None: the outputs are computed elsewhere; only the spans are recorded.
     """
     heads, (kv_heads, width) = query.shape[1], keys.shape[1:]
     q = _spread(group, query[0, :, group.queries].transpose(0, 1) * scale)
     q = q.reshape(-1, kv_heads, heads // kv_heads, width)
     k = _contexts(group, keys)
-    p = tick.scratch(len(q) * heads * group.keys).view(kv_heads, len(q), -1, group.keys)
+    p = batch.scratch(len(q) * heads * group.keys).view(kv_heads, len(q), -1, group.keys)
     for head in range(kv_heads):
         _product(q[:, head], k[:, :, head].transpose(1, 2), p[head])
     p += _decoding_mask(group, window, query.device)
@@ -393,13 +394,13 @@ def _decode_watching(
         each = [torch.bmm(p[head].to(v.dtype), v[:, :, head]) for head in range(kv_heads)]
         o = torch.stack(each, 1).reshape(len(q), heads, width)
         out.index_copy_(0, group.queries, _picked(group, o))
-    assert tick.attended is not None
-    tick.attended.heads = heads
-    tick.attended.sums += _picked(group, p.sum(0).sum(1))
+    assert batch.attended is not None
+    batch.attended.heads = heads
+    batch.attended.sums += _picked(group, p.sum(0).sum(1))
 
 
 def _single(
-    tick: Tick,
+    batch: Batch,
     layer: int,
     row: Row,
     query: torch.Tensor,
@@ -409,33 +410,33 @@ def _single(
     *,
     watching: int | None = None,
 ) -> None:
-    """A row of one token, with explicit probabilities; watching: its place among those that watch spans."""
+    """A row of one token, with explicit probabilities; watching: its index among rows that watch spans."""
     first = 0 if window is None else max(0, row.total - window)
-    k = _turned_keys(tick, layer, row)[:, :, first:]
-    v = _context(row, tick.arena.values[layer])[0, :, first:]
+    k = _keys_transposed(batch, layer, row)[:, :, first:]
+    v = _context(row, batch.kv_cache.values[layer])[0, :, first:]
     kv_heads, width, seen = k.shape
     heads = query.shape[1]
-    p = tick.scratch(heads * seen).view(kv_heads, -1, seen)
+    p = batch.scratch(heads * seen).view(kv_heads, -1, seen)
     _product((query[0, :, row.first] * scale).reshape(kv_heads, -1, width), k, p)
     torch.softmax(p, dim=-1, out=p)
     out[row.first] = torch.bmm(p.to(v.dtype), v).view(heads, width)
     if watching is not None:
-        assert tick.attended is not None
-        tick.attended.heads = heads
-        tick.attended.sums[watching, first : row.total] += p.view(heads, seen).sum(0)
+        assert batch.attended is not None
+        batch.attended.heads = heads
+        batch.attended.sums[watching, first : row.total] += p.view(heads, seen).sum(0)
 
 
 def _contexts(group: _Decoding, pool: torch.Tensor) -> torch.Tensor:
     """Keys or values of a group's contexts, (R or slots, keys, Hkv, hd); a view where one serves."""
     if group.gather is not None:
         return pool[group.gather]
-    token, head, one = pool.stride()
+    token, head, element = pool.stride()
     shape = (group.slots, group.keys, *pool.shape[1:])
-    return pool.as_strided(shape, (group.stride * token, token, head, one), group.start * token)
+    return pool.as_strided(shape, (group.stride * token, token, head, element), group.start * token)
 
 
 def _spread(group: _Decoding, rows: torch.Tensor) -> torch.Tensor:
-    """What belongs to the rows of a group, (R, ...), at their slots in its view; zeros in the others."""
+    """Values of a group's rows, (R, ...), at their slots in its view; zeros in the other slots."""
     if group.places is None or len(group.rows) == group.slots:
         return rows
     return rows.new_zeros(group.slots, *rows.shape[1:]).index_copy_(0, group.places, rows)
@@ -457,7 +458,7 @@ def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def _wide(
-    tick: Tick,
+    batch: Batch,
     row: Row,
     query: torch.Tensor,
     keys: torch.Tensor,
@@ -470,7 +471,7 @@ def _wide(
     q = query[:, :, row.first : row.first + row.new]
     k, v = _context(row, keys), _context(row, values)
     from_start = row.cached == 0 and (window is None or row.total <= window)
-    mask = None if from_start else tick.mask(row, 0, row.new, row.total, window).to(q.dtype)
+    mask = None if from_start else batch.mask(row, 0, row.new, row.total, window).to(q.dtype)
     o = F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=from_start, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
@@ -478,7 +479,7 @@ def _wide(
 
 
 def _wide_watching(
-    tick: Tick,
+    batch: Batch,
     layer: int,
     row: Row,
     query: torch.Tensor,
@@ -488,21 +489,22 @@ def _wide_watching(
 ) -> None:
     """A row of several new tokens that watches spans: explicit probabilities, a block of queries at a time.
 
-    Keys after a block are left out. ``out`` None: the outputs are made elsewhere, only the spans are wanted.
+    Keys after a block are left out. ``out`` None: the outputs are computed elsewhere; only the spans are
+    recorded.
     """
     assert row.watch is not None
-    keys, values = tick.arena.keys[layer], tick.arena.values[layer]
+    keys, values = batch.kv_cache.keys[layer], batch.kv_cache.values[layer]
     heads, kv_heads = query.shape[1], keys.shape[1]
     start, stop, _ = row.watch.rows.indices(row.new)
     if out is not None and (start, stop) != (0, row.new):
-        _wide(tick, row, query, keys, values, scale, window, out)
+        _wide(batch, row, query, keys, values, scale, window, out)
         out = None
     most = CUDA_BLOCK_ELEMENTS if query.is_cuda else CPU_BLOCK_ELEMENTS
     step = max(1, most // (heads * row.total))
     scaled = query[0, :, row.first : row.first + row.new] * scale  # (Hq, n, hd)
-    k, v = _turned_keys(tick, layer, row), _context(row, values)[0]
-    memory = tick.scratch(heads * min(step, stop - start) * row.total)
-    found = []
+    k, v = _keys_transposed(batch, layer, row), _context(row, values)[0]
+    memory = batch.scratch(heads * min(step, stop - start) * row.total)
+    means = []
     for a in range(start, stop, step):
         b = min(a + step, stop)
         seen = row.cached + b
@@ -510,20 +512,20 @@ def _wide_watching(
         by_key_head = p.view(kv_heads, -1, seen)
         _product(scaled[:, a:b].reshape(kv_heads, -1, scaled.shape[-1]), k[:, :, :seen], by_key_head)
         if window is None:
-            p[:, :, row.cached + a :] += tick.triangle(b - a)
+            p[:, :, row.cached + a :] += batch.triangle(b - a)
         else:
-            p += tick.mask(row, a, b, seen, window)
+            p += batch.mask(row, a, b, seen, window)
         torch.softmax(p, dim=-1, out=p)
-        found.append(p.mean(0) @ row.watch.matrix[:seen])
+        means.append(p.mean(0) @ row.watch.matrix[:seen])
         if out is not None:
             o = torch.bmm(by_key_head.to(v.dtype), v[:, :seen]).view(heads, b - a, -1)
             out[row.first + a : row.first + b] = o.transpose(0, 1)
-    total = torch.cat(found) if len(found) != 1 else found[0]
+    total = torch.cat(means) if len(means) != 1 else means[0]
     row.watch.total = total if row.watch.total is None else row.watch.total + total
 
 
 def _varlen(
-    tick: Tick,
+    batch: Batch,
     query: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
@@ -531,7 +533,7 @@ def _varlen(
     window: int | None,
     out: torch.Tensor,
 ) -> None:
-    """All rows in one launch: torch's variable-length attention over pages of the arena."""
+    """All rows in one launch: torch's variable-length attention over pages of the KV cache."""
     from torch.nn.attention.varlen import varlen_attn
 
     kv_heads, width = keys.shape[1:]
@@ -539,15 +541,15 @@ def _varlen(
         query[0].transpose(0, 1).contiguous(),
         keys.view(-1, PAGE, kv_heads, width),
         values.view(-1, PAGE, kv_heads, width),
-        tick.cumulative,
+        batch.cumulative,
         None,
-        tick.longest_query,
-        tick.longest_context,
+        batch.longest_query,
+        batch.longest_context,
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
         enable_gqa=query.shape[1] != kv_heads,
-        seqused_k=tick.used,
-        block_table=tick.pages,
+        seqused_k=batch.used,
+        block_table=batch.pages,
         num_splits=1,  # the result of a row must not depend on its neighbours
     )
     assert isinstance(o, torch.Tensor)  # a pair only where auxiliary outputs are asked for
@@ -555,13 +557,13 @@ def _varlen(
 
 
 def _context(row: Row, pool: torch.Tensor) -> torch.Tensor:
-    """A row's keys or values so far, this tick's included, as a view (1, Hkv, total, hd)."""
+    """A row's keys or values so far, this batch's included, as a view (1, Hkv, total, hd)."""
     return pool[row.base : row.base + row.total].transpose(0, 1)[None]
 
 
-def _turned_keys(tick: Tick, layer: int, row: Row) -> torch.Tensor:
+def _keys_transposed(batch: Batch, layer: int, row: Row) -> torch.Tensor:
     """A row's keys so far with the tokens last, as a view (Hkv, hd, total)."""
-    if tick.arena.turned_keys:
-        turned: torch.Tensor = tick.arena.turned_keys[layer]
-        return turned[:, :, row.base : row.base + row.total]
-    return _context(row, tick.arena.keys[layer])[0].transpose(1, 2)
+    if batch.kv_cache.keys_transposed:
+        keys: torch.Tensor = batch.kv_cache.keys_transposed[layer]
+        return keys[:, :, row.base : row.base + row.total]
+    return _context(row, batch.kv_cache.keys[layer])[0].transpose(1, 2)

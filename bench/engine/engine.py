@@ -1,9 +1,9 @@
-"""Continuous batching: every tick packs what all contexts wait for into one forward pass.
+"""Continuous batching: each batch packs the requests of all contexts into one forward pass.
 
-A context asks for one thing at a time (a :class:`Job`): forward some tokens and keep them, forward a
-suffix, read logits there, take the suffix back, or go on decoding. Jobs of many contexts share each
-forward; a job that is done makes room at once. Long prompts are forwarded in pieces, so that one does
-not hold up the others. Nothing about a row depends on its neighbours but the rounding of sums.
+A context submits one :class:`Request` at a time: forward some tokens and keep them, forward a suffix, read
+logits there, roll the suffix back, or continue decoding. Requests of many contexts share each forward; a
+finished request makes room at once. Long prompts are forwarded in pieces, so that one does not hold up the
+others. A row depends on its neighbours only in the rounding of sums.
 """
 
 from __future__ import annotations
@@ -12,31 +12,23 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bench.engine.arena import KeyValueArena, Reservation
-from bench.models.api import InvalidLogitsError, Sampling
+from bench.engine.kv_cache import PAGE, KVCache, Reservation
+from bench.engine.prefixes import BLOCK, WORTH_WAITING, PrefixIndex, Slot, block_hashes
+from bench.engine.sampling import Sampling
+from bench.errors import InvalidLogitsError
 
 log = logging.getLogger(__name__)
 
 GATHER_TURNS = 8
-"""Turns of the event loop that a tick waits, so that questions which just resumed can join it."""
+"""Turns of the event loop that a batch waits, so that questions that just resumed can join it."""
 
 
-@dataclass
-class Slot:
-    """A context's place in the arena."""
-
-    range: Reservation
-    length: int = 0
-    """Tokens forwarded and kept."""
-
-
-@dataclass
-class Job:
-    """What one context waits for."""
+@dataclass(eq=False)
+class Request:
+    """A context's pending forward, with the result it waits for."""
 
     slot: Slot
     tokens: Sequence[int]
@@ -44,7 +36,7 @@ class Job:
     suffix: Sequence[int] = ()
     """Forwarded after them and rolled back once the logits are read."""
     choices: Sequence[int] = ()
-    """Token ids whose logits are wanted at the last position."""
+    """Token ids whose logits are read at the last position."""
     decode: int = 0
     """Most tokens to generate after ``tokens``; 0: none."""
     stops: frozenset[int] = frozenset()
@@ -57,12 +49,23 @@ class Job:
     watch_from: int = 0
 
     forwarded: int = field(default=0, init=False)
+    """Of tokens and suffix, those in the KV cache: forwarded, or reused from another context."""
+    reused: int = field(default=0, init=False)
+    """Of these, those reused."""
+    blocks: list[int] = field(default_factory=list, init=False)
+    """Hashes of the blocks that the tokens begin with; only of a request that begins a context."""
     answer: list[int] = field(default_factory=list, init=False)
     finish: Literal["stop", "length", "window"] = field(default="length", init=False)
     attention: list[Any] = field(default_factory=list, init=False)
     """One array (new tokens, spans) per forward that recorded any, on the model's device."""
     attention_start: int | None = field(default=None, init=False)
-    future: asyncio.Future[JobResult] = field(init=False)
+    future: asyncio.Future[RequestResult] = field(init=False)
+
+    @property
+    def shareable(self) -> int:
+        """Most tokens that may be reused: the last token is forwarded, and so are tokens that record."""
+        most = len(self.tokens) - (0 if self.suffix else 1)
+        return min(most, self.watch_from) if self.watched else most
 
     @property
     def reads(self) -> bool:
@@ -76,8 +79,8 @@ class Job:
 
 
 @dataclass(frozen=True)
-class JobResult:
-    """What a job came to."""
+class RequestResult:
+    """The outcome of a request."""
 
     logits: tuple[float, ...]
     """Of ``choices``, fp32."""
@@ -88,6 +91,8 @@ class JobResult:
     attention: Any
     """(tokens, spans): mean over heads and layers, fp32 numpy, for positions from ``attention_start``."""
     attention_start: int
+    reused: int = 0
+    """Tokens whose keys and values were reused from another context."""
 
 
 @dataclass(frozen=True)
@@ -105,33 +110,43 @@ class Limits:
 
 
 class Engine:
-    """Serves the jobs of all contexts of one model; used from one event loop at a time."""
+    """Serves the requests of all contexts of one model; used from one event loop at a time."""
 
-    def __init__(self, name: str, model: Any, arena: KeyValueArena, limits: Limits) -> None:
-        """model: a transformers causal model set up by :func:`bench.engine.serving.prepare`."""
-        self.name, self.model, self.arena, self.limits = name, model, arena, limits
+    def __init__(
+        self, name: str, model: Any, kv_cache: KVCache, limits: Limits, retained_tokens: int = 0
+    ) -> None:
+        """model: a transformers causal model set up by :func:`bench.engine.setup.build_engine`.
+
+        retained_tokens: most tokens of closed contexts whose keys and values are kept for others.
+        """
+        self.name, self.model, self.kv_cache, self.limits = name, model, kv_cache, limits
+        self.share_prefixes = True
+        """Whether a context reuses the prefix that another context has forwarded."""
+        self.prefixes = PrefixIndex(retained_tokens)
         self.varlen = _varlen_serves(model)
-        self.ticks = 0
+        self.passes = 0
         """Forward passes so far."""
         self.tokens = 0
         """New tokens forwarded so far."""
-        self._jobs: list[Job] = []
+        self._requests: list[Request] = []
         self._waiting: deque[tuple[int, asyncio.Future[Reservation]]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
 
     async def reserve(self, tokens: int) -> Slot:
-        """A place for a context of at most ``tokens`` positions; waits for one in order of asking.
+        """A slot for a context of at most ``tokens`` positions; waits first come, first served.
 
-        Raises ValueError if the arena could never hold it.
+        Raises ValueError if the KV cache could never hold it.
         """
-        if tokens > self.arena.tokens:
-            raise ValueError(f"a context of {tokens} tokens does not fit the arena of {self.arena.tokens}")
+        if tokens > self.kv_cache.tokens:
+            raise ValueError(
+                f"a context of {tokens} tokens does not fit the KV cache of {self.kv_cache.tokens}"
+            )
         self._attach()
         if not self._waiting:
-            found = self.arena.reserve(tokens)
-            if found is not None:
-                return Slot(found)
+            free = self._allocate(tokens)
+            if free is not None:
+                return Slot(free)
         future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
         self._waiting.append((tokens, future))
         try:
@@ -141,36 +156,71 @@ class Engine:
                 self.release(Slot(future.result()))
             raise
 
-    def release(self, slot: Slot) -> None:
-        """Give a context's place back, and let those who wait have it."""
-        self.arena.release(slot.range)
+    def release(self, slot: Slot, *, retain: bool = False) -> None:
+        """Free a context's slot and serve the contexts that wait for one.
+
+        retain: cache its tokens for contexts with the same prefix until the memory is needed.
+        """
+        if retain and self.share_prefixes and slot.blocks:
+            self._free_tail(slot)
+            freed = self.prefixes.retain(slot)
+        else:
+            self.prefixes.drop(slot)
+            freed = [slot]
+        for freed_slot in freed:
+            self.kv_cache.release(freed_slot.range)
         while self._waiting:
             tokens, future = self._waiting[0]
             if future.done():
                 self._waiting.popleft()
                 continue
-            found = self.arena.reserve(tokens)
-            if found is None:
+            free = self._allocate(tokens)
+            if free is None:
                 break
             self._waiting.popleft()
-            future.set_result(found)
+            future.set_result(free)
 
-    async def run(self, job: Job) -> JobResult:
-        """Serve a job among all others; raises InvalidLogitsError, or what a forward of it alone raised."""
-        if not job.prompt:
-            raise ValueError("a job needs tokens to forward")
+    def rewind(self, slot: Slot, length: int) -> None:
+        """Drop a context's tokens after its first ``length``."""
+        self.prefixes.cut(slot, min(length, slot.length))
+
+    def _allocate(self, tokens: int) -> Reservation | None:
+        """A free range; evicts closed contexts where there is none."""
+        while (free := self.kv_cache.reserve(tokens)) is None:
+            evicted = self.prefixes.evict()
+            if evicted is None:
+                return None
+            self.kv_cache.release(evicted.range)
+        return free
+
+    def _free_tail(self, slot: Slot) -> None:
+        """Free the pages of a context after its last token."""
+        kept = -(-slot.length // PAGE) * PAGE
+        if kept < slot.range.tokens:
+            self.kv_cache.release(Reservation(slot.range.start + kept, slot.range.tokens - kept))
+            slot.range = Reservation(slot.range.start, kept)
+
+    async def run(self, request: Request) -> RequestResult:
+        """Serve a request together with all others.
+
+        Raises InvalidLogitsError, or the error of a forward of this request alone.
+        """
+        if not request.prompt:
+            raise ValueError("a request needs tokens to forward")
         self._attach()
-        job.future = asyncio.get_running_loop().create_future()
-        self._jobs.append(job)
+        request.future = asyncio.get_running_loop().create_future()
+        if self.share_prefixes and not request.slot.length:
+            request.blocks = block_hashes(request.tokens)
+        self._requests.append(request)
         self._schedule()
-        return await job.future
+        return await request.future
 
     def _attach(self) -> None:
-        """Belong to the running event loop; what an earlier, closed loop left behind is dropped."""
+        """Attach to the running event loop; discard requests of an earlier, closed loop."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._scheduled = loop, False
-            self._jobs.clear()
+            self._requests.clear()
             self._waiting.clear()
 
     def _schedule(self) -> None:
@@ -184,152 +234,192 @@ class Engine:
             loop.call_soon(self._wait, turns - 1)
             return
         self._scheduled = False
-        self._jobs = [job for job in self._jobs if not job.future.done()]  # cancelled ones are gone
-        if self._jobs:
-            self._tick()
-        if self._jobs:
+        # Without the requests that were cancelled.
+        self._requests = [request for request in self._requests if not request.future.done()]
+        if self._requests:
+            self._step()
+        if self._requests:
             self._schedule()
 
-    def _tick(self) -> None:
-        """One forward pass; on lack of memory a smaller one, on any other fault each row by itself."""
-        batch = self._choose()
+    def _step(self) -> None:
+        """One forward pass; out of memory, retry a smaller one; on any other error, retry each row alone."""
         try:
-            self._forward(batch)
+            scheduled = self._choose()
+        except Exception as error:  # a fault of the scheduler itself: nobody waits for ever
+            for request in self._requests:
+                self._fail(request, error)
+            self._requests.clear()
+            return
+        try:
+            self._forward(scheduled)
         except Exception as error:
             if _is_out_of_memory(error):
-                self._shrink(batch, error)
-            elif len(batch) == 1:
-                self._fail(batch[0][0], error)
+                self._shrink(scheduled, error)
+            elif len(scheduled) == 1:
+                self._fail(scheduled[0][0], error)
             else:
-                log.debug("a forward of %d rows failed; trying each alone", len(batch), exc_info=True)
-                for one in batch:
+                log.debug("a forward of %d rows failed; trying each alone", len(scheduled), exc_info=True)
+                for request, tokens in scheduled:
                     try:
-                        self._forward([one])
+                        self._forward([(request, tokens)])
                     except Exception as alone:
-                        self._fail(one[0], alone)
-        self._jobs = [job for job in self._jobs if not job.future.done()]
+                        self._fail(request, alone)
+        self._requests = [request for request in self._requests if not request.future.done()]
 
-    def _choose(self) -> list[tuple[Job, list[int]]]:
-        """Who goes next, with the tokens each forwards: decoding rows first, then prompts in order."""
-        left, batch = self.limits.tokens, list[tuple[Job, list[int]]]()
-        decoding = [job for job in self._jobs if job.forwarded >= job.prompt]
-        prompts = [job for job in self._jobs if job.forwarded < job.prompt]
-        for job in [*decoding, *prompts]:
-            if left <= 0 or len(batch) == self.limits.rows:
+    def _choose(self) -> list[tuple[Request, list[int]]]:
+        """The next batch: requests with the tokens to forward, decoding rows first, then prompts in order."""
+        left, scheduled = self.limits.tokens, list[tuple[Request, list[int]]]()
+        decoding = [request for request in self._requests if request.forwarded >= request.prompt]
+        prompts = [request for request in self._requests if request.forwarded < request.prompt]
+        under_way = {block for request in prompts if request.forwarded for block in request.blocks}
+        for request in [*decoding, *prompts]:
+            if left <= 0 or len(scheduled) == self.limits.rows:
                 break
-            if job.forwarded >= job.prompt:
-                tokens = job.answer[-1:]
+            if request.blocks and not request.forwarded:
+                if self._waits_for(request, under_way):
+                    continue
+                self._reuse_prefix(request)
+                under_way.update(request.blocks)
+            if request.forwarded >= request.prompt:
+                tokens = request.answer[-1:]
             else:
-                whole = [*job.tokens, *job.suffix]
-                tokens = whole[job.forwarded : job.forwarded + left]
+                prompt = [*request.tokens, *request.suffix]
+                tokens = prompt[request.forwarded : request.forwarded + left]
             left -= len(tokens)
-            batch.append((job, tokens))
+            scheduled.append((request, tokens))
         # Served in order of arrival next time, so that long prompts do not starve behind decoding rows.
-        chosen = {id(job) for job, _ in batch}
-        self._jobs = [j for j in self._jobs if id(j) not in chosen] + [job for job, _ in batch]
-        return batch
+        chosen = {id(request) for request, _ in scheduled}
+        waiting = [request for request in self._requests if id(request) not in chosen]
+        self._requests = waiting + [request for request, _ in scheduled]
+        return scheduled
 
-    def _forward(self, batch: Sequence[tuple[Job, list[int]]]) -> None:
-        """Forward the batch and hand out what it gives; changes no job unless the forward succeeds."""
+    def _waits_for(self, request: Request, under_way: set[int]) -> bool:
+        """Whether other requests are forwarding a longer prefix of it than it could reuse now."""
+        coming = next((at for at, b in enumerate(request.blocks) if b not in under_way), len(request.blocks))
+        if coming * BLOCK < WORTH_WAITING:
+            return False
+        _, cached = self.prefixes.longest(request.tokens, request.blocks, request.shareable)
+        return min(coming * BLOCK, request.shareable) >= cached + WORTH_WAITING
+
+    def _reuse_prefix(self, request: Request) -> None:
+        """Copy the keys and values of the longest prefix that another context holds."""
+        holder, shared = self.prefixes.longest(request.tokens, request.blocks, request.shareable)
+        if holder is None:
+            return
+        self.kv_cache.copy(holder.range.start, request.slot.range.start, shared)
+        request.slot.tokens = list(request.tokens[:shared])
+        request.forwarded = request.reused = shared
+
+    def _forward(self, scheduled: Sequence[tuple[Request, list[int]]]) -> None:
+        """Forward the scheduled requests and distribute the results; a failed forward changes no request."""
         import torch
 
-        from bench.engine.attention import Row, Tick, Watch, serving
+        from bench.engine.attention import Batch, Row, Watch, serving
         from bench.engine.placement import index_device
 
         device = self.model.device
         rows, first = [], 0
-        for job, tokens in batch:
-            cached = job.slot.length
-            row = Row(first, len(tokens), cached, job.slot.range.start)
-            begin = max(0, job.watch_from - cached)
-            if job.watched and begin < len(tokens):
-                row.watch = Watch(job.watched, slice(begin, len(tokens)))
+        for request, tokens in scheduled:
+            cached = request.slot.length
+            row = Row(first, len(tokens), cached, request.slot.range.start)
+            begin = max(0, request.watch_from - cached)
+            if request.watched and begin < len(tokens):
+                row.watch = Watch(request.watched, slice(begin, len(tokens)))
             rows.append(row)
             first += len(tokens)
-        ending = [job.forwarded + len(tokens) >= job.prompt for job, tokens in batch]
-        asking = [at for at, (job, _) in enumerate(batch) if ending[at] and job.reads]
+        ending = [request.forwarded + len(tokens) >= request.prompt for request, tokens in scheduled]
+        asking = [at for at, (request, _) in enumerate(scheduled) if ending[at] and request.reads]
         last = [rows[at].first + rows[at].new - 1 for at in asking]
         with torch.inference_mode():
-            tick = Tick(rows, self.arena, device, varlen=self.varlen)
-            ids = torch.tensor([[token for _, tokens in batch for token in tokens]], device=device)
-            with serving(tick, self.model):
+            batch = Batch(rows, self.kv_cache, device, varlen=self.varlen)
+            ids = torch.tensor([[token for _, tokens in scheduled for token in tokens]], device=device)
+            with serving(batch, self.model):
                 out = self.model(
                     input_ids=ids,
-                    position_ids=tick.positions[None],
+                    position_ids=batch.positions[None],
                     use_cache=False,
                     logits_to_keep=torch.tensor(last, dtype=torch.long, device=index_device(self.model)),
                 )
             logits = out.logits[0].float()
-            # Three small transfers for the whole tick, however many rows it has.
+            # Three small transfers for the whole batch, however many rows it has.
             sane = (~(torch.isnan(logits) | torch.isposinf(logits)).any(-1)).tolist()
             chosen_tokens = logits.argmax(-1).tolist()
             for i, at in enumerate(asking):
-                job = batch[at][0]
-                if job.sampling is not None and sane[i]:
-                    chosen_tokens[i] = _drawn(logits[i], job.sampling, len(job.answer))
-            wanted = [(i, c) for i, at in enumerate(asking) for c in batch[at][0].choices]
+                request = scheduled[at][0]
+                if request.sampling is not None and sane[i]:
+                    chosen_tokens[i] = _drawn(logits[i], request.sampling, len(request.answer))
+            read = [(i, c) for i, at in enumerate(asking) for c in scheduled[at][0].choices]
             chosen: Iterator[float] = iter(())
             masses: list[float] = []
-            if wanted:
-                picked = logits[[i for i, _ in wanted], [c for _, c in wanted]]
+            if read:
+                picked = logits[[i for i, _ in read], [c for _, c in read]]
                 chosen = iter(picked.tolist())
                 masses = torch.logsumexp(logits.double(), -1).tolist()
-        self.ticks += 1
+        self.passes += 1
         self.tokens += first
         answers = {at: i for i, at in enumerate(asking)}
-        for at, (job, tokens) in enumerate(batch):
+        for at, (request, tokens) in enumerate(scheduled):
             watch = rows[at].watch
             if watch is not None:
-                if job.attention_start is None:
-                    job.attention_start = rows[at].cached + watch.rows.indices(len(tokens))[0]
-                job.attention.append(watch.total / tick_layers(self.model))
-            job.forwarded += len(tokens)
-            job.slot.length += len(tokens)
+                if request.attention_start is None:
+                    request.attention_start = rows[at].cached + watch.rows.indices(len(tokens))[0]
+                request.attention.append(watch.total / attention_layers(self.model))
+            request.forwarded += len(tokens)
+            request.slot.tokens += tokens
             if at not in answers:
                 if ending[at]:
-                    self._advance(job, -1, (), 0.0)
+                    self._advance(request, -1, (), 0.0)
                 continue
             i = answers[at]
-            values = tuple(next(chosen) for _ in job.choices)
+            values = tuple(next(chosen) for _ in request.choices)
             if not sane[i]:
-                self._fail(job, _invalid(self.name, self.model.dtype))
+                self._fail(request, _invalid(self.name, self.model.dtype))
                 continue
-            self._advance(job, chosen_tokens[i], values, masses[i] if masses else 0.0)
+            self._advance(request, chosen_tokens[i], values, masses[i] if masses else 0.0)
 
-    def _advance(self, job: Job, token: int, values: tuple[float, ...], log_mass: float) -> None:
-        """Logits of a job were read: finish it, or decode one more token."""
-        if job.suffix:
-            job.slot.length -= len(job.suffix)
-        if job.decode:
-            if token in job.stops:
-                job.finish = "stop"
+    def _advance(self, request: Request, token: int, values: tuple[float, ...], log_mass: float) -> None:
+        """Finish a request whose logits were read, or decode one more token."""
+        if request.suffix:
+            del request.slot.tokens[-len(request.suffix) :]
+        if self.share_prefixes and not request.answer:
+            self.prefixes.add(request.slot)
+        if request.decode:
+            if token in request.stops:
+                request.finish = "stop"
             else:
-                job.answer.append(token)
-                if len(job.answer) < job.decode:
-                    if job.slot.length + 1 < job.limit:
-                        return  # the token is forwarded in the next tick
-                    job.finish = "window"
-        if not job.future.done():
-            job.future.set_result(_result(job, values, log_mass))
+                request.answer.append(token)
+                if len(request.answer) < request.decode:
+                    if request.slot.length + 1 < request.limit:
+                        return  # the token is forwarded in the next batch
+                    request.finish = "window"
+        if not request.future.done():
+            request.future.set_result(_result(request, values, log_mass))
 
-    def _fail(self, job: Job, error: Exception) -> None:
-        if not job.future.done():
-            job.future.set_exception(error)
+    def _fail(self, request: Request, error: Exception) -> None:
+        self.prefixes.drop(request.slot)
+        if not request.future.done():
+            request.future.set_exception(error)
 
-    def _shrink(self, batch: Sequence[tuple[Job, list[int]]], error: Exception) -> None:
-        """Make ticks smaller after a lack of memory; only a job that does not fit alone fails."""
+    def _shrink(self, scheduled: Sequence[tuple[Request, list[int]]], error: Exception) -> None:
+        """Reduce the batch size after running out of memory; only a request that does not fit alone fails."""
         import torch
 
-        tokens = sum(len(tokens) for _, tokens in batch)
+        evicted = False
+        while (slot := self.prefixes.evict()) is not None:
+            self.kv_cache.release(slot.range)
+            evicted = True
+        if evicted:
+            return  # retry the same pass with the freed memory
+        tokens = sum(len(tokens) for _, tokens in scheduled)
         if tokens == 1:
-            self._fail(batch[0][0], error)
+            self._fail(scheduled[0][0], error)
             return
-        self.limits = Limits(tokens, len(batch)).halved()
+        self.limits = Limits(tokens, len(scheduled)).halved()
         log.warning(
-            "%s: out of memory with %d tokens of %d questions in one pass; going on with at most %d of %d",
+            "%s: out of memory with %d tokens of %d questions in one pass; continuing with at most %d of %d",
             self.name,
             tokens,
-            len(batch),
+            len(scheduled),
             self.limits.tokens,
             self.limits.rows,
         )
@@ -337,48 +427,41 @@ class Engine:
             torch.cuda.empty_cache()
 
 
-@contextmanager
-def slot_of(engine: Engine, slot: Slot) -> Iterator[Slot]:
-    """A slot that is released at the end of the block."""
-    try:
-        yield slot
-    finally:
-        engine.release(slot)
-
-
-def tick_layers(model: Any) -> int:
+def attention_layers(model: Any) -> int:
     """Number of layers over which attention is averaged."""
     return int(model.config.num_hidden_layers)
 
 
-def _result(job: Job, values: tuple[float, ...], log_mass: float) -> JobResult:
+def _result(request: Request, values: tuple[float, ...], log_mass: float) -> RequestResult:
     import numpy as np
     import torch
 
     attention = (
-        torch.cat(job.attention).cpu().numpy()
-        if job.attention
-        else np.zeros((0, len(job.watched)), np.float32)
+        torch.cat(request.attention).cpu().numpy()
+        if request.attention
+        else np.zeros((0, len(request.watched)), np.float32)
     )
-    start = job.attention_start if job.attention_start is not None else job.slot.length
-    return JobResult(values, log_mass, tuple(job.answer), job.finish, attention, start)
+    start = request.attention_start if request.attention_start is not None else request.slot.length
+    return RequestResult(
+        values, log_mass, tuple(request.answer), request.finish, attention, start, request.reused
+    )
 
 
 def _drawn(logits: Any, sampling: Sampling, position: int) -> int:
-    """A token drawn from softmax(logits / temperature), shape (vocabulary,), by inverting its cumulation.
+    """A token drawn from softmax(logits / temperature), shape (vocabulary,), by inverting its cumulative sum.
 
-    The number that decides is the seed's alone, so that what shares the pass has no part in the draw.
+    The deciding number depends on the seed and position alone, never on other rows of the pass.
     """
     import torch
 
-    reached = torch.cumsum(torch.softmax(logits.double() / sampling.temperature, -1), -1)
-    found = torch.searchsorted(reached, sampling.uniform(position) * reached[-1:], right=True)
-    return min(int(found), len(logits) - 1)
+    cumulative = torch.cumsum(torch.softmax(logits.double() / sampling.temperature, -1), -1)
+    token = torch.searchsorted(cumulative, sampling.uniform(position) * cumulative[-1:], right=True)
+    return min(int(token), len(logits) - 1)
 
 
 def _invalid(name: str, dtype: Any) -> InvalidLogitsError:
     return InvalidLogitsError(
-        f"{name}: the logits are not numbers (dtype {dtype}). Nothing can be answered from them; "
+        f"{name}: the logits are not numbers (dtype {dtype}), so there is no answer; "
         "try --dtype float32, and check the weights."
     )
 

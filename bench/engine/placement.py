@@ -1,4 +1,4 @@
-"""On which devices the layers of a model lie: one, or several that a device map spreads them over."""
+"""The devices of a model's layers: one, or several under a device map."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 def layer_devices(model: Any, layers: int) -> list[Any]:
     """The device of each layer's attention; without a map all are ``model.device``."""
-    found: dict[int, Any] = {}
+    devices: dict[int, Any] = {}
     for module in model.modules():
         at, weight = getattr(module, "layer_idx", None), next(module.parameters(), None)
         if isinstance(at, int) and weight is not None:
-            found.setdefault(at, weight.device)
-    return [found.get(at, model.device) for at in range(layers)]
+            devices.setdefault(at, weight.device)
+    return [devices.get(at, model.device) for at in range(layers)]
 
 
 def index_device(model: Any) -> Any:
-    """Where indexes into a model's last states lie: with it; on the CPU, which suits all, if it is spread."""
+    """Device for indexes into a model's last states: its own; the CPU if a map spreads the model."""
     return "cpu" if len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1 else model.device

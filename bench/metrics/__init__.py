@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bench.errors import UnknownNameError
 from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
+from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_f1_stem, rouge_l_longbench
 from bench.metrics.squad import exact_match, f1
 
@@ -53,13 +54,13 @@ METRICS: Mapping[str, Metric] = {
     for metric in (
         QuestionMetric("f1", "token F1 on SQuAD-normalised text (LongBench qa_f1_score)", f1),
         QuestionMetric("exact_match", "equality of SQuAD-normalised text (SQuAD v1.1)", exact_match),
-        QuestionMetric("rouge_l", "ROUGE-L F, rouge-score without stemmer (PECAN, GARLIC)", rouge_l),
+        QuestionMetric("rouge_l", "ROUGE-L F, rouge-score without stemmer", rouge_l),
         QuestionMetric(
             "rouge_l_longbench", "ROUGE-L F of package rouge, as LongBench calls it", rouge_l_longbench
         ),
         CorpusMetric(
             "bleu_4",
-            "corpus BLEU-4, 13a tokens, no smoothing, shortest reference (GARLIC, Hugging Face evaluate)",
+            "corpus BLEU-4, 13a tokens, no smoothing, shortest reference (Hugging Face evaluate)",
             bleu_statistics,
             corpus_bleu_4,
         ),
@@ -81,5 +82,19 @@ def get_metric(name: str) -> Metric:
 
 
 def get_metrics(names: Iterable[str]) -> tuple[Metric, ...]:
-    """The metrics of those names in the given order, each once; raises UnknownNameError."""
+    """The metrics of those names in that order, each once; raises UnknownNameError."""
     return tuple(get_metric(name) for name in dict.fromkeys(names))
+
+
+METRIC_LABELS: Mapping[str, str] = {
+    "f1": "F1",
+    "rouge_l": "ROUGE-L",
+    "bleu_4": "BLEU-4",
+    "exact_match": "EM",
+    "rouge_1": "R-1",
+    "rouge_2": "R-2",
+    "rouge_l_f1_stem": "R-L",
+    "tflops": "TFLOPs",
+    **RETRIEVAL_MEASURES,
+}
+"""Metric, measure or cost -> label of its column."""

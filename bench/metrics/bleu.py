@@ -1,7 +1,7 @@
 """Corpus BLEU-4 as Hugging Face evaluate computes it, split into counts per question and their score.
 
 BLEU has no value per question: counts are summed over questions and scored once. An interval comes
-from summing resampled counts (:func:`bench.statistics.clustered_bootstrap_of`), which needs no text.
+from summing resampled counts (:func:`bench.metrics.statistics.clustered_bootstrap_of`), which needs no text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RULES = (
 
 
 def tokenize_13a(text: str) -> list[str]:
-    """Tokens of mteval-v13a, case kept: punctuation apart, points and commas inside numbers kept.
+    """Tokens of mteval-v13a, case kept: punctuation split off, points and commas inside numbers kept.
 
     Source: NIST mteval-v13a; in Hugging Face evaluate: metrics/bleu/tokenizer_13a.py.
     """
@@ -50,17 +50,17 @@ def bleu_statistics(prediction: str, references: Sequence[str]) -> NDArray[np.in
     A match is clipped at its largest count in any one reference; the last entry is the length of the
     shortest reference. Source: nmt/scripts/bleu.py, compute_bleu.
     """
-    given = tokenize_13a(prediction)
-    wanted = [tokenize_13a(reference) for reference in references]
+    predicted_tokens = tokenize_13a(prediction)
+    reference_tokens = [tokenize_13a(reference) for reference in references]
     counts = np.zeros(STATISTICS, dtype=np.int64)
     for order in range(1, ORDERS + 1):
-        predicted = _ngrams(given, order)
+        predicted = _ngrams(predicted_tokens, order)
         allowed: Counter[tuple[str, ...]] = Counter()
-        for tokens in wanted:
+        for tokens in reference_tokens:
             allowed |= _ngrams(tokens, order)
         counts[order - 1] = (predicted & allowed).total()
         counts[ORDERS + order - 1] = predicted.total()
-    counts[-2:] = len(given), min(len(tokens) for tokens in wanted)
+    counts[-2:] = len(predicted_tokens), min(len(tokens) for tokens in reference_tokens)
     return counts
 
 
@@ -72,10 +72,13 @@ def corpus_bleu_4(statistics: NDArray[np.number]) -> NDArray[np.float64]:
     """
     matched = statistics[..., :ORDERS].astype(np.float64)
     predicted = statistics[..., ORDERS : 2 * ORDERS].astype(np.float64)
-    given, wanted = statistics[..., -2].astype(np.float64), statistics[..., -1].astype(np.float64)
-    defined = (matched > 0).all(axis=-1) & (wanted > 0)
+    predicted_length = statistics[..., -2].astype(np.float64)
+    reference_length = statistics[..., -1].astype(np.float64)
+    defined = (matched > 0).all(axis=-1) & (reference_length > 0)
     precision = np.divide(matched, predicted, out=np.ones_like(matched), where=defined[..., None])
-    shortfall = np.divide(wanted, given, out=np.ones_like(given), where=defined)
+    shortfall = np.divide(
+        reference_length, predicted_length, out=np.ones_like(predicted_length), where=defined
+    )
     penalty = np.exp(np.minimum(0.0, 1.0 - shortfall))
     return np.asarray(np.where(defined, np.exp(np.log(precision).mean(axis=-1)) * penalty, 0.0))
 

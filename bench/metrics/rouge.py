@@ -82,11 +82,11 @@ class _FreshStack(threading.Thread):
         package = Rouge(metrics=["rouge-l"])
         for reference in self.references:
             try:
-                found = package.get_scores([self.prediction], [reference], avg=True)
-            except Exception:  # what LongBench's bare except amounts to: part of the metric
+                scores = package.get_scores([self.prediction], [reference], avg=True)
+            except Exception:  # as LongBench's bare except: part of the metric
                 self.scores.append(0.0)
             else:
-                self.scores.append(float(found["rouge-l"]["f"]))
+                self.scores.append(float(scores["rouge-l"]["f"]))
 
 
 def _rouge_score(kind: str, prediction: str, references: Sequence[str], *, stem: bool) -> float:

@@ -15,7 +15,7 @@ def normalize_answer(text: str) -> str:
     """The text in lower case, without ASCII punctuation and articles, single-spaced.
 
     Punctuation goes before the articles do: "A." normalises to "", "a-b" to "ab". Other alphabets,
-    accents and typographic quotes stay. Source: SQuAD v1.1 evaluation, taken over by LongBench
+    accents and typographic quotes stay. Source: SQuAD v1.1 evaluation, adopted by LongBench
     (metrics.py, normalize_answer) and Qasper.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
@@ -34,20 +34,20 @@ def f1(prediction: str, references: Sequence[str]) -> float:
 def exact_match(prediction: str, references: Sequence[str]) -> float:
     """1 when the normalised prediction equals a normalised reference, else 0.
 
-    A prediction without text is 0 even if a reference normalises to nothing (our choice: an answer
-    that was not given is never right). Source: SQuAD v1.1 evaluation, exact_match_score.
+    A prediction without text is 0 even if a reference normalises to nothing (our choice: a missing
+    answer is never right). Source: SQuAD v1.1 evaluation, exact_match_score.
     """
     if not prediction.strip():
         return 0.0
-    given = normalize_answer(prediction)
-    return float(any(given == normalize_answer(reference) for reference in references))
+    normalized = normalize_answer(prediction)
+    return float(any(normalized == normalize_answer(reference) for reference in references))
 
 
 def _token_f1(prediction: str, reference: str) -> float:
-    given = normalize_answer(prediction).split()
-    wanted = normalize_answer(reference).split()
-    shared = (Counter(given) & Counter(wanted)).total()
+    predicted = normalize_answer(prediction).split()
+    expected = normalize_answer(reference).split()
+    shared = (Counter(predicted) & Counter(expected)).total()
     if shared == 0:
         return 0.0
-    precision, recall = shared / len(given), shared / len(wanted)
+    precision, recall = shared / len(predicted), shared / len(expected)
     return 2 * precision * recall / (precision + recall)

@@ -1,7 +1,7 @@
-"""What a method may ask of a model: the async interface, free of devices, batches and caches.
+"""The async model interface of methods, without devices, batches and caches.
 
-Text that a method passes in is always *text*: nothing in it can become a control token. The chat
-template is the model's affair; a context opens inside the first user turn.
+Text that a method passes in is always *text*: nothing in it can become a control token. The model
+applies its chat template; a context opens inside the first user turn.
 """
 
 from __future__ import annotations
@@ -14,22 +14,14 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.errors import QuestionError
-
-
-class WindowExceededError(QuestionError):
-    """A text, prompt or answer that does not fit the model's positions; says how much was needed."""
-
-
-class InvalidLogitsError(QuestionError):
-    """A forward whose logits are not numbers; it is never turned into an answer."""
+from bench.engine.sampling import Sampling
 
 
 @dataclass(frozen=True)
 class Geometry:
     """The lengths a model is used at; methods take their defaults from here.
 
-    PECAN, Sec. 4.3: chunks of 300 tokens and a window s of 8K. The small shipped models read the
+    PECAN, Sec. 3.1 and 4: chunks of 300 tokens and a window s of 8K. The small shipped models read the
     papers' set-up at quarter scale.
     """
 
@@ -63,7 +55,7 @@ class Tokenization:
 
 @dataclass(frozen=True)
 class Probe:
-    """How likely the model is to answer with each of a few given words."""
+    """How likely the model is to begin its answer with each of a few words."""
 
     probabilities: Mapping[str, float]
     """Softmax over the choices alone; sums to 1."""
@@ -73,26 +65,8 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn where the likeliest one is not wanted; the same seed draws the same text."""
-
-    temperature: float
-    """Logits are divided by it; above 0, and towards 0 the likeliest token is taken."""
-    seed: int
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a temperature or seed that nothing can be drawn with."""
-        if not self.temperature > 0 or self.seed < 0:
-            raise ValueError(f"temperature must be above 0 and the seed 0 or more, got {self}")
-
-    def uniform(self, position: int) -> float:
-        """The number in [0, 1) that decides the token at ``position`` of the answer."""
-        return float(np.random.default_rng([self.seed, position]).random())
-
-
-@dataclass(frozen=True)
 class Generation:
-    """Text generated after a prompt, greedily unless it was sampled."""
+    """Text generated after a prompt, greedily unless sampled."""
 
     text: str
     """Without control tokens and surrounding white space."""
@@ -121,7 +95,7 @@ class ReadingContext(Protocol):
 
         ``focus`` defaults to the whole text. The tokens may stay queued until the next probe or
         generation, so that extend and probe are one forward.
-        Raises WindowExceededError if the text does not fit; nothing is appended then.
+        Raises WindowExceededError, with nothing appended, if the text does not fit.
         """
 
     async def probe(self, choices: Sequence[str]) -> Probe:
@@ -134,7 +108,7 @@ class ReadingContext(Protocol):
         """Close the user turn, put ``reply`` in the assistant's mouth and open the next user turn."""
 
     async def settle(self) -> None:
-        """Forward what is queued, without asking anything, so that :meth:`recorded` has it."""
+        """Forward the queued tokens without reading logits, so that :meth:`recorded` covers them."""
 
     def watch(self, span: Span) -> int:
         """From here on every token appended (or generated) records its attention to ``span``.
@@ -153,7 +127,7 @@ class ReadingContext(Protocol):
         """
 
     def mark(self) -> int:
-        """Where the context stands, for :meth:`rewind`."""
+        """The context's current length, for :meth:`rewind`."""
 
     def rewind(self, mark: int) -> None:
         """Forget everything after ``mark`` (taken on this context in an open user turn); costs nothing.
@@ -162,7 +136,7 @@ class ReadingContext(Protocol):
         """
 
     def close(self) -> None:
-        """Give the context's memory back; closing twice is harmless."""
+        """Free the context's memory; closing twice is harmless."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -205,7 +179,7 @@ class LanguageModel(Protocol):
     async def generate(
         self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
     ) -> Generation:
-        """One user turn, one answer, greedy unless ``sampling`` says how it is drawn.
+        """One user turn, one answer, greedy unless ``sampling`` is given.
 
         Raises WindowExceededError if prompt, template and answer do not fit the model.
         """
@@ -220,7 +194,7 @@ class Embedder(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Texts are cut to this many tokens, silently by the library: record it."""
+        """Texts are cut to this many tokens; the library cuts silently, so record it."""
 
     @property
     def dim(self) -> int:
@@ -229,8 +203,13 @@ class Embedder(Protocol):
     def truncated(self, texts: Sequence[str]) -> int:
         """How many of the texts are longer than ``max_tokens`` and would lose their end."""
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeddings of the texts, shape (len(texts), dim), as the checkpoint defines them."""
+    async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
+        """Embeddings of the texts, shape (len(texts), dim), as the checkpoint defines them.
+
+        exact: computed in double precision and rounded, so that their bits depend neither on what shares a
+        batch nor on threads or processor; twice the time. For what amplifies small differences, such as
+        clustering.
+        """
 
 
 class ModelSet(Protocol):
@@ -242,5 +221,5 @@ class ModelSet(Protocol):
     def embedder(self, role: str = "embedder", *, pooling: Literal["mean", "cls"] | None = None) -> Embedder:
         """The text encoder in this role.
 
-        pooling: how its token vectors must become one; needed where a plain encoder folder does not say.
+        pooling: how its token vectors must become one; needed where a plain encoder folder does not state it.
         """

@@ -1,13 +1,14 @@
-"""How a conversation is laid out in tokens: the model's own chat template, cut into fixed pieces.
+"""The tokens of a conversation: the model's own chat template, cut into fixed pieces.
 
-A template is rendered once with markers in the place of the contents and split at them; afterwards
-pieces and contents are encoded separately and put together. So a content can neither smuggle in a
+A template is rendered once with markers instead of contents and split at them; afterwards pieces and
+contents are encoded separately and joined. So a content can neither smuggle in a
 control token nor change how the template around it is tokenised, and a cached prefix never changes.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -16,8 +17,10 @@ from typing import Any
 from bench.errors import ConfigError
 from bench.models.tokenizer import TextTokenizer
 
+log = logging.getLogger(__name__)
+
 TEMPLATE_DATE = dt.datetime(2024, 7, 26, tzinfo=dt.UTC)
-"""The date that every template is told (Llama 3's own default), so that records can be reproduced."""
+"""The date passed to every template (Llama 3's own default), so that records can be reproduced."""
 _MARKERS = ("FIRSTUSERTURNMARKER", "FIRSTREPLYMARKER", "SECONDUSERTURNMARKER")
 
 
@@ -28,13 +31,13 @@ class ChatFormat:
     opening: tuple[int, ...]
     """BOS (exactly one, where the model has one), system turn if any, header of the first user turn."""
     closing: tuple[int, ...]
-    """End of a user turn and header of the answer that the model is to generate."""
+    """End of a user turn and header of the answer to be generated."""
     reply_opening: tuple[int, ...]
     """The same before a reply that is put in the assistant's mouth (most templates: ``closing``)."""
     next_turn: tuple[int, ...]
     """End of the assistant's turn and header of the next user turn."""
     answer_prefix: str = ""
-    """What the answer's first word is preceded by: empty after a header, a space after ``Output:``."""
+    """Text before the answer's first word: empty after a header, a space after ``Output:``."""
 
     @property
     def overhead(self) -> int:
@@ -72,6 +75,12 @@ def chat_format(tokenizer: TextTokenizer, style: str = "template") -> ChatFormat
         opening, closing, reply_opening, next_turn = _template_pieces(tokenizer)
         prefix = ""
     else:
+        if style == "template":
+            log.warning(
+                "%s has no chat template: it is given the prompt as it is, then 'Answer:'. It is probably a "
+                "base model, which follows instructions poorly; its instruct version has a template.",
+                tokenizer.name,
+            )
         plain = PLAIN_FORMATS["answer" if style == "template" else style]
         opening, closing, reply_opening = plain.opening, plain.closing, plain.closing
         next_turn, prefix = plain.next_turn, plain.answer_prefix
@@ -114,7 +123,7 @@ def render(tokenizer: TextTokenizer, messages: list[dict[str, str]]) -> str:
 
 
 def _fixed_clock() -> str:
-    """A Jinja macro in the place of transformers' ``strftime_now`` (a function cannot be passed in)."""
+    """A Jinja macro instead of transformers' ``strftime_now`` (a function cannot be passed in)."""
     filters = "".join(
         f" | replace('%{code}', '{TEMPLATE_DATE.strftime('%' + code)}')" for code in "aAbBdHIjmMpSyY"
     )
@@ -123,8 +132,8 @@ def _fixed_clock() -> str:
 
 def _template_pieces(tokenizer: TextTokenizer) -> tuple[str, str, str, str]:
     first, reply, second = _MARKERS
-    one = render(tokenizer, [{"role": "user", "content": first}])
-    three = render(
+    one_turn = render(tokenizer, [{"role": "user", "content": first}])
+    three_turns = render(
         tokenizer,
         [
             {"role": "user", "content": first},
@@ -132,15 +141,15 @@ def _template_pieces(tokenizer: TextTokenizer) -> tuple[str, str, str, str]:
             {"role": "user", "content": second},
         ],
     )
-    if one.count(first) != 1 or any(three.count(marker) != 1 for marker in _MARKERS):
+    if one_turn.count(first) != 1 or any(three_turns.count(marker) != 1 for marker in _MARKERS):
         raise ConfigError(f"{tokenizer.name}: its chat template drops or repeats a message.")
-    opening, closing = one.split(first)
-    before, rest = three.split(first)
+    opening, closing = one_turn.split(first)
+    before, rest = three_turns.split(first)
     reply_opening, rest = rest.split(reply)
     next_turn, after = rest.split(second)
     if (before, after) != (opening, closing):
         raise ConfigError(
-            f"{tokenizer.name}: its chat template writes earlier turns otherwise once later ones follow, so a"
+            f"{tokenizer.name}: its chat template rewrites earlier turns when later ones follow, so a"
             " conversation cannot grow on a cache. Use a tokenizer whose template only appends."
         )
     return opening, closing, reply_opening, next_turn
@@ -149,7 +158,7 @@ def _template_pieces(tokenizer: TextTokenizer) -> tuple[str, str, str, str]:
 def _with_one_bos(tokenizer: TextTokenizer, opening: tuple[int, ...]) -> tuple[int, ...]:
     """The opening with exactly one BOS in front where template or tokenizer writes one, else as it is.
 
-    Only what stands in front is a BOS: ChatML begins every turn, the user's too, with that same token.
+    Only leading tokens are BOS: ChatML begins every turn, the user's too, with that same token.
     """
     bos = tokenizer.hf.bos_token_id
     if bos is None:

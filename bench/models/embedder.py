@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.flops import Architecture, texts_usage
-from bench.metering import current_meter
+from bench.flops.architecture import Architecture
+from bench.flops.formulas import texts_usage
+from bench.flops.meter import current_meter
 
 
 class SentenceEncoder:
     """Embeddings as the checkpoint defines them: its own pooling, normalisation and truncation.
 
     Cost (phase ``embed``): the tokens that each text has after truncation, ``[CLS]`` and ``[SEP]``
-    included and padding not, so that a text costs the same whatever shares its batch.
+    included and padding not, so that a text costs the same in every batch.
     """
 
     def __init__(self, name: str, model: Any, architecture: Architecture, batch_size: int = 32) -> None:
@@ -28,6 +31,11 @@ class SentenceEncoder:
         self._max_tokens = int(
             min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
         )
+
+    @cached_property
+    def _double_precision(self) -> Any:
+        """The model with its weights in double precision, made on first use."""
+        return copy.deepcopy(self._model).double()
 
     @property
     def name(self) -> str:
@@ -42,11 +50,13 @@ class SentenceEncoder:
     @property
     def dim(self) -> int:
         """Length of an embedding."""
-        return int(self._model.get_embedding_dimension() or self.architecture.hidden)  # DPR says 0: as is
+        return int(
+            self._model.get_embedding_dimension() or self.architecture.hidden
+        )  # DPR returns 0: no projection
 
     @property
     def hf_model(self) -> Any:
-        """The SentenceTransformer, for libraries that call one by themselves."""
+        """The SentenceTransformer, for libraries that call it directly."""
         return self._model
 
     def token_lengths(self, texts: Sequence[str]) -> list[int]:
@@ -60,13 +70,17 @@ class SentenceEncoder:
         """How many of the texts are longer than ``max_tokens`` and lose their end."""
         return sum(length > self.max_tokens for length in self.token_lengths(texts))
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeddings of the texts, float32, shape (len(texts), dim), as the checkpoint defines them."""
+    async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
+        """Embeddings of the texts, float32, shape (len(texts), dim), as the checkpoint defines them.
+
+        exact: see :class:`bench.models.api.Embedder`. Credited alike.
+        """
         if not texts:
             return np.zeros((0, self.dim), dtype=np.float32)
         meter = current_meter()
         lengths = [min(length, self.max_tokens) for length in self.token_lengths(texts)]
-        vectors = self._model.encode(
+        model = self._double_precision if exact else self._model
+        vectors = model.encode(
             list(texts), batch_size=self._batch_size, convert_to_numpy=True, show_progress_bar=False
         )
         meter.credit(self.name, "embed", texts_usage(self.architecture, lengths))

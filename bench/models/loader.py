@@ -1,4 +1,4 @@
-"""The one place where Hugging Face models and tokenizers are built.
+"""The only loader of Hugging Face models and tokenizers.
 
 Safetensors only, no code from a repository, nothing left at random values: a checkpoint that misses
 a weight is refused.
@@ -6,26 +6,30 @@ a weight is refused.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.flops import Architecture, architecture_from_config, architecture_from_modules
-from bench.flops import UnknownFamilyError as _UnknownFamilyError
-from bench.models.presets import DEVICE_MAPS, ModelSpec, Pooling
-from bench.models.sources import locate, read_config, verify
+from bench.flops.architecture import Architecture, architecture_from_config, architecture_from_modules
+from bench.flops.architecture import UnknownFamilyError as _UnknownFamilyError
+from bench.models.fetching import locate
+from bench.models.presets import PRESETS, Pooling
+from bench.models.sources import read_config, verify
+from bench.models.spec import DEVICE_MAPS, ModelSpec, loading_errors
 from bench.models.tokenizer import TextTokenizer
 
 log = logging.getLogger(__name__)
 
 
 def fetch(spec: ModelSpec) -> Path:
-    """The local folder with all of a model's files, downloaded if need be and checked.
+    """The local folder with all of a model's files, downloaded if missing and checked.
 
     Raises ModelUnavailableError.
     """
@@ -42,7 +46,7 @@ def load_tokenizer(spec: ModelSpec) -> TextTokenizer:
     from transformers import AutoTokenizer
 
     folder = locate(spec.name, spec.source, files=["*.json", "*.model", "*.txt", "*.jinja"])
-    with _reported(spec, folder), _quiet():
+    with loading_errors(spec, folder), _quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return TextTokenizer(spec.name, tokenizer)
 
@@ -51,7 +55,7 @@ def load_causal(spec: ModelSpec) -> Any:
     """The causal language model (a ``PreTrainedModel`` in eval mode) on its device or devices, in its dtype.
 
     Raises ModelUnavailableError for missing, damaged or incomplete weights, ConfigError for a device,
-    dtype or attention kernel that is not to be had here.
+    dtype or attention kernel that is not available here.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -62,8 +66,10 @@ def load_causal(spec: ModelSpec) -> Any:
     if spread:
         _require_gpus(spec)
     device = None if spread else _device(spec)
+    if device is not None and device.type == "cpu":
+        _require_memory(spec)
     folder = fetch(spec)
-    with _reported(spec, folder), _quiet():
+    with loading_errors(spec, folder), _quiet():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             device_map=spec.actual_device if spread else None,
@@ -85,7 +91,7 @@ def load_causal(spec: ModelSpec) -> Any:
             "%s: weights that the model does not use: %s", spec.name, sorted(report["unexpected_keys"])[:5]
         )
     if spread:
-        # A map that puts everything in one place is not kept.
+        # transformers keeps no map that puts everything on one device.
         _require_on_gpus(spec, getattr(model, "hf_device_map", {"": model.device}))
     else:
         model.to(device)
@@ -95,10 +101,10 @@ def load_causal(spec: ModelSpec) -> Any:
 def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
     """The ``SentenceTransformer`` of an encoder, in float32 on its device, with its own truncation length.
 
-    pooling: how the token vectors must become one. A sentence-transformers folder and a preset say it
+    pooling: how the token vectors must become one. A sentence-transformers folder and a preset state it
     themselves; a plain transformers folder does not, and is pooled as asked (default: mean, as
     sentence-transformers does).
-    Raises ModelUnavailableError, and ConfigError for an encoder that says another pooling.
+    Raises ModelUnavailableError, and ConfigError for an encoder that states another pooling.
     """
     import torch
     from sentence_transformers import SentenceTransformer
@@ -107,10 +113,10 @@ def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
         raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
     device = _device(spec)
     folder = fetch(spec)
-    # Not every encoder has an sdpa path (MPNet has none), so the default is left to transformers.
+    # Not every encoder has an sdpa path (MPNet has none), so transformers chooses the default.
     kernel = {} if spec.attention == "sdpa" else {"attn_implementation": spec.attention}
     weights = {"use_safetensors": True, "dtype": torch.float32, **kernel}
-    with _reported(spec, folder), _quiet():
+    with loading_errors(spec, folder), _quiet():
         if (folder / "modules.json").is_file():
             model = SentenceTransformer(
                 str(folder),
@@ -186,21 +192,6 @@ def architecture_of(model: Any) -> Architecture:
         return architecture_from_modules(model)
 
 
-def counted_architecture(spec: ModelSpec) -> Architecture:
-    """Architecture of a model whose family has no closed form, counted on torch's ``meta`` device.
-
-    Needs its config only. Raises ConfigError, ModelUnavailableError.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
-
-    folder = spec.config_folder
-    with _reported(spec, folder), torch.device("meta"):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        auto: Any = AutoModelForCausalLM if spec.kind == "causal" else AutoModel
-        return architecture_from_modules(auto.from_config(config, trust_remote_code=False))
-
-
 def _device(spec: ModelSpec) -> Any:
     import torch
 
@@ -217,22 +208,54 @@ def _device(spec: ModelSpec) -> Any:
     return device
 
 
+def _require_memory(spec: ModelSpec) -> None:
+    """Raise ConfigError where the weights would fill this machine's memory, naming smaller models.
+
+    Weights stored in the run's own number format are memory-mapped, one copy for all processes, and may be
+    in the page cache already; so the check is against available memory, not free memory.
+    """
+    psutil: Any = importlib.import_module("psutil")
+    free = psutil.virtual_memory().available
+    needed = weights_bytes(spec)
+    if needed <= free:
+        return
+    smaller = [replace(spec, dtype="bfloat16")] if spec.actual_dtype == "float32" else []
+    others = [
+        replace(spec, name=name, preset=preset) for name, preset in PRESETS.items() if preset.architecture
+    ]
+    smaller += [other for other in others if other.kind == "causal" and other.name != spec.name]
+    ways = [
+        f"--model {choice.name} --dtype {choice.actual_dtype} ({weights_bytes(choice) / 1e9:.1f} GB)"
+        for choice in sorted(smaller, key=weights_bytes, reverse=True)
+        if weights_bytes(choice) <= free
+    ]
+    raise ConfigError(
+        f"{spec.name}: its weights take {needed / 1e9:.1f} GB in {spec.actual_dtype}, and this machine has"
+        f" {free / 1e9:.1f} GB of memory left. Smaller: {'; '.join(ways[:3]) or 'tiny'}."
+    )
+
+
+def weights_bytes(spec: ModelSpec) -> int:
+    """Memory that the weights of a model take in its number format."""
+    return spec.architecture.parameters * (4 if spec.actual_dtype == "float32" else 2)
+
+
 def _require_gpus(spec: ModelSpec) -> None:
-    """Raise ConfigError where there is nothing to spread a model over, or nothing to do it with."""
+    """Raise ConfigError without several GPUs to spread a model over, or without accelerate."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count < 2:
         raise ConfigError(
             f"device {spec.device!r} spreads {spec.name} over several GPUs; torch {torch.__version__} sees "
-            f"{count} here. Give it more, or load it onto one device: cpu, cuda or cuda:N."
+            f"{count} here. Provide more, or load it onto one device: cpu, cuda or cuda:N."
         )
     if importlib.util.find_spec("accelerate") is None:
         raise ConfigError(f"device {spec.device!r} needs the package accelerate. Run: pip install accelerate")
 
 
 def _require_on_gpus(spec: ModelSpec, places: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a model of which a part was left in main memory or on disk."""
+    """Raise ConfigError for a model that is partly in main memory or on disk."""
     left = [name or "the whole model" for name, place in places.items() if str(place) in ("cpu", "disk")]
     if left:
         shown = ", ".join(left[:3]) + (" ..." if len(left) > 3 else "")
@@ -240,26 +263,6 @@ def _require_on_gpus(spec: ModelSpec, places: Mapping[str, Any]) -> None:
             f"{spec.name} in {spec.actual_dtype} does not fit these GPUs: {shown} would stay in main memory, "
             "and every pass would wait for it. Use more GPUs, a smaller dtype or a smaller model."
         )
-
-
-@contextmanager
-def _reported(spec: ModelSpec, folder: Path) -> Iterator[None]:
-    """Turn the library's many ways to fail on a folder into one error that names model and folder."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except SafetensorError as error:
-        raise ModelUnavailableError(
-            f"{spec.name}: the weights in {folder} are damaged or cut short ({error}). Fetch them again."
-        ) from error
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        if type(error).__name__ == "OutOfMemoryError":
-            raise
-        raise ModelUnavailableError(
-            f"{spec.name}: {folder} could not be loaded with attention={spec.attention}, dtype="
-            f"{spec.actual_dtype}: {type(error).__name__}: {error}"
-        ) from error
 
 
 @contextmanager
@@ -289,7 +292,7 @@ def _require_complete(spec: ModelSpec, folder: Path, problems: Sequence[str]) ->
 
 
 def _missing_weights(model: Any, folder: Path) -> list[str]:
-    """Weights of the transformer inside a SentenceTransformer that its file does not hold.
+    """Weights of the transformer inside a SentenceTransformer that its files lack.
 
     A missing pooler is harmless: sentence-transformers pools by itself.
     """

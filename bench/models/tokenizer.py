@@ -16,8 +16,8 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 class TextTokenizer:
     """A Hugging Face fast tokenizer in two halves: one for untrusted text, one for template pieces.
 
-    The half for text knows no added tokens (but for runs of white space, which some vocabularies keep
-    there), so that ``<|eot_id|>`` inside a document is ordinary characters.
+    The half for text has no added tokens (except runs of white space, which some vocabularies keep there),
+    so that ``<|eot_id|>`` inside a document is ordinary characters.
     """
 
     def __init__(self, name: str, tokenizer: Any) -> None:
@@ -40,10 +40,10 @@ class TextTokenizer:
             token["special"] = bool(token["content"].strip())
         state["post_processor"] = state["truncation"] = state["padding"] = None
         self._text = Tokenizer.from_str(json.dumps(state))
-        self._text.encode_special_tokens = True  # that is: as the characters they are written with
+        self._text.encode_special_tokens = True  # encoded as ordinary characters
 
     def encode(self, text: str) -> Tokenization:
-        """Ids and character offsets of plain text: no BOS, no control tokens whatever the text says.
+        """Ids and character offsets of plain text: no BOS, no control tokens, whatever the text contains.
 
         A lone surrogate is read as U+FFFD, character for character, since it has no UTF-8 form.
         """
@@ -51,7 +51,7 @@ class TextTokenizer:
         return Tokenization(tuple(encoding.ids), tuple(encoding.offsets))
 
     def encode_template(self, piece: str) -> tuple[int, ...]:
-        """Ids of a piece of a chat template: control tokens are what they say."""
+        """Ids of a piece of a chat template: control tokens keep their function."""
         return tuple(self.hf.encode(piece, add_special_tokens=False))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -66,26 +66,26 @@ class TextTokenizer:
         """
         from tokenizers.decoders import DecodeStream
 
-        whole = self.decode(ids)
+        decoded = self.decode(ids)
         stream = DecodeStream(skip_special_tokens=True)
         ends: list[int] = []
         written = 0
         for id_ in ids:
             written += len(stream.step(self.hf.backend_tokenizer, id_) or "")
             ends.append(written)
-        if written > len(whole) or (ends and written < len(whole) and not whole.endswith("\ufffd")):
+        if written > len(decoded) or (ends and written < len(decoded) and not decoded.endswith("\ufffd")):
             raise ValueError(
-                f"{self.name}: its decoder writes {written} characters piecewise, {len(whole)} at once"
+                f"{self.name}: its decoder writes {written} characters piecewise, {len(decoded)} at once"
             )
         ranges: list[tuple[int, int]] = []
         start = 0
         for at, end in enumerate(ends):
             # A token that wrote nothing yet belongs to the character that the next ones complete.
-            complete = next((e for e in ends[at:] if e > start), len(whole))
+            complete = next((e for e in ends[at:] if e > start), len(decoded))
             ranges.append((start, complete if end == start else end))
             start = end
-        text = whole.strip()
-        lead = len(whole) - len(whole.lstrip())
+        text = decoded.strip()
+        lead = len(decoded) - len(decoded.lstrip())
         clipped = [(min(max(a - lead, 0), len(text)), min(max(b - lead, 0), len(text))) for a, b in ranges]
         return text, tuple(clipped)
 

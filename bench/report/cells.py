@@ -2,47 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from bench.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE
+from bench.results.finished import FinishedCell
 from bench.schema import JsonValue
-from bench.tracking.mirror import find_cells
-
-
-@dataclass(frozen=True)
-class FinishedCell:
-    """A cell whose every question has a record."""
-
-    folder: Path
-    description: Mapping[str, JsonValue]
-    """Its ``cell.json``."""
-    summary: Mapping[str, JsonValue]
-
-    @property
-    def id(self) -> str:
-        """The hash of its identity."""
-        return str(self.description["cell_id"])
-
-    @property
-    def data_key(self) -> tuple[str, str, str]:
-        """Cells with the same key were asked questions of the same data."""
-        d = self.description
-        return str(d["dataset"]), str(d["data_source"]), str(d["data_revision"])
-
-
-@dataclass(frozen=True)
-class FoundCells:
-    """What a results folder holds."""
-
-    finished: tuple[FinishedCell, ...]
-    """Sorted by path; a cell that lies there twice is listed once."""
-    unfinished: int
-    """Folders of cells without a summary that fits their records."""
 
 
 @dataclass(frozen=True)
@@ -66,31 +32,6 @@ class DataGroup:
     cells: tuple[NamedCell, ...]
 
 
-def find_finished(results: Path) -> FoundCells:
-    """The cells below ``results`` whose records are those that their summary was made of."""
-    finished: dict[str, FinishedCell] = {}
-    unfinished = 0
-    for folder in find_cells(results):
-        cell = _finished(folder)
-        if cell is None:
-            unfinished += 1
-        else:
-            finished.setdefault(cell.id, cell)
-    return FoundCells(tuple(finished.values()), unfinished)
-
-
-def _finished(folder: Path) -> FinishedCell | None:
-    try:
-        description = json.loads((folder / CELL_FILE).read_bytes())
-        summary = json.loads((folder / SUMMARY_FILE).read_bytes())
-        with (folder / RECORDS_FILE).open("rb") as records:
-            digest = hashlib.file_digest(records, "sha256").hexdigest()
-    except (OSError, ValueError):
-        return None
-    whole = summary["cell_id"] == description["cell_id"] and summary["records_sha256"] == digest
-    return FinishedCell(folder, description, summary) if whole else None
-
-
 def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[DataGroup]:
     """The cells by data; rows: cell id -> label of its row, in the order of the tables.
 
@@ -100,7 +41,7 @@ def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Data
     by_data: dict[tuple[str, str, str], list[FinishedCell]] = {}
     for cell in cells:
         by_data.setdefault(cell.data_key, []).append(cell)
-    labels = [str(found[0].description["data_label"]) for found in by_data.values()]
+    labels = [found[0].description.data for found in by_data.values()]
     groups = []
     for label, ((dataset, source, revision), found) in zip(labels, by_data.items(), strict=True):
         which = f", revision {revision.removeprefix('sha256:')[:8]}" if labels.count(label) > 1 else ""
@@ -111,29 +52,36 @@ def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Data
 def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[NamedCell]:
     """The cells of one group with their names, in order: a row's label where that names one cell alone."""
     order = {cell_id: at for at, cell_id in enumerate(rows)}
-    told = _told(cells, rows)
+    distinguishing = _distinguishing(cells, rows)
     labels = Counter(rows[cell.id] for cell in cells if cell.id in rows)
     names: dict[str, str] = {}
     for cell in cells:
-        method = str(cell.description["method"])
+        method = cell.description.method
         if labels[rows.get(cell.id, "")] == 1:
             names[cell.id] = rows[cell.id]
         else:
             names[cell.id] = " ".join(
-                [rows.get(cell.id, method), *(f"{key}={_text(value)}" for key, value in told[cell.id])]
+                [
+                    rows.get(cell.id, method),
+                    *(f"{key}={_text(value)}" for key, value in distinguishing[cell.id]),
+                ]
             )
     counted = Counter(names.values())
     for cell in cells:
         if counted[names[cell.id]] > 1:
             names[cell.id] += f" [{cell.id[:6]}]"
-    place = {cell.id: (order.get(cell.id, len(order)), _sort_key(cell, told[cell.id])) for cell in cells}
+    place = {
+        cell.id: (order.get(cell.id, len(order)), _sort_key(cell, distinguishing[cell.id])) for cell in cells
+    }
     return [
         NamedCell(cell, names[cell.id], cell.id in rows)
         for cell in sorted(cells, key=lambda cell: place[cell.id])
     ]
 
 
-def _told(cells: Iterable[FinishedCell], rows: Mapping[str, str]) -> dict[str, list[tuple[str, JsonValue]]]:
+def _distinguishing(
+    cells: Iterable[FinishedCell], rows: Mapping[str, str]
+) -> dict[str, list[tuple[str, JsonValue]]]:
     """Cell id -> the settings that tell it from the others of its method, as few as that takes.
 
     rows: cell id -> label. A row is told by what varies among those of its label. Another cell is told by
@@ -142,8 +90,8 @@ def _told(cells: Iterable[FinishedCell], rows: Mapping[str, str]) -> dict[str, l
     """
     by_method: dict[str, dict[str, dict[str, JsonValue]]] = {}
     for cell in cells:
-        by_method.setdefault(str(cell.description["method"]), {})[cell.id] = _settings(cell)
-    told: dict[str, list[tuple[str, JsonValue]]] = {}
+        by_method.setdefault(cell.description.method, {})[cell.id] = _settings(cell)
+    distinguishing: dict[str, list[tuple[str, JsonValue]]] = {}
     for group in by_method.values():
         first = next((group[id_] for id_ in rows if id_ in group), None)
         by_label: dict[str | None, list[dict[str, JsonValue]]] = {}
@@ -155,8 +103,8 @@ def _told(cells: Iterable[FinishedCell], rows: Mapping[str, str]) -> dict[str, l
             if id_ not in rows and first is not None:
                 keys = {key for key in keys if isinstance(settings.get(key), int | float)}
                 keys |= {key for key, value in settings.items() if value != first.get(key)}
-            told[id_] = [(key, value) for key, value in settings.items() if key in keys]
-    return told
+            distinguishing[id_] = [(key, value) for key, value in settings.items() if key in keys]
+    return distinguishing
 
 
 def _varied(group: Sequence[Mapping[str, JsonValue]]) -> set[str]:
@@ -168,36 +116,34 @@ def _varied(group: Sequence[Mapping[str, JsonValue]]) -> set[str]:
 def _settings(cell: FinishedCell) -> dict[str, JsonValue]:
     """Everything that a reader would want to tell cells of one method by; models that follow from it, not."""
     d = cell.description
-    config = {key: "default" if value in (None, "") else value for key, value in d["config"].items()}
-    named = {d["model"], *(value for value in config.values() if isinstance(value, str))}
-    models = {f"{role} model": model["name"] for role, model in d["models"].items() if role != "reader"}
+    config = {key: "default" if value in (None, "") else value for key, value in d.config.items()}
+    named = {d.model, *(value for value in config.values() if isinstance(value, str))}
+    models = {f"{role} model": model["name"] for role, model in d.models.items() if role != "reader"}
     return {
         **config,
-        "model": d["model"],
-        "weights": str(d["models"]["reader"].get("revision", ""))[:6],
+        "model": d.model,
+        "weights": str(d.models["reader"].get("revision", ""))[:6],
         **{role: name for role, name in models.items() if name not in named},
-        "dtype": d["dtype"],
-        "seed": d["seed"],
-        "questions": d["n_examples"],
-        "version": d["method_version"],
+        "dtype": d.dtype,
+        "seed": d.seed,
+        "questions": d.n_examples,
+        "version": d.method_version,
     }
 
 
-def _sort_key(cell: FinishedCell, told: Iterable[tuple[str, JsonValue]]) -> tuple[object, ...]:
+def _sort_key(cell: FinishedCell, settings: Iterable[tuple[str, JsonValue]]) -> tuple[object, ...]:
     """By method, then by what it differs in, numbers as numbers; the cell id makes it unambiguous."""
     values = [
         (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, _text(value))
-        for _, value in told
+        for _, value in settings
     ]
-    return str(cell.description["method"]), values, cell.id
+    return cell.description.method, values, cell.id
 
 
 def options_text(cell: FinishedCell) -> str:
     """All options that have a value, as ``k=5, prompt=own``."""
     return ", ".join(
-        f"{key}={_text(value)}"
-        for key, value in cell.description["config"].items()
-        if value not in (None, "")
+        f"{key}={_text(value)}" for key, value in cell.description.config.items() if value not in (None, "")
     )
 
 

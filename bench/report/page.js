@@ -280,8 +280,8 @@ function pathItems(answer, question) {
     decision.append("Step " + number + ", knows enough?", bar, "p_yes " + step.p_yes.toFixed(3) + yes);
     items.push(decision);
   });
-  const rule = ["t_p", "t_c", "patience"].filter((key) => path[key] !== undefined).map((key) => key + " " + path[key]);
-  items.push(make("p", "Stopped by " + (path.stop || "the end") + " (" + rule.join(", ") + ").", "facts"));
+  const rule = Object.keys(path).filter((key) => key !== "steps" && key !== "stop").map((key) => key + " " + path[key]);
+  items.push(make("p", "Stopped by " + (path.stop || "the end") + (rule.length ? " (" + rule.join(", ") + ")." : "."), "facts"));
   return items;
 }
 

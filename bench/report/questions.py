@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.commands.show import method_of
-from bench.method import Method
-from bench.records import RECORDS_FILE, ContextRecord, Record, read_records
+from bench.method.contract import Method
+from bench.method.trace import SearchStep, SearchTrace
 from bench.report.cells import DataGroup, NamedCell, options_text
+from bench.results.passages import SourceTexts
+from bench.results.records import RECORDS_FILE, ContextRecord, Record, read_records
+from bench.run.cell_folder import method_of
 from bench.schema import JsonValue
-from bench.source_texts import SourceTexts
 
 STARTING = 4
 """Methods that are chosen when the page opens."""
@@ -68,7 +69,7 @@ def browse(groups: Sequence[DataGroup], own_files: Sequence[Path], limits: Limit
             f"{texts.refused:,} passages are without text: those before them fill the page's "
             f"{limits.all_characters:,} characters."
         )
-    questions = sum(len(found["questions"]) for found in sets)
+    questions = sum(len(data_set["questions"]) for data_set in sets)
     return Browser({"sets": sets, "texts": texts.kept}, tuple(notes), questions)
 
 
@@ -106,13 +107,13 @@ def _set(
             "out of the questions; rows of tables come first."
         )
     records = [list(read_records(named.cell.folder / RECORDS_FILE)) for named in cells]
-    asked: dict[str, Record] = {}
+    questions: dict[str, Record] = {}
     for found in sorted(records, key=len, reverse=True):  # the longest run has the order of the data
         for record in found:
-            asked.setdefault(record.example_id, record)
-    shown = list(asked.values())[: limits.questions]
-    if len(shown) < len(asked):
-        notes.append(f"{group.label}: the first {len(shown)} of {len(asked)} questions.")
+            questions.setdefault(record.example_id, record)
+    shown = list(questions.values())[: limits.questions]
+    if len(shown) < len(questions):
+        notes.append(f"{group.label}: the first {len(shown)} of {len(questions)} questions.")
     methods = [
         _method(named, found, shown, documents, texts, limits)
         for named, found in zip(cells, records, strict=True)
@@ -167,7 +168,7 @@ def _method(
     return {
         "name": named.name,
         "options": options_text(named.cell),
-        "model": named.cell.description["model_label"],
+        "model": named.cell.description.model_label,
         "answers": answers,
     }
 
@@ -215,29 +216,24 @@ def _log(record: Record, plugin: type[Method[Any]] | None) -> str:
 
 
 def search_path(record: Record) -> dict[str, JsonValue] | None:
-    """The steps of a search whose trace tells, step by step, the nodes that became the context.
-
-    Such a trace has ``steps``, each with ``nodes`` (in the order of the context) and what the model then
-    said, ``p_yes``; PECAN's is one. None for every other trace.
-    """
-    trace = record.trace if isinstance(record.trace, Mapping) else {}
-    steps = trace.get("steps")
-    if not isinstance(steps, list) or not all(
-        isinstance(step, Mapping) and isinstance(step.get("nodes"), list) for step in steps
-    ):
-        return None
-    if not steps or sum(len(step["nodes"]) for step in steps) != len(record.context):
+    """The steps of a search whose nodes became the context, as ``page.js`` draws them; else None."""
+    trace = SearchTrace.read(record.trace)
+    if trace is None or not trace.read_nodes or len(trace.read_nodes) != len(record.context):
         return None
     return {
-        **{key: trace[key] for key in ("stop", "t_p", "t_c", "patience") if trace.get(key) is not None},
-        "steps": [
-            {
-                "nodes": [
-                    {key: node[key] for key in ("id", "level", "score") if node.get(key) is not None}
-                    for node in step["nodes"]
-                ],
-                **{key: round(step[key], 4) for key in ("p_yes", "mass") if step.get(key) is not None},
-            }
-            for step in steps
-        ],
+        **{key: value for key, value in trace.about.items() if isinstance(value, str | int | float)},
+        "steps": [_step(step) for step in trace.steps],
     }
+
+
+def _step(step: SearchStep) -> dict[str, JsonValue]:
+    nodes = [
+        {key: value for key, value in node.to_json().items() if key in _SHOWN and value is not None}
+        for node in step.nodes
+    ]
+    measures = {"p_yes": step.p_yes, "mass": step.details.get("mass")}
+    return {"nodes": nodes, **{key: round(value, 4) for key, value in measures.items() if value is not None}}
+
+
+_SHOWN = ("id", "level", "score")
+"""Of a node."""

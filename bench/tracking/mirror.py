@@ -1,466 +1,285 @@
-"""Mirroring cells into MLflow without ever standing in the way of a run."""
+"""Cells and sweeps as runs of one MLflow store.
+
+A run is written once. Its last tag is the digest of the content that it shows, so a run without that tag was
+cut off, and one with another digest shows what the cell no longer is: both are written again, and the old
+run is deleted only when the new one is whole.
+"""
 
 from __future__ import annotations
 
-import atexit
+import contextlib
+import hashlib
 import json
 import logging
 import os
-import queue
-import shutil
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Literal
+from typing import Any, Literal
 
 from bench.errors import BenchError
-from bench.files import write_json
-from bench.records import CELL_FILE, SUMMARY_FILE
-from bench.schema import JsonValue
-from bench.tracking.run_content import content_digest
-from bench.tracking.store import (
-    ARTIFACT_FOLDER,
-    OFF,
-    RESULTS,
-    artifact_root,
-    choose_store,
-    is_server,
-    public_uri,
-    scrub,
-    sqlite_path,
-    unreachable_reason,
+from bench.results.curves import CurvePoint
+from bench.results.records import CELL_FILE, SUMMARY_FILE
+from bench.tracking.content import (
+    TAG_CELL,
+    TAG_CURVE,
+    TAG_DIGEST,
+    TAG_SWEEP,
+    TAG_TRACES,
+    RunContent,
+    content_digest,
+    question_tables,
+    read_run,
+    sweep_digest,
 )
+from bench.tracking.store import artifact_root, sqlite_path
+from bench.tracking.ui_view import CURVES_TAG, VIEW_TAG, curves_view, saved_view
 
-log = logging.getLogger(__name__)
+State = Literal["created", "updated", "unchanged"]
 
-STAMP_FILE = "mlflow_mirror.json"
-"""In a cell's folder: what was mirrored, where to; saves importing MLflow when nothing changed."""
-DEADLINE_S = 120.0
-"""Most seconds that one cell may take; creating a store takes 2 to 25."""
-REST_S = 60.0
-"""Seconds for which a store that did not answer is not asked again."""
-
-_NO_CELLS = {ARTIFACT_FOLDER, "indexes"}
-"""Folders of the results folder with many files and no cell."""
-_QUIET = {
+_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "GIT_PYTHON_REFRESH": "quiet",
-    "PYTHONUTF8": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # MLflow's own: 120 s, and 7 retries
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-"""Unless the user set their own: MLflow waits 120 s and retries 7 times."""
-_REMEDY = "The records are safe; mirror them later with: bench track sync"
-
-
-@dataclass(frozen=True)
-class MirrorResult:
-    """What became of one cell."""
-
-    cell_dir: Path
-    state: Literal["created", "updated", "unchanged", "failed", "off"]
-    tracking_uri: str
-    """Without credentials."""
-    run_id: str | None = None
-    experiment_id: str | None = None
-    message: str = ""
-    """For ``failed``: what happened and what to do."""
-
-    @property
-    def ok(self) -> bool:
-        """False only if the store does not show the cell as it is."""
-        return self.state != "failed"
-
-
-def mirror_cell(
-    cell_dir: Path,
-    *,
-    tracking_uri: str | None = None,
-    parent: str | None = None,
-    trace: bool = False,
-    own_files: Sequence[Path] = (),
-    results_dir: Path = RESULTS,
-    verify: bool = False,
-    deadline_s: float = DEADLINE_S,
-) -> MirrorResult:
-    """Show a cell as one MLflow run: created, brought up to date, or left alone when nothing changed.
-
-    tracking_uri: where to; by default as :func:`bench.tracking.store.choose_store` says. parent: name
-    of the sweep that the cell belongs to, the run's parent in MLflow; by default the one it was
-    mirrored under before. trace: show how each question was answered as a trace, too; a cell that was
-    shown so stays shown so. own_files: where data with a source of their own lie, for the texts in the
-    traces. verify: look into the store even if the cell's stamp says that nothing changed. deadline_s:
-    after this many seconds the store is left alone.
-
-    Whatever goes wrong is a logged warning and a result ``failed``, never an exception: a tracking
-    store must not cost anybody a run.
-    """
-    uri = choose_store(tracking_uri, results_dir)
-    if uri == OFF:
-        return MirrorResult(cell_dir, "off", OFF)
-    cell_dir = cell_dir.resolve()
-    try:
-        digest = content_digest(cell_dir)
-        stamp = _read_stamp(cell_dir)
-        if not verify and _stands(stamp, uri, digest, parent, trace):
-            return MirrorResult(
-                cell_dir, "unchanged", public_uri(uri), stamp.get("run_id"), stamp.get("experiment_id")
-            )
-        parent = parent or stamp.get("parent")
-        trace = trace or bool(stamp.get("traces"))
-        reply = _ask(
-            {
-                "kind": "cell",
-                "cell_dir": str(cell_dir),
-                "uri": uri,
-                "artifact_root": artifact_root(uri, results_dir),
-                "digest": digest,
-                "parent": parent,
-                "trace": trace,
-                "own_files": [str(path.resolve()) for path in own_files],
-            },
-            deadline_s,
-        )
-        result = MirrorResult(
-            cell_dir, reply["state"], public_uri(uri), reply["run_id"], reply["experiment_id"]
-        )
-        _write_stamp(cell_dir, result, digest, parent, trace)
-        return result
-    except (BenchError, OSError, ValueError) as error:
-        message = scrub(str(error), uri)
-        level = _level(error, uri, message)
-        log.log(level, "%s is not shown in MLflow at %s: %s", cell_dir.name, public_uri(uri), message)
-        return MirrorResult(cell_dir, "failed", public_uri(uri), message=message)
-
-
-_warned: set[tuple[str, str]] = set()
-"""Stores and what was wrong with them, as warned of by this process."""
-
-
-def _level(error: Exception, uri: str, message: str) -> int:
-    """A warning for the first cell that a store refuses for a reason; the same of the next ones is detail."""
-    if isinstance(error, StoreSilentError):
-        return logging.INFO
-    told = (uri, message.partition(" (")[0])
-    level = logging.INFO if told in _warned else logging.WARNING
-    _warned.add(told)
-    return level
-
-
-def mirror_finished(cell_dir: Path, results_dir: Path) -> MirrorResult:
-    """What a run does when a cell is done: mirror it into the store of its results folder."""
-    return mirror_cell(cell_dir, results_dir=results_dir)
-
-
-def mirror_results(
-    results_dir: Path = RESULTS,
-    *,
-    tracking_uri: str | None = None,
-    more: Sequence[Path] = (),
-    trace: bool = False,
-    own_files: Sequence[Path] = (),
-    deadline_s: float = DEADLINE_S,
-) -> Iterator[MirrorResult]:
-    """Mirror every finished cell below ``results_dir``, looking into the store for each.
-
-    trace, own_files: as for :func:`mirror_cell`. more: folders elsewhere (``bench run --out``) whose cells
-    belong into the same store.
-    Cells without a summary are left out: they are running, or will go on when their command is
-    given again.
-    """
-    sweeps: dict[str, list[Path]] = {}
-    for root in (results_dir, *more):
-        for cell_dir in find_cells(root):
-            if (cell_dir / SUMMARY_FILE).is_file():
-                found = mirror_cell(
-                    cell_dir,
-                    tracking_uri=tracking_uri,
-                    trace=trace,
-                    own_files=own_files,
-                    results_dir=results_dir,
-                    verify=True,
-                    deadline_s=deadline_s,
-                )
-                if parent := _read_stamp(cell_dir).get("parent"):
-                    sweeps.setdefault(parent, []).append(cell_dir)
-                yield found
-    for name, cell_dirs in sweeps.items():
-        mirror_sweep(name, cell_dirs, tracking_uri=tracking_uri, results_dir=results_dir)
-
-
-def mirror_sweep(
-    name: str,
-    cell_dirs: Sequence[Path],
-    *,
-    tracking_uri: str | None = None,
-    results_dir: Path = RESULTS,
-    deadline_s: float = DEADLINE_S,
-) -> bool:
-    """Put the figures of a sweep into its parent run, once its cells are mirrored; False if that failed.
-
-    name: as the cells' ``parent``. As with a cell, whatever goes wrong is a logged warning.
-    """
-    uri = choose_store(tracking_uri, results_dir)
-    if uri == OFF:
-        return True
-    request: dict[str, JsonValue] = {
-        "kind": "sweep",
-        "name": name,
-        "cell_dirs": [str(cell_dir.resolve()) for cell_dir in cell_dirs],
-        "uri": uri,
-        "artifact_root": artifact_root(uri, results_dir),
-    }
-    try:
-        _ask(request, deadline_s)
-    except (BenchError, OSError, ValueError) as error:
-        message = scrub(str(error), uri)
-        level = _level(error, uri, message)
-        log.log(level, "the figures of sweep %r are not shown in MLflow: %s", name, message)
-        return False
-    return True
-
-
-def remove_local_store(database: Path) -> None:
-    """Delete a SQLite store and its artifacts, to make it anew; raises OSError if that is not allowed."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
-    shutil.rmtree(database.parent / ARTIFACT_FOLDER, ignore_errors=True)
-
-
-def find_cells(results_dir: Path) -> Iterator[Path]:
-    """Cell folders below (or at) ``results_dir``, sorted by path."""
-    for folder, below, files in os.walk(results_dir):
-        if CELL_FILE in files:
-            below.clear()
-            yield Path(folder)
-        below[:] = sorted(n for n in below if n not in _NO_CELLS and not n.startswith("."))
-
-
-class MirrorError(BenchError):
-    """The store could not be brought up to date; the text says why and what to do."""
-
-
-class StoreSilentError(MirrorError):
-    """The store failed to answer a moment ago and was not asked again."""
-
-
-def _read_stamp(cell_dir: Path) -> dict[str, JsonValue]:
-    try:
-        stamp = json.loads((cell_dir / STAMP_FILE).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return stamp if isinstance(stamp, dict) else {}
-
-
-def _write_stamp(cell_dir: Path, result: MirrorResult, digest: str, parent: str | None, trace: bool) -> None:
-    """Only saves time: a folder that cannot be written is mirrored all the same."""
-    stamp = {
-        "content": digest,
-        "tracking_uri": result.tracking_uri,
-        "run_id": result.run_id,
-        "experiment_id": result.experiment_id,
-        "parent": parent,
-        "traces": trace,
-    }
-    try:
-        write_json(cell_dir / STAMP_FILE, stamp)
-    except OSError as error:
-        log.debug("no stamp in %s: %s", cell_dir, error)
-
-
-def _stands(stamp: dict[str, JsonValue], uri: str, digest: str, parent: str | None, trace: bool) -> bool:
-    """Whether the stamp says that this store shows this content already."""
-    if stamp.get("content") != digest or stamp.get("tracking_uri") != public_uri(uri):
-        return False
-    if (parent is not None and stamp.get("parent") != parent) or (trace and not stamp.get("traces")):
-        return False
-    database = sqlite_path(uri)
-    return database is None or _has_run(database, stamp.get("run_id"))
-
-
-def _has_run(database: Path, run_id: JsonValue) -> bool:
-    """Whether a SQLite store holds the run, read without MLflow; False (look closer) when in doubt."""
-    import sqlite3
-
-    try:
-        connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=2)
-        try:
-            query = "SELECT 1 FROM runs WHERE run_uuid = ? AND lifecycle_stage = 'active'"
-            return connection.execute(query, (run_id,)).fetchone() is not None
-        finally:
-            connection.close()
-    except sqlite3.Error:
-        return False
-
-
-# --- the worker process ---------------------------------------------------------------------------
-
-
-class _Worker:
-    """The process that imports MLflow, started on first use and kept for the next cells."""
-
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self.opened: dict[str, tuple[int, int] | None] = {}
-        """Store -> the file it is in."""
-        self._noise: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bench.tracking.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._noise,
-            env={**_PATIENCE, **os.environ, **_QUIET},
-            encoding="utf-8",
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-        self._replies: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def ask(self, request: dict[str, JsonValue], deadline_s: float) -> dict[str, JsonValue]:
-        """The worker's reply; raises MirrorError when it is late or the process has ended."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            line = self._replies.get(timeout=deadline_s)
-        except queue.Empty:
-            raise MirrorError(f"no answer within {deadline_s:g} s. {_REMEDY}") from None
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise MirrorError(f"MLflow ended unexpectedly ({self._last_noise()}). {_REMEDY}")
-        reply = json.loads(line)
-        assert isinstance(reply, dict)
-        return reply
-
-    def close(self) -> None:
-        """End the process: at once if it is busy, politely if it is idle."""
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.close()
-            except BrokenPipeError:
-                pass
-        try:
-            self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._noise.close()
-
-    def kill(self) -> None:
-        """End the process now."""
-        self._process.kill()
-        self.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._replies.put(line)
-        self._replies.put("")
-
-    def _last_noise(self) -> str:
-        if self._noise.closed:
-            return "the command is at its end"
-        self._noise.seek(0)
-        lines = self._noise.read().decode("utf-8", "replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-
-
-_lock = threading.Lock()
-_worker: _Worker | None = None
-_silent_since: dict[str, tuple[float, str]] = {}
-"""Store (without credentials) -> when it last failed to answer, and why."""
-
-
-def _ask(request: dict[str, JsonValue], deadline_s: float) -> dict[str, JsonValue]:
-    """The worker's reply to a request, or a MirrorError within the deadline."""
-    global _worker
-    uri = str(request["uri"])
-    with _lock:
-        since, why = _silent_since.get(uri, (-REST_S, ""))
-        if time.monotonic() - since < REST_S:
-            raise StoreSilentError(why)
-        if reason := unreachable_reason(uri):
-            raise _silent(uri, f"the tracking server does not answer ({reason}). {_REMEDY}")
-        file = _file_identity(uri)
-        if _worker is not None and _worker.opened.get(uri, file) != file:
-            _close_worker()  # the database was deleted or replaced: it still has the old one open
-        if _worker is None or _worker.owner != os.getpid():  # a forked child starts its own
-            _worker = _Worker()
-        worker = _worker
-        try:
-            reply = worker.ask(request, deadline_s)
-        except BaseException as error:
-            worker.kill()
-            _worker = None
-            if isinstance(error, MirrorError):
-                raise _silent(uri, str(error)) from None
-            raise
-        worker.opened[uri] = _file_identity(uri)
-        if "error" not in reply:
-            return reply
-        if reply["kind"] == "cell":
-            raise MirrorError(str(reply["error"]))
-        raise _explain(str(reply["error"]), uri)
-
-
-def _file_identity(uri: str) -> tuple[int, int] | None:
-    """Device and inode of a SQLite store's file; None if there is none."""
-    database = sqlite_path(uri)
-    try:
-        found = database.stat() if database else None
-    except OSError:
-        return None
-    return (found.st_dev, found.st_ino) if found else None
-
-
-def _silent(uri: str, why: str) -> MirrorError:
-    _silent_since[uri] = (time.monotonic(), why)
-    return MirrorError(why)
-
-
-def _close_worker() -> None:
-    global _worker
-    if _worker is not None and _worker.owner == os.getpid():
-        _worker.close()
-        _worker = None
-
-
-_REBUILD = "make the store anew from the records: bench track sync --rebuild"
-_EXPLAINED: tuple[tuple[str, str], ...] = (
-    ("MovedStoreError", f"the results folder was moved or copied; {_REBUILD}"),
-    ("out-of-date database schema", f"the store was made by another version of MLflow; {_REBUILD}"),
-    ("Can't locate revision", f"the store was made by a newer MLflow; update it, or {_REBUILD}"),
-    ("file is not a database", f"the store is damaged; {_REBUILD}"),
-    ("malformed", f"the store is damaged; {_REBUILD}"),
-    (
-        "maintenance mode",
-        "MLflow no longer writes folders; name a database: BENCH_TRACKING_URI=sqlite:///PATH",
-    ),
-    ("database is locked", f"another program holds the store. {_REMEDY}"),
-    ("disk is full", f"the disk is full; make room. {_REMEDY}"),
-    ("No space left", f"the disk is full; make room. {_REMEDY}"),
-    ("readonly database", f"the store may not be written; check its permissions. {_REMEDY}"),
-    ("unable to open database file", f"the store may not be opened; check its permissions. {_REMEDY}"),
-    ("Permission denied", f"the store may not be written; check its permissions. {_REMEDY}"),
+"""Settings of MLflow, unless the user has others."""
+_DRAWN_SCORES = 2
+"""Scores that a curve shows along with its cost: the data set's first ones, as F1 and ROUGE-L."""
+_NOT_KEPT = {TAG_DIGEST, TAG_TRACES, "mlflow.loggedArtifacts", "mlflow.parentRunId", "mlflow.runName"}
+"""Tags of a run that its successor has for itself or not at all."""
+_EXPERIMENT_NOTE = (
+    "One run per cell: a method with one configuration on this data set. "
+    "Compare runs of the same `data` and `model` only."
 )
-_UNANSWERED = ("Max retries exceeded", "timed out", "Timeout", "Connection refused", "Connection aborted")
 
 
-def _explain(error: str, uri: str) -> MirrorError:
-    """The error that MLflow raised, with what to do about it."""
-    short = error if len(error) <= 300 else error[:299] + "…"
-    for sign, advice in _EXPLAINED:
-        if sign in error:
-            return MirrorError(f"{advice} ({short})")
-    if is_server(uri) and any(sign in error for sign in _UNANSWERED):
-        return _silent(uri, f"the tracking server stopped answering ({short}). {_REMEDY}")
-    return MirrorError(f"{short}. {_REMEDY}")
+class MovedStoreError(Exception):
+    """A local store whose artifacts are no longer where its runs say."""
 
 
-atexit.register(_close_worker)  # now, not on first use: whoever waits for the worker at exit goes before
+class Mirror:
+    """Writes cells into one MLflow store, one writer of a local store at a time."""
+
+    def __init__(self, uri: str, results: Path, own_files: Sequence[Path] = ()) -> None:
+        """Open the store; a SQLite database and its tables are created when missing.
+
+        own_files: where data with a source of their own lie, for the texts in the traces.
+        """
+        for name, value in _DEFAULTS.items():
+            os.environ.setdefault(name, value)
+        from mlflow import MlflowClient
+
+        for library in ("mlflow", "alembic"):
+            logging.getLogger(library).setLevel(logging.ERROR)
+        self._uri, self._own_files = uri, own_files
+        self._artifact_root = artifact_root(uri, results)
+        self._database = sqlite_path(uri)
+        if self._database is None:
+            self._client = MlflowClient(uri)
+            return
+        self._database.parent.mkdir(parents=True, exist_ok=True)
+        # MLflow's experiment "Default" gets its artifacts in ./mlruns.
+        with self._lock(), contextlib.chdir(self._database.parent):
+            self._client = MlflowClient(uri)
+
+    def show(self, cell_dir: Path) -> State:
+        """Make the store show a finished cell, and nothing else of it.
+
+        Raises BenchError for a cell that cannot be read or that MLflow refuses, and whatever MLflow raises
+        about the store.
+        """
+        from mlflow.exceptions import MlflowException
+
+        content, digest = read_run(cell_dir), content_digest(cell_dir)
+        with self._lock():
+            experiment_id = self._experiment(content)
+            before = self._find(experiment_id, TAG_CELL, content.cell.cell_id)
+            whole = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
+            if whole is not None:
+                self._delete(experiment_id, [run for run in before if run is not whole])
+                return "unchanged"
+            run_id = self._create(experiment_id, content, before)
+            try:
+                self._fill(experiment_id, run_id, cell_dir, content)
+            except (BenchError, MlflowException) as error:
+                if isinstance(error, MlflowException) and error.error_code != "INVALID_PARAMETER_VALUE":
+                    raise
+                self._delete(experiment_id, [self._client.get_run(run_id)])
+                raise BenchError(str(error)) from error
+            self._delete(experiment_id, before)
+            self._client.set_tag(run_id, TAG_DIGEST, digest)
+        return "updated" if before else "created"
+
+    def show_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
+        """Draw the curves of a sweep on each of its data sets; cell_dirs: all its cells.
+
+        A curve is a run below the sweep's whose metrics have the option as their step, so that MLflow's
+        charts show scores and cost over that option. The figure is an artifact of the sweep's run.
+        """
+        from bench.tracking.sweep_figure import draw_curves
+
+        digest = sweep_digest(name, cell_dirs)
+        experiments: dict[str, list[RunContent]] = {}
+        for cell_dir in cell_dirs:
+            content = read_run(cell_dir)
+            experiments.setdefault(content.experiment, []).append(content)
+        for cells in experiments.values():
+            with self._lock():
+                experiment_id = self._experiment(cells[0])
+                parent_id, shown = self._sweep(experiment_id, name, cells[0])
+                if shown == digest:
+                    continue
+                curves: dict[str, list[tuple[CurvePoint, RunContent]]] = {}
+                placed = [(content.point, content) for content in cells if content.point is not None]
+                for point, content in sorted(placed, key=lambda found: found[0].step):
+                    curves.setdefault(point.key, []).append((point, content))
+                for points in curves.values():
+                    self._draw(experiment_id, parent_id, name, points)
+                with tempfile.TemporaryDirectory() as folder:
+                    if draw_curves(list(curves.values()), Path(folder)):
+                        self._client.log_artifacts(parent_id, folder)
+                self._client.set_terminated(parent_id, "FINISHED", max(c.end_ms for c in cells))
+                self._client.set_tag(parent_id, TAG_DIGEST, digest)
+
+    def _experiment(self, content: RunContent) -> str:
+        """The id of the data set's experiment, made with its saved views where there is none."""
+        name = content.experiment
+        location = f"{self._artifact_root}/{name.rpartition('/')[2]}" if self._artifact_root else None
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            tags = {
+                "mlflow.experimentKind": "custom_model_development",
+                "mlflow.note.content": _EXPERIMENT_NOTE,
+                VIEW_TAG: saved_view(content.scores, content.start_ms),
+            }
+            return str(self._client.create_experiment(name, artifact_location=location, tags=tags))
+        if self._database and location and found.artifact_location != location:
+            raise MovedStoreError(f"its artifacts are under {found.artifact_location}, not {location}")
+        if found.lifecycle_stage == "deleted":
+            self._client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+    def _find(self, experiment_id: str, tag: str, value: str) -> Sequence[Any]:
+        """The runs with this tag, the first one first; several where two machines wrote at once."""
+        query = f"tags.`{tag}` = '{_quoted(value)}'"
+        return list(self._client.search_runs([experiment_id], query, order_by=["attributes.start_time ASC"]))
+
+    def _create(self, experiment_id: str, content: RunContent, before: Sequence[Any]) -> str:
+        """A run with its tags; the user's own tags and notes on the run before it are kept."""
+        tags = {"mlflow.note.content": content.note}
+        for run in before:
+            tags |= {name: text for name, text in run.data.tags.items() if name not in _NOT_KEPT}
+        tags |= content.tags
+        if content.display.sweeps:
+            tags["mlflow.parentRunId"], _ = self._sweep(experiment_id, content.display.sweeps[-1], content)
+        run = self._client.create_run(experiment_id, content.start_ms, tags, content.name)
+        return str(run.info.run_id)
+
+    def _fill(self, experiment_id: str, run_id: str, cell_dir: Path, content: RunContent) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag, Param
+
+        self._log_metrics(run_id, [(name, value, 0) for name, value in content.metrics.items()], content)
+        for params in _batches(Param(name, value) for name, value in content.params.items()):
+            self._client.log_batch(run_id, params=params)
+        name = content.cell.data
+        digest = hashlib.sha256(content.cell.data_revision.encode()).hexdigest()[:12]
+        data = Dataset(name, digest, "bench", json.dumps({"data": name}))
+        self._client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])])
+        self._client.log_dict(run_id, content.cell.to_json(), CELL_FILE)
+        self._client.log_dict(run_id, content.summary.to_json(), SUMMARY_FILE)
+        for name, table in question_tables(cell_dir):
+            self._client.log_table(run_id, table, name)
+        if content.display.traces:
+            from bench.tracking.traces import write_traces
+
+            write_traces(self._uri, experiment_id, run_id, cell_dir, content, self._own_files)
+        status = "FAILED" if content.summary.all_failed else "FINISHED"
+        self._client.set_terminated(run_id, status, content.end_ms)
+
+    def _log_metrics(self, run_id: str, metrics: Iterable[tuple[str, float, int]], at: RunContent) -> None:
+        """metrics: name, value and step."""
+        from mlflow.entities import Metric
+
+        for batch in _batches(Metric(name, value, at.end_ms, step) for name, value, step in metrics):
+            self._client.log_batch(run_id, metrics=batch)
+
+    def _sweep(self, experiment_id: str, name: str, content: RunContent) -> tuple[str, str | None]:
+        """The id of a sweep's run, made where there is none, and the digest of what it shows."""
+        found = self._find(experiment_id, TAG_SWEEP, name)
+        if found:
+            return str(found[0].info.run_id), found[0].data.tags.get(TAG_DIGEST)
+        tags = {TAG_SWEEP: _quoted(name), "mlflow.source.name": "bench sweep"}
+        run = self._client.create_run(experiment_id, content.start_ms, tags, name)
+        return str(run.info.run_id), None
+
+    def _draw(
+        self, experiment_id: str, parent_id: str, sweep: str, curve: Sequence[tuple[CurvePoint, RunContent]]
+    ) -> None:
+        """Bring the run of one curve up to date: points are added; one that changed makes it a new run."""
+        point, cell = curve[0]
+        if CURVES_TAG not in self._client.get_experiment(experiment_id).tags:
+            self._client.set_experiment_tag(
+                experiment_id, CURVES_TAG, curves_view(cell.scores, cell.start_ms)
+            )
+        names = sorted({*cell.scores[:_DRAWN_SCORES], "query_tflops"})
+        values = {
+            (name, at.step): content.metrics[name]
+            for at, content in curve
+            for name in names
+            if name in content.metrics
+        }
+        key = _quoted(f"{sweep} {point.key}")
+        runs = self._find(experiment_id, TAG_CURVE, key)
+        drawn: dict[tuple[str, int], float] = {}
+        if runs:
+            run_id = str(runs[0].info.run_id)
+            history = (m for name in names for m in self._client.get_metric_history(run_id, name))
+            drawn = {(metric.key, metric.step): metric.value for metric in history}
+        if not runs or any(values.get(at) != value for at, value in drawn.items()):
+            self._delete(experiment_id, runs)
+            tags = {
+                TAG_CURVE: key,
+                "mlflow.parentRunId": parent_id,
+                "mlflow.note.content": f"Metrics have {point.option} as their step: see the run's charts.",
+            }
+            run = self._client.create_run(experiment_id, cell.start_ms, tags, point.name)
+            run_id, drawn = str(run.info.run_id), {}
+        new = [(name, value, step) for (name, step), value in values.items() if (name, step) not in drawn]
+        self._log_metrics(run_id, new, cell)
+        self._client.set_terminated(run_id, "FINISHED", max(content.end_ms for _, content in curve))
+
+    def _delete(self, experiment_id: str, runs: Iterable[Any]) -> None:
+        """Delete runs with their traces, which would outlive them."""
+        for run in runs:
+            run_id = run.info.run_id
+            while TAG_TRACES in run.data.tags and (
+                found := self._client.search_traces(
+                    locations=[experiment_id], run_id=run_id, max_results=100, include_spans=False
+                )
+            ):
+                if not self._client.delete_traces(experiment_id, trace_ids=[t.info.trace_id for t in found]):
+                    break
+            self._client.delete_run(run_id)
+
+    def _lock(self) -> AbstractContextManager[object]:
+        """One writer of a SQLite store at a time: looking for a run and writing it is one step."""
+        from filelock import FileLock
+
+        if self._database is None:
+            return contextlib.nullcontext()
+        return FileLock(self._database.with_name(f".{self._database.name}.lock"))
+
+
+def _quoted(value: str) -> str:
+    """What a search for a tag can be given between quotes."""
+    return value.replace("'", "")
+
+
+def _batches(items: Iterable[Any], size: int = 100) -> Iterator[list[Any]]:
+    """Lists of at most as many items as one MLflow request may carry."""
+    rest = list(items)
+    for start in range(0, len(rest), size):
+        yield rest[start : start + size]

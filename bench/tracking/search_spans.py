@@ -1,11 +1,9 @@
 """How one question was answered, as the spans of an MLflow trace; read from its record, without MLflow.
 
-What a method logs in ``trace["steps"]`` decides the shape, not its name:
-
-- steps with ``nodes`` or ``picked`` (PECAN, RAPTOR): one span per visited node, with its text, its scores
-  and what the model said after it (``p_yes``); several nodes of one step stand below a span of their step;
-- other steps (MeMWalker's): one span per step, with all that was logged of it;
-- no steps (rankers): one span with the passages in the order in which they were read.
+A search (:mod:`bench.method.trace`) has a span per visited node, with its text, its scores and what the
+model said after it (``p_yes``); several nodes of one step stand below a span of their step. A step with a
+reply is one span with all that was logged of it. Without a search there is one span with the passages in the
+order in which they were read.
 
 The answer is the last span. Only the question's whole time is measured; spans share it in proportion to
 the characters they hold, which is said in the trace.
@@ -17,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bench.records import ContextRecord, Record
+from bench.method.trace import SearchStep, SearchTrace
+from bench.results.passages import SourceTexts
+from bench.results.records import ContextRecord, Record
 from bench.schema import JsonValue
-from bench.source_texts import SourceTexts
 
 TRACED_QUESTIONS = 200
 """Most questions of a cell that become traces; one takes about 0.03 s to write.  # our choice"""
@@ -54,11 +53,11 @@ class SpanContent:
 
 def question_span(record: Record, label: str, texts: SourceTexts) -> SpanContent:
     """The root span of a record with all that was done for it; label: its name, the method's."""
-    trace = record.trace if isinstance(record.trace, Mapping) else {}
-    steps = trace.get("steps")
+    logged = record.trace if isinstance(record.trace, Mapping) else {}
+    trace = SearchTrace.read(logged)
     items = [(item, _cut(texts.text(item, record.document_ids))) for item in record.context]
-    if isinstance(steps, list) and steps and all(isinstance(step, Mapping) for step in steps):
-        searched = _steps(steps, items)
+    if trace is not None:
+        searched = _steps(trace, items)
     else:
         searched = (_passages(items),) if items else ()
     answer = record.prediction if record.error is None else f"FAILED: {record.error}"
@@ -73,13 +72,13 @@ def question_span(record: Record, label: str, texts: SourceTexts) -> SpanContent
             "example_id": record.example_id,
             **{name: round(value, 6) for name, value in record.scores.items()},
             **{name: round(value, 6) for name, value in (record.retrieval or {}).items()},
-            "query_tflops": float(f"{record.flops.query / 1e12:.6g}"),
+            "query_tflops": float(f"{record.flops.query_tflops:.6g}"),
             "forwarded_tokens": record.tokens.forwarded,
             "truncated": record.truncated,
             "flags": list(record.flags),
             "wall_s": record.wall_s,
             "times": TIMES,
-            **{key: value for key, value in trace.items() if key != "steps"},
+            **{key: value for key, value in logged.items() if key != "steps"},
         },
         children=(*searched, answered),
     )
@@ -89,74 +88,53 @@ Item = tuple[ContextRecord, str | None]
 """A passage with its text, where that is to be had."""
 
 
-def _steps(steps: Sequence[Mapping[str, JsonValue]], items: Sequence[Item]) -> tuple[SpanContent, ...]:
+def _steps(trace: SearchTrace, items: Sequence[Item]) -> tuple[SpanContent, ...]:
     """A span per step; the nodes of all steps are the context in its order, where their numbers agree."""
-    visited = [_nodes(step) for step in steps]
-    counted = sum(len(nodes) for nodes in visited if nodes is not None)
-    given = iter(items if counted == len(items) else ())
+    given = iter(items if len(trace.read_nodes) == len(items) else ())
     return tuple(
-        _other_step(number, step, items) if nodes is None else _node_step(number, step, nodes, given)
-        for number, (step, nodes) in enumerate(zip(steps, visited, strict=True))
+        _node_step(number, step, given) if step.reply is None else _replied_step(number, step, items)
+        for number, step in enumerate(trace.steps)
     )
 
 
-def _nodes(step: Mapping[str, JsonValue]) -> list[Mapping[str, JsonValue]] | None:
-    """The nodes of a step, None where it names none."""
-    found = step.get("nodes", step.get("picked"))
-    if not isinstance(found, list) or not all(isinstance(node, Mapping) for node in found):
-        return None
-    return found
-
-
-def _node_step(
-    number: int,
-    step: Mapping[str, JsonValue],
-    nodes: Sequence[Mapping[str, JsonValue]],
-    given: Iterator[Item],
-) -> SpanContent:
+def _node_step(number: int, step: SearchStep, given: Iterator[Item]) -> SpanContent:
     """The step's one node, or its nodes below a span of the step."""
-    after = {
-        key: value for key, value in step.items() if key not in ("nodes", "picked") and value is not None
-    }
+    logged = {"p_yes": step.p_yes, **step.details}
+    after = {key: value for key, value in logged.items() if value is not None}
     spans = []
-    for at, node in enumerate(nodes):
+    for at, node in enumerate(step.nodes):
         item, text = next(given, (None, None))
-        last = at == len(nodes) - 1
-        measured = {k: v for k, v in node.items() if v is not None and k not in ("id", "node")}
+        last = at == len(step.nodes) - 1
+        measured = {key: value for key, value in node.to_json().items() if value is not None and key != "id"}
         told = {**measured, **(after if last else {})}
         title = {"title": item.title} if item is not None and item.title else {}
-        named = node.get("id", node.get("node", at))
         spans.append(
             SpanContent(
-                name=f"node {named}" + (_said(after) if last else ""),
+                name=f"node {node.id}" + (_said(step) if last else ""),
                 kind="RETRIEVER",
-                inputs={"node": named, **_place(item)},
+                inputs={"node": node.id, **_place(item)},
                 outputs={"text": text, **{key: told[key] for key in ("score", "p_yes") if key in told}},
                 attributes={**title, **told},
             )
         )
     if len(spans) == 1:
         return spans[0]
-    name = f"step {number}: {len(spans)} nodes" + _said(after)
+    name = f"step {number}: {len(spans)} nodes" + _said(step)
     return SpanContent(name, "TASK", None, after or None, after, tuple(spans))
 
 
-def _said(after: Mapping[str, JsonValue]) -> str:
+def _said(step: SearchStep) -> str:
     """What the model said after a step, as its name shows it."""
-    p_yes = after.get("p_yes")
-    return f" · p_yes {p_yes:.2f}" if isinstance(p_yes, float) else ""
+    return "" if step.p_yes is None else f" · p_yes {step.p_yes:.2f}"
 
 
-def _other_step(number: int, step: Mapping[str, JsonValue], items: Sequence[Item]) -> SpanContent:
-    """A step of another kind: where it stood, what it saw, what was replied."""
-    node = step.get("node")
-    said = {key: step[key] for key in ("action", "reply", "answer") if key in step}
-    seen = {key: value for key, value in step.items() if key not in said}
-    shown = [text for item, text in items if text is not None and item.node is not None and item.node == node]
-    name = f"step {number}" + (f": node {node}" if node is not None else "")
-    return SpanContent(
-        name, "LLM", {**seen, **({"text": shown[0]} if shown else {})}, said or None, dict(step)
-    )
+def _replied_step(number: int, step: SearchStep, items: Sequence[Item]) -> SpanContent:
+    """A step of a walk: where it stood, what it saw, what was replied."""
+    at = [node.id for node in step.nodes]
+    shown = [text for item, text in items if text is not None and item.node is not None and item.node in at]
+    seen = {"node": ", ".join(at), **step.details, **({"text": shown[0]} if shown else {})}
+    name = f"step {number}: node {', '.join(at)}"
+    return SpanContent(name, "LLM", seen, {"reply": step.reply}, step.to_json())
 
 
 def _passages(items: Sequence[Item]) -> SpanContent:

@@ -5,19 +5,48 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import shutil
 import socket
+import sqlite3
 import ssl
 import urllib.request
+from contextlib import closing
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
+
+from bench.results.finished import ARTIFACT_FOLDER
 
 RESULTS = Path("results")
 """Where records and the local store lie unless told otherwise, relative to the working directory."""
-ARTIFACT_FOLDER = "mlflow-artifacts"
 DATABASE = "mlflow.db"
 OFF = "off"
 """The tracking URI that switches mirroring off (``BENCH_TRACKING_URI=off``)."""
 
+REMEDY = "The records are safe; show them later with: bench track sync"
+"""For whoever sees that a store does not take cells."""
+FAILED: Final = "failed"
+"""First word of the line that a sync prints of something that the store does not show."""
+
+_REBUILD = "make the store again from the records: bench track sync --rebuild"
+_ADVICE: tuple[tuple[str, str], ...] = (
+    ("MovedStoreError", f"the results folder was moved or copied; {_REBUILD}"),
+    ("out-of-date database schema", f"the store was made by another version of MLflow; {_REBUILD}"),
+    ("Can't locate revision", f"the store was made by a newer MLflow; update it, or {_REBUILD}"),
+    ("file is not a database", f"the store is damaged; {_REBUILD}"),
+    ("malformed", f"the store is damaged; {_REBUILD}"),
+    (
+        "maintenance mode",
+        "MLflow no longer writes folders; name a database: BENCH_TRACKING_URI=sqlite:///PATH",
+    ),
+    ("database is locked", f"another program holds the store. {REMEDY}"),
+    ("disk is full", f"the disk is full; make room. {REMEDY}"),
+    ("No space left", f"the disk is full; make room. {REMEDY}"),
+    ("readonly database", f"the store may not be written; check its permissions. {REMEDY}"),
+    ("unable to open database file", f"the store may not be opened; check its permissions. {REMEDY}"),
+    ("Permission denied", f"the store may not be written; check its permissions. {REMEDY}"),
+)
+"""What MLflow or the layers below it say, and what to do about it."""
 _URI_VARIABLES = ("BENCH_TRACKING_URI", "MLFLOW_TRACKING_URI")
 _SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "DATABRICKS_TOKEN")
 
@@ -49,6 +78,30 @@ def sqlite_path(uri: str) -> Path | None:
 def is_server(uri: str) -> bool:
     """True for a tracking server reached over HTTP."""
     return uri.startswith(("http://", "https://"))
+
+
+def is_shown(uri: str, digest: str) -> bool:
+    """Whether a local store has a run that shows this content; False (look closer) when in doubt.
+
+    Read without MLflow, whose import takes seconds: most commands find their cells shown.
+    """
+    database = sqlite_path(uri)
+    if database is None:
+        return False
+    query = (
+        "SELECT 1 FROM tags JOIN runs USING (run_uuid) WHERE tags.key = 'bench.content' AND tags.value = ? "
+        "AND runs.lifecycle_stage = 'active'"
+    )
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
+            return connection.execute(query, (digest,)).fetchone() is not None
+    except sqlite3.Error:
+        return False
+
+
+def advice_on(error: str) -> str | None:
+    """What is wrong with a store and what to do, told from what MLflow said; None if nobody knows."""
+    return next((advice for sign, advice in _ADVICE if sign in error), None)
 
 
 def artifact_root(uri: str, results_dir: Path = RESULTS) -> str | None:
@@ -120,6 +173,13 @@ def unreachable_reason(uri: str, timeout_s: float = 5.0) -> str | None:
     finally:
         connection.close()
     return None
+
+
+def remove_local_store(database: Path) -> None:
+    """Delete a SQLite store and its artifacts, to make it again; raises OSError if that is not allowed."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        database.with_name(database.name + suffix).unlink(missing_ok=True)
+    shutil.rmtree(database.parent / ARTIFACT_FOLDER, ignore_errors=True)
 
 
 def _password(uri: str) -> str | None:

@@ -1,10 +1,10 @@
 """What the MLflow UI opens an experiment with: scores beside their cost, or the curves of its sweeps.
 
 MLflow shows no metric until the user picks columns, and no chart of runs that are folded below their
-parent; sorted by a metric, runs are not folded. Its UI keeps a saved view as a tag of the
-experiment, a JSON object whose ``state`` is the deflated state of the page, and opens it by the query
-parameter ``viewStateShareKey`` (as written and read by the UI of MLflow 3.17; a UI that does not know
-the tag ignores it).
+parent; sorted by a metric, runs are not folded. Saved views choose both, but only the UI can make one: MLflow
+3.17's client has no call for it. So this writes what the UI writes: a tag of the experiment, a JSON object
+whose ``state`` is the deflated state of the page, opened by the query parameter ``viewStateShareKey``. A UI
+that does not know the tag ignores it.
 """
 
 from __future__ import annotations

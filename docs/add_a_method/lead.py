@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from bench.chunking import chunk_documents
-from bench.method import Method, MethodConfig
-from bench.models.api import ModelSet
-from bench.reading import passage, read
-from bench.schema import DocumentSet, Index, Prediction, Question
+from bench.method import Method, MethodConfig, ModelSet, chunk_documents, passages, read
+from bench.schema import Index, Prediction, Question
 
 
 class LeadConfig(MethodConfig):
@@ -27,14 +24,6 @@ class Lead(Method[LeadConfig]):
     paper = "the lead baseline of news summarisation"
     Config = LeadConfig
 
-    def index_options(self) -> dict[str, object]:
-        """Nothing is indexed, so no option matters."""
-        return {}
-
-    async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
-        """An empty index: what is done here is done once per document and reported apart."""
-        return Index()
-
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The reader's answer; what it costs is credited to this question by the model itself."""
         lm = models.lm()
@@ -42,4 +31,5 @@ class Lead(Method[LeadConfig]):
         tail = max(self.config.first, len(chunks) - self.config.last)
         chosen = [*chunks[: self.config.first], *chunks[tail:]]
         flags = () if chunks else ("empty_document",)
-        return await read([passage(chunk, question) for chunk in chosen], question, lm, "pecan", flags=flags)
+        context = [part for chunk in chosen for part in passages(chunk, question)]
+        return await read(context, question, lm, flags=flags)

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from bench.errors import ConfigError
-from bench.method import Checkpoints, Training, TrainingItem
-from bench.models.api import ModelSet
+from bench.method import Checkpoints, ConfigError, ModelSet, Training, TrainingItem
 from bench.schema import Index, JsonValue, Question
+from methods.companion_models import AUTO, ranking_encoder_for
 from methods.gor.records import Records, cosines
 from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
 
@@ -46,7 +45,7 @@ PAPER_SETTINGS: Mapping[str, tuple[float, float]] = {
     "gov_report": (0.5, 0.7),
     "squality": (0.1, 0.4),
 }
-"""Data set -> dropout and alpha (R App. B; the last two: C)."""
+"""Data set -> dropout and alpha (R Table 6; the last two: C)."""
 LEARNING = frozenset(
     "loss in_batch_negatives supervised ranking_layer gnn edges layers heads attention_dropout tau epochs "
     "batch_graphs learning_rate".split()
@@ -63,7 +62,7 @@ class GorConfig(RecordsConfig):
         "cosine", description="of question and node: cosine (C), or dot, the inner product (R Eq. 5)"
     )
 
-    # What is learned, and from what (R Sec. 3.3, 4.4).
+    # What is learned, and from what (R Sec. 2.3, 3.5).
     train: Switch = Field(
         "on", description="off: no network, nodes keep their texts' embeddings (R Table 3, w/o train)"
     )
@@ -79,19 +78,21 @@ class GorConfig(RecordsConfig):
         "the place of simulated queries (R Fig. 3)",
     )
     train_on: str = Field(
-        "run",
+        "auto",
         min_length=1,
-        description="documents to learn from: run, those that are asked about (none of their questions and "
+        description="documents to learn from: auto, the training part of the same data where it has one (R "
+        "Table 5), else as run; run, those that are asked about (none of their questions and "
         "answers is used); train, the training part of the same data; hub or sample, theirs; or a file or "
         "folder",
     )
     train_documents: int = Field(
-        400, ge=1, description="most document sets to learn from, drawn at random (R App. B: 400)"
+        400, ge=1, description="most document sets to learn from, drawn at random (R Table 5: 400)"
     )
     ranking_encoder: str = Field(
-        "minilm",
-        description="encoder of BERTScore, by which nodes are ranked for training; C's, from the hub: "
-        "microsoft/deberta-xlarge-mnli (name a revision with safetensors: ID@REVISION)",
+        AUTO,
+        description="encoder of BERTScore, by which nodes are ranked for training; auto: microsoft/"
+        "deberta-xlarge-mnli (C; from the hub), and minilm for a reader that is used below the papers' "
+        "lengths; name a revision with safetensors as ID@REVISION",
     )
     ranking_layer: int | None = Field(
         None,
@@ -99,7 +100,7 @@ class GorConfig(RecordsConfig):
         description="its layer, from 1; default: the last, of deberta-xlarge-mnli the 40th",
     )
 
-    # The network (R Sec. 3.3, App. B).
+    # The network (R Sec. 2.3, Table 6).
     gnn: Literal["gat", "gcn", "sgc", "gin", "sage"] = Field(
         "gat", description="kind of the network: gat (R), gcn, sgc, gin or sage (R Fig. 4)"
     )
@@ -108,24 +109,24 @@ class GorConfig(RecordsConfig):
         description="along which messages pass: undirected (R), or directed, only from what was read to the "
         "answer (C)",
     )
-    layers: int = Field(2, ge=1, le=8, description="layers of the network (R App. B: 2)")
+    layers: int = Field(2, ge=1, le=8, description="layers of the network (R Table 6: 2)")
     heads: int = Field(4, ge=1, le=32, description="heads of a GAT layer (C: 4)")
     dropout: float | None = Field(
-        None, ge=0, lt=1, description="on features; default: the data set's (R App. B), else QMSum's 0.2"
+        None, ge=0, lt=1, description="on features; default: the data set's (R Table 6), else QMSum's 0.2"
     )
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="on GAT's attention (C: 0.1)")
 
-    # How it is trained (R App. B).
+    # How it is trained (R Table 6).
     alpha: float | None = Field(
         None,
         ge=0,
-        description="weight of the ranking loss; default: the data set's (R App. B), else QMSum's 0.9",
+        description="weight of the ranking loss; default: the data set's (R Table 6), else QMSum's 0.9",
     )
     tau: float = Field(1.0, gt=0, description="temperature of similarities in training (R Eq. 5; C: 1)")
-    epochs: int = Field(150, ge=1, le=100_000, description="passes over the graphs (R App. B: 150)")
-    batch_graphs: int = Field(32, ge=1, description="graphs in a batch (R App. B: 32)")
+    epochs: int = Field(150, ge=1, le=100_000, description="passes over the graphs (R Table 6: 150)")
+    batch_graphs: int = Field(32, ge=1, description="graphs in a batch (R Table 6: 32)")
     learning_rate: float = Field(
-        1e-3, gt=0, le=1, description="at the start; it falls to 0 along a cosine (R App. B: 0.001)"
+        1e-3, gt=0, le=1, description="at the start; it falls to 0 along a cosine (R Table 6: 0.001)"
     )
 
     @model_validator(mode="after")
@@ -152,7 +153,9 @@ class Gor(RecordsMethod[GorConfig]):
 
     def models(self) -> Mapping[str, str]:
         """Reader, builder, encoder, and the encoder of BERTScore where something is learned."""
-        ranking = {} if self.config.train == "off" else {"ranking_encoder": self.config.ranking_encoder}
+        given = self.config.ranking_encoder
+        encoder = ranking_encoder_for(self.geometry) if given == AUTO else given
+        ranking = {} if self.config.train == "off" else {"ranking_encoder": encoder}
         return {**super().models(), **ranking}
 
     def training(self, dataset: str) -> Training | None:
@@ -180,6 +183,10 @@ class Gor(RecordsMethod[GorConfig]):
             most=config.train_documents,
             references=config.supervised == "on",
         )
+
+    def choices(self) -> Mapping[str, JsonValue]:
+        """How records are written, and along which edges messages pass."""
+        return {**super().choices(), "edges": self.config.edges}
 
     async def train(
         self, items: Sequence[TrainingItem], training: Training, models: ModelSet, checkpoints: Checkpoints

@@ -1,4 +1,4 @@
-"""What the graph neural network is trained for (Graph of Records, Sec. 3.3, Eq. 5 to 8).
+"""What the graph neural network is trained for (Graph of Records, Sec. 2.3, Eq. 5 to 8).
 
 A query q and a node's learned embedding h are as similar as s(q, h) = exp(q.h / tau) (Eq. 5). Every query
 has its ranking of the nodes of its own graph, best first; the first is its positive.

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bench.errors import ConfigError
+from bench.method import ConfigError
 
 try:
     from torch_geometric.nn import (

@@ -1,7 +1,7 @@
 """Which nodes a simulated query should have retrieved: a ranking by BERTScore, without any label.
 
 A query was asked about a chunk, so what says the same as that chunk is what answers it: nodes are ranked by
-the BERTScore F of their text against it (Graph of Records, Sec. 3.3). BERTScore (Zhang et al. 2020) matches
+the BERTScore F of their text against it (Graph of Records, Sec. 2.3). BERTScore (Zhang et al. 2020) matches
 every token greedily with the most similar token of the other text; here as the package bert-score computes
 it without idf weights and without rescaling, on the encoder that the bench has loaded and meters.
 """
@@ -16,10 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.errors import ConfigError
-from bench.flops import texts_usage
-from bench.metering import current_meter
-from bench.models.api import Embedder
+from bench.method import ConfigError, Embedder, current_meter, texts_usage
 from bench.models.embedder import SentenceEncoder
 
 BATCH = 32

@@ -2,7 +2,7 @@
 
 For one simulated query after the other, the most similar nodes are retrieved among the chunks and the
 answers to earlier queries, a model answers from them, and its answer becomes a node with an edge from
-every node that it was given (Graph of Records, Sec. 3.1). Nodes are keyed by their text: what is said twice
+every node that it was given (Graph of Records, Sec. 2.2). Nodes are keyed by their text: what is said twice
 is one node. Chunks that were never retrieved stay, without an edge.
 
 What is kept here depends on no question and on no training, and is the same for every method that
@@ -20,14 +20,19 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.models.api import Embedder, LanguageModel
-from bench.prompts import join_passages
-from bench.reading import fits
+from bench.method import (
+    Embedder,
+    LanguageModel,
+    chunk_documents,
+    fits,
+    join_passages,
+    restored,
+    stored,
+    unit_rows,
+)
 from bench.schema import Chunk, DocumentSet, Index, JsonValue
-from methods.dense import unit_rows
-from methods.gor.chunks import overlapping_chunks
+from methods.gor.prompts import Wording, gor_answer_prompt
 from methods.gor.simulation import Asked, simulate_queries
-from methods.prompts import gor_answer_prompt
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class RecordsPlan:
     question_tokens: int
     answer_tokens: int
     seed: int
+    wording: Wording = "ours"
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Records:
         chunks = [node.chunk for node in self.nodes if node.chunk is not None]
         return Index(
             {
-                "chunks": [[c.document, c.start, c.end, c.tokens] for c in chunks],
+                "chunks": [stored(chunk) for chunk in chunks],
                 "answers": [node.text for node in self.nodes[len(chunks) :]],
                 "queries": [[q.text, q.source, list(q.retrieved), q.answer] for q in self.queries],
                 "notes": dict(self.notes),
@@ -110,11 +116,7 @@ class Records:
     @classmethod
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
         """The graph of a stored index, its chunks cut from the documents again."""
-        texts = [document.full_text for document in documents.documents]
-        nodes = []
-        for position, (document, start, end, tokens) in enumerate(index.data["chunks"]):
-            chunk = Chunk(document, position, start, end, texts[document][start:end], tokens)
-            nodes.append(Node(chunk.text, chunk))
+        nodes = [Node(chunk.text, chunk) for chunk in restored(index.data["chunks"], documents)]
         nodes += [Node(text) for text in index.data["answers"]]
         return cls(
             tuple(nodes),
@@ -161,6 +163,7 @@ async def build_records(
         max_new_tokens=plan.question_tokens,
         seed=(plan.seed, int(documents.id, 16)),
         events=building.events,
+        wording=plan.wording,
     )
     return await building.answered(asked)
 
@@ -179,9 +182,7 @@ class _Building:
 
     async def add_chunks(self, documents: DocumentSet) -> None:
         """A node for every chunk with a text of its own."""
-        cut = overlapping_chunks(
-            documents, self.lm.tokenize, self.plan.chunk_tokens, self.plan.overlap_tokens
-        )
+        cut = chunk_documents(documents, self.lm.tokenize, self.plan.chunk_tokens, self.plan.overlap_tokens)
         for chunk in cut:
             self.events["duplicate_chunk"] += chunk.text in self.of_text
             if chunk.text not in self.of_text:
@@ -217,7 +218,7 @@ class _Building:
         given = most_similar(np.stack(self.vectors), vector, self.plan.k)
         while True:
             context = join_passages([self.nodes[node].text for node in given])
-            prompt = gor_answer_prompt(context, query.text)
+            prompt = gor_answer_prompt(context, query.text, self.plan.wording)
             if not given or fits(prompt, self.lm, self.plan.answer_tokens, self.lm.geometry.input_limit):
                 break
             given.pop()

@@ -7,49 +7,56 @@ to its place in the cache, and their rows differ in nothing else.
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.errors import ConfigError
-from bench.metering import Meter, metered
-from bench.method import Method, MethodConfig, Replayed
-from bench.models.api import Geometry, ModelSet
-from bench.models.presets import PAPER_CHUNK_TOKENS
-from bench.prompts import PromptStyle
-from bench.reading import passage, read
+from bench.method import (
+    DEFAULT_PROMPT,
+    PAPER_CHUNK_TOKENS,
+    PROMPT_CHOICES,
+    ConfigError,
+    Geometry,
+    MethodConfig,
+    ModelSet,
+    PickAndRead,
+    Picked,
+    PromptStyle,
+    passages,
+    read,
+)
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
+from methods.companion_models import AUTO, encoder_for, is_small
+from methods.gor.prompts import Wording
 from methods.gor.records import Records, RecordsPlan, build_records
-from methods.stand_ins import AUTO, encoder_for
 
 GOR_CHUNK_TOKENS, GOR_OVERLAP_TOKENS = 256, 32
-"""Of a window of 8K tokens (R Sec. 4.1), where PECAN's chunks have 300."""
+"""Of a window of 8K tokens (R Sec. 3.1), where PECAN's chunks have 300."""
 
 
 class RecordsConfig(MethodConfig):
     """Options of the graph of records and of reading from it; R = Graph of Records, C = its released code."""
 
-    k: int = Field(6, ge=1, description="nodes that are read (R Sec. 4.1: 6)")
+    k: int = Field(6, ge=1, description="nodes that are read (R Sec. 3.1: 6)")
 
-    # The graph (R Sec. 3.1).
-    queries: int = Field(30, ge=0, le=1000, description="simulated queries per document set (R Sec. 4.1: 30)")
+    # The graph (R Sec. 2.2).
+    queries: int = Field(30, ge=0, le=1000, description="simulated queries per document set (R Sec. 3.1: 30)")
     records_k: int = Field(
-        6, ge=1, description="nodes that a simulated query is answered from (R Sec. 4.1: 6)"
+        6, ge=1, description="nodes that a simulated query is answered from (R Sec. 3.1: 6)"
     )
     temperature: float = Field(
-        0.5, ge=0, le=10, description="at which queries are simulated; 0: greedily (R Sec. 4.1: 0.5)"
+        0.5, ge=0, le=10, description="at which queries are simulated; 0: greedily (R Sec. 3.1: 0.5)"
     )
     chunk_tokens: int | None = Field(
-        None, ge=8, description="chunk length in tokens; default: 256/300 of the geometry's (R Sec. 4.1: 256)"
+        None, ge=8, description="chunk length in tokens; default: 256/300 of the geometry's (R Sec. 3.1: 256)"
     )
     overlap_tokens: int | None = Field(
-        None, ge=0, description="tokens shared by neighbouring chunks; default: an eighth (R Sec. 4.1: 32)"
+        None, ge=0, description="tokens shared by neighbouring chunks; default: an eighth (R Sec. 3.1: 32)"
     )
     question_tokens: int | None = Field(
         None, ge=4, description="most tokens of a simulated query; default: half a chunk"
@@ -63,10 +70,16 @@ class RecordsConfig(MethodConfig):
     )
     embedder: str = Field(
         AUTO,
-        description="encoder of queries and nodes; auto: contriever (R Sec. 4.1), and minilm for a reader "
+        description="encoder of queries and nodes; auto: contriever (R Sec. 3.1), and minilm for a reader "
         "that is used below the papers' lengths",
     )
-    prompt: PromptStyle = Field("pecan", description="the reader's prompt: pecan or longbench")
+    wording: Literal["auto", "paper", "ours"] = Field(
+        "auto",
+        description="of the prompts that queries and records are written with: paper (R App. D.1, D.2), or "
+        "ours, on which the small readers were trained; auto: the paper's, and ours for a reader that is "
+        "used below the papers' lengths",
+    )
+    prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
 RecordsConfigT = TypeVar("RecordsConfigT", bound=RecordsConfig)
@@ -85,12 +98,11 @@ class Ranked:
     """Added to the trace."""
 
 
-class RecordsMethod(Method[RecordsConfigT]):
+class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
     """Build the graph of records, rank its nodes, read the best k; subclasses write :meth:`score`."""
 
     index_name = "records"
     index_version = "1"
-    replayed = frozenset({"k"})
 
     def __init__(self, config: RecordsConfigT, geometry: Geometry, seed: int = 0) -> None:
         """Keep options, geometry and seed; raises ConfigError for lengths that do not fit together."""
@@ -99,7 +111,8 @@ class RecordsMethod(Method[RecordsConfigT]):
         if plan.overlap_tokens >= plan.chunk_tokens:
             raise ConfigError(
                 f"overlap_tokens={plan.overlap_tokens} is not less than chunk_tokens={plan.chunk_tokens}. "
-                "Lower it."
+                "Lower it.",
+                option="overlap_tokens",
             )
         longest = plan.chunk_tokens + plan.question_tokens + plan.answer_tokens
         if longest > geometry.input_limit:
@@ -125,7 +138,19 @@ class RecordsMethod(Method[RecordsConfigT]):
             question_tokens=config.question_tokens or max(4, chunk // 2),
             answer_tokens=config.answer_tokens or chunk,
             seed=self.seed,
+            wording=self.wording,
         )
+
+    @property
+    def wording(self) -> Wording:
+        """Whose words queries and records are asked for in."""
+        if self.config.wording == "auto":
+            return "ours" if is_small(self.geometry) else "paper"
+        return self.config.wording
+
+    def choices(self) -> Mapping[str, JsonValue]:
+        """How the records are written."""
+        return {"wording": self.wording, "answer_tokens": self.plan.answer_tokens}
 
     def models(self) -> Mapping[str, str]:
         """The run's reader, the builder that writes the records, and the encoder."""
@@ -152,7 +177,7 @@ class RecordsMethod(Method[RecordsConfigT]):
     async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
         """A score for every node, higher is better, shape (nodes,); never asked for a graph without nodes."""
 
-    def pick(self, records: Records, scores: Scores, config: RecordsConfigT) -> list[int]:
+    def choose(self, records: Records, scores: Scores, config: RecordsConfigT) -> list[int]:
         """The nodes to read, best first: the k with the highest scores; equal ones in the graph's order."""
         return [int(node) for node in np.argsort(-scores, kind="stable")[: config.k]]
 
@@ -160,30 +185,8 @@ class RecordsMethod(Method[RecordsConfigT]):
         """Flags of every answer from this index."""
         return ()
 
-    async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The reader's answer from the picked nodes."""
-        ranked = await self._rank(index, question, models)
-        picked = self.pick(ranked.records, ranked.scores, self.config)
-        return await self._read(ranked, picked, question, models)
-
-    async def replay(
-        self, index: Index, question: Question, models: ModelSet, configs: Sequence[RecordsConfigT]
-    ) -> list[Replayed]:
-        """One ranking for all k; each distinct choice of nodes is read once."""
-        with metered(Meter()) as ranking:
-            ranked = await self._rank(index, question, models)
-
-        async def read_nodes(picked: tuple[int, ...]) -> Replayed:
-            with metered(Meter()) as reading:
-                prediction = await self._read(ranked, picked, question, models)
-            return Replayed(prediction, Meter.combined([ranking, reading]))
-
-        wanted = [tuple(self.pick(ranked.records, ranked.scores, config)) for config in configs]
-        distinct = list(dict.fromkeys(wanted))
-        found = dict(zip(distinct, await asyncio.gather(*map(read_nodes, distinct)), strict=True))
-        return [found[picked] for picked in wanted]
-
-    async def _rank(self, index: Index, question: Question, models: ModelSet) -> Ranked:
+    async def rank(self, index: Index, question: Question, models: ModelSet) -> Ranked:
+        """The nodes with their scores."""
         records = Records.from_index(index, question.documents)
         if not records.nodes:
             return Ranked(records, np.zeros(0), ("empty_document",))
@@ -192,17 +195,21 @@ class RecordsMethod(Method[RecordsConfigT]):
         about = {} if learned is None else {"learned_from": learned}
         return Ranked(records, scores, self.remarks(index), about)
 
-    async def _read(
-        self, ranked: Ranked, picked: Sequence[int], question: Question, models: ModelSet
+    def pick(self, ranked: Ranked, config: RecordsConfigT) -> Picked:
+        """The nodes that these options read, by name in the trace."""
+        nodes = self.choose(ranked.records, ranked.scores, config)
+        return Picked(tuple(nodes), {"nodes": [ranked.records.id(node) for node in nodes], **ranked.about})
+
+    async def read_picked(
+        self, ranked: Ranked, positions: Sequence[int], question: Question, models: ModelSet
     ) -> Prediction:
         """The reader's answer from the nodes in this order; should they not fit, the last go first."""
         records = ranked.records
-        context = []
-        for node in picked:
+        context: list[ContextItem] = []
+        for node in positions:
             at, score = records.nodes[node], float(ranked.scores[node])
             if at.chunk is not None:
-                context.append(passage(at.chunk, question, score))
+                context += passages(at.chunk, question, score)
             else:
                 context.append(ContextItem(at.text, node=records.id(node), score=score))
-        prediction = await read(context, question, models.lm(), self.config.prompt, flags=ranked.flags)
-        return replace(prediction, trace={"nodes": [records.id(node) for node in picked], **ranked.about})
+        return await read(context, question, models.lm(), self.config.prompt, flags=ranked.flags)

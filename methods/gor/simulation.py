@@ -1,4 +1,4 @@
-"""Simulated queries: what a model would ask about random chunks of a document (Graph of Records, Sec. 3.1).
+"""Simulated queries: what a model would ask about random chunks of a document (Graph of Records, Sec. 2.2).
 
 The released code draws chunks and asks until it has enough distinct queries, for ever on a document that
 does not yield so many. Here the attempts are bounded and numbered; chunk and draw of each depend on its
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.models.api import LanguageModel, Sampling
-from methods.prompts import gor_question_prompt
+from bench.method import LanguageModel, Sampling
+from methods.gor.prompts import Wording, gor_question_prompt
 
 ATTEMPTS_PER_QUERY = 3
 """Most attempts, for each query that is wanted.  # our choice"""
@@ -38,6 +38,7 @@ async def simulate_queries(
     max_new_tokens: int,
     seed: Sequence[int],
     events: Counter[str],
+    wording: Wording = "ours",
 ) -> list[Asked]:
     """Distinct queries about texts drawn at random, ``wanted`` of them or what the attempts gave.
 
@@ -52,7 +53,7 @@ async def simulate_queries(
         rng = np.random.default_rng([*seed, at])
         source = int(rng.integers(len(texts)))
         sampling = Sampling(temperature, int(rng.integers(2**62))) if temperature else None
-        written = await lm.generate(gor_question_prompt(texts[source]), max_new_tokens, sampling)
+        written = await lm.generate(gor_question_prompt(texts[source], wording), max_new_tokens, sampling)
         return Asked(first_question(written.text), source)
 
     while len(found) < wanted and left:

@@ -17,11 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.errors import BenchError
-from bench.metering import Usage, current_meter
-from bench.method import Checkpoints, TrainingItem
-from bench.models.api import Embedder
-from bench.models.presets import cuda_available
+from bench.method import BenchError, Checkpoints, Embedder, TrainingItem, Usage, current_meter
+from bench.models.spec import cuda_available
 from bench.schema import Index
 from methods.gor.losses import Losses, graph_losses, mean_losses
 from methods.gor.model import GraphEncoder, Shape, message_edges

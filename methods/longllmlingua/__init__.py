@@ -18,16 +18,25 @@ from typing import Literal
 
 from pydantic import Field
 
-from bench.chunking import chunk_documents
-from bench.errors import ConfigError
-from bench.method import Method, MethodConfig
-from bench.models.api import LanguageModel, ModelSet
+from bench.method import (
+    DEFAULT_PROMPT,
+    JOIN_DOCUMENTS,
+    PAPER_CHUNK_TOKENS,
+    PROMPT_CHOICES,
+    ConfigError,
+    LanguageModel,
+    Method,
+    MethodConfig,
+    ModelSet,
+    PromptStyle,
+    Switch,
+    chunk_documents,
+    read,
+    reader_prompt,
+)
 from bench.models.language_model import CausalLanguageModel
-from bench.models.presets import PAPER_CHUNK_TOKENS
-from bench.prompts import PromptStyle, reader_prompt
-from bench.reading import read
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
-from methods.stand_ins import AUTO, compressor_for
+from methods.companion_models import AUTO, compressor_for
 
 """What PECAN compressed with."""
 
@@ -59,6 +68,7 @@ class LongLlmLinguaConfig(MethodConfig):
     chunk_tokens: int | None = Field(
         None, ge=8, description="chunk length in compressor tokens; default: the reader's geometry (300)"
     )  # our choice: the papers do not say
+    join_documents: Switch = Field("on", description=JOIN_DOCUMENTS)
     rank_method: Literal["longllmlingua", "llmlingua"] = Field(
         "longllmlingua", description="longllmlingua, or llmlingua: the same without regard to the question"
     )
@@ -88,7 +98,7 @@ class LongLlmLinguaConfig(MethodConfig):
         description="tokens that are dropped from at a time; default: 200 (the library's), in proportion "
         "to the chunk length",
     )
-    prompt: PromptStyle = Field("pecan", description="the reader's prompt: pecan or longbench")
+    prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
 class LongLlmLingua(Method[LongLlmLinguaConfig]):
@@ -107,6 +117,10 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
             given = compressor_for(self.geometry)
         return {"reader": "", "compressor": "" if given == "reader" else given}
 
+    def choices(self) -> Mapping[str, JsonValue]:
+        """How the text is cut."""
+        return {"join_documents": self.config.join_documents, "rate": self.config.rate}
+
     def index_options(self) -> Mapping[str, JsonValue]:
         """Nothing is indexed."""
         return {}
@@ -124,7 +138,8 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         reader, compressor = models.lm(), models.lm("compressor")
         style = self.config.prompt
         own = ("compressed_by_reader",) if compressor.name == reader.name else ()
-        chunks = chunk_documents(question.documents, compressor.tokenize, self.chunk_tokens)
+        join = self.config.join_documents == "on"
+        chunks = chunk_documents(question.documents, compressor.tokenize, self.chunk_tokens, join=join)
         if not chunks:
             return await read([], question, reader, style, flags=("empty_document",))
         original = sum(reader.count_tokens(document.full_text) for document in question.documents.documents)

@@ -21,9 +21,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from bench.errors import ConfigError
-from bench.metering import Usage, current_meter
-from bench.models.api import LanguageModel
+from bench.method import ConfigError, LanguageModel, Usage, current_meter
 from bench.models.language_model import CausalLanguageModel
 from bench.schema import JsonValue
 

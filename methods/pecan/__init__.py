@@ -21,11 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bench.errors import ConfigError
-from bench.graph_page import GraphView
-from bench.method import Method, Replayed
-from bench.models.api import Geometry, LanguageModel, ModelSet
-from bench.reading import read
+from bench.method import ConfigError, Geometry, GraphView, LanguageModel, Method, ModelSet, Replayed, read
 from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.construction import GraphPlan, build_graph
@@ -57,7 +53,8 @@ class Pecan(Method[PecanConfig]):
         if config.window is not None and config.window > geometry.input_limit:
             raise ConfigError(
                 f"window={config.window}: the model takes {geometry.input_limit} tokens. Lower window, or "
-                "choose a model with more."
+                "choose a model with more.",
+                option="window",
             )
 
     def models(self) -> Mapping[str, str]:
@@ -68,6 +65,11 @@ class Pecan(Method[PecanConfig]):
             "searcher": self.config.search_model,
             "embedder": self.config.embedder,
         }
+
+    def choices(self) -> Mapping[str, JsonValue]:
+        """How the two scores are added, and of a tree the length of its summaries."""
+        tree = {"summary_tokens": self._plan().summary_tokens} if self.config.graph == "tree" else {}
+        return {"score_norm": self.config.norm, **tree}
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """How the graph is built; every search option shares it."""
@@ -160,5 +162,5 @@ class Pecan(Method[PecanConfig]):
     async def _without_context(self, question: Question, models: ModelSet, copies: int) -> list[Replayed]:
         """No text at all: the question is asked alone, and the answer flagged."""
         with charged() as meter:
-            prediction = await read([], question, models.lm(), "pecan", flags=("empty_document",))
+            prediction = await read([], question, models.lm(), flags=("empty_document",))
         return [Replayed(prediction, meter)] * copies

@@ -22,8 +22,8 @@ class PecanConfig(MethodConfig):
         "pecan", description="whose per-data-set values apply where an option is left open: pecan or garlic"
     )
 
-    # When to stop (P Sec. 3.2, App. E). These decide nothing else, so that a sweep can replay them.
-    t_p: int = Field(1, ge=1, description="patience: stop at this many Yes, 1 or more (P Sec. 4.3: 1)")
+    # When to stop (P Sec. 3.2.1, App. E). These decide nothing else, so that a sweep can replay them.
+    t_p: int = Field(1, ge=1, description="patience: stop at this many Yes, 1 or more (P Sec. 3.2.1: 1)")
     t_c: float | None = Field(
         None,
         ge=0,
@@ -32,15 +32,17 @@ class PecanConfig(MethodConfig):
         "value in the variant's paper (P App. E; garlic: 0.5), 0.5 where there is none",
     )
     patience: Literal["cumulative", "consecutive"] = Field(
-        "cumulative", description="what t_p counts: all Yes so far (P Sec. 3.2) or those in a row"
+        "cumulative", description="what t_p counts: all Yes so far (P Sec. 3.2.1) or those in a row"
     )
 
-    # What to read next (P Sec. 3.2; G Sec. 3.2).
-    score_norm: Literal["sum1", "none"] = Field(
-        "sum1",
-        description="sum1: attention score and similarity each divided by their sum over the candidates "
-        "(G Sec. 3.2); none: added as they are (P, read literally)",
-    )  # our choice as the default of both variants: P's "equal weighting" is this
+    # What to read next (P Sec. 3.2.2; G Sec. 3.2.2).
+    score_norm: Literal["sum1", "sum1_all", "none"] | None = Field(
+        None,
+        description="attention score and similarity before they are added: sum1_all, each divided by its sum "
+        "over all nodes (G Sec. 3.2.2, the default of variant=garlic); sum1, over the candidates that are "
+        "left (our reading of P's equal weighting, the default of variant=pecan); none, as they are (P, "
+        "read literally)",
+    )
     attention: Switch = Field("on", description="off: rank by similarity alone (P Table 3)")
     similarity: Switch = Field("on", description="off: rank by attention alone (P Table 3)")
     progress_control: Switch = Field("on", description="off: read n_nodes nodes, never ask (P Table 3)")
@@ -50,18 +52,25 @@ class PecanConfig(MethodConfig):
         description="nodes read with progress_control=off; default: the data set's value (G Table 2)",
     )
 
+    second_turn: Literal["paper", "restated"] = Field(
+        "paper",
+        exclude_if=lambda chosen: chosen == "paper",
+        description="what is asked after the model's Yes: paper (P Table A2); restated: the same with the "
+        "question once more, for a reader that goes on answering Yes",
+    )  # kept out of a config at its default, so that cells from before the option stay valid
+
     # The graph (P Sec. 3.1).
     graph: Literal["ip", "tree"] = Field(
         "ip", description="ip: information points, many to many; tree: one summary a cluster (P Table 3)"
     )
     chunk_tokens: int | None = Field(
-        None, ge=8, description="chunk length in tokens; default: the model's geometry (P Sec. 4.3: 300)"
+        None, ge=8, description="chunk length in tokens; default: the model's geometry (P Sec. 3.1: 300)"
     )
     window: int | None = Field(
         None,
         ge=64,
         description="s: prompt, nodes and generated text together, in tokens, of graph and search; "
-        "default: the model's geometry (P Sec. 4.3: 8K)",
+        "default: the model's geometry (P Sec. 4: 8K)",
     )
     summary_tokens: int | None = Field(
         None,
@@ -77,6 +86,11 @@ class PecanConfig(MethodConfig):
     graph_model: str = Field("", description="the model that builds the graph; default: --model")
     search_model: str = Field("", description="the model that searches (P Table 2); default: --model")
     embedder: str = Field("minilm", description="sentence encoder; the papers name no checkpoint")
+
+    @property
+    def norm(self) -> Literal["sum1", "sum1_all", "none"]:
+        """``score_norm``, resolved."""
+        return self.score_norm or ("sum1_all" if self.variant == "garlic" else "sum1")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

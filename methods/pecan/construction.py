@@ -18,15 +18,21 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.chunking import chunk_documents
-from bench.errors import ConfigError
-from bench.models.api import Embedder, InvalidLogitsError, LanguageModel, Span
+from bench.method import (
+    ConfigError,
+    Embedder,
+    InvalidLogitsError,
+    LanguageModel,
+    Span,
+    chunk_documents,
+    unit_rows,
+)
 from bench.schema import Document, DocumentSet
-from methods.clustering import hard_clusters
-from methods.dense import unit_rows
 from methods.pecan.bullets import Bullet, Bullets, parse_bullets, whole_text
 from methods.pecan.graph import Graph, Node, fold
-from methods.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_NODE, raptor_summary_prompt
+from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_NODE
+from methods.raptor.clustering import hard_clusters
+from methods.raptor.prompts import raptor_summary_prompt
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -267,6 +273,8 @@ class _Construction:
             self.events["no_bullets"] += found.marker == "none"
             self.events["other_marker"] += found.marker == "other"
         self.events["text_outside_bullets"] += found.outside
+        self.events["nested_bullet"] += found.nested
+        self.events["heading_left_out"] += found.headings
         self.events["cut_bullet"] += bool(summary.cut and found.bullets)
         self.events["zero_row"] += summary.unattended
 
@@ -274,7 +282,8 @@ class _Construction:
         """Unit embeddings of the nodes that have none yet."""
         texts = [node.text for node in self.nodes[len(self.embeddings) :]]
         if texts:
-            vectors = await self.embedder.embed(texts)
+            # Clusters amplify a last bit to other groups.
+            vectors = await self.embedder.embed(texts, exact=self.plan.kind == "tree")
             self.events["truncated_embedding"] += self.embedder.truncated(texts)
             self.embeddings += list(unit_rows(vectors))
 

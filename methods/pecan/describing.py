@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench.errors import ConfigError
-from bench.graph_page import DrawnEdge, DrawnNode, GraphView
+from bench.method import ConfigError, DrawnEdge, DrawnNode, GraphView, SearchStep, SearchTrace, VisitedNode
 from bench.schema import ContextItem, DocumentSet, JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.graph import Graph
@@ -52,37 +51,38 @@ def prediction_of(
         completion_tokens=len(generation.token_ids),
         truncated=end.cut or end.stop == "window",
         flags=tuple(flags),
-        trace={
-            "stop": end.stop,
-            "t_p": rule.t_p,
-            "t_c": rule.t_c,
-            "patience": rule.patience,
-            "variant": config.variant,
-            "graph": dict(graph.notes),
-            "top_level": {"nodes": len(graph.top), "left_out": end.left_out},
-            "steps": [_step(graph, step) for step in end.steps],
-        },
+        trace=SearchTrace(
+            tuple(_step(graph, step) for step in end.steps),
+            {
+                "stop": end.stop,
+                "t_p": rule.t_p,
+                "t_c": rule.t_c,
+                "patience": rule.patience,
+                "variant": config.variant,
+                "graph": dict(graph.notes),
+                "top_level": {"nodes": len(graph.top), "left_out": end.left_out},
+            },
+        ).to_json(),
     )
 
 
-def _step(graph: Graph, step: Step) -> dict[str, JsonValue]:
-    return {
-        "nodes": [
+def _step(graph: Graph, step: Step) -> SearchStep:
+    nodes = (
+        VisitedNode(
+            graph.ids[visit.node],
+            graph.nodes[visit.node].level,
+            _short(visit.score),
             {
-                "id": graph.ids[visit.node],
-                "level": graph.nodes[visit.node].level,
                 "position": visit.position,
                 "tokens": visit.tokens,
                 "z": _short(visit.z),
                 "similarity": _short(visit.similarity),
-                "score": _short(visit.score),
                 "r": _short(visit.r),
-            }
-            for visit in step.visits
-        ],
-        "p_yes": step.p_yes,
-        "mass": step.mass,
-    }
+            },
+        )
+        for visit in step.visits
+    )
+    return SearchStep(tuple(nodes), step.p_yes, details={"mass": step.mass})
 
 
 def _short(value: float | None) -> float | None:

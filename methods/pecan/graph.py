@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.errors import QuestionError
+from bench.method import QuestionError
 from bench.schema import DocumentSet, Index, JsonValue
 
 FORMAT = 1

@@ -19,26 +19,28 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.errors import ConfigError
-from bench.metering import Meter, current_meter, metered
-from bench.models.api import (
+from bench.method import (
+    ConfigError,
     Generation,
     LanguageModel,
+    Meter,
     ModelSet,
     ReadingContext,
     Span,
     WindowExceededError,
+    current_meter,
+    metered,
+    unit_rows,
 )
-from bench.prompts import answer_instruction
 from bench.schema import JsonValue, Question
-from methods.dense import unit_rows
 from methods.pecan.config import PecanConfig
 from methods.pecan.graph import Graph
-from methods.prompts import (
+from methods.pecan.prompts import (
     PECAN_CHOICES,
     PECAN_NODE,
     PECAN_SEARCH_BEFORE_QUESTION,
     pecan_search_head,
+    pecan_second_turn,
 )
 
 YES = PECAN_CHOICES[0]
@@ -108,6 +110,11 @@ class StopRule:
         t_c = config.t_c
         if t_c is None:
             t_c = float(_paper_value(question, config.variant, "t_c", DEFAULT_T_C))
+            if not 0 <= t_c <= 1:
+                raise ConfigError(
+                    f"t_c={t_c:g} in the card of data set {question.dataset!r} ({config.variant}): expected "
+                    "a probability, 0 to 1. Correct the card, or set t_c."
+                )
         return cls(config.t_p, t_c, config.patience)
 
     def stops(self, p_yes: float | None) -> bool:
@@ -196,7 +203,8 @@ class _Walk:
         self.left_out, self.cut = 0, False
         self.attends = False
         """Whether attention to the question is recorded."""
-        self._room = _Room(self.question, self.head)
+        self.second_turn = pecan_second_turn(config.second_turn, question)
+        self._room = _Room(self.question, self.head, self.second_turn)
         self._room.add_model(self.searcher, self.window, answers=self.one_model)
         if not self.one_model:
             self._room.add_model(self.reader, self.reader_window, answers=True)
@@ -277,11 +285,14 @@ class _Walk:
         """Attention score plus similarity of every candidate (PECAN, Sec. 3.2; GARLIC, Sec. 3.2)."""
         parts: list[Floats] = []
         if self.config.attention == "on":
-            parts.append(self.z[candidates])
+            parts.append(self.z)
         if self.config.similarity == "on":
             assert self.similarity is not None
-            parts.append(self.similarity[candidates])
-        if self.config.score_norm == "sum1":
+            parts.append(self.similarity)
+        if self.config.norm == "sum1_all":
+            parts = [_sum_to_one(part) for part in parts]
+        parts = [part[candidates] for part in parts]
+        if self.config.norm == "sum1":
             parts = [_sum_to_one(part) for part in parts]
         return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
 
@@ -325,7 +336,7 @@ class _Walk:
         The Yes is put in its mouth also where the walk ended without one.  # our choice
         """
         await context.say(YES)
-        await context.extend(answer_instruction(self.question.task))
+        await context.extend(self.second_turn)
         return await context.generate(self.question.max_new_tokens)
 
     async def _initial_nodes(self) -> list[int]:
@@ -378,8 +389,8 @@ class _Walk:
 class _Room:
     """How many more tokens can be read while the answer still fits, in every model's own tokens."""
 
-    def __init__(self, question: Question, head: str) -> None:
-        self.question, self.head = question, head
+    def __init__(self, question: Question, head: str, second_turn: str) -> None:
+        self.question, self.head, self.second_turn = question, head, second_turn
         self._models: list[LanguageModel] = []
         self._left: list[int] = []
 
@@ -390,8 +401,7 @@ class _Room:
         """
         frame = lm.chat_overhead + lm.count_tokens(self.head)
         if answers:
-            instruction = answer_instruction(self.question.task)
-            frame += 2 * lm.chat_overhead + lm.count_tokens(YES) + lm.count_tokens(instruction)
+            frame += 2 * lm.chat_overhead + lm.count_tokens(YES) + lm.count_tokens(self.second_turn)
             frame += self.question.max_new_tokens
         if frame > window:
             raise WindowExceededError(

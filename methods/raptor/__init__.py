@@ -1,7 +1,7 @@
 """RAPTOR: a tree of summaries over clusters of similar passages (Sarthi et al. 2024; PECAN Table 1).
 
 Once per document (:mod:`tree <methods.raptor.tree>`): the text is cut into leaves of whole sentences
-(:mod:`leaves <methods.raptor.leaves>`); similar nodes are clustered (:mod:`methods.clustering`), each
+(:mod:`leaves <methods.raptor.leaves>`); similar nodes are clustered (:mod:`methods.raptor.clustering`), each
 cluster is summarised, and the summaries are clustered again, until a layer is small.
 
 Once per question (:mod:`retrieval <methods.raptor.retrieval>`): the question is compared with the nodes
@@ -10,24 +10,32 @@ of the tree, from the top layer down (``mode=tt``) or with all at once (``mode=c
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from bench.errors import ConfigError
-from bench.metering import Meter, metered
-from bench.method import Method, MethodConfig, Replayed
-from bench.models.api import Geometry, ModelSet
-from bench.models.presets import PAPER_WINDOW
-from bench.prompts import PromptStyle
-from bench.reading import passage, read
+from bench.method import (
+    DEFAULT_PROMPT,
+    JOIN_DOCUMENTS,
+    PAPER_WINDOW,
+    PROMPT_CHOICES,
+    ConfigError,
+    Geometry,
+    MethodConfig,
+    ModelSet,
+    PickAndRead,
+    Picked,
+    PromptStyle,
+    Switch,
+    passages,
+    read,
+    unit_rows,
+)
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
-from methods.dense import unit_rows
-from methods.raptor.retrieval import Retrieved, Scores, collapse, traverse
+from methods.raptor.retrieval import Scores, collapse, traverse
 from methods.raptor.tree import Tree, TreePlan, build_tree
 
 __all__ = ["Raptor", "RaptorConfig"]
@@ -75,15 +83,24 @@ class RaptorConfig(MethodConfig):
         description="a cluster with more tokens is divided again; default: 3,500 at a window of 8,192 "
         "(R code), in proportion at smaller ones",
     )
+    join_documents: Switch = Field("on", description=JOIN_DOCUMENTS)
     max_layers: int = Field(5, ge=0, le=16, description="most layers of summaries (R code, tb_num_layers: 5)")
     embedder: str = Field(
         "minilm",
         description="sentence encoder; R's is SBERT (code: multi-qa-mpnet, a preset here), PECAN names none",
     )
-    prompt: PromptStyle = Field("pecan", description="the reader's prompt: pecan or longbench")
+    prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
-class Raptor(Method[RaptorConfig]):
+@dataclass(frozen=True)
+class RankedTree:
+    """The tree with the similarity of each of its nodes to the question, shape (nodes,)."""
+
+    tree: Tree
+    scores: Scores
+
+
+class Raptor(PickAndRead[RaptorConfig, RankedTree]):
     """Build a tree of cluster summaries, retrieve from it, read what was retrieved."""
 
     name = "raptor"
@@ -91,7 +108,6 @@ class Raptor(Method[RaptorConfig]):
     summary = "retrieve from a tree of cluster summaries: mode=ct (collapsed) or mode=tt (traversal)"
     paper = "Sarthi et al. 2024 (RAPTOR); baseline of PECAN, Table 1"
     Config = RaptorConfig
-    replayed = frozenset({"k"})
 
     def __init__(self, config: RaptorConfig, geometry: Geometry, seed: int = 0) -> None:
         """Keep options, geometry and seed; raises ConfigError for lengths that do not fit together."""
@@ -100,7 +116,8 @@ class Raptor(Method[RaptorConfig]):
         if plan.leaf_tokens > plan.cluster_tokens or plan.summary_tokens > plan.cluster_tokens:
             raise ConfigError(
                 f"cluster_tokens={plan.cluster_tokens} is less than one node may have (leaf_tokens="
-                f"{plan.leaf_tokens}, summary_tokens={plan.summary_tokens}). Raise it, or lower the others."
+                f"{plan.leaf_tokens}, summary_tokens={plan.summary_tokens}). Raise it, or lower the others.",
+                option="cluster_tokens",
             )
         if plan.cluster_tokens + plan.summary_tokens > geometry.input_limit:
             raise ConfigError(
@@ -118,64 +135,44 @@ class Raptor(Method[RaptorConfig]):
         del plan["seed"]  # part of every index's key already
         return plan
 
+    def choices(self) -> Mapping[str, JsonValue]:
+        """How leaves are cut."""
+        return {"join_documents": self.config.join_documents}
+
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """The tree of the documents."""
         tree = await build_tree(documents, models.lm(), models.embedder(), self._plan())
         return tree.to_index()
 
-    async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The reader's answer from the nodes that the mode retrieves."""
-        tree = Tree.from_index(index, question.documents)
-        scores = await self._compare(tree, question, models)
-        found = self._retrieve(tree, scores, self.config)
-        return await self._read(tree, scores, found, question, models)
-
-    async def replay(
-        self, index: Index, question: Question, models: ModelSet, configs: Sequence[RaptorConfig]
-    ) -> list[Replayed]:
-        """One comparison for all k; each distinct choice of nodes is read once."""
-        tree = Tree.from_index(index, question.documents)
-        with metered(Meter()) as compared:
-            scores = await self._compare(tree, question, models)
-        wanted = [self._retrieve(tree, scores, config) for config in configs]
-
-        async def read_nodes(found: Retrieved) -> Replayed:
-            with metered(Meter()) as reading:
-                prediction = await self._read(tree, scores, found, question, models)
-            return Replayed(prediction, Meter.combined([compared, reading]))
-
-        distinct = {found.nodes: found for found in wanted}
-        answers = dict(zip(distinct, await asyncio.gather(*map(read_nodes, distinct.values())), strict=True))
-        return [
-            replace(
-                answers[found.nodes], prediction=replace(answers[found.nodes].prediction, trace=found.trace)
-            )
-            for found in wanted
-        ]
-
-    async def _compare(self, tree: Tree, question: Question, models: ModelSet) -> Scores:
+    async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedTree:
         """Cosine of the question with every node, in -1..1; a tree without nodes costs nothing."""
+        tree = Tree.from_index(index, question.documents)
         if not tree.nodes:
-            return np.zeros(0)
+            return RankedTree(tree, np.zeros(0))
         query = unit_rows(await models.embedder().embed([question.text]))[0]
-        return np.asarray(tree.embeddings @ query, dtype=np.float64)
+        return RankedTree(tree, np.asarray(tree.embeddings @ query, dtype=np.float64))
 
-    def _retrieve(self, tree: Tree, scores: Scores, config: RaptorConfig) -> Retrieved:
+    def pick(self, ranked: RankedTree, config: RaptorConfig) -> Picked:
+        """The nodes that the mode retrieves, in the order in which they are read."""
         if config.mode == "tt":
-            return traverse(tree, scores, config.k or K_PER_LAYER)
-        return collapse(tree, scores, config.k or K_COLLAPSED, config.max_tokens or self._budget)
+            return traverse(ranked.tree, ranked.scores, config.k or K_PER_LAYER)
+        budget = config.max_tokens or self._budget
+        return collapse(ranked.tree, ranked.scores, config.k or K_COLLAPSED, budget)
 
-    async def _read(
-        self, tree: Tree, scores: Scores, found: Retrieved, question: Question, models: ModelSet
+    async def read_picked(
+        self, ranked: RankedTree, positions: Sequence[int], question: Question, models: ModelSet
     ) -> Prediction:
         """The reader's answer; should the nodes not fit its window, the least similar go first."""
-        context = [_item(tree, node, float(scores[node]), question) for node in found.nodes]
-        worst_first = sorted(range(len(context)), key=lambda at: (scores[found.nodes[at]], -at))
+        tree, scores = ranked.tree, ranked.scores
+        parts = [
+            (node, part) for node in positions for part in _items(tree, node, float(scores[node]), question)
+        ]
+        context = [part for _, part in parts]
+        worst_first = sorted(range(len(parts)), key=lambda at: (scores[parts[at][0]], -at))
         flags = () if tree.nodes else ("empty_document",)
-        prediction = await read(
+        return await read(
             context, question, models.lm(), self.config.prompt, drop_order=worst_first, flags=flags
         )
-        return replace(prediction, trace=found.trace)
 
     def _plan(self) -> TreePlan:
         """The options of the tree with their defaults filled in."""
@@ -187,6 +184,7 @@ class Raptor(Method[RaptorConfig]):
             cluster_tokens=config.cluster_tokens or self._budget,
             max_layers=config.max_layers,
             seed=self.seed,
+            join_documents=config.join_documents,
         )
 
     @property
@@ -195,9 +193,9 @@ class Raptor(Method[RaptorConfig]):
         return max(16, min(PAPER_WINDOW, self.geometry.window) * PAPER_BUDGET_TOKENS // PAPER_WINDOW)
 
 
-def _item(tree: Tree, node: int, score: float, question: Question) -> ContextItem:
-    """A leaf as a passage of its document, a summary as a named node."""
+def _items(tree: Tree, node: int, score: float, question: Question) -> list[ContextItem]:
+    """A leaf as passages of its documents, a summary as a named node."""
     at = tree.nodes[node]
     if at.leaf is not None:
-        return passage(at.leaf, question, score)
-    return ContextItem(at.text, node=tree.id(node), score=score)
+        return passages(at.leaf, question, score)
+    return [ContextItem(at.text, node=tree.id(node), score=score)]

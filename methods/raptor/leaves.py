@@ -11,8 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bench.chunking import chunk_documents
-from bench.models.api import Tokenization
+from bench.method import JoinedDocuments, Tokenization, chunk_documents
 from bench.schema import Chunk, Document, DocumentSet
 
 _BREAKS = (
@@ -24,16 +23,24 @@ _BREAKS = (
 
 
 def split_into_leaves(
-    documents: DocumentSet, tokenize: Callable[[str], Tokenization], leaf_tokens: int
+    documents: DocumentSet,
+    tokenize: Callable[[str], Tokenization],
+    leaf_tokens: int,
+    *,
+    join: bool = False,
 ) -> list[Chunk]:
     """Leaves of at most ``leaf_tokens`` tokens, document by document, in order (RAPTOR, Sec. 3).
 
     Sentences are kept whole and gathered until the next one would not fit; a sentence that is too long by
     itself is cut after a clause, else between words, else between tokens, and shares no leaf with others.
     A leaf neither begins nor ends with white space; together the leaves hold everything else, once. A leaf
-    is longer than allowed only where one character is. No leaf crosses from one document into the next.
-    Tokens are counted as in the whole document; offsets refer to ``Document.full_text``.
+    is longer than allowed only where one character is. No leaf crosses from one document into the next,
+    unless ``join`` has them split as one text. Tokens are
+    counted as in the whole document; offsets refer to ``Document.full_text``.
     """
+    if join:
+        joined = JoinedDocuments(documents)
+        return joined.chunks(split_into_leaves(joined.as_one, tokenize, leaf_tokens))
     leaves: list[Chunk] = []
     for position, document in enumerate(documents.documents):
         text = document.full_text

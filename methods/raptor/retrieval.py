@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.method import Picked, SearchStep, VisitedNode
 from bench.schema import JsonValue
 from methods.raptor.tree import Tree
 
 Scores = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Retrieved:
-    """Nodes in the order they are read, and how they were found."""
-
-    nodes: tuple[int, ...]
-    trace: Mapping[str, JsonValue]
-
-
-def traverse(tree: Tree, scores: Scores, k: int) -> Retrieved:
+def traverse(tree: Tree, scores: Scores, k: int) -> Picked:
     """Tree traversal, RAPTOR-TT: the k best of the top layer, then the k best of their children, and so on.
 
     Everything picked is read, upper layers first (RAPTOR, Sec. 3; released code,
@@ -36,10 +28,10 @@ def traverse(tree: Tree, scores: Scores, k: int) -> Retrieved:
         picked += best
         steps.append(_step(tree, scores, tree.nodes[best[0]].layer, len(candidates), best))
         candidates = list(dict.fromkeys(child for node in best for child in tree.nodes[node].children))
-    return Retrieved(tuple(picked), {"mode": "tt", "steps": steps})
+    return Picked(tuple(picked), {"mode": "tt", "steps": steps})
 
 
-def collapse(tree: Tree, scores: Scores, k: int, max_tokens: int) -> Retrieved:
+def collapse(tree: Tree, scores: Scores, k: int, max_tokens: int) -> Picked:
     """Collapsed tree, RAPTOR-CT: the best nodes of all layers, k at most, while they fit ``max_tokens``.
 
     It stops at the first node that does not fit (released code, ``retrieve_information_collapse_tree``).
@@ -57,7 +49,7 @@ def collapse(tree: Tree, scores: Scores, k: int, max_tokens: int) -> Retrieved:
         picked.append(node)
         tokens += tree.nodes[node].tokens
     step = _step(tree, scores, None, len(tree.nodes), picked)
-    return Retrieved(tuple(picked), {"mode": "ct", "steps": [step], "tokens": tokens, "stopped_by": stop})
+    return Picked(tuple(picked), {"mode": "ct", "steps": [step], "tokens": tokens, "stopped_by": stop})
 
 
 def _best_first(candidates: Sequence[int], scores: Scores) -> list[int]:
@@ -67,11 +59,5 @@ def _best_first(candidates: Sequence[int], scores: Scores) -> list[int]:
 def _step(
     tree: Tree, scores: Scores, layer: int | None, candidates: int, picked: Sequence[int]
 ) -> dict[str, JsonValue]:
-    return {
-        "layer": layer,
-        "candidates": candidates,
-        "picked": [
-            {"node": tree.id(node), "layer": tree.nodes[node].layer, "score": float(scores[node])}
-            for node in picked
-        ],
-    }
+    nodes = (VisitedNode(tree.id(node), tree.nodes[node].layer, float(scores[node])) for node in picked)
+    return SearchStep(tuple(nodes), details={"layer": layer, "candidates": candidates}).to_json()

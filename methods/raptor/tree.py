@@ -16,13 +16,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.models.api import Embedder, LanguageModel
+from bench.method import Embedder, LanguageModel, Switch, restored, stored, summarize, unit_rows
 from bench.schema import Chunk, DocumentSet, Index, JsonValue
-from methods.clustering import SMALL, soft_clusters
-from methods.dense import unit_rows
-from methods.prompts import raptor_summary_prompt
+from methods.raptor.clustering import SMALL, soft_clusters
 from methods.raptor.leaves import split_into_leaves
-from methods.summarizing import summarize
+from methods.raptor.prompts import raptor_summary_prompt
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,8 @@ class TreePlan:
     cluster_tokens: int
     max_layers: int
     seed: int
+    join_documents: Switch = "on"
+    """Whether several documents are one text before leaves are cut."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Tree:
         leaves = [node.leaf for node in self.nodes if node.leaf is not None]
         return Index(
             {
-                "leaves": [[leaf.document, leaf.start, leaf.end, leaf.tokens] for leaf in leaves],
+                "leaves": [stored(leaf) for leaf in leaves],
                 "summaries": [
                     {
                         "layer": node.layer,
@@ -96,14 +96,9 @@ class Tree:
     @classmethod
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
         """The tree of a stored index, its leaves cut from the documents again."""
-        texts = [document.full_text for document in documents.documents]
-        nodes = []
-        for position, (document, start, end, tokens) in enumerate(index.data["leaves"]):
-            leaf = Chunk(document, position, start, end, texts[document][start:end], tokens)
-            nodes.append(Node(0, leaf.text, tokens, leaf))
-        for stored in index.data["summaries"]:
-            children = tuple(stored["children"])
-            nodes.append(Node(stored["layer"], stored["text"], stored["tokens"], children=children))
+        nodes = [Node(0, leaf.text, leaf.tokens, leaf) for leaf in restored(index.data["leaves"], documents)]
+        for node in index.data["summaries"]:
+            nodes.append(Node(node["layer"], node["text"], node["tokens"], children=tuple(node["children"])))
         return cls(
             tuple(nodes), np.asarray(index.arrays["embeddings"], dtype=np.float32), index.data["notes"]
         )
@@ -115,7 +110,8 @@ async def build_tree(documents: DocumentSet, lm: LanguageModel, embedder: Embedd
     The summaries of a layer are asked for all at once. Clustering blocks the event loop meanwhile: UMAP is
     not safe in threads. Without any text in the documents, a tree without nodes.
     """
-    leaves = split_into_leaves(documents, lm.tokenize, plan.leaf_tokens)
+    join = plan.join_documents == "on"
+    leaves = split_into_leaves(documents, lm.tokenize, plan.leaf_tokens, join=join)
     nodes = [Node(0, leaf.text, leaf.tokens, leaf) for leaf in leaves]
     events: Counter[str] = Counter()
     embeddings = await _embed(nodes, embedder, events)
@@ -157,8 +153,8 @@ async def _summary(texts: Sequence[str], lm: LanguageModel, plan: TreePlan, even
 
 
 async def _embed(nodes: Sequence[Node], embedder: Embedder, events: Counter[str]) -> NDArray[np.float32]:
-    """Unit embeddings of nodes, shape (nodes, dim)."""
+    """Unit embeddings of nodes, shape (nodes, dim); exact, since clusters amplify a last bit."""
     texts = [node.text for node in nodes]
     events["truncated_embedding"] += embedder.truncated(texts)
-    vectors = await embedder.embed(texts)
+    vectors = await embedder.embed(texts, exact=True)
     return unit_rows(vectors) if texts else np.zeros((0, embedder.dim), np.float32)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.conformance import MethodConformance
-from bench.registry import registered_methods
+from bench.method.registry import registered_methods
 from bench.schema import DocumentSet, Evidence, Question
 from tests.bench.models.builders import save_plain_encoder
 

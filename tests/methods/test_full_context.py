@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bench.cell import CellRequest, plan_cell
 from bench.conformance import MethodConformance
-from bench.metering import Meter, metered
+from bench.flops.meter import Meter, metered
 from bench.metrics import get_metrics
+from bench.metrics.scoring import question_scores
 from bench.models.api import Geometry
+from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
-from bench.scoring import question_scores
 from methods.full_context import FullContext, FullContextConfig
 from tests.methods.writers import GEOMETRY, Writer
 

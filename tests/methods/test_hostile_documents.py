@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from bench.conformance import MethodConformance
-from bench.engine.engine import Engine, Job
+from bench.engine.engine import Engine, Request
+from bench.method.validation import require_prediction
 from bench.models.language_model import CausalLanguageModel
 from bench.models.model_set import load_language_model
-from bench.models.presets import resolve
-from bench.prediction_check import require_prediction
+from bench.models.spec import resolve
 from bench.schema import DocumentSet
-from tests.bench import hostile
+from tests.bench.faults import hostile
 from tests.bench.models.builders import save_causal, save_plain_encoder
 from tests.methods import test_conformance
 
@@ -50,13 +50,13 @@ def suite_of(method: str, folder: Path) -> MethodConformance:
 
 @pytest.fixture
 def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
-    """The tokens of everything that the reader is given: by the engine's jobs, or directly by a library."""
+    """The tokens of everything that the reader is given: by requests to the engine, or by a library."""
     seen: list[list[int]] = []
     run = Engine.run
 
-    async def noted(engine: Engine, job: Job) -> Any:
-        seen.append([*job.tokens, *job.suffix])
-        return await run(engine, job)
+    async def noted(engine: Engine, request: Request) -> Any:
+        seen.append([*request.tokens, *request.suffix])
+        return await run(engine, request)
 
     def direct(_: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         if options.get("use_cache"):  # the engine keeps its own cache

@@ -21,13 +21,13 @@ import torch
 from llmlingua import PromptCompressor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.chunking import chunk_documents
 from bench.errors import ConfigError
-from bench.flops import flops_of_usage
-from bench.metering import Meter, Usage, metered
+from bench.flops.formulas import flops_of_usage
+from bench.flops.meter import Meter, Usage, metered
+from bench.method.chunking import chunk_documents
 from bench.models.api import Geometry
 from bench.models.language_model import CausalLanguageModel
-from bench.models.presets import resolve
+from bench.models.spec import resolve
 from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.longllmlingua import LongLlmLingua, LongLlmLinguaConfig
 from methods.longllmlingua.library import OfflineCompressor, PlainTextTokenizer, compress

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.metering import Usage, current_meter
-from bench.models.api import Generation, Geometry, Sampling, Tokenization
+from bench.engine.sampling import Sampling
+from bench.flops.meter import Usage, current_meter
+from bench.models.api import Generation, Geometry, Tokenization
 
 GEOMETRY = Geometry(chunk_tokens=30, window=1024, input_limit=2048, summary_tokens=200)
 
@@ -71,7 +72,7 @@ class WordEncoder:
     def truncated(self, texts: Sequence[str]) -> int:
         return sum(len(text.split()) > self.max_tokens for text in texts)
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
         current_meter().credit(self.name, "embed", Usage(1, len(texts), len(texts), 0, len(texts)))
         out = np.zeros((len(texts), self.dim), np.float32)
         for row, text in zip(out, texts, strict=True):

@@ -7,10 +7,10 @@ import torch
 from tokenizers import Tokenizer
 
 from bench.models.api import Tokenization
-from bench.sample.names import NameSource
 from training.checkpoint import Checkpoint, load_checkpoint
 from training.dual import TOKENIZER, DualEncoder, contrastive_loss, export, main
 from training.dual_data import draw_group, make_batch
+from training.generator.names import NameSource
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_exported_pair_gives_the_vectors_of_the_trained_one(tmp_path: Path, 
     from sentence_transformers import SentenceTransformer
 
     from bench.models.loader import load_encoder
-    from bench.models.presets import resolve
+    from bench.models.spec import resolve
     from training.dual_data import padded
 
     checkpoint = run(tmp_path / "run")
@@ -100,7 +100,7 @@ def test_the_exported_pair_gives_the_vectors_of_the_trained_one(tmp_path: Path, 
 
 
 def test_the_shipped_pair_finds_what_the_start_does_not() -> None:
-    from bench.paths import ASSETS
+    from bench.files.paths import ASSETS
     from training.dual_evaluate import held_out, pair, recall, start
 
     def first(ranker: object) -> float:

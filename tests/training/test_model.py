@@ -1,9 +1,13 @@
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
+from bench.files.paths import ASSETS
 from training.attention import amx_serves, attention
-from training.export import llama_config, llama_weights
+from training.export import llama_config, llama_weights, read_exported
 from training.model import ModelConfig, TinyLlama
 from training.optimizer import MuonAdam, orthogonalize
 from training.structured_start import structured_start
@@ -118,3 +122,19 @@ def test_an_optimiser_state_of_another_model_is_refused(model: TinyLlama) -> Non
 
     with pytest.raises(ValueError, match="does not fit the model"):
         MuonAdam(model).load(other.state)
+
+
+def test_exported_weights_are_read_back_as_they_were() -> None:
+    config, weights = read_exported(ASSETS / "tiny")
+    stored = load_file(ASSETS / "tiny" / "model.safetensors")
+
+    assert config == ModelConfig()
+    TinyLlama(config).load_state_dict(weights, strict=True)
+    again = llama_weights(config, weights)
+    assert again.keys() == stored.keys()
+    assert all(torch.equal(again[name], stored[name].float()) for name in stored)
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no config.json, model.safetensors, tokenizer.json there"):
+        read_exported(tmp_path)

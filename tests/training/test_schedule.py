@@ -1,7 +1,7 @@
+import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from training.schedule import DEFAULT_SCHEDULE, load_schedule
 from training.train import decay_from
@@ -19,7 +19,7 @@ STAGE = {
 
 def written(folder: Path, stages: list[dict[str, object]]) -> Path:
     path = folder / "schedule.yaml"
-    path.write_text(yaml.safe_dump({"batch_tokens": 512, "warmup": 1, "stages": stages}))
+    path.write_text(json.dumps({"batch_tokens": 512, "warmup": 1, "stages": stages}))
     return path
 
 

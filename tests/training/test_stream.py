@@ -1,14 +1,15 @@
 import random
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from bench.paths import ASSETS
-from bench.sample.names import NameSource
+from bench.files.paths import ASSETS
+from training.generator.names import NameSource
 from training.schedule import DEFAULT_SCHEDULE, Schedule, load_schedule
-from training.stream import FACTS, HEAD_SHARE, Template, draw_conversation, make_batch
+from training.stream import FACTS, HEAD_SHARE, Template, batches, draw_conversation, make_batch
 from training.tasks import Options, Teacher, Turn
 
 NAMES = NameSource("train")
@@ -87,14 +88,33 @@ def test_contents_cannot_hold_control_tokens(template: Template) -> None:
 
 def test_every_task_of_the_committed_schedule_can_be_drawn_at_its_lengths() -> None:
     teacher = Teacher(NAMES, Options())
-    for stage in (
-        *load_schedule().stages,
-        *load_schedule(DEFAULT_SCHEDULE.with_name("schedule_s.yaml")).stages,
-    ):
+    schedules = sorted(DEFAULT_SCHEDULE.parent.glob("schedule*.yaml"))
+    assert len(schedules) == 4
+    for stage in (stage for path in schedules for stage in load_schedule(path).stages):
         for task in stage.mix:
             for length in stage.lengths:
                 assert length in FACTS
                 assert draw_conversation(random.Random(1), teacher, task, length)
+
+
+def test_remembered_words_give_the_ids_of_the_tokenizer(template: Template) -> None:
+    rng = random.Random(4)
+    letters = "ab Z\n\n  '.,s09\t“”-*|<>’é\r_"
+    odd = ["".join(rng.choices(letters, k=rng.randint(0, 14))) for _ in range(2000)]
+    teacher = Teacher(NAMES, Options(styled=0.5))
+    drawn = [draw_conversation(rng, teacher, task, 512) for task in load_schedule().stages[-1].mix]
+    texts = [text for turns in drawn for turn in turns for text in (turn.user, turn.reply)]
+
+    for text in odd + texts:
+        assert template.encode(text) == template.tokenizer.encode(text).ids, repr(text)
+
+
+def test_the_number_of_data_processes_changes_no_batch(schedule: Schedule) -> None:
+    file = ASSETS / "tiny" / "tokenizer.json"
+    one, three = (list(islice(batches(400, 1, schedule, file, workers), 5)) for workers in (1, 3))
+
+    assert [batch.step for batch in three] == [400, 401, 402, 403, 404]
+    assert all(np.array_equal(a.ids, b.ids) for a, b in zip(one, three, strict=True))
 
 
 def test_an_unknown_task_is_named() -> None:

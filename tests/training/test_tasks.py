@@ -4,11 +4,25 @@ from collections import Counter
 
 import pytest
 
-from bench.prompts import ANSWER_INSTRUCTION
-from bench.sample.names import NameSource
-from bench.sample.world import make_world, short_sentences
-from methods import prompts
-from training.tasks import UNANSWERABLE, Options, Teacher, cut_passages, distractors, fold
+from bench.method.prompts import ANSWER_INSTRUCTION
+from methods.memwalker.prompts import MEMWALKER_ANSWER, MEMWALKER_GO_BACK
+from methods.memwalker.walk import parse_action
+from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_SEARCH_BEFORE_QUESTION
+from training.generator.names import NameSource
+from training.generator.world import make_world, short_sentences
+from training.tasks import (
+    ALL_TOLD,
+    DETAILS,
+    MOST_TOLD,
+    UNANSWERABLE,
+    Options,
+    Teacher,
+    cut_passages,
+    distractors,
+    fold,
+    key_facts,
+    retried,
+)
 
 NAMES = NameSource("train")
 ALL = Options(share=0.5, hops=0.3, unanswerable=0.2, checks=0.1, styled=0.6, adversarial=0.5, unevenness=0.2)
@@ -47,7 +61,7 @@ def test_search_says_yes_exactly_when_the_answer_has_been_told(adversarial: floa
     said: Counter[str] = Counter()
     for seed in range(150):
         turns = teacher(adversarial=adversarial, share=0.7).search(random.Random(seed), 8)
-        assert turns[0].user.startswith(prompts.PECAN_SEARCH_BEFORE_QUESTION)
+        assert turns[0].user.startswith(PECAN_SEARCH_BEFORE_QUESTION)
         for turn in turns:
             if turn.kind.startswith("suff") and turn.kind != "suff_answer":
                 said[turn.reply] += 1
@@ -61,7 +75,7 @@ def test_search_says_yes_exactly_when_the_answer_has_been_told(adversarial: floa
 
 
 def test_near_distractors_share_more_with_the_question_than_others() -> None:
-    from bench.sample.world import ask
+    from training.generator.world import ask
 
     def shared(near: bool) -> float:
         total = 0
@@ -81,8 +95,8 @@ def test_bullets_state_all_facts_of_the_nodes(seed: int) -> None:
     (turn,) = teacher(styled=0.5).bullets(random.Random(seed), 9)
     bullets = turn.reply.split("\n")
 
-    assert turn.user.startswith(prompts.PECAN_GRAPH_HEAD)
-    assert turn.user.endswith(prompts.PECAN_GRAPH_TAIL)
+    assert turn.user.startswith(PECAN_GRAPH_HEAD)
+    assert turn.user.endswith(PECAN_GRAPH_TAIL)
     assert all(re.fullmatch(r"\* [A-Z][^*]*\.", b) for b in bullets)
     assert sum(1 + b.count(", ") + b.count(" and ") for b in bullets) == 9
     assert len({b.split(" ")[1] for b in bullets}) <= len(bullets)
@@ -119,27 +133,89 @@ def test_bullets_follow_the_order_of_the_text() -> None:
     assert text.lower().find(facts[0].values[-1].lower()) < text.lower().rfind(facts[-1].values[-1].lower())
 
 
-def test_triage_names_the_summary_that_tells_it() -> None:
-    for seed in range(30):
+def test_triage_names_a_part_that_is_offered_and_gives_a_reason_that_holds() -> None:
+    reasons, roots = Counter[bool](), Counter[bool]()
+    for seed in range(60):
         turns = teacher().triage(random.Random(seed), 12)
-        parts = re.findall(r"Summary (\d+):\n(.*)", turns[0].user)
+        parts = dict(re.findall(r"Summary (\d+):\n(.*)", turns[0].user))
+        root = "-1 if none of them does" not in turns[0].user
+        reasoned = "Reasoning: ..." in turns[0].user
+        reasons[reasoned] += 1
+        roots[root] += 1
         for turn in turns:
-            reason, number = re.fullmatch(r"Reasoning: (.*)\nAction: (-?\d+)", turn.reply).groups()  # type: ignore[union-attr]
-            subject = " ".join(reason.split(" ")[:2])
-            if number == "-1":
-                assert reason == "None of the parts tells it."
-            else:
-                assert (
-                    subject.rstrip(".") in dict(parts)[number] or subject.split(" ")[0] in dict(parts)[number]
-                )
+            found = re.fullmatch(r"(?:Reasoning: (.*)\n)?Action: (-?\d+)", turn.reply)
+            assert found and (found[1] is not None) == reasoned
+            assert found[2] in parts or (found[2] == "-1" and not root)
+            if reasoned and "speaks of" in found[1]:
+                assert found[1].split("speaks of ")[1].rstrip(".") in parts[found[2]]
+            elif reasoned and not found[1].startswith("None"):
+                assert found[1].removesuffix(".").split(" ")[-1] in parts[found[2]]
+    assert min(reasons[True], reasons[False], roots[True], roots[False]) > 15
 
 
 def test_leaf_answers_in_the_format_or_goes_back() -> None:
-    actions = Counter(
-        turn.reply.split("\n")[1] for seed in range(30) for turn in teacher().leaf(random.Random(seed), 8)
-    )
+    actions = Counter[str]()
+    for seed in range(40):
+        turns = teacher().leaf(random.Random(seed), 30)
+        reasoned = "Reasoning: ..." in turns[0].user
+        for turn in turns:
+            action = parse_action(turn.reply, (MEMWALKER_ANSWER, MEMWALKER_GO_BACK))
+            assert action is not None
+            assert turn.reply.startswith("Reasoning:") == reasoned
+            assert bool(action.answer) == (action.number == MEMWALKER_ANSWER)
+            actions[f"{reasoned} {action.number}"] += 1
 
-    assert set(actions) == {f"Action: {prompts.MEMWALKER_ANSWER}", f"Action: {prompts.MEMWALKER_GO_BACK}"}
+    assert len(actions) == 4
+
+
+def test_a_retried_prompt_names_only_possible_actions() -> None:
+    rng = random.Random(1)
+    found = [retried(rng, "Which?", (0, 1)) for _ in range(300)]
+    again = [prompt for prompt in found if prompt != "Which?"]
+
+    assert 10 < len(again) < 50
+    assert all(prompt.endswith("The action must be one of: 0, 1.") for prompt in again)
+    assert not any("1. Action: 0\n" in prompt or "1. Action: 1\n" in prompt for prompt in again)
+
+
+def test_a_walk_says_yes_from_the_node_on_that_completes_what_is_asked() -> None:
+    answered = unanswered = late = 0
+    for seed in range(80):
+        turns = teacher().walk(random.Random(seed), 14)
+        says = [turn.reply for turn in turns if turn.kind in ("suff", "suff_two")]
+        assert says == sorted(says)  # No before Yes
+        assert turns[0].user.startswith(PECAN_SEARCH_BEFORE_QUESTION)
+        late += len(says) > 1 and says[-1] == "Yes" and says[0] == "No"
+        if turns[-1].user == ANSWER_INSTRUCTION:
+            answered += turns[-1].reply != UNANSWERABLE
+            unanswered += turns[-1].reply == UNANSWERABLE
+            told = " ".join(turn.user for turn in turns[:-1]).lower()
+            assert turns[-1].reply == UNANSWERABLE or turns[-1].reply.lower() in told
+
+    assert answered > 25 and unanswered > 3 and late > 5
+
+
+@pytest.mark.parametrize("facts", [20, 40, 90, 230])
+def test_bullets_end_within_the_room_of_a_graph(facts: int) -> None:
+    rng = random.Random(facts)
+    for _ in range(5):
+        told = make_world(rng, NAMES, facts).facts
+        kept = key_facts(told)
+        assert kept == [fact for fact in told if fact in set(kept)]
+        assert len(kept) == facts if facts <= ALL_TOLD else len(kept) <= MOST_TOLD
+        plain = [f for f in told if f.rel.section not in DETAILS]
+        if facts > ALL_TOLD:
+            assert len(kept) >= min(len({f.subject for f in plain}), MOST_TOLD)
+
+
+def test_a_joined_summary_is_much_shorter() -> None:
+    lengths = []
+    for seed in range(60):
+        (turn,) = teacher().summary(random.Random(seed), 24)
+        if "much shorter" in turn.user:
+            lengths.append(len(turn.reply) / len(turn.user))
+
+    assert len(lengths) > 5 and max(lengths) < 0.5
 
 
 def test_a_retold_text_tells_the_same_facts() -> None:

@@ -8,8 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from bench.paths import ASSETS
-from bench.sample.names import NameSource
+from bench.files.paths import ASSETS
+from training.generator.names import NameSource
 from training.tasks import Options, Teacher
 from training.tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, build_tokenizer
 

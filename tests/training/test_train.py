@@ -1,10 +1,12 @@
+import json
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
+from bench.files.paths import ASSETS
 from training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from training.export import read_exported
 from training.train import main
 
 SCHEDULE = {
@@ -32,7 +34,7 @@ def run(folder: Path, schedule: Path, *more: str) -> Checkpoint:
 
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     schedule = tmp_path / "schedule.yaml"
-    schedule.write_text(yaml.safe_dump(SCHEDULE))
+    schedule.write_text(json.dumps(SCHEDULE))
     whole = run(tmp_path / "whole", schedule)
     half = run(tmp_path / "parts", schedule, "--until", "3")
     parts = run(tmp_path / "parts", schedule)
@@ -48,11 +50,23 @@ def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path) -> None:
 
 def test_another_seed_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     schedule = tmp_path / "schedule.yaml"
-    schedule.write_text(yaml.safe_dump(SCHEDULE))
+    schedule.write_text(json.dumps(SCHEDULE))
     run(tmp_path / "run", schedule, "--until", "1")
 
     with pytest.raises(ValueError, match="was trained with --seed 1, not 2"):
         run(tmp_path / "run", schedule, "--seed", "2")
+
+
+def test_a_run_from_exported_weights_begins_with_them_and_says_so(tmp_path: Path) -> None:
+    schedule = tmp_path / "schedule.yaml"
+    schedule.write_text(json.dumps(SCHEDULE))
+    found = run(tmp_path / "run", schedule, "--from", "tiny-s", "--until", "0", "--minutes", "0.00001")
+    _, weights = read_exported(ASSETS / "tiny-s")
+
+    assert found.meta["step"] == 0 and found.meta["from"].startswith("tiny-s, weights sha256 ")
+    assert all(torch.equal(found.average[name], weights[name]) for name in weights)
+    later = run(tmp_path / "run", schedule, "--until", "1")
+    assert later.meta["step"] == 1 and later.meta["from"] == found.meta["from"]
 
 
 def test_a_missing_or_damaged_checkpoint_says_so(tmp_path: Path) -> None:

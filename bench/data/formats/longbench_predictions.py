@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from bench.cards import list_cards
+from bench.data.cards import list_cards
 from bench.data.entries import Entry
 from bench.data.format import EntryError, Fields, Format, Parsed, fields_of, has, parsed
 from bench.data.formats.longbench import split_passages, task_of

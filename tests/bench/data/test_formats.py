@@ -533,8 +533,8 @@ def test_texts_and_their_summary(
 
 
 def test_a_folder_of_papers_is_one_set_and_only_its_test_files_are_used(tmp_path: Path) -> None:
-    from bench.cards import load_card
     from bench.data import load
+    from bench.data.cards import load_card
 
     for name in ("test_0", "test_1", "train_0"):
         paper = {"title": name, "abstract": "A.", "main_content": f"Text of {name}.", "gt": "Abstract."}

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench.cards import Card, HubFile, load_card
-from bench.commands.data import command as data_command
+from bench.cli.data import command as data_command
 from bench.data import hub, load
+from bench.data.cards import Card, HubFile, load_card
 from bench.errors import DataError
 
 
@@ -244,7 +244,7 @@ def test_only_what_was_compared_with_a_checksum_is_called_verified(
     for known, said in ((None, "not verified"), (hashlib.sha256(b"{}").hexdigest(), "verified")):
         files = (unknown.model_copy(update={"sha256": known}),)
         changed = card.model_copy(update={"hub": card.hub.model_copy(update={"files": files})})
-        monkeypatch.setattr("bench.commands.data.load_card", lambda _, changed=changed: changed)
+        monkeypatch.setattr("bench.cli.data.load_card", lambda _, changed=changed: changed)
         told = CliRunner().invoke(data_command, ["fetch", "--dataset", "qmsum"])
         assert told.exit_code == 0, told.output
         (line,) = [line for line in told.output.splitlines() if line.startswith("qmsum: 1 file")]

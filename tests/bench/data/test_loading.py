@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.cards import load_card
 from bench.data import load, loading
-from bench.data.loading import NotHadError
+from bench.data.cards import load_card
+from bench.data.loading import DataUnavailableError
 from bench.errors import ConfigError, DataError
 
 QASPER = load_card("qasper")
@@ -146,7 +146,7 @@ def test_parquet_shards_of_a_folder(tmp_path: Path) -> None:
 
 def test_the_sample_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "SAMPLE_SETS", tmp_path)
-    with pytest.raises(DataError, match="Run: bench data make"):
+    with pytest.raises(DataError, match="there is no sample set of it"):
         load(QASPER)
     write(tmp_path / "qasper.jsonl", line(0))
     loaded = load(QASPER)
@@ -175,10 +175,12 @@ def test_of_a_folder_of_several_sets_the_part_with_the_cards_name_is_used(tmp_pa
     write(tmp_path / "musique.jsonl", line(1))
     loaded = load(QASPER, str(tmp_path))
     assert loaded.label == "qasper (qasper.jsonl)" and len(loaded.examples) == 1
-    with pytest.raises(NotHadError, match="no file or folder named hotpotqa; there are musique, qasper"):
+    with pytest.raises(
+        DataUnavailableError, match="no file or folder named hotpotqa; there are musique, qasper"
+    ):
         load(load_card("hotpotqa"), str(tmp_path))
-    assert issubclass(NotHadError, DataError)
-    with pytest.raises(NotHadError, match="wcep: not to be fetched"):
+    assert issubclass(DataUnavailableError, DataError)
+    with pytest.raises(DataUnavailableError, match="wcep: not to be fetched"):
         load(load_card("wcep"), "hub")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.cards import load_card
 from bench.data import check, load
+from bench.data.cards import load_card
 from bench.data.source import Found, open_source
 from bench.schema import Document, Example
 

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from bench.engine import attention
-from bench.engine.engine import Engine, Job, JobResult
-from bench.engine.serving import prepare
-from benchmarks.workloads import SMALL, model
+from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.setup import build_engine
+from performance.workloads import SMALL, model
 
 FIRST, SECOND = (torch.device("meta", at) for at in (0, 1))
 REAL_TENSOR = torch.tensor
@@ -124,13 +124,13 @@ def _mover(device: torch.device) -> Any:
     return move
 
 
-def jobs(engine: Engine) -> list[JobResult]:
+def requests(engine: Engine) -> list[RequestResult]:
     """Three conversations of different lengths, read, probed, watched and answered together."""
 
-    async def one(length: int) -> JobResult:
+    async def one(length: int) -> RequestResult:
         slot = await engine.reserve(300)
         text = [(7 * at + length) % 90 for at in range(length)]
-        job = Job(
+        request = Request(
             slot,
             text,
             decode=6,
@@ -139,9 +139,9 @@ def jobs(engine: Engine) -> list[JobResult]:
             watch_from=length - 3,
             choices=(3, 8),
         )
-        return await engine.run(job)
+        return await engine.run(request)
 
-    async def all_of_them() -> list[JobResult]:
+    async def all_of_them() -> list[RequestResult]:
         return await asyncio.gather(*(one(length) for length in (9, 40, 1 + 20)))
 
     return asyncio.run(all_of_them())
@@ -151,14 +151,14 @@ def jobs(engine: Engine) -> list[JobResult]:
 def test_layers_on_two_devices_give_what_one_device_gives(
     monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
-    expected = jobs(prepare("small", model(SMALL), max_context=512))
+    expected = requests(build_engine("small", model(SMALL), max_context=512))
     monkeypatch.setattr(attention, "decodes_together", lambda device: together)
     monkeypatch.setattr("torch.inference_mode", torch.no_grad)
     monkeypatch.setattr("torch.tensor", _tensor)
     with Devices():
-        engine = prepare("small", spread(model(SMALL)), max_context=512)
-        assert {keys.device for keys in engine.arena.keys} == {FIRST, SECOND}
-        found = jobs(engine)
+        engine = build_engine("small", spread(model(SMALL)), max_context=512)
+        assert {keys.device for keys in engine.kv_cache.keys} == {FIRST, SECOND}
+        found = requests(engine)
     for mine, theirs in zip(found, expected, strict=True):
         assert (mine.answer, mine.finish) == (theirs.answer, theirs.finish)
         np.testing.assert_allclose(mine.logits, theirs.logits, atol=1e-5)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.cell import Cell
-from bench.index_store import IndexStore
-from bench.runner import CellResult, run_cells
+from bench.results.index_store import IndexStore
+from bench.run.cell import Cell
+from bench.run.runner import CellResult, run_cells
 from tests.stand_ins import WordModels
 
 REPOSITORY = Path(__file__).parents[3]

@@ -6,16 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import bench.cell_folder
+import bench.run.cell_folder
 from bench.errors import BenchError
-from bench.records import Record, read_records
+from bench.results.records import Record, read_records
+from bench.run.hooks import RunHooks
 from tests.bench.faults.runs import REPOSITORY, rows, run
 from tests.stand_ins import examples, stand_in_cell
 
@@ -31,21 +31,18 @@ def test_a_clock_that_jumps_back_changes_no_record(
             return datetime.fromtimestamp(next(moments), UTC)
 
     monkeypatch.setattr(time, "time", lambda: float(next(moments)))
-    monkeypatch.setattr(bench.cell_folder, "datetime", Backwards)
+    monkeypatch.setattr(bench.run.cell_folder, "datetime", Backwards)
 
-    class StopAtTwo:
+    class StopAtTwo(RunHooks):
         answered = 0
 
-        def start(self, total: int, old: Sequence[Record]) -> None:
-            pass
-
-        def record(self, record: Record) -> None:
+        def on_record(self, record: Record) -> None:
             self.answered += 1
             if self.answered == 2:
                 raise BenchError("stopped")
 
     with pytest.raises(BenchError, match="stopped"):
-        run(stand_in_cell(examples(6)), tmp_path, progress=StopAtTwo(), in_flight=1, timeout_s=60)
+        run(stand_in_cell(examples(6)), tmp_path, hooks=[StopAtTwo()], in_flight=1, timeout_s=60)
     assert run(stand_in_cell(examples(6)), tmp_path, timeout_s=60).answered == 4
     assert rows(tmp_path) == undisturbed
     records = read_records(tmp_path / "cell" / "records.jsonl")
@@ -55,14 +52,14 @@ def test_a_clock_that_jumps_back_changes_no_record(
 TERMINATED_RUN = """
 import asyncio, sys, time
 from pathlib import Path
-import bench.session
-from bench.cli import main
+import bench.run.session
+from bench.cli.main import main
 def run_cells(*arguments, **options):
     async def forever():
         Path(sys.argv[1], "running").touch()
         await asyncio.sleep(600)
     asyncio.run(forever())
-bench.session.run_cells = run_cells
+bench.run.session.run_cells = run_cells
 main(["run", "--method", "bm25", "--dataset", "qasper", "--limit=1", "--no-track", "--results", sys.argv[1]])
 """
 

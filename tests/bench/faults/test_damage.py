@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from bench.cell_folder import finished_summary
 from bench.errors import BenchError
-from bench.files import DRAFT_REST_S, write_json, write_text
-from bench.index_store import IndexStore
+from bench.files.atomic import STALE_DRAFT_S, write_json, write_text
+from bench.results.index_store import IndexStore
+from bench.run.cell_folder import finished_summary
 from tests.bench.faults.runs import rows, run
 from tests.stand_ins import examples, stand_in_cell
 
@@ -67,7 +67,7 @@ def test_drafts_of_killed_processes_are_removed_and_those_of_living_ones_kept(tm
     for draft in (old, young):
         draft.mkdir(parents=True)
         (draft / "index.json").write_text("{}")
-    hours_ago = time.time() - 2 * DRAFT_REST_S
+    hours_ago = time.time() - 2 * STALE_DRAFT_S
     os.utime(old, (hours_ago, hours_ago))
     cell_drafts = [tmp_path / "cell" / f".{name}.k1ll" for name in ("records.jsonl", "cell.json")]
     cell_drafts[0].parent.mkdir()
@@ -112,6 +112,6 @@ def test_a_damaged_summary_or_description_is_made_anew(tmp_path: Path, content: 
 @pytest.mark.parametrize("metrics", [None, [], 3, "f1"])
 def test_a_summary_of_wrong_types_is_no_summary(tmp_path: Path, metrics: Any) -> None:
     cell = stand_in_cell(examples(2))
-    summary = dict(run(cell, tmp_path).summary)
+    summary = run(cell, tmp_path).summary.to_json()
     write_json(tmp_path / "cell" / "summary.json", {**summary, "metrics": metrics})
     assert finished_summary(cell, tmp_path / "cell") is None

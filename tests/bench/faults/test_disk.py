@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from bench.errors import BenchError
-from bench.files import WriteError, write_text
-from bench.index_store import IndexStore
-from bench.records import RecordStore, read_records
-from bench.runner import run_cells
+from bench.files.atomic import WriteError, write_text
+from bench.results.index_store import IndexStore
+from bench.results.records import RecordStore, read_records
+from bench.run.runner import run_cells
 from tests.bench.faults.runs import REPOSITORY, rows, run
 from tests.stand_ins import WordModels, examples, stand_in_cell
 
@@ -61,8 +61,8 @@ FILE_LIMIT_RUN = """
 import resource, sys
 from pathlib import Path
 from bench.errors import BenchError
-from bench.index_store import IndexStore
-from bench.runner import run_cell
+from bench.results.index_store import IndexStore
+from bench.run.runner import run_cell
 from tests.stand_ins import WordModels, examples, stand_in_cell
 folder = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
@@ -95,7 +95,7 @@ def test_a_disk_that_fills_up_while_an_index_is_kept_fails_no_question(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("bench.index_store.sync_folder", full)
+        patch.setattr("bench.results.index_store.sync_folder", full)
         with pytest.raises(WriteError, match="indexes.*No space left on device"):
             run(stand_in_cell(examples(6)), tmp_path)
     assert rows(tmp_path) == [], "it would be recorded as the questions' own failure"

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.cell import Cell
-from bench.index_store import IndexStore
-from bench.records import read_records
-from bench.runner import run_cells
+from bench.results.index_store import IndexStore
+from bench.results.records import read_records
+from bench.run.cell import Cell
+from bench.run.runner import run_cells
 from bench.schema import ContextItem, Example, Index, Prediction, Question
 from tests.bench.faults.runs import rows, run, sharing
 from tests.stand_ins import Echo, EchoConfig, WordModels, examples, stand_in_cell
@@ -172,6 +172,21 @@ def test_whatever_a_method_raises_fails_its_own_question(
     assert second is not None and second.startswith(recorded) and len(second) <= 2_000
     (line,) = [row for row in read_records(tmp_path / "cell" / "records.jsonl") if row.error]
     assert line.prediction is None
+
+
+def test_a_question_that_fails_after_the_model_was_asked_keeps_what_it_cost(tmp_path: Path) -> None:
+    class Late(Echo):
+        async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
+            given = await super().answer(index, question, models)
+            if "answer1" in question.text:
+                raise ValueError("too late")
+            return given
+
+    cell = dataclasses.replace(stand_in_cell(examples(2)), method=Late(EchoConfig()))
+    assert errors_of(tmp_path, cell) == [None, "ValueError: too late"]
+    well, failed = rows(tmp_path)
+    assert failed["flops"] == well["flops"] and failed["flops"]["query"] > 0
+    assert failed["tokens"]["forwarded"] == well["tokens"]["forwarded"] > 0
 
 
 def forever_awaiting(question: Question) -> Any:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import bench.cell_folder
+import bench.run.cell_folder
 from bench.errors import BenchError
-from bench.index_store import IndexStore
-from bench.records import RecordStore
-from bench.runner import run_cells
+from bench.results.index_store import IndexStore
+from bench.results.records import RecordStore
+from bench.run.runner import run_cells
 from tests.bench.faults.runs import REPOSITORY, rows, sharing
-from tests.bench.test_runner import WAITING_RUN
+from tests.bench.run.test_runner import WAITING_RUN
 from tests.stand_ins import WordModels, examples, stand_in_cell
 
 
@@ -26,7 +26,7 @@ def test_a_cell_that_is_listed_twice_is_run_once(tmp_path: Path) -> None:
     indexes = IndexStore(tmp_path / "indexes")
     places = [(cell, tmp_path / "cell"), (cell, tmp_path / "." / "cell")]
     first, second = run_cells(places, indexes, WordModels)
-    assert first.summary == second.summary and first.summary["n"] == 3
+    assert first.summary == second.summary and first.summary.n == 3
     other = stand_in_cell(examples(3), {"suffix": "!"})
     with pytest.raises(BenchError, match="would hold the records of two cells"):
         run_cells([(cell, tmp_path / "x"), (other, tmp_path / "x")], indexes, WordModels)
@@ -41,7 +41,7 @@ def test_locks_are_always_taken_in_the_same_order(tmp_path: Path, monkeypatch: p
             taken.append(folder.name)
             super().__init__(folder)
 
-    monkeypatch.setattr(bench.cell_folder, "RecordStore", Noted)
+    monkeypatch.setattr(bench.run.cell_folder, "RecordStore", Noted)
     cells = [(sharing(stand_in_cell(examples(2), {"suffix": name})), name) for name in "bca"]
     for order, folder in ((cells, "one"), (cells[::-1], "two")):
         found = run_cells(
@@ -76,7 +76,7 @@ def test_a_second_run_of_a_cell_waits_and_goes_on_where_the_first_one_ended(
 def test_two_different_cells_wanting_one_folder_do_not_mix(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from bench.errors import BenchError\n"
-        "from bench.index_store import IndexStore; from bench.runner import run_cell\n"
+        "from bench.results.index_store import IndexStore; from bench.run.runner import run_cell\n"
         "from tests.stand_ins import WordModels, examples, stand_in_cell\n"
         "folder = Path(sys.argv[1]); cell = stand_in_cell(examples(20), {'suffix': sys.argv[2]})\n"
         "try: run_cell(cell, folder / 'cell', IndexStore(folder / sys.argv[2]), WordModels)\n"

@@ -13,15 +13,11 @@ from typing import Any
 
 import pytest
 
-from bench.cell import Cell
-from bench.session import Session
-from bench.tracking import local_store, mirror_cell
-from bench.tracking import mirror as mirror_module
-from bench.tracking.mirror import STAMP_FILE
-from bench.tracking.run_content import content_digest, read_run
-from bench.tracking.store import artifact_root
-from bench.tracking.worker import Mirror, Request
-from tests.bench.test_tracking import finish, make_cell, record, runs_of
+from bench.run.cell import Cell
+from bench.run.session import Session
+from bench.tracking.hooks import MlflowHooks
+from bench.tracking.sync import StoreError, sync
+from tests.bench.tracking.test_tracking import finish, make_cell, record, runs_of, show
 from tests.stand_ins import WordModels, examples, stand_in_cell
 
 
@@ -39,34 +35,32 @@ def test_a_run_is_finished_although_its_tracking_server_is_gone(
     monkeypatch.setenv("BENCH_TRACKING_URI", uri)
     cell = stand_in_cell(examples(3))
     before = signal.getsignal(signal.SIGTERM)
-    session = StandInSession(tmp_path)
+    session = StandInSession(tmp_path, hooks=[MlflowHooks(tmp_path)])
     result = session.run(cell)
     session.close()
-    assert result.summary["n"] == 3 and result.summary["n_failed"] == 0
-    assert "is not shown in MLflow" in caplog.text and "bench track sync" in caplog.text
+    assert result.summary.n == 3 and result.summary.n_failed == 0
+    assert "does not show 1 cell(s)" in caplog.text and "bench track sync" in caplog.text
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A results folder of its own, its store chosen by nobody and asked before by nobody."""
+    """A results folder of its own, its store chosen by nobody."""
     monkeypatch.delenv("BENCH_TRACKING_URI", raising=False)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(mirror_module, "_silent_since", {})
     return tmp_path
 
 
 def test_a_store_of_another_schema_is_a_warning_with_the_way_out(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cell = make_cell(store, dataset="schema")
-    assert mirror_cell(cell, results_dir=store).state == "created"
+    show(make_cell(store, dataset="schema"), store)
     with sqlite3.connect(store / "mlflow.db") as database:
         database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
-    mirror_module._close_worker()
-    (cell / STAMP_FILE).unlink()
-    result = mirror_cell(cell, results_dir=store)
-    assert not result.ok and "made by another version of MLflow" in result.message
+    hooks = MlflowHooks(store)
+    hooks.on_cell_finished(make_cell(store, dataset="schema", k=2), sweep=None, own_files=[])
+    hooks.close()
+    assert "made by another version of MLflow" in caplog.text
     assert "bench track sync --rebuild" in caplog.text
 
 
@@ -86,9 +80,9 @@ def test_a_server_that_is_no_tracking_server_is_a_warning(store: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         uri = f"http://127.0.0.1:{server.server_address[1]}"
-        result = mirror_cell(make_cell(store), tracking_uri=uri, deadline_s=60)
+        with pytest.raises(StoreError, match="bench track sync"):
+            list(sync(store, [make_cell(store)], uri=uri))
         server.shutdown()
-    assert not result.ok and "bench track sync" in result.message
 
 
 def test_a_clock_that_jumps_back_does_not_bring_old_scores_back(
@@ -96,28 +90,14 @@ def test_a_clock_that_jumps_back_does_not_bring_old_scores_back(
 ) -> None:
     """MLflow shows the value with the latest time, which was once that of the mirror's clock."""
     cell = make_cell(store, dataset="clock")
-    mirror = Mirror(local_store(store), artifact_root(local_store(store), store))
 
     def write(f1: float, clock_s: float) -> float:
         finish(cell, [record(i, f1) for i in range(6)])
         monkeypatch.setattr(time, "time", lambda: clock_s)
-        digest = content_digest(cell)
-        mirror.write(
-            Request(
-                cell_dir=str(cell),
-                uri=local_store(store),
-                artifact_root=artifact_root(local_store(store), store),
-                digest=digest,
-                parent=None,
-                trace=False,
-                own_files=[],
-            ),
-            read_run(cell),
-        )
+        show(cell, store)
         (run,) = runs_of(store, "clock")
         return float(run.data.metrics["f1"])
 
-    monkeypatch.chdir(Path.cwd())
     assert write(1.0, 3e9) == 1.0
     assert write(0.5, 3e9) == 0.5
     assert write(0.25, 1e9) == 0.25, "the clock was set back by decades"

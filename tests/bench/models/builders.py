@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from bench.engine.engine import Limits
-from bench.flops import architecture_from_config
+from bench.flops.architecture import architecture_from_config
 from bench.models.api import Geometry
 from bench.models.language_model import CausalLanguageModel
 from bench.models.tokenizer import TextTokenizer
@@ -193,11 +193,12 @@ def language_model(
     chat_template: str | None = TEMPLATE,
     chat_style: str = "template",
     limits: Limits | None = None,
+    share_prefixes: bool = False,
     **overrides: Any,
 ) -> CausalLanguageModel:
     """A random model behind the async interface."""
     model = causal_model(family, attention, **overrides)
-    return CausalLanguageModel(
+    lm = CausalLanguageModel(
         family,
         model,
         text_tokenizer(chat_template),
@@ -206,6 +207,8 @@ def language_model(
         chat_style=chat_style,
         limits=limits,
     )
+    lm.engine.share_prefixes = share_prefixes
+    return lm
 
 
 def save_causal(folder: Path, family: str = "llama", **overrides: Any) -> Path:

@@ -112,7 +112,7 @@ def test_phi_2_is_instructed_as_its_card_says() -> None:
 
 def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     rewriting = TEMPLATE.replace("Today is", "{{ messages | length }} messages. Today is")
-    with pytest.raises(ConfigError, match="writes earlier turns otherwise once later ones follow"):
+    with pytest.raises(ConfigError, match="rewrites earlier turns when later ones follow"):
         chat_format(text_tokenizer(rewriting))
 
 
@@ -124,3 +124,10 @@ def test_a_template_that_drops_a_message_is_refused() -> None:
 def test_an_unknown_style_is_refused() -> None:
     with pytest.raises(ConfigError, match="chat style 'chatml': expected template or one of"):
         chat_format(text_tokenizer(), "chatml")
+
+
+def test_a_reader_without_chat_template_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    chat = chat_format(text_tokenizer(None))
+    assert chat == chat_format(text_tokenizer(None), "answer")
+    (record,) = caplog.records
+    assert "has no chat template: it is given the prompt as it is, then 'Answer:'" in record.getMessage()

@@ -11,20 +11,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.engine import Limits
-from bench.errors import ConfigError
-from bench.flops import flops_of_usage, forward_flops
-from bench.metering import Meter, Usage, metered
-from bench.models.api import (
-    Generation,
-    InvalidLogitsError,
-    LanguageModel,
-    Probe,
-    ReadingContext,
-    Span,
-    WindowExceededError,
-)
-from bench.models.context import EngineContext
-from bench.models.language_model import CausalLanguageModel
+from bench.errors import ConfigError, InvalidLogitsError, WindowExceededError
+from bench.flops.formulas import flops_of_usage, forward_flops
+from bench.flops.meter import Meter, Usage, metered
+from bench.models.api import Generation, LanguageModel, Probe, ReadingContext, Span
+from bench.models.language_model import CausalLanguageModel, EngineContext
 from tests.bench.models.builders import CAUSAL_FAMILIES, language_model
 
 T = TypeVar("T")
@@ -131,6 +122,28 @@ def test_settled_text_is_forwarded_once_and_reads_no_logits() -> None:
     assert flops_of_usage(lm.architecture, total(meter), "matmul") == counter.get_total_flops()
 
 
+def test_settling_text_behind_what_was_read_pays_for_its_attention_to_all_of_it() -> None:
+    """n new tokens on m read ones attend to n * (m + n) positions."""
+    lm = language_model()
+
+    async def search() -> tuple[int, int]:
+        context = await lm.open()
+        await context.extend(QUESTION)
+        await context.settle()
+        read = context.length
+        node = await context.extend(NODES[0])
+        with metered(meter):
+            await context.settle()
+        return read, len(node)
+
+    meter = Meter()
+    read, new = run(search())
+    assert total(meter) == Usage(
+        calls=1, new_tokens=new, attended=new * (read + new), flops=total(meter).flops
+    )
+    assert total(meter).flops == forward_flops(lm.architecture, new, read, logit_rows=0)
+
+
 def test_a_mark_that_lies_ahead_is_refused() -> None:
     context = run(language_model().open())
     for mark in (context.length + 1, -1):
@@ -190,6 +203,45 @@ def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_an
             context.recorded(Span(question.start - 1, question.end))
 
     run(search())
+
+
+def test_a_span_that_was_watched_where_the_mark_stands_is_still_watched_after_a_rewind() -> None:
+    lm = language_model()
+
+    async def read(rewound: bool) -> np.ndarray[Any, Any]:
+        context = await lm.open()
+        question = await context.extend(QUESTION)
+        mark = context.mark()
+        assert context.watch(question) == 0
+        if rewound:
+            await context.extend(NODES[1])
+            await context.probe(["Yes", "No"])
+            context.rewind(mark)
+        node = await context.extend(NODES[0])
+        await context.probe(["Yes", "No"])
+        return context.recorded(node)
+
+    straight, again = run(read(False)), run(read(True))
+    assert straight.shape == again.shape and straight.all()
+    np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
+
+
+def test_text_that_was_appended_before_a_span_was_watched_records_nothing_of_it() -> None:
+    """Also where it is still queued then, and is forwarded with the tokens that do record it."""
+    lm = language_model()
+
+    async def search() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        context = await lm.open()
+        context.watch(await context.extend(QUESTION))
+        before = await context.extend(NODES[0])
+        context.watch(before)
+        after = await context.extend(NODES[1])
+        await context.probe(["Yes", "No"])
+        return context.recorded(before), context.recorded(after)
+
+    before, after = run(search())
+    assert before[:, 0].all() and not before[:, 1].any()
+    assert after.all()
 
 
 @pytest.mark.parametrize("span", [Span(3, 3), Span(0, 10_000)])
@@ -424,6 +476,27 @@ def test_a_full_context_can_still_be_probed_and_asked() -> None:
     assert (generation.finish, len(generation.token_ids)) == ("window", 1)
 
 
+def test_the_header_of_the_next_turn_needs_room_too() -> None:
+    lm = language_model()
+    lm.stops = frozenset()
+
+    async def second_turn() -> None:
+        context = await lm.open(128)
+        await context.extend(QUESTION)
+        await context.generate(3)
+        before = context.length
+        room = 128 - before - len(lm.chat.closing)
+        text = "." * room
+        assert lm.count_tokens(text) == room > len(lm.chat.next_turn) > 0
+        with pytest.raises(WindowExceededError, match=f"the context holds {before} and was opened for 128"):
+            await context.extend(text)
+        assert context.length == before
+        await context.extend(text[len(lm.chat.next_turn) :])
+        assert context.length == 128 - len(lm.chat.closing)
+
+    run(second_turn())
+
+
 def test_a_context_has_the_room_it_was_opened_with() -> None:
     lm = language_model()
 
@@ -596,7 +669,7 @@ def test_a_closed_context_gives_its_memory_back_and_refuses_work() -> None:
             await context.extend("text")
             await context.probe(["Yes", "No"])
         context.close()
-        assert lm.engine.arena.free_tokens == lm.engine.arena.tokens
+        assert lm.engine.kv_cache.free_tokens == lm.engine.kv_cache.tokens
         with pytest.raises(RuntimeError, match="it is closed"):
             await context.extend("more")
 

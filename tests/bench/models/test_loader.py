@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.flops import architecture_from_config
+from bench.flops.architecture import architecture_from_config
 from bench.models.loader import load_causal, load_encoder, load_tokenizer
-from bench.models.presets import DEVICE_MAPS, resolve
+from bench.models.spec import DEVICE_MAPS, resolve
 from tests.bench.models.builders import causal_model, hf_tokenizer, save_causal, save_encoder
 
 
@@ -194,3 +196,17 @@ def test_a_family_without_a_closed_form_is_counted_from_its_config(tmp_path: Pat
     assert shape.family == "qwen3"
     llama = causal_model("llama")
     assert architecture_from_config(llama.config).family == "llama"
+
+
+def test_a_model_larger_than_the_memory_is_refused_before_it_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=3_500_000_000))
+    with pytest.raises(ConfigError) as caught:
+        load_causal(resolve("qwen2.5-coder-1.5b", device="cpu", dtype="float32"))
+    said = str(caught.value)
+    assert "its weights take 6.2 GB in float32, and this machine has 3.5 GB of memory left" in said
+    assert "--model qwen2.5-coder-1.5b --dtype bfloat16 (3.1 GB)" in said
+    assert "--model qwen2.5-coder-0.5b --dtype float32 (2.0 GB)" in said
+    assert not list(tmp_path.iterdir())

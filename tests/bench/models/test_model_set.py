@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.metering import Meter, metered
+from bench.flops.meter import Meter, metered
 from bench.models.api import ModelSet
 from bench.models.model_set import LoadedModels, unload_all
-from bench.models.presets import resolve
+from bench.models.spec import resolve
 from tests.bench.models.builders import save_causal
 
 

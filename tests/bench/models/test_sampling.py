@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.engine.engine import _drawn
-from bench.models.api import Sampling
+from bench.engine.sampling import Sampling
 from tests.bench.models.builders import language_model
 
 PROMPT = "Mara Feld hid the red kite in the old mill."

@@ -11,15 +11,8 @@ from huggingface_hub import constants, errors
 
 from bench.errors import ModelUnavailableError
 from bench.models import sources
-from bench.models.sources import (
-    AssetSource,
-    FolderSource,
-    HubSource,
-    PackageSource,
-    locate,
-    revision_of,
-    verify,
-)
+from bench.models.fetching import locate
+from bench.models.sources import AssetSource, FolderSource, HubSource, PackageSource, revision_of, verify
 
 LLAMA = HubSource("meta-llama/Llama-3.1-8B-Instruct", "0e9e39f", gated=True)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.metering import Meter, metered
+from bench.flops.meter import Meter, metered
 from bench.models.chat import render
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import load_tokenizer
 from bench.models.model_set import load_language_model
-from bench.models.presets import resolve
+from bench.models.spec import resolve
 
 PROMPT = "Information:\nOtto Brand hid the red kite in the old mill.\n\nQuestion:\nWho hid the red kite?"
 TOKENIZER = load_tokenizer(resolve("tiny"))

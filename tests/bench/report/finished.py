@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.cell import Cell, CellRequest, plan_cell
-from bench.cell_folder import describe
-from bench.files import write_json
-from bench.records import (
+from bench.files.atomic import write_json
+from bench.results.records import (
     CELL_FILE,
     RECORDS_FILE,
     SUMMARY_FILE,
@@ -20,8 +18,10 @@ from bench.records import (
     Record,
     TokenCounts,
 )
+from bench.results.summary import summarize
+from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.cell_folder import describe
 from bench.schema import Example
-from bench.summary import summarize
 
 OWN_TEXT = "Ilse Brandt crossed the bridge. " * 60
 
@@ -67,15 +67,12 @@ def finish(
         for at, (example, f1) in enumerate(zip(cell.data.examples, scores, strict=True))
     ]
     folder = cell.folder(results)
-    write_json(folder / CELL_FILE, {**describe(cell), "created_at": "2026-01-01T00:00:00+00:00"})
+    write_json(folder / CELL_FILE, {**describe(cell).to_json(), "created_at": "2026-01-01T00:00:00+00:00"})
     content = "".join(found.to_line() for found in records).encode("utf-8", "surrogateescape")
     (folder / RECORDS_FILE).write_bytes(content)
-    summary = {
-        **summarize(records, cell.card.metrics),
-        "cell_id": cell.identity.cell_id,
-        "records_sha256": hashlib.sha256(content).hexdigest(),
-    }
-    write_json(folder / SUMMARY_FILE, summary)
+    digest = hashlib.sha256(content).hexdigest()
+    summary = summarize(records, cell.card.metrics, cell_id=cell.identity.cell_id, records_sha256=digest)
+    write_json(folder / SUMMARY_FILE, summary.to_json())
     return cell
 
 

@@ -5,33 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE
-from bench.report.cells import FinishedCell, find_finished, grouped
+from bench.report.cells import grouped
+from bench.results.finished import FinishedCell, find_finished
+from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE
+from tests import cells
 from tests.bench.report.finished import bm25, finish
 
 
 def cell(cell_id: str, method: str = "bm25", **changes: Any) -> FinishedCell:
     options: Mapping[str, Any] = changes.pop("config", {})
-    description = {
-        "cell_id": cell_id,
-        "method": method,
-        "method_version": "1",
-        "dataset": "qasper",
-        "data_source": "sample",
-        "data_revision": "sha256:abcdef123456",
-        "data_label": "qasper (sample)",
-        "model": "tiny",
-        "models": {"reader": {"name": "tiny", "revision": "0123456789"}},
-        "dtype": "float32",
-        "seed": 0,
-        "n_examples": 10,
-        **changes,
-    }
-    return FinishedCell(Path("x"), {**description, "config": options}, {})
+    about = cells.description(cell_id=cell_id, method=method, config=options, n_examples=10, **changes)
+    return FinishedCell(Path("x"), about, cells.summary())
 
 
-def names(*cells: FinishedCell, rows: Mapping[str, str] | None = None) -> list[str]:
-    (group,) = grouped(cells, rows or {})
+def names(*shown: FinishedCell, rows: Mapping[str, str] | None = None) -> list[str]:
+    (group,) = grouped(shown, rows or {})
     return [named.name for named in group.cells]
 
 
@@ -44,20 +32,20 @@ def test_a_cell_is_named_by_what_tells_it_from_the_others_of_its_method() -> Non
 
 
 def test_rows_of_tables_come_first_and_bear_their_label() -> None:
-    cells = [cell("5", config={"k": 5}), cell("7", config={"k": 7}), cell("z", "pecan")]
-    assert names(*cells, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X", "bm25 k=5"]
+    found = [cell("5", config={"k": 5}), cell("7", config={"k": 7}), cell("z", "pecan")]
+    assert names(*found, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X", "bm25 k=5"]
 
 
 def test_beside_rows_a_cell_is_told_by_what_it_has_different_and_by_the_axes_of_a_sweep() -> None:
     plain = {"t_p": 1, "t_c": None, "attention": "on", "variant": "pecan"}
     rows = {"row": "PECAN", "without": "w/o attention", "garlic": "w/o attention"}
-    cells = [
+    found = [
         cell("row", "pecan", config=plain),
         cell("without", "pecan", config={**plain, "attention": "off"}),
         cell("garlic", "pecan", config={**plain, "attention": "off", "variant": "garlic"}),
         *(cell(f"{p}{c}", "pecan", config={**plain, "t_p": p, "t_c": c}) for p in (1, 2) for c in (0.5, 0.9)),
     ]
-    assert names(*cells, rows=rows) == [
+    assert names(*found, rows=rows) == [
         "PECAN",
         "w/o attention variant=pecan",
         "w/o attention variant=garlic",
@@ -71,11 +59,11 @@ def test_beside_rows_a_cell_is_told_by_what_it_has_different_and_by_the_axes_of_
 def test_a_model_is_named_once() -> None:
     follows = {"reader": {"name": "large"}, "builder": {"name": "large"}}
     mixed = {"reader": {"name": "large"}, "builder": {"name": "small"}}
-    cells = [
+    found = [
         cell("a", "pecan", model="large", models=follows, config={"graph_model": ""}),
         cell("b", "pecan", model="large", models=mixed, config={"graph_model": "small"}),
     ]
-    assert names(*cells) == ["pecan graph_model=default", "pecan graph_model=small"]
+    assert names(*found) == ["pecan graph_model=default", "pecan graph_model=small"]
 
 
 def test_changed_data_are_another_group_told_by_their_revision() -> None:

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench.cell import CellRequest
-from bench.cli import command
+from bench.cli.main import command
 from bench.errors import BenchError
-from bench.report.collecting import collect_report
+from bench.report.content import collect_report
 from bench.report.page import report_page
+from bench.run.cell import Setting
 from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
-from tests.bench.test_graph_page import HOSTILE as WITH_HALF_CHARACTERS
-from tests.bench.test_graph_page import Seen
+from tests.bench.report.test_graph_page import HOSTILE as WITH_HALF_CHARACTERS
+from tests.bench.report.test_graph_page import Seen
 
 HOSTILE = tuple(text.replace("\ud800", "\u2029") for text in WITH_HALF_CHARACTERS)
 """Data with half a character are refused before anything runs on them."""
-BASE = CellRequest("pecan", "", limit=2)
+BASE = Setting(limit=2)
 
 
 def hostile_page(folder: Path, texts: tuple[str, ...]) -> str:
@@ -108,11 +108,25 @@ def test_tables_show_what_the_records_come_to_and_say_what_is_missing(results: P
 
 
 def test_figures_are_drawn_where_their_cells_are(results: Path) -> None:
-    pareto, patience, nodes = collect_report(BASE, results).figures
-    assert pareto.svg.startswith("<svg") and [row[1] for row in pareto.rows] == ["bm25_top5", "pecan"]
-    assert not patience.svg and "every t_p from 1 to 8" in patience.missing
+    figures = {figure.id: figure for figure in collect_report(BASE, results).figures}
+    assert list(figures) == ["pareto", "fig4", "garlic4", "gor2", "gor5", "fig3", "gor4"]
+    pareto, patience, nodes = figures["pareto"], figures["fig4"], figures["fig3"]
+    assert b"<svg" in pareto.svg and [row[1] for row in pareto.rows] == ["bm25_top5", "pecan"]
+    assert not patience.svg and "every t_p of 1, 2, 3, 4, 5, 6, 7, 8" in patience.missing
     assert "bench figure fig4" in patience.missing
     assert nodes.rows[1] == ("hotpotqa", "1", "2")
+
+
+def test_a_figure_is_an_image_within_the_page(results: Path) -> None:
+    report = collect_report(BASE, results)
+    page = report_page(report)
+    images = [attrs for name, attrs in Seen(page).tags if name == "img"]
+    drawn = [figure for figure in report.figures if figure.svg]
+    assert [image["alt"] for image in images] == [figure.title for figure in drawn] and images
+    for image, figure in zip(images, drawn, strict=True):
+        kind, _, content = (image["src"] or "").partition(",")
+        assert kind == "data:image/svg+xml;base64" and base64.b64decode(content) == figure.svg
+    assert page == report_page(collect_report(BASE, results))  # the same bytes
 
 
 def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path: Path) -> None:
@@ -121,7 +135,7 @@ def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path:
     assert not [part for part in collect_report(BASE, tmp_path).figures if part.id.startswith("sweep")]
     finish(tmp_path, bm25(k=4), [1, 1])
     *_, sweep = collect_report(BASE, tmp_path).figures
-    assert sweep.title == "Sweeps over k on hotpotqa (sample)" and sweep.svg.startswith("<svg")
+    assert sweep.title == "Sweeps over k on hotpotqa (sample)" and b"<svg" in sweep.svg
     assert sweep.header[:3] == ("curve", "k", "f1")
     assert [row[:3] for row in sweep.rows] == [
         ("bm25 (tiny)", "1", "0"),
@@ -131,7 +145,7 @@ def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path:
 
 
 def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
-    report = collect_report(CellRequest("pecan", "", limit=1), results)
+    report = collect_report(Setting(limit=1), results)
     assert report.tables == () and any(
         "Tables left out" in note and "table1, table2" in note for note in report.notes
     )

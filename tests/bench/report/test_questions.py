@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.report.cells import find_finished, grouped
+from bench.report.cells import grouped
 from bench.report.questions import Browser, Limits, browse, search_path, shortened
+from bench.results.finished import find_finished
 from tests.bench.report.finished import OWN_TEXT, bm25, finish, own, own_file, pecan, record, steps
 
 
@@ -110,8 +111,8 @@ def test_the_search_path_has_every_node_with_its_step(tmp_path: Path) -> None:
     "trace", [{}, {"steps": []}, {"steps": [{"node": 3}]}, {"steps": "x"}, {"steps": [{"nodes": [], "p": 1}]}]
 )
 def test_other_traces_are_no_search_path(tmp_path: Path, trace: dict[str, Any]) -> None:
-    from bench.cards import load_card
     from bench.data import load
+    from bench.data.cards import load_card
 
     example = load(load_card("hotpotqa"), "sample", 1).examples[0]
     assert search_path(record(example, 1.0, trace=trace)) is None

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.cell import Cell, CellRequest, plan_cell
 from bench.errors import BenchError, ConfigError
-from bench.index_store import CheckpointFile, IndexStore
+from bench.method.options import build_config
 from bench.models.model_set import LoadedModels
-from bench.models.presets import resolve
-from bench.options import build_config
-from bench.records import Record, read_records
-from bench.runner import run_cell
+from bench.models.spec import resolve
+from bench.results.index_store import CheckpointFile, IndexStore
+from bench.results.records import Record, read_records
+from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.runner import run_cell
 from bench.schema import Document, DocumentSet, Index, JsonValue, Question
 from methods.gor import Gor, GorConfig
 from methods.gor.records import Records, cosines
@@ -155,6 +155,7 @@ def test_every_option_of_learning_is_part_of_its_key_and_none_of_reading() -> No
     assert index == {"chunk_tokens", "overlap_tokens", "queries", "k", "temperature"} | {
         "question_tokens",
         "answer_tokens",
+        "wording",
     }
 
 
@@ -175,7 +176,7 @@ def test_lengths_follow_the_geometry() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"supervised": "on"}, "name training data with train_on=PATH"),
+        ({"supervised": "on", "train_on": "run"}, "name training data with train_on=PATH"),
         ({"supervised": "on", "train": "off"}, "drop it, or train=off"),
         ({"gnn": "mlp"}, "gat.*gcn.*sgc.*gin.*sage"),
         ({"epochs": 0}, "greater than or equal to 1"),

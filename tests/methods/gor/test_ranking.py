@@ -11,12 +11,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.errors import ConfigError
-from bench.flops import flops_of_usage
-from bench.metering import Meter, metered
+from bench.flops.formulas import flops_of_usage
+from bench.flops.meter import Meter, metered
 from bench.models.embedder import SentenceEncoder
+from bench.models.fetching import locate
 from bench.models.model_set import load_embedder
-from bench.models.presets import resolve
-from bench.models.sources import locate
+from bench.models.spec import resolve
 from methods.gor.ranking import TokenVectors, best_first, f_scores, layer_of, token_vectors
 from tests.bench.models.builders import save_plain_encoder
 from tests.methods.writers import WordEncoder

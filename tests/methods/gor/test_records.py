@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.metering import Meter, metered
+from bench.flops.meter import Meter, metered
+from bench.method.dense import unit_rows
 from bench.models.api import Geometry
+from bench.models.spec import default_geometry
 from bench.schema import Document, DocumentSet
-from methods.dense import unit_rows
+from methods.gor import Gor, GorConfig
+from methods.gor.prompts import gor_answer_prompt, gor_question_prompt
 from methods.gor.records import Records, RecordsPlan, build_records
 from methods.gor.simulation import ATTEMPTS_PER_QUERY, first_question, simulate_queries
-from tests.methods.writers import Models
+from tests.methods.writers import GEOMETRY, Models
 
 PLAN = RecordsPlan(
     chunk_tokens=6,
@@ -241,3 +244,17 @@ def test_documents_in_flight_together_get_the_graphs_they_get_alone() -> None:
 )
 def test_the_first_question_of_a_reply(text: str, question: str) -> None:
     assert first_question(text) == question
+
+
+def test_readers_at_the_papers_lengths_are_asked_in_the_papers_words() -> None:
+    # Graph of Records, App. D.1 and D.2.
+    assert gor_question_prompt("P", "paper").startswith("You are a great questioner of any text")
+    assert gor_question_prompt("P", "paper").endswith("do not output irrelevant text.\n\nDOCUMENT: P")
+    assert gor_answer_prompt("M", "Q", "paper") == (
+        "Refer to the following supporting materials and answer the question with brief but complete "
+        "explanations.\n\nSUPPORTING MATERIALS: M\n\nQUESTION: Q"
+    )
+    paper, small = Gor(GorConfig(), default_geometry(131_072)), Gor(GorConfig(), GEOMETRY)
+    assert (paper.plan.wording, small.plan.wording) == ("paper", "ours")
+    assert paper.models()["ranking_encoder"] == "microsoft/deberta-xlarge-mnli"  # Sec. 2.3
+    assert small.models()["ranking_encoder"] == "minilm"

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.metering import Usage, current_meter
-from bench.models.api import Generation, Geometry, Probe, Span, Tokenization, WindowExceededError
+from bench.errors import WindowExceededError
+from bench.flops.meter import Usage, current_meter
+from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
 
 GEOMETRY = Geometry(chunk_tokens=6, window=400, input_limit=1000, summary_tokens=60)
 _NODE = re.compile(r"\* (.+)\n|(?!Summary|Can this)(.+)\n\n", re.DOTALL)
@@ -250,7 +251,7 @@ class ScriptedEmbedder:
     def truncated(self, texts: Sequence[str]) -> int:
         return 0
 
-    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
         self.asked += texts
         current_meter().credit(self.name, "embed", Usage(1, len(texts), len(texts), 0, 7 * len(texts)))
         return np.array([self.vectors.get(t, [0.0] * self.dim) for t in texts], np.float32).reshape(

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 import torch
 
+from bench.method.prompts import ANSWER_INSTRUCTION
 from bench.models.api import Generation
 from bench.models.language_model import CausalLanguageModel
-from bench.prompts import ANSWER_INSTRUCTION
 from bench.schema import Document, DocumentSet, Question
 from methods.pecan import Pecan, PecanConfig
 from methods.pecan.bullets import parse_bullets
 from methods.pecan.graph import Graph, Node, fold
-from methods.prompts import (
+from methods.pecan.prompts import (
     PECAN_GRAPH_HEAD,
     PECAN_GRAPH_TAIL,
     PECAN_SEARCH_AFTER_QUESTION,
@@ -184,3 +184,20 @@ def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(fam
     turn2 = [*lm.chat.reply_opening, *plain.ids("Yes"), *lm.chat.next_turn, *plain.ids(ANSWER_INSTRUCTION)]
     answer = plain.greedy([*ids, *turn2, *lm.chat.closing], 5)
     assert (prediction.text, prediction.prompt_tokens) == (answer.text, answer.prompt_tokens)
+
+
+def test_without_progress_control_the_path_and_its_attention_are_the_same() -> None:
+    """Nothing is asked between two nodes, and what was read is forwarded before its attention is."""
+    graph = written_graph().to_index()
+
+    def visits(**options: Any) -> list[dict[str, Any]]:
+        config = OPTIONS.model_copy(update=options)
+        models = models_of(language_model("llama"))
+        prediction = asyncio.run(Pecan(config, GEOMETRY).answer(graph, QUESTION, models))
+        assert all((step["p_yes"] is None) == bool(options) for step in prediction.trace["steps"])
+        return [visit for step in prediction.trace["steps"] for visit in step["nodes"]]
+
+    asked, fixed = visits(), visits(progress_control="off", n_nodes=8)
+    assert [visit["id"] for visit in fixed] == [visit["id"] for visit in asked]
+    assert len(fixed) == 8 and all(visit["r"] > 0 for visit in fixed)
+    assert [visit["r"] for visit in fixed] == pytest.approx([visit["r"] for visit in asked], rel=1e-4)

@@ -89,3 +89,28 @@ def test_a_whole_text_is_one_bullet_on_one_line() -> None:
 def test_a_model_that_does_not_say_where_its_tokens_are_is_refused() -> None:
     with pytest.raises(RuntimeError, match="offsets"):
         parse_bullets(Generation("* one", (1, 2), "stop", 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "texts", "headings"),
+    [
+        ("* LSU Honors College\n  * Founded in 1992", ["LSU Honors College: Founded in 1992"], 1),
+        ("* **LSU:**\n    - Old.\n    - Large.\n* Mara", ["**LSU**: Old.", "**LSU**: Large.", "Mara"], 1),
+        ("1. LSU:\n   * Founded\n2. Mill:\n\n   * Red", ["LSU: Founded", "Mill: Red"], 2),
+        ("- A\n  - B\n    - C\n  - D", ["A: B: C", "A: D"], 2),
+        ("* Mara hid it.\n  * In the mill.", ["Mara hid it.", "Mara hid it. In the mill."], 0),
+        ("* one\n * two", ["one", "two"], 0),  # one column is no setting in
+        ("* A:\n  goes on\n  * B", ["A: goes on: B"], 1),
+        ("* \n  * one", ["one"], 0),
+    ],
+)
+def test_an_item_below_another_takes_its_words_along(text: str, texts: list[str], headings: int) -> None:
+    found = parse_bullets(generated(text))
+    assert [b.text for b in found.bullets] == texts
+    assert found.headings == headings
+
+
+def test_an_item_below_another_has_the_tokens_of_both() -> None:
+    text = "* Mill Hill\n  * built late"
+    (bullet,) = parse_bullets(generated(text)).bullets
+    assert [t.strip() for t in tokens_of(text, bullet.tokens)] == ["Mill", "Hill", "built", "late"]

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.errors import ConfigError
-from bench.metering import Meter, metered
-from bench.models.api import InvalidLogitsError
+from bench.errors import ConfigError, InvalidLogitsError
+from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet
 from methods.pecan.bullets import Bullet
 from methods.pecan.construction import GraphPlan, build_graph, edge_weights
 from methods.pecan.graph import Graph
-from methods.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, pecan_graph_prompt, raptor_summary_prompt
+from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, pecan_graph_prompt
+from methods.raptor.prompts import raptor_summary_prompt
 from tests.methods.pecan.scripted import CLOSING, OPENING, Script, ScriptedEmbedder, ScriptedModel
 
 PROMPTS = {"ip": PECAN_GRAPH_HEAD + PECAN_GRAPH_TAIL, "tree": raptor_summary_prompt("")}
@@ -276,6 +276,15 @@ def test_no_room_for_nodes_is_an_error_of_the_set_up() -> None:
 def test_attention_that_is_not_a_number_is_never_an_edge() -> None:
     with pytest.raises(InvalidLogitsError):
         edge_weights([Bullet("x", (0,))], np.array([[np.nan, 1.0]]))
+
+
+def test_every_row_of_edge_weights_sums_to_1() -> None:
+    """Also that of a bullet without tokens, or one that attends to nothing: as much to each node."""
+    bullets = [Bullet("read", (0, 1)), Bullet("blind", (2,)), Bullet("bare", ())]
+    attention = np.array([[0.2, 0.0, 0.0], [0.4, 0.2, 0.0], [0.0, 0.0, 0.0]])
+    weights, unattended = edge_weights(bullets, attention)
+    np.testing.assert_allclose(weights, [[0.75, 0.25, 0], [1 / 3] * 3, [1 / 3] * 3])
+    assert unattended == 2
 
 
 def test_batches_of_a_level_are_in_flight_together() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bench.errors import BenchError, QuestionError
-from bench.index_store import IndexStore
-from bench.metering import Meter
+from bench.flops.meter import Meter
+from bench.results.index_store import IndexStore
 from bench.schema import Index
 from methods.pecan import Pecan
 from methods.pecan.graph import DamagedGraphError, Graph
@@ -71,6 +71,8 @@ def damaged(**changes: Any) -> Index:
         {"lower": np.array([9, 9, 9, 9, 9, 9], np.int32)},
         {"lower": np.array([-1, 0, 0, 0, 0, 0], np.int32)},
         {"upper": np.array([6, 4, 4, 5, 5, 6], np.int32)},
+        {"upper": np.array([5, 4, 5, 5, 6, 6], np.int32)},  # by one place only
+        {"lower": np.array([4, 1, 1, 2, 4, 5], np.int32)},  # an edge of the first upper node to itself
         {"weight": np.full(6, np.nan, np.float32)},
         {"weight": np.full(6, -1, np.float32)},
         {"embeddings": np.zeros((3, 2), np.float32)},

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.metering import Meter, metered
-from bench.method import Replayed
+from bench.flops.meter import Meter, metered
+from bench.method.contract import Replayed
 from bench.schema import Document, DocumentSet, Index
 from methods.pecan import Pecan, PecanConfig
 from methods.pecan.graph import Graph

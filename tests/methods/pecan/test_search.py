@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from bench.errors import BenchError, ConfigError
-from bench.models.api import InvalidLogitsError, WindowExceededError
-from bench.prompts import ANSWER_INSTRUCTION
+from bench.errors import BenchError, ConfigError, InvalidLogitsError, WindowExceededError
+from bench.method.prompts import ANSWER_INSTRUCTION
 from bench.schema import DocumentSet
 from methods.pecan import Pecan, PecanConfig
-from methods.prompts import PECAN_NODE, pecan_search_head
+from methods.pecan.prompts import PECAN_NODE, pecan_search_head
 from tests.methods.pecan.scripted import (
     CLOSING,
     GEOMETRY,
@@ -95,6 +94,19 @@ def test_scores_are_normalised_over_the_candidates_and_added() -> None:
     assert second["similarity"] == pytest.approx(0.375)
 
 
+def test_garlic_sums_over_all_nodes_visited_ones_too() -> None:
+    """GARLIC, Sec. 3.2.2: z and similarity "so that the sum of their elements equals 1", then added.
+
+    Similarities top 0.5, q 0.125, delta 0.375: the sum is 1, so that delta has 0.375 and p's 0.75 wins, where
+    the sum over what is left to read makes delta its equal.
+    """
+    graph = make_graph(similarity={"top": 0.5, "p": 0.0, "q": 0.125, "delta": 0.375, "alpha": -0.5})
+    second = visits(search(models(), graph, variant="garlic")[0])[1]
+    assert second["id"] == "2.1" and second["score"] == pytest.approx(0.75)
+    assert visits(search(models(), graph)[0])[1]["id"] == "1.4"
+    assert PecanConfig(variant="garlic").norm == "sum1_all" and PecanConfig().norm == "sum1"
+
+
 def test_without_normalisation_scores_are_added_as_they_are() -> None:
     """After top: p 1.5, q 0.5 - 0.5 = 0, delta 0.375, alpha -0.125. After p: alpha 2.25 - 0.125, beta 0.75.
 
@@ -171,17 +183,32 @@ def test_each_token_is_forwarded_exactly_once() -> None:
     assert len(text) == len(set(text))
 
 
-def test_the_conversation_is_the_papers_word_for_word() -> None:
+RESTATED = f"{ANSWER_INSTRUCTION}\n\nQuestion: who\nAnswer:"
+"""Turn 2 for a reader of real text that would answer turn 1 again."""
+
+
+@pytest.mark.parametrize(
+    ("options", "turn2"), [({}, ANSWER_INSTRUCTION), ({"second_turn": "restated"}, RESTATED)]
+)
+def test_the_conversation_is_the_papers_word_for_word_or_restates_the_question(
+    options: dict[str, Any], turn2: str
+) -> None:
     fixed = models(p_yes=lambda nodes: 0.9 if len(nodes) == 2 else 0.1)
-    prediction, _ = search(fixed)
+    prediction, _ = search(fixed, **options)
     (context,) = fixed.reader.contexts
     turn1 = pecan_search_head("who") + "* top\n* p\n"
-    wanted = [*OPENING, turn1, *CLOSING, "Yes", *NEXT_TURN, ANSWER_INSTRUCTION, *CLOSING, "answer after 2"]
+    wanted = [*OPENING, turn1, *CLOSING, "Yes", *NEXT_TURN, turn2, *CLOSING, "answer after 2"]
     final: dict[int, str] = {}
     for at, token in context.log:
         final[at] = token
     assert "".join(final[at] for at in sorted(final)) == "".join(wanted)
     assert prediction.text == "answer after 2"
+
+
+def test_the_paper_s_second_turn_leaves_the_identity_of_older_cells_alone() -> None:
+    assert "second_turn" not in PecanConfig().model_dump(mode="json")
+    assert PecanConfig(second_turn="restated").model_dump(mode="json")["second_turn"] == "restated"
+    assert PecanConfig.model_validate(PecanConfig().model_dump()).second_turn == "paper"
 
 
 def test_the_context_of_a_record_is_what_was_read() -> None:
@@ -237,6 +264,11 @@ def test_the_threshold_is_the_papers_for_the_data_set_unless_given(
 ) -> None:
     prediction, _ = search(models(), asked=question(paper_values=PAPERS), **options)
     assert prediction.trace["t_c"] == t_c
+
+
+def test_a_threshold_of_the_card_that_is_no_probability_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"t_c=1.5 in the card of data set 'toy' \(pecan\)"):
+        search(models(), asked=question(paper_values={"pecan": {"t_c": 1.5}}))
 
 
 def test_data_that_no_paper_knows_has_a_threshold_of_one_half() -> None:
@@ -297,6 +329,15 @@ def test_the_search_ends_where_the_next_node_would_pass_the_window() -> None:
     assert len(path(prediction)) == 3 and prediction.trace["stop"] == "window" and prediction.truncated
     prediction, _ = search(models(), window=frame() + 4 * 3)
     assert len(path(prediction)) == 4
+
+
+def test_a_restated_question_takes_its_room() -> None:
+    longer = ScriptedModel().count_tokens(RESTATED) - ScriptedModel().count_tokens(ANSWER_INSTRUCTION)
+    window = frame() + 4 * 3
+    prediction, _ = search(models(), second_turn="restated", window=window + longer)
+    assert longer > 0 and len(path(prediction)) == 4
+    prediction, _ = search(models(), second_turn="restated", window=window)
+    assert len(path(prediction)) < 4
 
 
 def test_an_answer_always_fits_behind_what_was_read() -> None:
@@ -423,6 +464,18 @@ def test_both_models_must_have_room() -> None:
     reader, searcher = ScriptedModel(name="large"), ScriptedModel(name="small", geometry=tight)
     prediction, _ = search(two(reader, searcher), search_model="small")
     assert len(path(prediction)) == 3 and prediction.trace["stop"] == "window"
+
+
+def test_a_top_level_that_only_the_searcher_has_room_for_is_left_out_in_part() -> None:
+    """The reader answers from what was read, in its own window: the most similar of the top level stay."""
+    graph = make_graph(
+        (CHUNKS, ("p", "q", "s")), {"p": {"alpha": 1.0}}, similarity={"p": 0.1, "q": 0.9, "s": 0.5}
+    )
+    small = replace(GEOMETRY, window=frame() + 2 * 3)
+    reader, searcher = ScriptedModel(name="large", geometry=small), ScriptedModel(name="small")
+    prediction, _ = search(two(reader, searcher), graph, search_model="small")
+    assert path(prediction) == ["2.2", "2.3"] and prediction.truncated
+    assert prediction.text == "answer after 2" and prediction.trace["stop"] == "window"
 
 
 def test_the_same_model_in_both_roles_is_one_context() -> None:

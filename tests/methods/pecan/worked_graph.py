@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.metering import Meter, metered
+from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.pecan import Pecan, PecanConfig
 from methods.pecan.graph import Graph, Node

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bench.errors import ConfigError
-from bench.models.presets import default_geometry, resolve
+from bench.models.spec import default_geometry, resolve
 from bench.schema import Chunk, Document, DocumentSet, Prediction, Question
 from methods.raptor import Raptor, RaptorConfig
 from methods.raptor.retrieval import collapse, traverse
@@ -32,22 +32,22 @@ SCORES = np.array([0.1, 0.5, 0.6, 0.2, 0.9, 0.0, 0.4, 0.3, 0.2, 0.7])
 def test_traversal_takes_the_best_of_each_layer_among_the_children_of_the_last() -> None:
     found = traverse(TREE, SCORES, 2)
     # The top; 6 and 7 of its children; of their children 0 1 2 3 the best two. Leaf 4 is out of reach.
-    assert found.nodes == (9, 6, 7, 2, 1)
+    assert found.positions == (9, 6, 7, 2, 1)
     assert [(s["layer"], s["candidates"]) for s in found.trace["steps"]] == [(2, 1), (1, 3), (0, 4)]
-    assert found.trace["steps"][2]["picked"] == [
-        {"node": "0.3", "layer": 0, "score": 0.6},
-        {"node": "0.2", "layer": 0, "score": 0.5},
+    assert found.trace["steps"][2]["nodes"] == [
+        {"id": "0.3", "level": 0, "score": 0.6},
+        {"id": "0.2", "level": 0, "score": 0.5},
     ]
-    assert traverse(TREE, SCORES, 1).nodes == (9, 6, 2)
-    assert set(traverse(TREE, SCORES, 99).nodes) == set(range(10))
+    assert traverse(TREE, SCORES, 1).positions == (9, 6, 2)
+    assert set(traverse(TREE, SCORES, 99).positions) == set(range(10))
 
 
 def test_collapsed_takes_the_best_of_all_layers() -> None:
     found = collapse(TREE, SCORES, 3, 1000)
-    assert found.nodes == (4, 9, 2), "leaf 4 is in reach, and two layers are skipped"
+    assert found.positions == (4, 9, 2), "leaf 4 is in reach, and two layers are skipped"
     assert found.trace["stopped_by"] == "k" and found.trace["tokens"] == 50
     everything = collapse(TREE, SCORES, 99, 1000)
-    assert everything.nodes == (4, 9, 2, 1, 6, 7, 3, 8, 0, 5), "equal scores keep the order of the tree"
+    assert everything.positions == (4, 9, 2, 1, 6, 7, 3, 8, 0, 5), "equal scores keep the order of the tree"
     assert everything.trace["stopped_by"] == "nodes"
 
 
@@ -59,14 +59,20 @@ def test_the_budget_stops_at_the_first_node_that_does_not_fit(
 ) -> None:
     # With 39 tokens the third best (10) would fit after the best (10), but the second (30) does not.
     found = collapse(TREE, SCORES, 10, max_tokens)
-    assert found.nodes == nodes and found.trace["stopped_by"] == "max_tokens"
+    assert found.positions == nodes and found.trace["stopped_by"] == "max_tokens"
 
 
 def test_a_tree_of_leaves_only_and_one_of_nothing() -> None:
     flat = replace(TREE, nodes=TREE.nodes[:6])
-    assert traverse(flat, SCORES[:6], 5).nodes == collapse(flat, SCORES[:6], 5, 1000).nodes == (4, 2, 1, 3, 0)
+    assert (
+        traverse(flat, SCORES[:6], 5).positions
+        == collapse(flat, SCORES[:6], 5, 1000).positions
+        == (4, 2, 1, 3, 0)
+    )
     nothing = replace(TREE, nodes=())
-    assert traverse(nothing, SCORES[:0], 5).nodes == collapse(nothing, SCORES[:0], 5, 1000).nodes == ()
+    assert (
+        traverse(nothing, SCORES[:0], 5).positions == collapse(nothing, SCORES[:0], 5, 1000).positions == ()
+    )
 
 
 def _reader(prompt: str) -> str:
@@ -100,7 +106,7 @@ def test_both_modes_share_one_tree_and_read_other_nodes() -> None:
     assert by_layers.text == at_once.text == "in the mill"
     layers = [step["layer"] for step in by_layers.trace["steps"]]
     assert layers == sorted(layers, reverse=True) and layers[-1] == 0 and len(layers) > 1
-    assert len(by_layers.context) == sum(len(step["picked"]) for step in by_layers.trace["steps"])
+    assert len(by_layers.context) == sum(len(step["nodes"]) for step in by_layers.trace["steps"])
     assert len(at_once.context) == 4
     scores = [item.score for item in at_once.context]
     assert scores == sorted(scores, reverse=True)
@@ -122,7 +128,7 @@ def test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_s
 
     prediction = asyncio.run(both())
     assert prediction.truncated and 0 < len(prediction.context) < 10
-    picked = [node["score"] for node in prediction.trace["steps"][0]["picked"]]
+    picked = [node["score"] for node in prediction.trace["steps"][0]["nodes"]]
     assert [item.score for item in prediction.context] == picked[: len(prediction.context)]
 
 
@@ -142,6 +148,7 @@ def test_lengths_follow_the_geometry() -> None:
         "summary_tokens": 100,
         "cluster_tokens": 3500,
         "max_layers": 5,
+        "join_documents": "on",
     }
     assert paper._budget == 3500
     tiny = Raptor(RaptorConfig(), resolve("tiny").geometry)

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from bench.metering import Meter, metered
+from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet
 from methods.raptor import tree as tree_module
 from methods.raptor.tree import Tree, TreePlan, build_tree
@@ -105,6 +105,19 @@ def test_a_tree_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [tree.id(node) for node in (0, 11, 12, 13)] == ["0.1", "0.12", "1.1", "1.2"]
     assert models.writer.limits == [8, 8]
     assert tree.notes["events"] == {"cut_summary": 1}, "the first one has nine words, eight are allowed"
+
+
+def test_each_text_of_a_cluster_is_one_line_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blank lines tell the texts apart, so that none of their own may remain."""
+    _fixed_clusters(monkeypatch, [tuple(range(12))])
+    models = Models(_first_words)
+    text = " ".join(f"River\n\nmill water  wheel {i}." for i in range(12))
+    documents = DocumentSet((Document("", text),))
+    tree = asyncio.run(build_tree(documents, models.writer, models.encoder, _plan()))  # type: ignore[arg-type]
+    assert [node.text for node in tree.nodes[:12]] == [f"River\n\nmill water  wheel {i}." for i in range(12)]
+    (prompt,) = models.writer.prompts
+    _, _, told = prompt.partition(": ")
+    assert told.rstrip(":").split("\n\n") == [f"River mill water wheel {i}." for i in range(12)]
 
 
 def test_the_summaries_of_a_layer_are_in_flight_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,209 @@
+"""``bench compare``: two methods on the same questions, with intervals and the questions that differ most."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bench.cli.options import Command, gathered, results_option, setting_options
+from bench.errors import BenchError, ConfigError
+
+if TYPE_CHECKING:
+    from bench.results.comparison import Comparison, Pair
+    from bench.results.records import Record
+    from bench.run.cell import CellRequest, Setting
+
+WIDTH = 100
+"""Characters of a line on the terminal."""
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class CellPair:
+    """Two finished cells as the command line names them: methods with their options, or folders."""
+
+    first: str
+    second: str
+    dataset: str | None
+    setting: Setting
+    results: Path
+
+    def records(self) -> tuple[list[Record], list[Record]]:
+        """The records of both; for a missing cell raises BenchError with the command that runs it."""
+        return self._records(self.first), self._records(self.second)
+
+    def _records(self, text: str) -> list[Record]:
+        from bench.results.records import RECORDS_FILE, SUMMARY_FILE, read_records
+
+        if Path(text).is_dir():
+            folder = Path(text)
+            if not (folder / SUMMARY_FILE).is_file():
+                raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
+        elif self.dataset is None:
+            raise ConfigError(f"{text}: no folder of that name; for a method, say --dataset as well.")
+        else:
+            request = self.setting.request(text.partition(":")[0], self.dataset, options_of(text))
+            folder = _finished_folder(text, request, self.results)
+        return list(read_records(folder / RECORDS_FILE))
+
+
+def pair_options(command: Command) -> Command:
+    """A, B, --dataset, --results and the setting; the command takes one ``pair``."""
+    for option in (
+        results_option,
+        gathered("pair", CellPair),
+        setting_options,
+        click.option("--dataset", help="see: bench list datasets (needed where A or B is a method)"),
+        click.argument("second", metavar="B"),
+        click.argument("first", metavar="A"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(name="compare")
+@pair_options
+@click.option("--metric", default="f1", show_default=True, help="a metric with a value per question")
+@click.option("--show", type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
+              help="how many questions to show of those on which they differ most")  # fmt: skip
+def command(pair: CellPair, metric: str, show: int) -> None:
+    """Compare A with B, question by question, from finished cells; nothing is run.
+
+    A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
+    cells. Example: bench compare tfidf bm25:k=7 --dataset musique
+    """
+    from bench.results.comparison import compare
+
+    first, second = pair.records()
+    comparison = compare(first, second, metric)
+    click.echo(describe(comparison, pair.first, pair.second))
+    for question in most_different(comparison, show):
+        click.echo("\n" + side_by_side(question, metric, pair.first, pair.second))
+
+
+def options_of(text: str) -> dict[str, object]:
+    """The options in ``METHOD:KEY=VALUE,KEY=VALUE``."""
+    from bench.method.options import parse_assignments
+
+    _, _, assignments = text.partition(":")
+    return parse_assignments(assignments.split(",")) if assignments else {}
+
+
+def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
+    """The folder of a finished cell; raises BenchError with the command that runs it where it is not."""
+    from bench.run.cell import plan_cell
+    from bench.run.cell_folder import finished_summary
+    from bench.run.equal_cost import command_of, matched_cell, waiting_option
+
+    matched = waiting_option(request.options) is not None
+    cell = matched_cell(request, results) if matched else plan_cell(request)
+    if cell is None or finished_summary(cell, cell.folder(results)) is None:
+        options = "".join(f" --set {key}={value}" for key, value in request.options.items())
+        raise BenchError(
+            f"{text} on {request.dataset} ({request.data}) has not been run yet. "
+            f"Run: {command_of(request, results)}{options}"
+        )
+    return cell.folder(results)
+
+
+def describe(comparison: Comparison, first: str, second: str) -> str:
+    """The comparison in a few lines."""
+    c = comparison
+    d, r = c.difference, c.flop_ratio
+    interval = (
+        f" [{100 * d.low:+.1f}, {100 * d.high:+.1f}], 95 %, documents resampled"
+        if d.low is not None and d.high is not None
+        else f", without an interval: {d.reason}"
+    )
+    spread = f" [{r.low:.2f}, {r.high:.2f}]" if r.low is not None and r.high is not None else ""
+    lines = [
+        f"{first}  {100 * c.first:.1f}    {second}  {100 * c.second:.1f}    ({c.metric}, mean of "
+        f"{d.n} questions on {_counted(d.clusters, 'document')})",
+        f"difference  {100 * d.mean:+.1f}{interval}; permutation test p = {c.p_value:.3f}",
+        f"            {verdict(comparison, first, second)}",
+        f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
+        f"FLOPs       {r.mean:.2f}{spread} times those of {second}, per question, index apart",
+    ]
+    if c.only_first or c.only_second:
+        lines.append(
+            f"left out    {c.only_first} questions that only {first} has, {c.only_second} that only "
+            f"{second} has"
+        )
+    return "\n".join(lines)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def verdict(comparison: Comparison, first: str, second: str) -> str:
+    """Whether the questions tell the two apart: only where the interval and the test agree that they do."""
+    low, high = comparison.difference.low, comparison.difference.high
+    if low is None or high is None:
+        return "Too few documents to tell the two apart."
+    outside, rejected = low > 0 or high < 0, comparison.p_value < SIGNIFICANT
+    if outside and rejected:
+        return f"{first} scores {'higher' if low > 0 else 'lower'} than {second}."
+    if outside or rejected:
+        return "On the border: the interval and the test do not agree. More documents would tell."
+    return "These questions do not tell the two apart."
+
+
+def most_different(comparison: Comparison, count: int) -> Sequence[Pair]:
+    """The largest differences first; equal ones in the order of the data, those of either sign in turn."""
+    by_size: dict[float, tuple[list[Pair], list[Pair]]] = {}
+    for pair in comparison.pairs:
+        difference = pair.difference(comparison.metric)
+        if difference:
+            by_size.setdefault(round(abs(difference), 9), ([], []))[difference < 0].append(pair)
+    in_turn = [
+        pair
+        for size in sorted(by_size, reverse=True)
+        for both in zip_longest(*by_size[size])
+        for pair in both
+        if pair is not None
+    ]
+    return in_turn[:count]
+
+
+def side_by_side(pair: Pair, metric: str, first: str, second: str) -> str:
+    """One question with both answers in two columns: what each scored, cost and had read."""
+    label = 12
+    column = (WIDTH - label - 2) // 2
+    question = pair.first
+    lines = [
+        question.example_id,
+        *textwrap.wrap(question.question, WIDTH - 2, initial_indent="  ", subsequent_indent="  "),
+    ]
+    lines += textwrap.wrap(
+        f"{'  references':<{label}}  {' | '.join(question.answers)}",
+        WIDTH,
+        subsequent_indent=" " * (label + 2),
+    )
+    columns = [_column(record, metric) for record in (pair.first, pair.second)]
+    rows = [("", first, second), *((name, columns[0][name], columns[1][name]) for name in columns[0])]
+    for name, *texts in rows:
+        wrapped = [textwrap.wrap(text, column, break_long_words=True) or [""] for text in texts]
+        for at, (left, right) in enumerate(zip_longest(*wrapped, fillvalue="")):
+            head = f"  {name}" if at == 0 else ""
+            lines.append(f"{head:<{label}}  {left:<{column}}  {right}".rstrip())
+    return "\n".join(lines)
+
+
+def _column(record: Record, metric: str) -> dict[str, str]:
+    """What a column says of one answer."""
+    measured = [
+        f"{name.replace('_', ' ')} {100 * value:.0f} %" for name, value in (record.retrieval or {}).items()
+    ]
+    return {
+        "answer": f"FAILED: {record.error}" if record.error is not None else repr(record.prediction),
+        metric: f"{100 * record.scores[metric]:.0f}",
+        "cost": f"{record.flops.query_tflops:.3g} TFLOPs",
+        "read": ", ".join([f"{len(record.context)} passages or nodes", *measured]),
+    }

@@ -1,0 +1,69 @@
+"""``bench list``: what there is to run."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.group(name="list")
+def command() -> None:
+    """List methods, datasets, models, tables or figures."""
+
+
+def _print_rows(rows: list[tuple[str, str]]) -> None:
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        click.echo(f"{name:<{width}}  {text}")
+
+
+@command.command()
+def methods() -> None:
+    """Registered methods with the package each comes from."""
+    from bench.method.registry import BrokenPluginError, registered_methods
+
+    rows = []
+    for name, entry in registered_methods().items():
+        try:
+            text = entry.load().summary
+        except BrokenPluginError as error:
+            text = f"BROKEN: {error}"
+        rows.append((name, f"{text}  [{entry.distribution}]"))
+    _print_rows(rows)
+
+
+@command.command()
+def datasets() -> None:
+    """Data set cards with task and sources."""
+    from bench.data.cards import list_cards
+    from bench.files.paths import SAMPLE_SETS
+
+    rows = []
+    for card in list_cards():
+        sample = ["sample"] if (SAMPLE_SETS / f"{card.name}.jsonl").exists() else []
+        sources = " or ".join([*sample, *(["hub"] if card.hub else []), "PATH"])
+        rows.append((card.name, f"{card.title}  [{card.task}; --data {sources}]"))
+    _print_rows(rows)
+
+
+@command.command()
+def models() -> None:
+    """Model presets; any hub id or local folder works as well."""
+    from bench.models.presets import PRESETS
+
+    _print_rows([(name, preset.description) for name, preset in PRESETS.items()])
+
+
+@command.command()
+def tables() -> None:
+    """Tables that can be made."""
+    from bench.tables.definition import list_tables
+
+    _print_rows([(table.id, table.title) for table in list_tables()])
+
+
+@command.command()
+def figures() -> None:
+    """Figures that can be drawn."""
+    from bench.figures.definition import list_figures
+
+    _print_rows([(figure.id, f"{figure.title}  [{figure.source}]") for figure in list_figures()])

@@ -1,0 +1,110 @@
+"""The ``bench`` command: subcommands are imported when called, so that ``bench --help`` loads no torch."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from typing import Any
+
+import click
+
+from bench import __version__
+from bench.errors import BenchError
+
+COMMANDS: dict[str, str] = {
+    "run": "answer the questions of one data set with one method",
+    "sweep": "methods, data sets and models over grids of options, costed before it starts",
+    "table": "run what a paper's table misses, then render it",
+    "figure": "the papers' figures and the Pareto plot, as PNG, SVG and PDF",
+    "list": "list methods, datasets, models or tables",
+    "report": "finished cells as one HTML page, with every question",
+    "compare": "two methods on the same questions: difference, interval, cost",
+    "judge": "two methods' answers compared by a model, in both orders",
+    "show": "show one record readably",
+    "graph": "draw the graph of a document as an HTML page",
+    "data": "check, fetch or generate data",
+    "score": "score a file of predictions",
+    "flops": "FLOPs of a forward pass, from the config alone",
+    "model": "what a model is, whether its files are here; fetch it",
+    "doctor": "check packages, methods, disk, device, MLflow store and a short run",
+    "ui": "serve the MLflow UI on 127.0.0.1 over results/",
+    "track": "rebuild the MLflow mirror from the records",
+}
+"""Subcommand -> its one-line help; the code is ``bench.cli.<name>.command``."""
+
+GONE: dict[str, str] = {
+    "plan": "bench plan is no more. For GPU-hours of the full data sets from published lengths: "
+    "bench table TABLE --simulate-costs --model MODEL --rate TFLOP/S. For the cost of cells that can run "
+    "here, from a few timed questions: bench sweep --dry-run.",
+}
+"""Former subcommand -> what to use instead."""
+
+
+class _LazyGroup(click.Group):
+    """A group that imports a subcommand only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"bench.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; an interruption is one line and exit code 130."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(
+                "\nInterrupted. Every finished question is recorded; the same command continues.", err=True
+            )
+            raise SystemExit(130) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in GONE:
+            raise BenchError(GONE[name])
+        if name not in COMMANDS and not name.startswith("-"):
+            from bench.errors import UnknownNameError
+
+            raise UnknownNameError("command", name, COMMANDS, hint="See: bench --help")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, package_name="longdoc-bench", prog_name="bench")
+def command() -> None:
+    """Which way of reading a long document gives the best answers per unit of compute?"""
+
+
+def _log_to_stderr() -> None:
+    """Show our own warnings; libraries keep their own ways of being heard."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    for name in ("bench", "methods"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line; a BenchError is printed as its text alone, with exit code 2."""
+    _log_to_stderr()
+    try:
+        command.main(args=argv, prog_name="bench", standalone_mode=True)
+    except BenchError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

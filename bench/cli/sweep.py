@@ -1,0 +1,303 @@
+"""``bench sweep``: methods, data sets and models over grids of options, costed before it starts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bench.cli.options import (
+    data_option,
+    dtype_option,
+    gathered,
+    limit_option,
+    seed_option,
+    session_options,
+    takes_setting,
+)
+from bench.errors import BenchError, ConfigError
+
+if TYPE_CHECKING:
+    from bench.run.cell import Setting
+    from bench.run.session import Session
+    from bench.sweeps.cost import GroupCost, Timing
+    from bench.sweeps.grid import Experiment, GridCell
+
+ASK_ABOVE_S = 600.0
+"""A sweep that takes longer, or nobody knows how long, is started at a terminal only when confirmed."""
+
+PROBE_QUESTIONS = 3
+"""Questions timed for each method on each data set, after one that loads the models.  # our choice"""
+_FILE = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class SweptFlags:
+    """What is swept, as the command line says it."""
+
+    methods: tuple[str, ...]
+    datasets: tuple[str, ...]
+    models: tuple[str, ...]
+    assignments: tuple[str, ...]
+    axes: tuple[str, ...]
+    """Axes of the grid, or one file."""
+
+
+@dataclass(frozen=True)
+class StartFlags:
+    """Whether the sweep starts, and how its cost is estimated before."""
+
+    probe: int
+    """Questions asked for each method and data set."""
+    dry_run: bool
+    yes: bool
+    rate: float | None
+    """TFLOP/s of one GPU."""
+
+
+@click.command(name="sweep")
+@click.option(
+    "--method", "methods", multiple=True, help="see: bench list methods; may be given several times"
+)
+@click.option(
+    "--dataset", "datasets", multiple=True, help="see: bench list datasets; may be given several times"
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    help="reader: preset, hub id or folder; may be given several times  [default: tiny]",
+)
+@data_option
+@limit_option
+@seed_option
+@dtype_option
+@takes_setting
+@click.option(
+    "--set", "assignments", multiple=True, metavar="[METHOD.]KEY=VALUE", help="an option that stays fixed"
+)
+@click.option(
+    "--grid",
+    is_flag=True,
+    expose_value=False,
+    help="what follows are the axes, such as t_p=1:8 t_c=0.3,0.5",
+)
+@click.argument("axes", nargs=-1, metavar="[FILE.yaml | [METHOD.]OPTION=VALUES...]")
+@gathered("swept", SweptFlags)
+@click.option("--out", type=click.Path(path_type=Path), help="folder with one folder per cell")
+@click.option(
+    "--probe",
+    type=click.IntRange(min=0),
+    default=PROBE_QUESTIONS,
+    show_default=True,
+    metavar="QUESTIONS",
+    help="asked first for each method and data set, to estimate the cost; their records are kept",
+)
+@click.option("--dry-run", is_flag=True, help="print the cells and their cost, then stop")
+@click.option("--yes", is_flag=True, help="start long sweeps without asking")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="TFLOP/S",
+    help="what one GPU sustains, for the GPU-hours of what is left  [default: as the timed questions took]",
+)
+@gathered("start", StartFlags)
+@session_options
+@click.pass_context
+def command(
+    context: click.Context,
+    swept: SweptFlags,
+    setting: Setting,
+    out: Path | None,
+    start: StartFlags,
+    session: Session,
+) -> None:
+    """Run methods on data sets over grids of options, after saying what that will cost.
+
+    \b
+    bench sweep --method bm25 --dataset qasper --grid k=1:14
+    bench sweep --method tfidf --method bm25 --dataset qasper --dataset musique
+                --grid k=1:14 k1=1.2,1.5
+    bench sweep experiment.yaml --dry-run
+
+    An option goes to every method that has it, METHOD.OPTION to that method alone. Options that a
+    method replays (such as k) are derived from one run per question. Finished cells are not run again,
+    so the same command continues.
+
+    A file has these keys; methods and datasets are needed, flags go before what it says:
+
+    \b
+    name: rankers                  # of the sweep in MLflow
+    methods:
+      - tfidf                      # a name, or a method with options of its own
+      - method: bm25
+        set: {b: 0.5}              # fixed
+        grid: {k1: [1.2, 1.5]}
+    datasets: [hotpotqa, qasper]
+    models: [tiny]
+    data: sample                   # as --data; so are limit, seed and dtype
+    set: {order: rank}             # for every method that has the option
+    grid: {k: 1:14}
+    """  # noqa: D301 - click's own mark for lines to be left as they are
+    from bench.sweeps.cost import all_known, cost_table
+    from bench.sweeps.grid import folders_below, plan_experiment
+
+    experiment = _experiment(context, swept, setting)
+    groups = plan_experiment(experiment)
+    folders = folders_below(out, groups) if out is not None else {}
+
+    def place(planned: GridCell) -> Path:
+        return (
+            folders[planned.cell.identity.cell_id]
+            if out is not None
+            else planned.cell.folder(session.results)
+        )
+
+    costs = _costs(session, groups, place, start.probe)
+    click.echo(f"{experiment.title}: {sum(map(len, groups))} cells")
+    click.echo(cost_table(costs))
+    click.echo(_remarks(costs, start))
+    if start.dry_run:
+        click.echo("Nothing more was run (--dry-run); the same command without it continues from here.")
+        return
+    seconds = sum(cost.seconds or 0.0 for cost in costs)
+    long = seconds > ASK_ABOVE_S or not all_known(costs)
+    if long and not start.yes and sys.stdin.isatty() and sys.stdout.isatty():
+        click.confirm("Start?", abort=True)
+    with session.helped([_places(cost) for cost in costs]):
+        failures = _run(session, costs, experiment.title)
+    if failures:
+        raise BenchError("Not everything could be run; the same command tries again:\n" + "\n".join(failures))
+
+
+def _experiment(context: click.Context, swept: SweptFlags, setting: Setting) -> Experiment:
+    """What the file or the flags ask for; raises ConfigError when they ask for nothing, or both do."""
+    from click.core import ParameterSource
+
+    from bench.sweeps.file import read_experiment, with_overrides
+    from bench.sweeps.grid import from_flags
+
+    files = [axis for axis in swept.axes if axis.endswith(_FILE) and "=" not in axis]
+    if files:
+        if len(swept.axes) > 1 or swept.methods or swept.datasets or swept.assignments:
+            raise ConfigError(
+                f"{files[0]} says what is swept: --method, --dataset, --set and --grid belong into it. "
+                "--model, --data, --limit, --seed and --dtype may be given too; give one file at a time."
+            )
+        flags: dict[str, Any] = {
+            name: getattr(setting, name)
+            for name in ("data", "limit", "seed", "dtype")
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        }
+        return with_overrides(read_experiment(Path(files[0])), swept.models, **flags)
+    for flag, names in (("--method", swept.methods), ("--dataset", swept.datasets)):
+        if not names:
+            raise ConfigError(f"a sweep needs {flag}, or one YAML file: bench sweep experiment.yaml")
+    if not swept.axes and len(swept.methods) * len(swept.datasets) * max(1, len(swept.models)) == 1:
+        raise ConfigError("a sweep needs a grid, such as: --grid t_p=1:8 t_c=0.3,0.5")
+    models = swept.models or ("tiny",)
+    return from_flags(swept.methods, swept.datasets, models, swept.assignments, swept.axes, setting)
+
+
+def _costs(
+    session: Session, groups: Sequence[Sequence[GridCell]], place: Any, questions: int
+) -> list[GroupCost]:
+    """Every group with what is there and what the rest will take, after the probe."""
+    from bench.results.json_lines import is_locked
+    from bench.sweeps.cost import group_title, measure, survey, with_timing
+
+    def look() -> list[GroupCost]:
+        return survey(groups, place, session.indexes, session.retry_failed)
+
+    def ask(cost: GroupCost, count: int) -> Any:
+        return session.probe(_places(cost), count)
+
+    timings: list[Timing | None] = []
+    loaded: set[str] = set()
+    asked = False
+    for number, cost in enumerate(before := look(), start=1):
+        models = {spec.name for spec in cost.first.roles.values()}
+        if questions and cost.to_ask and any(map(is_locked, cost.folders)):  # the probe would wait for them
+            timings.append(None)
+            click.echo(f"probe {number}/{len(before)}: another run is at work on these cells", err=True)
+            continue
+        if questions and cost.to_ask and not cost.learns:
+            where = f"{group_title(cost)} on {cost.first.data.label}"
+            click.echo(f"probe {number}/{len(before)}: {where}", err=True)
+            asked = True
+        try:
+            timings.append(measure(cost, ask, questions, warm=models <= loaded))
+            loaded |= models
+        except BenchError as error:  # the run reports it again, and runs the other cells
+            timings.append(None)
+            click.echo(f"probe {number}/{len(before)}: {error}", err=True)
+    after = look() if asked else before
+    return [with_timing(cost, timing) for cost, timing in zip(after, timings, strict=True)]
+
+
+def _remarks(costs: Sequence[GroupCost], start: StartFlags) -> str:
+    """How the estimates came about, and what they amount to in GPU-hours."""
+    from bench.sweeps.cost import gpu_hours
+
+    questions = start.probe
+    remarks = [
+        "finished: cells that need nothing. to ask: questions, once for all cells that replay them. "
+        "to index: document sets."
+    ]
+    if questions:
+        remarks.append(
+            "TFLOPs and time: estimates of what is left, from the records that are there and from "
+            f"{questions} timed questions per line; with more in flight it usually takes less."
+        )
+    if any(cost.learns and cost.to_ask for cost in costs):
+        remarks.append("?: the method learns from the documents before its first question.")
+    elif not questions:
+        remarks.append("?: not known without a probe (--probe 0).")
+    if questions and any(cost.seconds is None and not cost.learns for cost in costs):
+        remarks.append("?: its questions could not be asked; the reason is above.")
+    hours = gpu_hours(costs, start.rate)
+    return "\n".join([*remarks, *([hours] if hours else [])])
+
+
+def _places(cost: GroupCost) -> list[tuple[Any, Path | None]]:
+    return [(found.cell, folder) for found, folder in zip(cost.cells, cost.folders, strict=True)]
+
+
+def _run(session: Session, costs: Sequence[GroupCost], name: str) -> list[str]:
+    """Run every group and print its cells; returns what went wrong with those that could not be run."""
+    from bench.sweeps.cost import duration, group_title
+
+    failures: list[str] = []
+    folders: list[Path] = []
+    started, done = time.monotonic(), 0
+    total = sum(len(cost.cells) for cost in costs)
+    # Cells that another process is at work on come last: by then they are finished, or nobody's.
+    for cost in session.free_first(costs, lambda group: group.folders):
+        first = cost.first
+        title = f"{group_title(cost)} on {first.data.label} with {first.reader.label}"
+        try:
+            results = session.run_together(_places(cost), sweep=name)
+        except BenchError as error:
+            failures.append(f"{title}: {error}")
+            click.echo(f"\n{title}: {error}", err=True)
+            continue
+        metric = first.card.metrics[0]
+        width = max(len("cell"), *(len(cell.name) for cell in cost.cells))
+        click.echo(f"\n{title}\n{'':>9} {'cell':<{width}}  {metric:>6}  TFLOPs per question  failed")
+        for cell, result in zip(cost.cells, results, strict=True):
+            done += 1
+            score = 100 * result.summary.metrics[metric].mean
+            tflops = result.summary.tflops
+            click.echo(
+                f"{f'{done}/{total}':>9} {cell.name:<{width}}  {score:6.2f}  {tflops:<19.4g}  "
+                f"{result.summary.n_failed}"
+            )
+        folders += [result.folder for result in results]
+    session.finish_sweep(name, folders)
+    click.echo(f"\n{done} of {total} cells finished, in {duration(time.monotonic() - started)}.")
+    return failures

@@ -1,0 +1,91 @@
+"""``bench table``: run the cells that a table misses, then render it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from bench.cli.options import gathered, session_options, setting_options
+
+if TYPE_CHECKING:
+    from bench.run.cell import Setting
+    from bench.run.session import Session
+
+
+@dataclass(frozen=True)
+class TableFlags:
+    """What of a table is shown, and how, as the command line says it."""
+
+    datasets: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: Literal["scores", "retrieval"]
+    simulate_costs: bool
+    rate: float | None
+    judge: str | None
+    render_only: bool
+
+
+@click.command(name="table")
+@click.argument("table_id", metavar="TABLE")
+@setting_options
+@click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; several times")
+@click.option(
+    "--columns",
+    type=click.Choice(["scores", "retrieval"]),
+    default="scores",
+    show_default=True,
+    help="retrieval: how much of the evidence and of the answers the contexts hold",
+)
+@click.option(
+    "--row",
+    "rows",
+    multiple=True,
+    metavar="METHOD[:KEY=VALUE,...]",
+    help="one more row; may be given several times",
+)
+@click.option(
+    "--simulate-costs",
+    is_flag=True,
+    help="only the cost column, from published lengths and the model's config: no weights, no records",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="TFLOP/S",
+    help="with --simulate-costs: what one GPU sustains, for the GPU-hours of the full data sets",
+)
+@click.option("--judge", help="who compares, in tables of judgements: a model; default: --model")
+@click.option("--render-only", is_flag=True, help="never compute: render what is there")
+@gathered("flags", TableFlags)
+@session_options
+def command(table_id: str, setting: Setting, flags: TableFlags, session: Session) -> None:
+    """Make TABLE (see: bench list tables) from its cells, running those that are missing."""
+    from bench.errors import ConfigError
+    from bench.files.atomic import write_text
+    from bench.tables.definition import load_table, renumbered, with_rows
+    from bench.tables.make import TableRequest, make_table
+
+    if flags.rate is not None and not flags.simulate_costs:
+        raise ConfigError(
+            f"--rate {flags.rate:g} needs --simulate-costs; for cells that run here: bench sweep --dry-run."
+        )
+    if note := renumbered(table_id):
+        click.echo(note, err=True)
+    request = TableRequest(
+        with_rows(load_table(table_id), flags.rows).on(setting.data, flags.datasets),
+        setting,
+        session,
+        view="simulated" if flags.simulate_costs else flags.columns,
+        render_only=flags.render_only,
+        judge=flags.judge,
+        rate=None if flags.rate is None else flags.rate * 1e12,
+    )
+    rendered = make_table(request)
+    path = session.results / "tables" / request.name
+    files = rendered.files()
+    for suffix, text in files.items():
+        write_text(path.with_name(f"{path.name}.{suffix}"), text)
+    click.echo(rendered.markdown)
+    click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")

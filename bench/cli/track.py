@@ -1,0 +1,94 @@
+"""``bench track``: the MLflow mirror, rebuilt from the records whenever it is behind or lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from bench.errors import BenchError
+
+
+@click.group(name="track")
+def command() -> None:
+    """Rebuild the MLflow mirror from the records."""
+
+
+@command.command(name="sync")
+@click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    envvar="BENCH_RESULTS",
+    show_default=True,
+    help="folder with the cells and mlflow.db",
+)
+@click.option("--uri", help="another store; default: BENCH_TRACKING_URI, MLFLOW_TRACKING_URI, the results'")
+@click.option(
+    "--trace", is_flag=True, help="also show how each question was answered, one span per visited node"
+)
+@click.option(
+    "--documents",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="your own data file, for the texts in the traces; may be given several times",
+)
+@click.option("--rebuild", is_flag=True, help="first delete mlflow.db and its artifacts (not the records)")
+@click.option("--yes", is_flag=True, help="do not ask before deleting")
+def sync_command(
+    folders: tuple[Path, ...],
+    results: Path,
+    uri: str | None,
+    trace: bool,
+    documents: tuple[Path, ...],
+    rebuild: bool,
+    yes: bool,
+) -> None:
+    """Mirror every finished cell of the results folder, and of FOLDERS written with bench run --out."""
+    from bench.tracking.content import finished_cells, note_display
+    from bench.tracking.store import OFF, choose_store, public_uri
+    from bench.tracking.sync import sync
+
+    store = choose_store(uri, results)
+    if store == OFF:
+        raise BenchError("Tracking is switched off by BENCH_TRACKING_URI=off; unset it, or give --uri.")
+    cells = list(finished_cells([results, *folders]))
+    if not cells:
+        raise BenchError(
+            f"No finished cells below {results}. Name their folder: bench track sync --results DIR"
+        )
+    if rebuild:
+        _delete(store, yes)
+    if trace:
+        for cell in cells:
+            note_display(cell, traces=True)
+    states: Counter[str] = Counter()
+    for shown in sync(results, cells, uri=store, own_files=documents):
+        states[shown.state] += 1
+        click.echo(f"{shown.state:<10} {shown.name}")
+        if shown.message:
+            click.echo(shown.message, err=True)
+    click.echo(f"{public_uri(store)}: " + ", ".join(f"{n} {state}" for state, n in sorted(states.items())))
+    if states["failed"]:
+        raise SystemExit(1)
+
+
+def _delete(store: str, yes: bool) -> None:
+    """Delete a local store, after asking; raises BenchError for any other."""
+    from bench.tracking.store import public_uri, remove_local_store, sqlite_path
+
+    database = sqlite_path(store)
+    if database is None:
+        raise BenchError(f"--rebuild deletes local SQLite stores only; {public_uri(store)} is another kind.")
+    if not yes and database.exists():
+        click.confirm(
+            f"Delete {database} and {database.parent / 'mlflow-artifacts'}? Cells come back from their "
+            "records; notes and runs of your own do not.",
+            abort=True,
+        )
+    try:
+        remove_local_store(database)
+    except OSError as error:
+        raise BenchError(f"Cannot delete {database}: {error.strerror or error}") from error

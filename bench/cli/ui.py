@@ -1,0 +1,35 @@
+"""``bench ui``: the MLflow web interface over a results folder, for this machine only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="ui")
+@click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    envvar="BENCH_RESULTS",
+    show_default=True,
+    help="folder with mlflow.db",
+)
+def command(port: int, results: Path) -> None:
+    """Serve the MLflow UI on 127.0.0.1 until Ctrl-C."""
+    from bench.tracking.ui import UiServer, require_port, require_store, stop_on_signals
+
+    database = require_store(results)
+    require_port(port)
+    with stop_on_signals() as stop, UiServer(database, port) as server:
+        click.echo(f"Starting MLflow over {database.parent} ...", err=True)
+        if server.wait_until_up(stop):
+            click.echo(f"MLflow is at {server.url} (Ctrl-C stops it)")
+            for name, (table, curves) in server.experiment_urls().items():
+                click.echo(f"  {name:<28} {table}")
+                if curves:
+                    click.echo(f"  {'  curves of its sweeps':<28} {curves}")
+            server.serve(stop)
+    click.echo("Stopped.", err=True)

@@ -1,1 +1,0 @@
-"""The subcommands of ``bench``, one module each, exposing ``command``."""

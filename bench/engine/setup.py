@@ -1,0 +1,196 @@
+"""Set up a transformers model for the engine; refuse one that it would serve incorrectly."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.engine.engine import Engine, Limits
+from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
+from bench.engine.placement import index_device, layer_devices
+from bench.errors import BenchError
+
+log = logging.getLogger(__name__)
+
+SAFE_ROPE = frozenset({"default", "linear", "llama3", "yarn", "proportional"})
+"""Rotary embeddings whose angles depend on a token's own position only."""
+
+CPU_LIMITS = Limits(tokens=512, rows=64)
+"""About 250 tokens saturate a core; more in a pass only delays other requests."""
+CUDA_LIMITS = Limits(tokens=8192, rows=256)
+
+CPU_CACHE_BYTES = 4 << 30
+CPU_CACHE_SHARE = 0.25
+"""Keys and values may take this share of the machine's free memory, and never more than 4 GB."""
+CUDA_CACHE_SHARE = 0.8
+"""Share of the device memory that is free once the weights are loaded; the rest is for activations."""
+
+CUDA_RETAINED_SHARE = 0.5
+"""Share of the keys and values that closed contexts may hold on a GPU; on a CPU, two contexts of the longest
+kind."""
+
+PREFIX_SHARING = "BENCH_PREFIX_SHARING"
+"""Environment variable: ``off`` forwards every context by itself."""
+
+TOLERANCE = 1e-3
+"""Largest relative difference of logits to stock attention that the self-check accepts, fp32."""
+HALF_TOLERANCE = 6e-2
+"""The same in half precision."""
+
+
+class RefusedModelError(BenchError):
+    """A model that the engine would serve incorrectly; the message gives the reason."""
+
+
+def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
+    """An engine for the model, checked against the model's own attention on a small ragged batch.
+
+    max_context: longest context that will be opened, in tokens; the KV cache holds at least one.
+    Raises RefusedModelError for a model whose attention the engine does not support (soft-capped, sink,
+    bypassing the interface), whose rotary embedding depends on the batch, or whose logits differ.
+    """
+    import torch
+
+    from bench.engine import attention
+
+    config = model.config.get_text_config()
+    for parameters in _rope_parameters(config):
+        kind = parameters.get("rope_type", "default")
+        if kind not in SAFE_ROPE:
+            raise RefusedModelError(
+                f"{name}: its rotary embedding ({kind}) depends on the longest row of a batch, so an answer "
+                "would depend on what shares the pass. Use a model with default, llama3 or yarn scaling."
+            )
+    layers = int(config.num_hidden_layers)
+    kv_heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    probe = _probe_tokens(int(config.vocab_size))
+    with torch.inference_mode():
+        expected = [
+            model(torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].float()
+            for ids in probe
+        ]
+    attention.register()
+    shape = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
+    _self_check(name, model, shape, probe, expected)
+    devices = layer_devices(model, layers)
+    kv_cache = KVCache(
+        tokens=_cache_tokens(model, max_context, shape, devices), dtype=model.dtype, device=devices, **shape
+    )
+    limits = CUDA_LIMITS if model.device.type == "cuda" else CPU_LIMITS
+    share = CUDA_RETAINED_SHARE * kv_cache.tokens if model.device.type == "cuda" else 2 * max_context
+    engine = Engine(name, model, kv_cache, limits, retained_tokens=min(int(share), kv_cache.tokens))
+    engine.share_prefixes = os.environ.get(PREFIX_SHARING, "on") != "off"
+    return engine
+
+
+def _rope_parameters(config: Any) -> list[Mapping[str, Any]]:
+    """The rotary settings of a config: one mapping, or one per kind of layer."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if rope and all(isinstance(value, Mapping) for value in rope.values()):
+        return list(rope.values())
+    return [rope]
+
+
+def _probe_tokens(vocab: int) -> list[list[int]]:
+    """Three short texts of different lengths, fixed."""
+    return [[(7 * i + 3 * n) % min(vocab, 997) for i in range(n)] for n in (5, 1, 9)]
+
+
+def _self_check(
+    name: str, model: Any, shape: Mapping[str, int], probe: list[list[int]], expected: list[Any]
+) -> None:
+    """Serve the probe texts packed and compare with the model's own answers, one text at a time."""
+    import torch
+
+    from bench.engine.attention import Batch, Row, UnservableError, serving
+
+    kv_cache = KVCache(
+        tokens=PAGE * len(probe),
+        dtype=model.dtype,
+        device=layer_devices(model, shape["layers"]),
+        layers=shape["layers"],
+        kv_heads=shape["kv_heads"],
+        head_dim=shape["head_dim"],
+    )
+    rows, first = [], 0
+    for at, ids in enumerate(probe):
+        rows.append(Row(first, len(ids), 0, at * PAGE))
+        first += len(ids)
+    half = model.dtype in (torch.bfloat16, torch.float16)
+    with torch.inference_mode():
+        batch = Batch(rows, kv_cache, model.device, varlen=half and model.device.type == "cuda")
+        try:
+            with serving(batch, model):
+                logits = model(
+                    input_ids=torch.tensor([[t for ids in probe for t in ids]], device=model.device),
+                    position_ids=batch.positions[None],
+                    use_cache=False,
+                    logits_to_keep=torch.tensor(
+                        [r.first + r.new - 1 for r in rows], device=index_device(model)
+                    ),
+                ).logits[0]
+        except UnservableError as error:
+            raise RefusedModelError(f"{name}: {error}, which the engine does not serve.") from None
+        except (IndexError, TypeError, RuntimeError, AttributeError) as error:
+            raise RefusedModelError(
+                f"{name}: {type(model).__name__} cannot be served in a packed batch "
+                f"({type(error).__name__}: {error})."
+            ) from error
+    if batch.calls != shape["layers"]:
+        raise RefusedModelError(
+            f"{name}: {type(model).__name__} called the attention function {batch.calls} times in "
+            f"{shape['layers']} layers: it bypasses transformers' attention interface."
+        )
+    for packed, stock in zip(logits.float(), expected, strict=True):
+        if not stock.isfinite().all():
+            continue  # damaged weights are no fault of the engine; each question that meets them reports them
+        worst = float((packed - stock).abs().max() / stock.abs().max().clamp_min(1e-6))
+        if not worst <= (HALF_TOLERANCE if half else TOLERANCE):
+            raise RefusedModelError(
+                f"{name}: logits of {type(model).__name__} served in a packed batch differ from its own by "
+                f"{worst:.2g} of their size; it would answer wrongly."
+            )
+
+
+def _cache_tokens(model: Any, max_context: int, shape: Mapping[str, int], devices: Sequence[Any]) -> int:
+    """Token positions within the memory budget; at least one context of the longest kind."""
+    import torch
+
+    on_cuda = model.device.type == "cuda"
+    itemsize = torch.empty((), dtype=model.dtype).itemsize
+    per_token = bytes_per_token(**shape, itemsize=itemsize, on_cpu=not on_cuda)
+    if on_cuda:
+        # The fullest device's free memory per layer, times all layers.
+        budget = min(
+            _free_on(device) // devices.count(device) * len(devices) for device in dict.fromkeys(devices)
+        )
+    else:
+        budget = min(CPU_CACHE_BYTES, int(_free_memory() * CPU_CACHE_SHARE))
+    one_context = -(-max_context // PAGE) * PAGE
+    tokens = max(budget // per_token, one_context)
+    if one_context * per_token > budget:
+        log.warning(
+            "keys and values of one context of %d tokens take %.1f GB, more than the budget of %.1f GB",
+            max_context,
+            one_context * per_token / 1e9,
+            budget / 1e9,
+        )
+    return tokens
+
+
+def _free_on(device: Any) -> int:
+    """Bytes of a CUDA device that keys and values may take."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info(device)
+    # A worker that shares the GPU with others may use only its own share.
+    own = int(total * torch.cuda.get_per_process_memory_fraction(device))
+    return int(min(free, own - torch.cuda.memory_reserved(device)) * CUDA_CACHE_SHARE)
+
+
+def _free_memory() -> int:
+    """Bytes of memory that the system reports as available."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

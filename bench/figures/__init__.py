@@ -1,0 +1,1 @@
+"""Figures: which cells they show, and how these are drawn."""

@@ -1,0 +1,204 @@
+"""Figures from finished cells, one function per kind; with a session, missing cells are run first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.figures.definition import Figure, Kind
+from bench.figures.drawing import Curve, Drawn, bars, distribution, histories_over_epochs, pareto, trade_off
+from bench.models.spec import resolve
+from bench.results.finished import FinishedCell
+from bench.results.index_store import IndexStore
+from bench.results.records import RECORDS_FILE, read_records
+from bench.run.cell import Cell, Setting
+from bench.run.cell_folder import finished_cell
+from bench.run.question_runner import make_ready
+from bench.run.session import Session
+from bench.run.training_plan import NoTrainingDataError
+from bench.schema import JsonValue
+from bench.sweeps.grid import GridCell, plan_sweep, shared_runs
+from bench.tables.cells import TableData, collect, plan_table, run_and_collect
+from bench.tables.definition import load_table
+from bench.tables.formats import three_digits
+from bench.tables.published import published
+
+log = logging.getLogger(__name__)
+
+
+class NothingFinishedError(BenchError):
+    """None of the cells that a figure shows has been run."""
+
+    def __init__(self, what: str, setting: Setting) -> None:
+        """what: the cells, as in ``any row of table1``; setting: whose model and data were looked for."""
+        self.lack = f"no finished cell of {what} with {setting.model} on the {setting.data} data"
+        super().__init__(
+            f"there is nothing to draw: {self.lack}. Leave out --render-only to run what is missing."
+        )
+
+
+def make_figure(figure: Figure, setting: Setting, results: Path, session: Session | None = None) -> Drawn:
+    """The figure from finished cells below ``results``.
+
+    session: runs the cells that are missing; None: nothing is run.
+    Raises NothingFinishedError when there is nothing to draw.
+    """
+    return _DRAWERS[figure.kind](figure, setting, results, session)
+
+
+def _pareto(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    definition = load_table(figure.table).on(setting.data)
+    planned = plan_table(definition, setting)
+    table = (
+        run_and_collect(definition, planned, session) if session else collect(definition, planned, results)
+    )
+    finished = {dataset for (_, dataset), cell in table.cells.items() if cell.summary is not None}
+    _require(bool(finished), f"any row of {figure.table}", setting)
+    shown = tuple(dataset for dataset in definition.datasets if dataset in finished)
+    shown_table = TableData(definition.model_copy(update={"datasets": shown}), table.cells)
+    return pareto(shown_table, published(definition.id))
+
+
+def _curve(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    curves = []
+    for dataset in figure.on(setting.data):
+        found = _finished(figure, {figure.option: figure.values}, dataset, setting, results, session)
+        summaries = tuple(finished.summary for _, finished in found if finished is not None)
+        if found and len(summaries) == len(found):
+            curves.append(Curve(dataset, found[0][0].data.label, figure.values, summaries))
+    values = ", ".join(map(str, figure.values))
+    _require(bool(curves), f"{figure.method} with every {figure.option} of {values}", setting)
+    axis, note = figure.axis or figure.option, reader_note(setting)
+    if figure.index_cost:
+        costs = " ".join(index_cost(curve, axis) for curve in curves)
+        note = f"TFLOPs are those of a question. {costs} {note}"
+    return trade_off(curves, figure.metric, axis, note)
+
+
+def index_cost(curve: Curve, axis: str) -> str:
+    """What the indexes of a curve's first and last cell cost, where the questions' cost hardly shows it."""
+    first, last = (three_digits(curve.summaries[at].index_tflops) for at in (0, -1))
+    return (
+        f"{curve.dataset}: index and training cost {first} TFLOPs per document set with {curve.steps[0]} "
+        f"{axis}, {last} with {curve.steps[-1]}."
+    )
+
+
+def _histogram(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    counts, labels = {}, {}
+    for dataset in figure.on(setting.data):
+        for cell, finished in _finished(figure, {}, dataset, setting, results, session):
+            if finished is not None:
+                records = read_records(finished.folder / RECORDS_FILE)
+                counts[dataset] = [len(record.context) for record in records if record.error is None]
+                labels[dataset] = cell.data.label
+    options = " ".join(f"{key}={value}" for key, value in figure.set.items())
+    _require(bool(counts), f"{figure.method} {options}".strip(), setting)
+    axis = figure.axis or "passages retrieved"
+    return distribution(counts, labels, f"Answered questions only. {reader_note(setting)}", axis)
+
+
+def _bars(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    panels = []
+    for dataset in figure.on(setting.data):
+        found = _variants(figure, dataset, setting, results, session)
+        if found:
+            label = next(cell.data.label for cell, _ in found.values())
+            panels.append((dataset, label, {name: finished.summary for name, (_, finished) in found.items()}))
+    _require(bool(panels), _any_variant(figure), setting)
+    return bars(panels, figure.metric, reader_note(setting))
+
+
+def _history(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    panels = []
+    for dataset in figure.on(setting.data):
+        found = _variants(figure, dataset, setting, results, session)
+        if found:
+            label = next(cell.data.label for cell, _ in found.values())
+            panels.append(
+                (dataset, label, {name: _epochs(cell, results) for name, (cell, _) in found.items()})
+            )
+    _require(bool(panels), _any_variant(figure), setting)
+    return histories_over_epochs(panels, reader_note(setting))
+
+
+_DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]] = {
+    "pareto": _pareto,
+    "curve": _curve,
+    "histogram": _histogram,
+    "bars": _bars,
+    "history": _history,
+}
+
+
+def _epochs(cell: Cell, results: Path) -> Sequence[Mapping[str, float]]:
+    """The epochs of the training behind a finished cell."""
+    from bench.models.model_set import LoadedModels
+
+    ready = asyncio.run(make_ready(cell, IndexStore(results / "indexes"), LoadedModels(cell.roles), ()))
+    history: Sequence[Mapping[str, float]] = ready.learned.data.get("history", ()) if ready.learned else ()
+    if not history:
+        raise BenchError(
+            f"{cell.identity.folder}: there is no loss to draw: its method learned nothing from these "
+            "documents, or keeps no history."
+        )
+    return history
+
+
+def _finished(
+    figure: Figure,
+    grid: Mapping[str, Sequence[JsonValue]],
+    dataset: str,
+    setting: Setting,
+    results: Path,
+    session: Session | None,
+    options: Mapping[str, JsonValue] | None = None,
+) -> list[tuple[Cell, FinishedCell | None]]:
+    """The figure's cells on a data set, planned and finished, None for one that is not finished.
+
+    What one run per question serves is run together. Empty where the data have no part to learn from.
+    """
+    request = setting.request(figure.method, dataset, {**figure.set, **(options or {})})
+    try:
+        points: list[GridCell] = plan_sweep(request, grid)
+    except NoTrainingDataError as error:
+        log.warning("%s: left out: %s", dataset, error)
+        return []
+    if session is not None:
+        name = f"{', '.join(grid)} on {dataset}" if grid else None
+        groups = [[(point.cell, None) for point in group] for group in shared_runs(points)]
+        with session.helped(groups):
+            for places in session.free_first(groups, lambda one: [cell.folder(results) for cell, _ in one]):
+                session.run_together(places, sweep=name)
+    return [(point.cell, finished_cell(point.cell, point.cell.folder(results))) for point in points]
+
+
+def _variants(
+    figure: Figure, dataset: str, setting: Setting, results: Path, session: Session | None
+) -> dict[str, tuple[Cell, FinishedCell]]:
+    """Label -> cell, planned and finished, of every variant that is finished."""
+    variants = {}
+    for variant in figure.variants:
+        for cell, finished in _finished(figure, {}, dataset, setting, results, session, variant.set):
+            if finished is not None:
+                variants[variant.label] = (cell, finished)
+    return variants
+
+
+def _any_variant(figure: Figure) -> str:
+    return f"{figure.method}, {' or '.join(variant.label for variant in figure.variants)}"
+
+
+def _require(finished: bool, cells: str, setting: Setting) -> None:
+    if not finished:
+        raise NothingFinishedError(cells, setting)
+
+
+def reader_note(setting: Setting) -> str:
+    """Who read and what, as a figure's note says it."""
+    spec = resolve(setting.model, dtype=setting.dtype)
+    small = ", a small stand-in trained by this project" if spec.small else ""
+    return f"Reader: {spec.label}{small}. Data: {setting.data}."

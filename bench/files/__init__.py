@@ -1,0 +1,1 @@
+"""Atomic writes, YAML, hashes, and the paths of the project's own files."""

@@ -1,0 +1,115 @@
+"""The ledger: every forward pass is credited to the meter of the question or document that requested it.
+
+The current meter travels in a context variable, so a method never passes it along, and the engine
+notes it when a request is submitted. Counts are kept as sums from which any FLOP convention can be
+recomputed (:mod:`bench.flops.formulas`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from bench.schema import JsonValue
+
+
+@dataclass
+class Usage:
+    """Sums over the forward passes of one model in one phase."""
+
+    calls: int = 0
+    new_tokens: int = 0
+    """Σ n: tokens that went through the layers."""
+    attended: int = 0
+    """Σ n·(m+n): new tokens times all tokens in the cache after the call (quadratic attention term)."""
+    logit_rows: int = 0
+    """Σ positions whose logits were computed."""
+    flops: int = 0
+    """FLOPs in convention ``paper``."""
+
+    def add(self, other: Usage) -> None:
+        """Add another usage to this one."""
+        self.calls += other.calls
+        self.new_tokens += other.new_tokens
+        self.attended += other.attended
+        self.logit_rows += other.logit_rows
+        self.flops += other.flops
+
+
+@dataclass
+class Meter:
+    """The ledger of one question (or of one index): usage by (model, phase)."""
+
+    usage: dict[tuple[str, str], Usage] = field(default_factory=dict)
+    reused_tokens: int = field(default=0, compare=False)
+    """Of the tokens credited, those whose keys and values were reused from another context.
+
+    An observation of the run; the credited costs never depend on it."""
+
+    def credit(self, model: str, phase: str, usage: Usage) -> None:
+        """Add ``usage`` under ``model`` and ``phase`` (``prefill``, ``probe``, ``decode``, ``embed`` ...)."""
+        self.usage.setdefault((model, phase), Usage()).add(usage)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs over all models and phases, convention ``paper``."""
+        return sum(u.flops for u in self.usage.values())
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens forwarded over all models and phases."""
+        return sum(u.new_tokens for u in self.usage.values())
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """``{model: {phase: {calls, new_tokens, attended, logit_rows, flops}}}``, sorted by name."""
+        out: dict[str, dict[str, dict[str, int]]] = {}
+        for (model, phase), use in sorted(self.usage.items()):
+            out.setdefault(model, {})[phase] = dict(vars(use))
+        return out
+
+    def shared(self, by: int) -> Meter:
+        """One of ``by`` equal shares of it, every sum rounded down."""
+        meter = Meter()
+        for key, usage in self.usage.items():
+            meter.usage[key] = Usage(**{name: value // by for name, value in vars(usage).items()})
+        return meter
+
+    @classmethod
+    def combined(cls, meters: Iterable[Meter]) -> Meter:
+        """A new meter with the sums of ``meters``."""
+        total = cls()
+        for meter in meters:
+            for (model, phase), usage in meter.usage.items():
+                total.credit(model, phase, usage)
+            total.reused_tokens += meter.reused_tokens
+        return total
+
+    @classmethod
+    def from_json(cls, data: dict[str, JsonValue]) -> Meter:
+        """The meter that :meth:`to_json` wrote."""
+        meter = cls()
+        for model, phases in data.items():
+            for phase, use in phases.items():
+                meter.usage[(model, phase)] = Usage(**use)
+        return meter
+
+
+_current: ContextVar[Meter | None] = ContextVar("bench_meter", default=None)
+
+
+def current_meter() -> Meter:
+    """The meter of the running question or document; outside of both, a throw-away meter."""
+    meter = _current.get()
+    return meter if meter is not None else Meter()
+
+
+@contextmanager
+def metered(meter: Meter) -> Iterator[Meter]:
+    """Credit every forward pass requested inside the block to ``meter``."""
+    token = _current.set(meter)
+    try:
+        yield meter
+    finally:
+        _current.reset(token)

@@ -1,0 +1,118 @@
+"""Dense retrieval: embed chunks and question, rank by cosine or dot product, read the best k.
+
+The base of SBERT, Contriever, DPR and Dragon, which differ in their encoders (one, or one for questions
+and one for chunks), in how token vectors become one, and in the similarity. Chunk embeddings are
+query-independent and kept in the index; the question's embedding is query-dependent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from bench.errors import UnknownNameError
+from bench.method.ranking import RankConfig, RankThenRead
+from bench.models.api import Embedder, ModelSet
+from bench.models.presets import PRESETS, Pooling
+from bench.schema import Chunk, Index, JsonValue, Question
+
+RankConfigT = TypeVar("RankConfigT", bound=RankConfig)
+
+
+class DenseRanker(RankThenRead[RankConfigT]):
+    """Similarity of embeddings over chunks; subclasses name their encoders in :meth:`models`."""
+
+    similarity: Literal["cosine", "dot"]
+    pooling: ClassVar[Pooling | None] = None
+    """How token vectors become one; None: as the checkpoint defines it."""
+    query_role: ClassVar[str] = "embedder"
+    context_role: ClassVar[str] = "embedder"
+
+    async def prepare(
+        self, chunks: Sequence[Chunk], models: ModelSet
+    ) -> tuple[Mapping[str, JsonValue], Mapping[str, NDArray[np.generic]]]:
+        """Chunk embeddings, float32, shape (chunks, dim); of length 1 for cosine."""
+        encoder = models.embedder(self.context_role, pooling=self.pooling)
+        texts = [chunk.text for chunk in chunks]
+        data = {"max_tokens": encoder.max_tokens, "truncated_chunks": encoder.truncated(texts)}
+        return data, {"embeddings": await self._embed(encoder, texts)}
+
+    async def score(
+        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
+    ) -> NDArray[np.float64]:
+        """Similarity of the question to every chunk."""
+        encoder = models.embedder(self.query_role, pooling=self.pooling)
+        query = (await self._embed(encoder, [question.text]))[0]
+        return np.asarray(index.arrays["embeddings"] @ query, dtype=np.float64)
+
+    async def _embed(self, encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors = await encoder.embed(texts)
+        return unit_rows(vectors) if self.similarity == "cosine" else vectors
+
+
+class PairConfig(RankConfig):
+    """A pair of encoders, one for questions and one for chunks."""
+
+    encoder: str = Field(
+        description="pair of presets NAME-query and NAME-context, or a folder with folders query and context"
+    )
+
+
+PairConfigT = TypeVar("PairConfigT", bound=PairConfig)
+
+
+class DualEncoderRanker(DenseRanker[PairConfigT]):
+    """Two encoders; the index depends on the one for chunks alone."""
+
+    query_role = "query_encoder"
+    context_role = "context_encoder"
+
+    @property
+    def pair_name(self) -> str:
+        """The pair in use."""
+        return self.config.encoder
+
+    def models(self) -> Mapping[str, str]:
+        """The run's reader and both encoders."""
+        pair = encoder_pair(self.pair_name)
+        return {"reader": "", self.query_role: pair.query, self.context_role: pair.context}
+
+    def index_roles(self) -> frozenset[str]:
+        """Chunks are cut by the reader's tokenizer and embedded by the context encoder."""
+        return frozenset({"reader", self.context_role})
+
+
+@dataclass(frozen=True)
+class EncoderPair:
+    """The two models of a dual encoder, by preset name or folder."""
+
+    query: str
+    context: str
+
+
+def encoder_pair(name: str) -> EncoderPair:
+    """The two models that ``name`` stands for; never those of another pair.
+
+    Raises UnknownNameError for a name that is neither a pair of presets nor a folder.
+    """
+    pair = EncoderPair(f"{name}-query", f"{name}-context")
+    if pair.query in PRESETS and pair.context in PRESETS:
+        return pair
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return EncoderPair(str((folder / "query").resolve()), str((folder / "context").resolve()))
+    known = sorted(n.removesuffix("-query") for n in PRESETS if n.endswith("-query"))
+    hint = "A folder with folders query and context works as well."
+    raise UnknownNameError("encoder pair", name, known, hint=hint)
+
+
+def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows scaled to length 1; a zero row stays zero."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)

@@ -1,0 +1,66 @@
+"""``--set key=value``: strings from the command line into a method's validated config."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from bench.errors import ConfigError
+from bench.method.contract import MethodConfig
+from bench.schema import JsonValue
+
+
+def parse_assignments(pairs: Sequence[str]) -> dict[str, JsonValue]:
+    """``["k=5", "order=document"]`` -> ``{"k": 5, "order": "document"}``.
+
+    A value that reads as JSON is taken as such, anything else as a string.
+    Raises ConfigError for a pair without ``=`` or an option given twice.
+    """
+    values: dict[str, JsonValue] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise ConfigError(f"--set {pair!r}: expected key=value, for example --set k=7.")
+        if key in values:
+            raise ConfigError(f"--set {key} is given twice ({values[key]!r} and {text!r}); give it once.")
+        try:
+            values[key] = json.loads(text)
+        except (ValueError, RecursionError):  # also a number of too many digits, or nested too deeply
+            values[key] = text
+    return values
+
+
+def build_config(
+    config_type: type[MethodConfig], values: Mapping[str, JsonValue], method: str
+) -> MethodConfig:
+    """The validated config; raises ConfigError naming the option, what was given and what is allowed."""
+    fields = config_type.model_fields
+    for key in values:
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
+            guess = f" Did you mean {near[0]!r}?" if near else ""
+            options = ", ".join(sorted(fields)) or "none"
+            raise ConfigError(
+                f"Method {method!r} has no option {key!r}.{guess} Its options: {options}.", option=key
+            )
+    try:
+        return config_type.model_validate(dict(values))
+    except ValidationError as error:
+        faults = error.errors(include_url=False)
+        lines = [
+            f"{'.'.join(str(p) for p in fault['loc']) or '(config)'}={fault['input']!r}: {fault['msg']}"
+            for fault in faults
+        ]
+        described = "; ".join(
+            f"{name}: {field.description}"
+            for name, field in fields.items()
+            if field.description and any(fault["loc"][:1] == (name,) for fault in faults)
+        )
+        raise ConfigError(
+            f"Method {method!r}: " + "; ".join(lines) + (f". ({described})" if described else "."),
+            option=str(faults[0]["loc"][0]) if faults[0]["loc"] else "",
+        ) from None

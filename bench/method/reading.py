@@ -1,0 +1,69 @@
+"""The last step of most methods: the reader answers from passages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.method.prompts import DEFAULT_PROMPT, PromptStyle, join_passages, reader_prompt
+from bench.models.api import LanguageModel
+from bench.schema import Chunk, ContextItem, Prediction, Question
+
+
+def passages(chunk: Chunk, question: Question, score: float | None = None) -> list[ContextItem]:
+    """A chunk of the question's documents as passages of the context: one for each document that it is of.
+
+    Put one after the other by :func:`read`, they are the chunk's text.
+    """
+    documents = question.documents.documents
+    return [
+        ContextItem(
+            text=documents[position].full_text[start:end],
+            document=position,
+            title=documents[position].title,
+            start=start,
+            end=end,
+            score=score,
+        )
+        for position, start, end in chunk.spans
+    ]
+
+
+def fits(prompt: str, lm: LanguageModel, max_new_tokens: int, limit: int) -> bool:
+    """Whether template, prompt and answer stay within ``limit`` tokens of ``lm``."""
+    return lm.chat_overhead + lm.count_tokens(prompt) + max_new_tokens <= limit
+
+
+async def read(
+    context: Sequence[ContextItem],
+    question: Question,
+    lm: LanguageModel,
+    style: PromptStyle = DEFAULT_PROMPT,
+    *,
+    drop_order: Sequence[int] | None = None,
+    flags: Sequence[str] = (),
+) -> Prediction:
+    """The reader's greedy answer to the question, given the passages in this order.
+
+    If the context exceeds ``lm.geometry.input_limit``, entire passages are dropped in ``drop_order``
+    (positions in ``context``; default: from the end) and the prediction is marked truncated.
+    Without any passage the question is asked alone and flagged ``empty_context``.
+    Raises WindowExceededError if not even the question fits.
+    """
+    dropping = list(drop_order) if drop_order is not None else list(range(len(context) - 1, -1, -1))
+    kept = set(range(len(context)))
+    limit = lm.geometry.input_limit
+    while True:
+        passages = [item for position, item in enumerate(context) if position in kept]
+        prompt = reader_prompt(style, join_passages([item.text for item in passages]), question)
+        if not passages or fits(prompt, lm, question.max_new_tokens, limit):
+            break
+        kept.discard(dropping.pop(0))
+    answer = await lm.generate(prompt, question.max_new_tokens)
+    return Prediction(
+        text=answer.text.strip(),
+        context=passages,
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=len(answer.token_ids),
+        truncated=len(passages) < len(context),
+        flags=(*flags, *(() if passages else ("empty_context",))),
+    )

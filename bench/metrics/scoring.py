@@ -1,0 +1,228 @@
+"""From predictions and references to scores: one question, or a file of JSON lines.
+
+A failed question (a line with an ``error``) scores 0 in every metric and is counted separately, so that a
+method gains nothing by failing; for BLEU-4 it counts as an empty prediction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from bench.errors import DataError
+from bench.metrics import CorpusMetric, Metric, QuestionMetric
+from bench.schema import JsonValue
+
+DEFAULT_METRICS = ("f1", "rouge_l", "bleu_4")
+"""The metrics of PECAN and GARLIC."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One question's prediction and references, as scoring needs them."""
+
+    prediction: str | None
+    """None when the question failed."""
+    references: tuple[str, ...]
+    """At least one."""
+    line: int | None = None
+    """Line of the file it came from, counted from 1."""
+    example_id: str | int | None = None
+    drawn: tuple[str, ...] = ()
+    """Further answers from random draws; the question's scores are means over all."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of a set of questions."""
+
+    questions: tuple[tuple[Answered, Mapping[str, float]], ...]
+    """Every question with its values of the metrics that have one per question."""
+    mean: Mapping[str, float]
+    """Metric -> mean over all questions, or the one value of a corpus-level metric."""
+    corpus_level: tuple[str, ...]
+    """The keys of ``mean`` that are no mean but one value for all questions together."""
+    failed: int
+    """How many of the questions failed; they are in every mean, as 0."""
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """``{"lines": [...], "mean": {...}, "corpus_level": [...], "n": ..., "failed": ...}``."""
+        lines = []
+        for answered, scores in self.questions:
+            line: dict[str, JsonValue] = {"line": answered.line}
+            if answered.example_id is not None:
+                line["example_id"] = answered.example_id
+            if answered.prediction is None:
+                line["failed"] = True
+            lines.append(line | {"scores": dict(scores)})
+        return {
+            "lines": lines,
+            "mean": dict(self.mean),
+            "corpus_level": list(self.corpus_level),
+            "n": len(self.questions),
+            "failed": self.failed,
+        }
+
+
+def question_scores(
+    prediction: str | None,
+    references: Sequence[str],
+    metrics: Iterable[Metric],
+    drawn: Sequence[str] = (),
+) -> dict[str, float]:
+    """Metric -> value in 0..1 of one question; None (failed) scores 0. Corpus-level metrics are left out.
+
+    drawn: further answers to the same question, whose scores are averaged with the prediction's.
+    Raises ValueError without a reference.
+    """
+    if not references:
+        raise ValueError("A question is scored against at least one reference; none was given.")
+    return {
+        metric.name: 0.0
+        if prediction is None
+        else float(np.mean([metric.score(text, references) for text in (prediction, *drawn)]))
+        for metric in metrics
+        if isinstance(metric, QuestionMetric)
+    }
+
+
+def score_questions(questions: Iterable[Answered], metrics: Sequence[Metric]) -> Scores:
+    """The scores of all questions; raises ValueError without a question."""
+    answered = tuple(questions)
+    if not answered:
+        raise ValueError("Cannot average zero questions.")
+    rows = [question_scores(q.prediction, q.references, metrics, q.drawn) for q in answered]
+    mean: dict[str, float] = {}
+    for metric in metrics:
+        if isinstance(metric, CorpusMetric):
+            counts = [metric.statistics(q.prediction or "", q.references) for q in answered]
+            mean[metric.name] = float(metric.value(np.sum(counts, axis=0)))
+        else:
+            mean[metric.name] = float(np.mean([row[metric.name] for row in rows]))
+    return Scores(
+        questions=tuple(zip(answered, rows, strict=True)),
+        mean=mean,
+        corpus_level=tuple(m.name for m in metrics if m.corpus_level),
+        failed=sum(q.prediction is None for q in answered),
+    )
+
+
+def read_answered(path: Path) -> tuple[Answered, ...]:
+    """The questions of a JSON Lines file; raises DataError naming the problem and its line."""
+    if path.is_dir():
+        inside = path / "records.jsonl"
+        hint = f"Did you mean {inside}?" if inside.is_file() else "Name a file inside it."
+        raise DataError(f"{path} is a folder; expected a JSON Lines file. {hint}")
+    try:
+        with path.open("rb") as stream:
+            return parse_answered(stream, str(path))
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist; expected a JSON Lines file.") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def parse_answered(stream: BinaryIO | Iterable[bytes], name: str) -> tuple[Answered, ...]:
+    """The questions of a stream of JSON Lines in UTF-8, empty lines skipped.
+
+    ``name`` stands for the stream in messages. Raises DataError for a line that is not JSON or lacks
+    a field that scoring needs, and for a stream without any record.
+    """
+    questions = tuple(_parse_lines(stream, name))
+    if not questions:
+        raise DataError(f"{name} holds no record; expected one JSON object per line.")
+    return questions
+
+
+def _parse_lines(stream: BinaryIO | Iterable[bytes], name: str) -> Iterator[Answered]:
+    for number, raw in enumerate(stream, start=1):
+        if number == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if raw.strip():
+            yield _parse_line(raw, number, f"{name}:{number}")
+
+
+def _parse_line(raw: bytes, number: int, place: str) -> Answered:
+    try:
+        record = json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}: byte {error.start + 1} is not UTF-8; save the file as UTF-8.") from None
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{place}: not JSON: {error.msg} at column {error.colno}. Expected one whole JSON object on "
+            f"the line, such as {_EXAMPLE}."
+        ) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, nesting without end
+        raise DataError(f"{place}: JSON that cannot be read: {error}.") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{place}: {_described(record)}; expected a JSON object, such as {_EXAMPLE}.")
+    failed = bool(record.get("error"))
+    example_id = record.get("example_id")
+    return Answered(
+        prediction=None if failed else _prediction(record, place),
+        references=_references(record, place),
+        line=number,
+        example_id=example_id if isinstance(example_id, str | int) else None,
+        drawn=_drawn(record, place),
+    )
+
+
+_EXAMPLE = '{"prediction": "Paris", "answers": ["Paris", "the city of Paris"]}'
+
+
+def _prediction(record: Mapping[str, JsonValue], place: str) -> str:
+    if "prediction" not in record:
+        raise DataError(_missing("prediction", record, place))
+    value = record["prediction"]
+    if not isinstance(value, str):
+        hint = ' For a question that failed, say why in "error".' if value is None else ""
+        raise DataError(f'{place}: "prediction" is {_described(value)}; expected a string.{hint}')
+    return value
+
+
+def _drawn(record: Mapping[str, JsonValue], place: str) -> tuple[str, ...]:
+    value = record.get("drawn", [])
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise DataError(f'{place}: "drawn" is {_described(value)}; expected a list of strings.')
+    return tuple(value)
+
+
+def _references(record: Mapping[str, JsonValue], place: str) -> tuple[str, ...]:
+    if "answers" not in record:
+        raise DataError(_missing("answers", record, place))
+    value = record["answers"]
+    expected = 'expected a list of strings, such as ["Paris", "the city of Paris"]'
+    if not isinstance(value, list):
+        raise DataError(f'{place}: "answers" is {_described(value)}; {expected}.')
+    if not value:
+        raise DataError(
+            f'{place}: "answers" is empty; {expected}. An unanswerable question has the '
+            'answer "Unanswerable".'
+        )
+    for position, answer in enumerate(value):
+        if not isinstance(answer, str):
+            raise DataError(f'{place}: "answers"[{position}] is {_described(answer)}; {expected}.')
+    return tuple(value)
+
+
+def _missing(field: str, record: Mapping[str, JsonValue], place: str) -> str:
+    fields = ", ".join(f'"{key}"' for key in list(record)[:12]) or "none"
+    more = ", ..." if len(record) > 12 else ""
+    return f'{place}: no field "{field}". Fields given: {fields}{more}. Expected {_EXAMPLE}.'
+
+
+def _described(value: JsonValue) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the string {value[:40]!r}{'...' if len(value) > 40 else ''}"
+    if isinstance(value, int | float):
+        return f"the number {str(value)[:40]}"
+    return f"a list of {len(value)}" if isinstance(value, list) else "an object"

@@ -1,0 +1,201 @@
+"""Convert a GGUF file to an ordinary model folder: config, safetensors, tokenizer with chat template.
+
+Every family whose GGUF files transformers can read is convertible; transformers' own tables map the names
+and axes. Weights are de-quantised one by one and saved in shards, so the
+conversion holds a shard and a matrix in memory, never the model.
+
+A de-quantised weight is ``scale * level + minimum`` of short numbers, which float32 holds to its last
+bit or two. bfloat16, in which the larger models were published, rounds it once more, by at most 1/256
+of its value: a level of a 4-bit weight is 1/15 of its block's range. Vectors (norms, biases) stay float32.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import ModelUnavailableError
+from bench.files.atomic import write_json
+from bench.models.sources import PackedSource
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+    from tokenizers.pre_tokenizers import PreTokenizer
+
+log = logging.getLogger(__name__)
+
+EXTRA = "gguf"
+"""The optional extra that installs the package ``gguf``, which reads the format."""
+_SHARD_BYTES = 1_000_000_000
+_HEAD = "lm_head.weight"
+
+
+def require_package(name: str) -> None:
+    """Raise ModelUnavailableError where the package ``gguf`` is missing."""
+    if importlib.util.find_spec("gguf") is None:
+        raise ModelUnavailableError(
+            f"{name}: converting it needs the package gguf, which is not installed. Run: pip install"
+            f" 'longdoc-bench[{EXTRA}]'  (or pip install gguf), then the same command again."
+        )
+
+
+def convert(name: str, source: PackedSource, file: Path, folder: Path) -> None:
+    """Write the model into ``folder`` as config, safetensors and tokenizer.
+
+    Raises ModelUnavailableError unless every weight can be converted.
+    """
+    minutes = max(1, round(source.size_bytes / 250e6))
+    log.warning("%s: converting %s to safetensors (once; about %d min)", name, file.name, minutes)
+    try:
+        _save_tokenizer(file, folder)
+        _save_weights(file, folder, source)
+    except (ValueError, KeyError, RuntimeError, ImportError, NotImplementedError) as error:
+        raise ModelUnavailableError(
+            f"{name}: {file.name} could not be converted: {type(error).__name__}: {error}. It is read with"
+            f" transformers {importlib.metadata.version('transformers')} and gguf"
+            f" {importlib.metadata.version('gguf')}; constraints.txt names the versions that are tested."
+        ) from error
+
+
+def _save_tokenizer(file: Path, folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(
+        file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
+    )
+    pre_tokenizer = _pre_tokenizer(file)
+    if pre_tokenizer is not None:
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.save_pretrained(folder)
+
+
+def _split_digits() -> PreTokenizer:
+    """``smollm``: every digit is split off first. Source: llama.cpp, ``LLAMA_VOCAB_PRE_TYPE_SMOLLM``."""
+    from tokenizers import pre_tokenizers
+
+    return pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+
+
+def _by_pattern(digits: str) -> Callable[[], PreTokenizer]:
+    """The pattern that Llama 3 and Qwen2 share, except for ``digits``: the digits that stay together.
+
+    Source: llama.cpp, ``LLAMA_VOCAB_PRE_TYPE_LLAMA3`` and ``..._QWEN2``.
+    """
+
+    def build() -> PreTokenizer:
+        from tokenizers import Regex, pre_tokenizers
+
+        pattern = (
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+            + digits
+            + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        )
+        return pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+
+    return build
+
+
+_PRE_TOKENIZERS: Mapping[str, Callable[[], PreTokenizer]] = {
+    "smollm": _split_digits,
+    "qwen2": _by_pattern(r"\p{N}"),
+    "llama-bpe": _by_pattern(r"\p{N}{1,3}"),
+}
+
+
+def _pre_tokenizer(file: Path) -> PreTokenizer | None:
+    """The vocabulary's pre-tokenizer; None: keep the one that transformers reads from the file.
+
+    The file only names it, and transformers (5.23) falls back to GPT-2's for names that it does not know:
+    white space and numbers are then split differently than when the vocabulary was learned. A
+    SentencePiece vocabulary needs none.
+    """
+    from gguf import GGUFReader
+
+    reader = GGUFReader(file)
+    if _text(reader, "tokenizer.ggml.model") == "llama":
+        return None
+    pre_tokenizer = _text(reader, "tokenizer.ggml.pre")
+    if pre_tokenizer not in _PRE_TOKENIZERS:
+        raise ValueError(
+            f"its vocabulary is for pre-tokenizer {pre_tokenizer!r}, and only"
+            f" {', '.join(_PRE_TOKENIZERS)} are known"
+        )
+    return _PRE_TOKENIZERS[pre_tokenizer]()
+
+
+def _text(reader: GGUFReader, field: str) -> str:
+    """A text field of the file's header; empty where the file lacks it."""
+    header_field = reader.get_field(field)
+    return str(header_field.contents()) if header_field else ""
+
+
+def _save_weights(file: Path, folder: Path, source: PackedSource) -> None:
+    """De-quantise every weight and save it, shard by shard, along with config and generation config."""
+    import numpy as np
+    import torch
+    from gguf import GGUFReader, dequantize
+    from huggingface_hub import split_torch_state_dict_into_shards
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    tables: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
+    auto: Any = AutoModelForCausalLM
+    config: Any = AutoConfig.from_pretrained(
+        file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
+    )
+    config.tie_word_embeddings = source.tied or config.tie_word_embeddings
+    dtype = getattr(torch, source.weights)
+    with torch.device("meta"):
+        model = auto.from_config(config, dtype=dtype, trust_remote_code=False)
+    reader = GGUFReader(file)
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    processor = tables.TENSOR_PROCESSORS.get(_text(reader, "general.architecture"), tables.TensorProcessor)(
+        config=config.to_dict()
+    )
+    origin = {name: gguf_name for gguf_name, name in tables.get_gguf_hf_weights_map(model, processor).items()}
+    expected = model.state_dict()
+    unused = set(stored) - {origin[name] for name in expected}
+    if config.tie_word_embeddings:
+        del expected[_HEAD]
+        embedding = model.get_input_embeddings().weight
+        name = next(name for name, weight in model.named_parameters() if weight is embedding)
+        # Of the two that a tied model's file may hold, the output matrix has the finer levels.
+        origin[name] = origin[_HEAD] if origin[_HEAD] in stored else origin[name]
+    missing = [name for name in expected if origin[name] not in stored]
+    if missing or unused:
+        raise ValueError(
+            f"weights that the model lacks: {sorted(unused)[:3]}; that the file lacks: {sorted(missing)[:3]}"
+        )
+
+    def weight(name: str) -> torch.Tensor:
+        tensor = stored[origin[name]]
+        values = processor.process(dequantize(tensor.data, tensor.tensor_type), tensor.name).weights
+        if values.shape != tuple(expected[name].shape) or not np.isfinite(values).all():
+            raise ValueError(
+                f"{tensor.name} is {values.shape} or not finite, expected {tuple(expected[name].shape)}"
+            )
+        return torch.tensor(values, dtype=dtype if values.ndim > 1 else torch.float32)
+
+    split = split_torch_state_dict_into_shards(expected, max_shard_size=_SHARD_BYTES)
+    for shard, names in split.filename_to_tensors.items():
+        save_file({name: weight(name) for name in names}, folder / shard, metadata={"format": "pt"})
+    if split.is_sharded:
+        write_json(
+            folder / "model.safetensors.index.json",
+            {"metadata": split.metadata, "weight_map": split.tensor_to_filename},
+        )
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
+    GenerationConfig.from_model_config(config).save_pretrained(folder)

@@ -1,0 +1,288 @@
+"""A model specification: resolved from a preset, a hub id or a folder, before anything is loaded."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Literal
+
+from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
+from bench.flops.architecture import (
+    Architecture,
+    UnknownFamilyError,
+    architecture_from_config,
+    counted_architecture,
+)
+from bench.models.api import Geometry
+from bench.models.fetching import is_cached, locate
+from bench.models.presets import (
+    PAPER_CHUNK_TOKENS,
+    PAPER_INPUT_LIMIT,
+    PAPER_SUMMARY_TOKENS,
+    PAPER_WINDOW,
+    PRESETS,
+    Kind,
+    Preset,
+)
+from bench.models.processor import MEASURED_FROM, faster_dtype
+from bench.models.sources import (
+    FolderSource,
+    HubSource,
+    PackedSource,
+    Source,
+    local_folder,
+    read_config,
+    revision_of,
+)
+from bench.schema import JsonValue
+
+DType = Literal["float32", "bfloat16", "float16"]
+
+
+DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
+
+
+DEVICE_MAPS = ("balanced", "sequential")
+"""Devices that are all GPUs together, whole layers on each: as many on one as on the other, or one after the
+other filled up (transformers' ``device_map``)."""
+
+
+def default_geometry(max_positions: int) -> Geometry:
+    """The papers' lengths if they fit the model, else the same proportions at its own size.
+
+    A window below 8,192 shrinks chunk and summary with it (2,048 positions: chunks of 75, as ``tiny``).
+    """
+    window = min(PAPER_WINDOW, max_positions)
+    return Geometry(
+        chunk_tokens=max(8, window * PAPER_CHUNK_TOKENS // PAPER_WINDOW),
+        window=window,
+        input_limit=min(PAPER_INPUT_LIMIT, max_positions),
+        summary_tokens=window * PAPER_SUMMARY_TOKENS // PAPER_WINDOW,
+    )
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model, resolved as far as possible without loading it."""
+
+    name: str
+    """Preset name, hub id or folder name; the key of its costs in every ledger."""
+    source: Source
+    preset: Preset | None = None
+    dtype: DType | None = None
+    """None: bfloat16 on CUDA, and for a large model where the processor multiplies it faster
+    (:mod:`bench.models.processor`); else float32, as encoders always."""
+    device: str | None = None
+    """None: CUDA where there is one, else the CPU. One of DEVICE_MAPS: a causal model over several GPUs."""
+    attention: str = "sdpa"
+    """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
+
+    @property
+    def label(self) -> str:
+        """As printed in tables."""
+        return self.preset.label if self.preset else self.name
+
+    @property
+    def small(self) -> bool:
+        """Whether this is a small stand-in, so that a table must say so."""
+        return self.preset.small if self.preset else False
+
+    @property
+    def caution(self) -> str:
+        """Caution that a table must print about its scores; empty for most models."""
+        return self.preset.caution if self.preset else ""
+
+    @property
+    def chat(self) -> str:
+        """How prompts are wrapped; see :mod:`bench.models.chat`."""
+        return self.preset.chat if self.preset else "template"
+
+    @cached_property
+    def config(self) -> Mapping[str, JsonValue]:
+        """The model's ``config.json``, fetched from the hub if missing."""
+        return read_config(self.name, self.config_folder)
+
+    @cached_property
+    def config_folder(self) -> Path:
+        """A local folder with at least ``config.json`` and ``modules.json``; the weights may be missing.
+
+        Raises ModelUnavailableError.
+        """
+        return locate(self.name, self.source, files=["config.json", "modules.json"])
+
+    @cached_property
+    def kind(self) -> Kind:
+        """Causal language model or text encoder; without a preset, read from its config."""
+        if self.preset:
+            return self.preset.kind
+        if (self.config_folder / "modules.json").is_file():
+            return "encoder"
+        classes = self.config.get("architectures") or []
+        return (
+            "causal" if any(str(c).endswith(("ForCausalLM", "LMHeadModel")) for c in classes) else "encoder"
+        )
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """The model's shape, from its preset or config alone.
+
+        Raises ConfigError for a family whose cost has no closed form here and cannot be counted.
+        """
+        if self.preset and self.preset.architecture:
+            return self.preset.architecture
+        try:
+            return architecture_from_config(self.config)
+        except UnknownFamilyError:
+            with loading_errors(self, self.config_folder):
+                return counted_architecture(self.config_folder, self.kind)
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """The lengths at which the model is used; ``input_limit`` never exceeds its positions."""
+        positions = self.architecture.max_positions
+        geometry = self.preset.geometry if self.preset else None
+        if geometry is None:
+            return default_geometry(positions)
+        return replace(geometry, input_limit=min(geometry.input_limit, positions))
+
+    @cached_property
+    def revision(self) -> str:
+        """The commit, package version or content hash that pins the files."""
+        if isinstance(self.source, HubSource) and _is_commit(self.source.revision):
+            return str(self.source.revision)
+        if isinstance(self.source, PackedSource):
+            return self.source.revision
+        return revision_of(self.name, self.source, self.config_folder)
+
+    @property
+    def actual_dtype(self) -> DType:
+        """The number format in use: as asked for, or the default of kind and device."""
+        if self.kind == "encoder":
+            return "float32"
+        if self.dtype:
+            return self.dtype
+        if self.actual_device.startswith("cuda") or self.actual_device in DEVICE_MAPS:
+            return "bfloat16"
+        if self.actual_device == "cpu" and self.architecture.parameters >= MEASURED_FROM:
+            return faster_dtype()
+        return "float32"
+
+    @property
+    def actual_device(self) -> str:
+        """The device in use: as asked for, or CUDA where there is one."""
+        return self.device or ("cuda" if cuda_available() else "cpu")
+
+    def identity(self) -> dict[str, JsonValue]:
+        """The model's part of a cell's identity: everything that can change a result. Needs no weights."""
+        return {
+            "name": self.name,
+            "source": str(self.source),
+            "revision": self.revision,
+            "dtype": self.actual_dtype,
+            "attention": self.attention,
+            "max_tokens": self.preset.max_tokens if self.preset else None,
+        }
+
+
+def resolve(
+    text: str, *, dtype: str | None = None, device: str | None = None, attention: str = "sdpa"
+) -> ModelSpec:
+    """The model that ``text`` names: a preset, a local folder or a hub id, with an optional ``@revision``.
+
+    Raises UnknownNameError for none of these, ConfigError for a dtype or revision that does not fit,
+    ModelUnavailableError for missing files (a shipped model, a local folder).
+    """
+    text = text.strip()
+    if dtype is not None and dtype not in DTYPES:
+        raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
+    name, revision = _split_revision(text)
+    spec = ModelSpec(name, FolderSource(Path()), dtype=dtype, device=device, attention=attention)
+    if name in PRESETS:
+        preset = PRESETS[name]
+        return replace(spec, name=text, source=_preset_source(preset, revision), preset=preset)
+    path = Path(name).expanduser()
+    if name and (path.is_dir() or name.startswith((".", "/", "~", "\\"))):
+        if revision:
+            raise ConfigError(f"--model {text}: a local folder has no revisions; leave out @{revision}.")
+        path = path.resolve()
+        folder = replace(spec, name=path.name, source=FolderSource(path))
+        locate(name, folder.source)
+        read_config(name, path)
+        return folder
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return replace(spec, name=text, source=HubSource(name, revision))
+    raise UnknownNameError("model", text, PRESETS, hint="A hub id (owner/name) or a folder works as well.")
+
+
+@lru_cache(maxsize=1)
+def _torch_version() -> str:
+    return importlib.metadata.version("torch")
+
+
+def cuda_available() -> bool:
+    """Whether torch can use CUDA; a CPU build of torch is recognised without importing it."""
+    if _torch_version().endswith("+cpu"):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _is_commit(revision: str | None) -> bool:
+    return revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision) is not None
+
+
+def _split_revision(text: str) -> tuple[str, str | None]:
+    if "@" not in text or Path(text).expanduser().is_dir():
+        return text, None
+    name, _, revision = text.rpartition("@")
+    if not name or not revision:
+        raise ConfigError(f"--model {text!r}: expected NAME@REVISION, or a name alone.")
+    return name, revision
+
+
+def _is_available(source: Source) -> bool:
+    """Whether the weights are on this machine: shipped, installed, unpacked, or in the hub's cache."""
+    if isinstance(source, HubSource):
+        return is_cached(source, "model.safetensors")
+    return local_folder(source) is not None
+
+
+def _preset_source(preset: Preset, revision: str | None) -> Source:
+    if revision is None:
+        *first, last = preset.sources
+        source = next((source for source in first if _is_available(source)), last)
+        if not isinstance(source, HubSource | PackedSource):  # these two are fetched on first use
+            locate(preset.name, source)
+        return source
+    for source in preset.sources:
+        if isinstance(source, HubSource):
+            return replace(source, revision=revision)
+    pinned = isinstance(preset.sources[-1], PackedSource)
+    origin = "comes from a pinned package" if pinned else "ships with the project"
+    raise ConfigError(f"{preset.name}@{revision}: {preset.name} {origin} and has no revisions.")
+
+
+@contextmanager
+def loading_errors(spec: ModelSpec, folder: Path) -> Iterator[None]:
+    """Turn the library's many ways to fail on a folder into one error that names model and folder."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        raise ModelUnavailableError(
+            f"{spec.name}: the weights in {folder} are damaged or cut short ({error}). Fetch them again."
+        ) from error
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            raise
+        raise ModelUnavailableError(
+            f"{spec.name}: {folder} could not be loaded with attention={spec.attention}, dtype="
+            f"{spec.dtype or 'default'}: {type(error).__name__}: {error}"
+        ) from error

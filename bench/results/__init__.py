@@ -1,0 +1,1 @@
+"""What lies in a results folder: records, summaries, indexes, finished cells."""

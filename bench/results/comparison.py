@@ -1,0 +1,143 @@
+"""Paired comparison of two cells: difference in score, its significance, and the ratio of their costs.
+
+Questions about one document succeed and fail together, so intervals resample documents and the permutation
+test swaps the two methods document by document (Good 2005, Sec. 3.6: paired comparisons).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bench.errors import ConfigError
+from bench.metrics.statistics import Interval, clustered_bootstrap, clustered_bootstrap_of
+from bench.results.records import Record
+
+EXACT_DOCUMENTS = 14
+"""Up to this many documents, all 2^n swaps are tried; beyond, ``PERMUTATIONS`` random ones."""
+PERMUTATIONS = 10_000
+_TOLERANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The records of one question in both cells."""
+
+    first: Record
+    second: Record
+
+    def difference(self, metric: str) -> float:
+        """Score of the first cell minus score of the second, in -1..1."""
+        return self.first.scores[metric] - self.second.scores[metric]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first cell against the second, on the questions they share."""
+
+    metric: str
+    first: float
+    second: float
+    """Means of the metric, 0..1."""
+    difference: Interval
+    """First minus second."""
+    p_value: float
+    """Two-sided, of the permutation test: the share of random swaps that differ as much."""
+    flop_ratio: Interval
+    """Sum of the first cell's query FLOPs over that of the second."""
+    better: int
+    equal: int
+    worse: int
+    """Questions on which the first cell scores higher, the same, lower."""
+    pairs: tuple[Pair, ...]
+    """In the order of the first cell."""
+    only_first: int
+    only_second: int
+    """Questions that only one cell has; they are left out."""
+
+
+def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed: int = 0) -> Comparison:
+    """The paired comparison of two cells' records; failed questions score 0 and keep their cost.
+
+    Raises ConfigError for a metric without a value per question, for cells without a common question, and
+    for an example id that names different questions.
+    """
+    for records in (first, second):
+        if records and metric not in records[0].scores:
+            available = ", ".join(sorted(records[0].scores))
+            raise ConfigError(f"no value of {metric!r} per question; these records have: {available}.")
+    pairs = paired(first, second)
+    clusters = [" ".join(pair.first.document_ids) for pair in pairs]
+    differences = np.array([pair.difference(metric) for pair in pairs])
+    spent = np.array([[p.first.flops.query, p.second.flops.query] for p in pairs], dtype=np.float64)
+    rng = np.random.default_rng([seed, len(pairs)])
+    return Comparison(
+        metric=metric,
+        first=float(np.mean([p.first.scores[metric] for p in pairs])),
+        second=float(np.mean([p.second.scores[metric] for p in pairs])),
+        difference=clustered_bootstrap(differences, clusters, rng=rng),
+        p_value=permutation_p_value(differences, clusters, rng=rng),
+        flop_ratio=clustered_bootstrap_of(spent, clusters, _ratio, rng=rng),
+        better=int((differences > _TOLERANCE).sum()),
+        equal=int((abs(differences) <= _TOLERANCE).sum()),
+        worse=int((differences < -_TOLERANCE).sum()),
+        pairs=pairs,
+        only_first=len(first) - len(pairs),
+        only_second=len(second) - len(pairs),
+    )
+
+
+def paired(first: Sequence[Record], second: Sequence[Record]) -> tuple[Pair, ...]:
+    """The questions of both cells, in the order of the first.
+
+    Raises ConfigError if there are none, or if an example id names different questions.
+    """
+    by_id = {record.example_id: record for record in second}
+    pairs = tuple(Pair(record, by_id[record.example_id]) for record in first if record.example_id in by_id)
+    if not pairs:
+        raise ConfigError("the two cells have no question in common, so there is nothing to compare.")
+    for pair in pairs:
+        if pair.first.document_ids != pair.second.document_ids or pair.first.question != pair.second.question:
+            raise ConfigError(f"question {pair.first.example_id} is not the same one in the two cells.")
+    return pairs
+
+
+def permutation_p_value(
+    differences: ArrayLike, clusters: Sequence[str], *, rng: np.random.Generator, draws: int = PERMUTATIONS
+) -> float:
+    """Two-sided p-value of a mean difference of 0; swaps the signs of all questions of a document at once.
+
+    differences: one number per question, shape (n,); clusters: the document id of each. Exact up to
+    ``EXACT_DOCUMENTS`` documents; else (hits + 1) / (draws + 1), which is never 0.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    _, position = np.unique(np.asarray(clusters), return_inverse=True)
+    sums = np.bincount(position, weights=values)
+    if len(sums) == 1:
+        return 1.0  # the only swap differs as much
+    from scipy import stats
+
+    result = stats.permutation_test(
+        (sums,),
+        _distance_from_zero,
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=np.inf if len(sums) <= EXACT_DOCUMENTS else draws,
+        batch=1000,
+        vectorized=True,
+        rng=rng,
+    )
+    return float(result.pvalue)
+
+
+def _distance_from_zero(sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """The absolute sum, rounded so that sums that differ in the order of addition alone are equal."""
+    return np.asarray(np.round(abs(sums.sum(axis=axis)), 12))
+
+
+def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(sums[..., 0] / sums[..., 1])

@@ -1,0 +1,79 @@
+"""The label of a cell, made of its options, and the trade-off curve that it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from bench.results.models import CellDescription
+from bench.schema import JsonValue
+
+ENVIRONMENT = ("versions", "python", "platform")
+"""Fields of a cell's description that describe the machine and its software."""
+
+_MAX_OPTIONS = 4
+"""Options in a cell's label; all of them are in its description."""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """A cell's place on a curve; cells that differ in the step alone share a curve."""
+
+    option: str
+    step: int
+    label: str
+    """The curve's label: the method with its other non-default options, as in ``pecan t_c=0.9``."""
+    key: str
+    """Identifies the curve."""
+
+    @property
+    def name(self) -> str:
+        """Name of the curve's run, as in ``over t_p: pecan t_c=0.9``."""
+        return f"over {self.option}: {self.label}"
+
+
+def cell_label(cell: CellDescription, without: Collection[str] = ()) -> str:
+    """The method with its non-default options, as in ``bm25 k=7``.
+
+    without: options to leave out.
+    """
+    chosen = [
+        f"{name}={cut(as_text(value), 20)}"
+        for name, value in cell.config.items()
+        if name in (cell.non_defaults or ()) and name not in without
+    ]
+    return " ".join([cell.method, *chosen[:_MAX_OPTIONS]])
+
+
+def curve_point(cell: CellDescription) -> CurvePoint | None:
+    """The cell's place on a curve; the key hashes everything that it depends on except step and time.
+
+    The step is the first replayed option whose value is an integer. None for a method without such an
+    option.
+    """
+    for option, step in cell.config.items():
+        if option in (cell.replayed or ()) and isinstance(step, int) and not isinstance(step, bool):
+            told = {"choices", "non_defaults", "replayed"}
+            left_out = {*ENVIRONMENT, *told, "cell_id", "created_at", "git_commit"}
+            shared = {key: value for key, value in cell.to_json().items() if key not in left_out}
+            shared["config"] = {key: value for key, value in cell.config.items() if key != option}
+            key = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]
+            return CurvePoint(option, step, cell_label(cell, without=(option,)), key)
+    return None
+
+
+def as_text(value: JsonValue) -> str:
+    """An option's value as printed."""
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def cut(text: str, limit: int) -> str:
+    """At most ``limit`` characters, an ellipsis marking a cut; ``?`` for what UTF-8 cannot encode."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,89 @@
+"""The finished cells below a results folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.results.models import CellDescription, Summary, read_description, read_summary
+from bench.results.records import CELL_FILE, RECORDS_FILE
+
+ARTIFACT_FOLDER = "mlflow-artifacts"
+"""Where MLflow keeps the files of its runs, below the results folder."""
+
+
+@dataclass(frozen=True)
+class FinishedCell:
+    """A cell whose every question has a record."""
+
+    folder: Path
+    description: CellDescription
+    summary: Summary
+
+    @property
+    def id(self) -> str:
+        """The hash of its identity."""
+        return self.description.cell_id
+
+    @property
+    def data_key(self) -> tuple[str, str, str]:
+        """Cells with the same key were asked questions of the same data."""
+        d = self.description
+        return d.dataset, d.data_source, d.data_revision
+
+
+@dataclass(frozen=True)
+class FoundCells:
+    """What a results folder holds."""
+
+    finished: tuple[FinishedCell, ...]
+    """Sorted by path; a cell that exists twice is listed once."""
+    unfinished: int
+    """Folders of cells without a summary that fits their records."""
+
+
+def find_finished(results: Path) -> FoundCells:
+    """The cells below ``results`` whose summary fits their records."""
+    finished: dict[str, FinishedCell] = {}
+    unfinished = 0
+    for folder in find_cells(results):
+        cell = read_finished(folder)
+        if cell is None:
+            unfinished += 1
+        else:
+            finished.setdefault(cell.id, cell)
+    return FoundCells(tuple(finished.values()), unfinished)
+
+
+def read_finished(folder: Path) -> FinishedCell | None:
+    """The cell in ``folder``; None unless its summary fits its records."""
+    try:
+        description, summary = read_description(folder), read_summary(folder)
+        digest = records_digest(folder)
+    except (BenchError, OSError):
+        return None
+    is_finished = summary.cell_id == description.cell_id and summary.records_sha256 == digest
+    return FinishedCell(folder, description, summary) if is_finished else None
+
+
+def records_digest(folder: Path) -> str:
+    """SHA-256 of the bytes of a cell's records; raises OSError if the file is missing."""
+    with (folder / RECORDS_FILE).open("rb") as records:
+        return hashlib.file_digest(records, "sha256").hexdigest()
+
+
+_NO_CELLS = {ARTIFACT_FOLDER, "indexes"}
+"""Folders that hold many files and no cell, and are not searched."""
+
+
+def find_cells(results_dir: Path) -> Iterator[Path]:
+    """Cell folders below (or at) ``results_dir``, sorted by path."""
+    for folder, below, files in os.walk(results_dir):
+        if CELL_FILE in files:
+            below.clear()
+            yield Path(folder)
+        below[:] = sorted(n for n in below if n not in _NO_CELLS and not n.startswith("."))

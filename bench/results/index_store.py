@@ -1,0 +1,252 @@
+"""Indexes on disk by content hash: JSON + safetensors with a checksum, never pickle.
+
+A key covers the method, its version, the options and models that the index depends on, and the
+documents. An index is written once, in one rename, together with its cost, so that a cached
+index still reports its FLOPs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from bench.errors import BenchError
+from bench.files.atomic import STALE_DRAFT_S, sync_folder, umask, write_bytes, writing
+from bench.files.hashing import stable_hash
+from bench.flops.meter import Meter
+from bench.schema import Index, JsonValue
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 1
+
+LOOK_AGAIN_S = 0.1
+"""Between looks at an index that another process is building."""
+
+
+@dataclass(frozen=True)
+class StoredIndex:
+    """An index and the cost of building it."""
+
+    index: Index
+    meter: Meter
+
+
+def index_key(parts: Mapping[str, JsonValue]) -> str:
+    """Hash of everything that an index depends on."""
+    return stable_hash({"format": FORMAT_VERSION, **parts}, digits=24)
+
+
+class CheckpointFile:
+    """The state of a training in one file; each save replaces it in one step."""
+
+    def __init__(self, path: Path) -> None:
+        """path: ``<root>/<method>/<key>.checkpoint``; written when first saved."""
+        self.path = path
+
+    def load(self) -> Index | None:
+        """The last state; None if there is none or the file is damaged (the file stays)."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            body = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            digest, data, arrays = body.split(b"\n", 2)
+            if _digest(data, arrays) != digest:
+                raise ValueError("its checksum does not match")
+            return Index(json.loads(data), load(arrays))
+        except (ValueError, SafetensorError) as error:
+            log.warning("%s is damaged (%s); the training begins again", self.path, error)
+            return None
+
+    def save(self, state: Index) -> None:
+        """Replace the saved state; raises WriteError and keeps the previous state if that fails."""
+        from safetensors.numpy import save
+
+        data = json.dumps(state.data, allow_nan=False).encode()
+        arrays = save(dict(state.arrays))
+        write_bytes(self.path, _digest(data, arrays), b"\n", data, b"\n", arrays)
+
+    def clear(self) -> None:
+        """Discard the state."""
+        self.path.unlink(missing_ok=True)
+
+
+def _digest(*parts: bytes) -> bytes:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest().encode()
+
+
+class IndexStore:
+    """A folder of indexes: ``<root>/<method>/<key>/{index.json, arrays.safetensors, manifest.json}``."""
+
+    def __init__(self, root: Path) -> None:
+        """Use (and create when needed) the folder ``root``."""
+        self.root = root
+        self._swept: set[str] = set()
+
+    def has(self, method: str, key: str) -> bool:
+        """Whether there is such an index; it may still turn out to be damaged."""
+        return (self.root / method / key).is_dir()
+
+    def checkpoints(self, method: str, key: str) -> CheckpointFile:
+        """The checkpoint of an unfinished index."""
+        return CheckpointFile(self.root / method / f"{key}.checkpoint")
+
+    def load(self, method: str, key: str) -> StoredIndex | None:
+        """The stored index; None if there is none. A damaged index is removed and None returned.
+
+        Raises BenchError if the system cannot read the files; the index stays, as it may be intact.
+        """
+        folder = self.root / method / key
+        if not folder.is_dir():
+            return None
+        try:
+            return self._read(folder)
+        except _Damaged as damage:
+            log.warning("index %s is damaged (%s); it is built again", folder, damage)
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        except OSError as error:
+            raise BenchError(
+                f"Cannot read the index {folder}: {error.strerror or error}. It was left alone; remove the "
+                "folder to have it built again."
+            ) from error
+
+    @contextlib.asynccontextmanager
+    async def building(self, method: str, key: str) -> AsyncIterator[None]:
+        """Inside the block no other process builds this index; one may have before: look for it again.
+
+        Whoever waits for it lets the event loop go on with other work. Where nothing can be locked the block
+        is entered all the same: two processes then build what one could have.
+        """
+        path = self.root / method / f".{key}.lock"
+        lock = FileLock(path)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            while not lock.is_locked:
+                try:
+                    lock.acquire(blocking=False)
+                except Timeout:
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        try:
+            yield
+        finally:
+            if lock.is_locked:
+                with contextlib.suppress(OSError):  # a lock on a removed file counts for nobody else
+                    path.unlink()
+                lock.release()
+
+    def save(self, method: str, key: str, index: Index, meter: Meter) -> None:
+        """Store an index; does nothing if another process has just stored the same key.
+
+        Raises WriteError if it cannot be written, ValueError or TypeError if its data are not JSON.
+        """
+        from safetensors.numpy import save
+
+        data = json.dumps(index.data, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+        files = {"index.json": data, "arrays.safetensors": save(dict(index.arrays))}
+        manifest = {
+            "format": FORMAT_VERSION,
+            "sha256": {name: hashlib.sha256(body).hexdigest() for name, body in files.items()},
+            "meter": meter.to_json(),
+        }
+        manifest["sha256_of_this"] = _sealed(manifest)
+        files["manifest.json"] = json.dumps(manifest, indent=1, sort_keys=True).encode()
+        parent = self.root / method
+        target = parent / key
+        with writing(target):
+            parent.mkdir(parents=True, exist_ok=True)
+            if method not in self._swept:
+                self._swept.add(method)
+                _remove_drafts(parent)
+            with _draft(parent, key) as draft:
+                for name, body in files.items():
+                    (draft / name).write_bytes(body)
+                sync_folder(draft)
+                try:
+                    draft.rename(target)
+                except OSError:
+                    if not target.is_dir():
+                        raise
+
+    def _read(self, folder: Path) -> StoredIndex:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            manifest = json.loads((folder / "manifest.json").read_bytes())
+            if manifest["format"] != FORMAT_VERSION:
+                raise _Damaged(f"format {manifest['format']}, expected {FORMAT_VERSION}")
+            seal = manifest.pop("sha256_of_this", None)  # older indexes have none
+            if seal is not None and seal != _sealed(manifest):
+                raise _Damaged("checksum of manifest.json does not match")
+            bodies = {name: (folder / name).read_bytes() for name in ("index.json", "arrays.safetensors")}
+            for name, body in bodies.items():
+                if hashlib.sha256(body).hexdigest() != manifest["sha256"][name]:
+                    raise _Damaged(f"checksum of {name} does not match")
+            data = json.loads(bodies["index.json"].decode("utf-8", "surrogatepass"))
+            arrays = load(bodies["arrays.safetensors"])
+            return StoredIndex(Index(data, arrays), Meter.from_json(manifest["meter"]))
+        except FileNotFoundError as error:
+            raise _Damaged(f"{Path(error.filename).name} is missing") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+            raise _Damaged(f"{type(error).__name__}: {error}") from None
+
+
+class _Damaged(Exception):  # noqa: N818 - a finding, not an error
+    """What is wrong with an index."""
+
+
+def _sealed(manifest: Mapping[str, JsonValue]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _draft(parent: Path, key: str) -> Iterator[Path]:
+    """A locked folder to fill and rename; removed on exit if it was not renamed."""
+    draft = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=parent))
+    descriptor = os.open(draft, os.O_RDONLY)
+    try:
+        draft.chmod(0o777 & ~umask())  # temporary folders are private, results are not
+        with contextlib.suppress(OSError):  # where folders cannot be locked, drafts are never swept either
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield draft
+    finally:
+        os.close(descriptor)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_drafts(parent: Path) -> None:
+    """Remove the drafts of killed processes: those that are old and not locked."""
+    for draft in parent.glob(".*.*"):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime < STALE_DRAFT_S:
+                continue
+            descriptor = os.open(draft, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if draft.is_dir():
+                    shutil.rmtree(draft, ignore_errors=True)
+                else:
+                    draft.unlink()
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,244 @@
+"""Append-only files of JSON lines that survive a crash: records, a judge's replies.
+
+An appended line is durable. A line that a crash cut moves to another file, and its entry counts as missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, ClassVar, Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bench.errors import BenchError
+from bench.files.atomic import remove_drafts, replacing, writing
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+
+
+class Row(BaseModel):
+    """The fields of one line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def to_line(self) -> str:
+        """The row as one JSON line, newline included."""
+        return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+RowT = TypeVar("RowT", bound=Row)
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+def valid_rows(path: Path, row: type[RowT]) -> Iterator[RowT]:
+    """The valid rows of a file, which another process may be writing; skips damaged lines. Read-only."""
+    with path.open("rb") as file:
+        for line in file:
+            parsed = _parse_line(line, row)
+            if parsed is not None:
+                yield parsed
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of the folder."""
+    try:
+        with (folder / LOCK_FILE).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no folder yet, or one that cannot be locked: opening the store reports that
+        return False
+    return False
+
+
+class JsonLines(ABC, Generic[RowT, KeyT]):
+    """The append-only rows of one folder, held by one process at a time.
+
+    Opening takes an exclusive lock and waits, with a log line, while another process holds it. Valid rows
+    are kept; damaged lines move to ``NAME.damaged.jsonl``.
+    """
+
+    file_name: ClassVar[str]
+    sibling_files: ClassVar[tuple[str, ...]]
+    """Other files of the folder that are written under its lock."""
+    damage_notice: ClassVar[str]
+    """What happens to the entries of damaged lines, for the log message."""
+    row: type[RowT]
+
+    def __init__(self, folder: Path) -> None:
+        """Create or reopen the store; raises BenchError if the folder cannot be written or locked."""
+        self.folder = folder
+        self.path = folder / self.file_name
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / LOCK_FILE).open("a")
+        try:
+            self._take_lock()
+            self._places: dict[KeyT, tuple[int, int]] = {}
+            """Key -> offset and length of its line, in bytes; rows are read when needed."""
+            with writing(folder):
+                for name in (self.file_name, *self.sibling_files):
+                    remove_drafts(folder / name)
+                self._recover()
+                self._file: IO[bytes] = self._opened()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+        self._lock.close()
+
+    @abstractmethod
+    def key(self, row: RowT) -> KeyT:
+        """The row's key; of several rows with one key, the last counts."""
+
+    @property
+    def done(self) -> Mapping[KeyT, RowT]:
+        """The rows by their keys, read from the file on access."""
+        return _RowsOnDisk(self._file.fileno(), self._places, self.row)
+
+    def append(self, row: RowT) -> None:
+        """Write one row durably; it survives a power cut once this returns.
+
+        Raises WriteError when the disk is full or fails; the file then ends with the row before.
+        """
+        line = row.to_line().encode("utf-8")
+        with writing(self.path):
+            descriptor = self._file.fileno()
+            end = os.fstat(descriptor).st_size
+            try:
+                rest = memoryview(line)
+                while rest:  # a nearly full disk accepts only a part
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
+            except OSError:
+                with contextlib.suppress(OSError):  # if this fails too, the next run sets the line aside
+                    os.ftruncate(descriptor, end)
+                raise
+        self._places[self.key(row)] = end, len(line)
+
+    def discard(self, keys: Sequence[KeyT]) -> None:
+        """Discard rows, so that they can be appended again."""
+        rows = self.done
+        dropped = set(keys)
+        self._rewrite(rows[key] for key in list(self._places) if key not in dropped)
+
+    def replace(self, rows: Sequence[RowT]) -> None:
+        """Replace the rows that have the same keys; rows with new keys are added at the end."""
+        old, new = self.done, {self.key(row): row for row in rows}
+        self._rewrite(new[key] if key in new else old[key] for key in dict.fromkeys((*old, *new)))
+
+    def put_in_order(self, keys: Sequence[KeyT]) -> None:
+        """Rewrite the file in the order of ``keys``, so that it does not depend on interruptions."""
+        ordered = [key for key in keys if key in self._places]
+        if list(self._places) != ordered:
+            rows = self.done
+            self._rewrite(rows[key] for key in ordered)
+
+    def _rewrite(self, rows: Iterable[RowT]) -> None:
+        """Replace the content of the file by ``rows``; the old file can be read until the last is written."""
+        self._places = self._write(rows)
+        self._file.close()
+        self._file = self._opened()
+
+    def _opened(self) -> IO[bytes]:
+        """The file, open to append; unbuffered, so that no bytes of a failed write are written later."""
+        return self.path.open("a+b", buffering=0)
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("%s is being written by another run; waiting for it to finish", self.folder)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise BenchError(
+                f"{self.folder} cannot be locked ({error.strerror or error}), and without a lock two runs "
+                "could write the same records. Choose a place on another file system with --out or --results."
+            ) from error
+
+    def _recover(self) -> None:
+        """Index the valid rows, line by line, and set damaged lines aside."""
+        if not self.path.exists():
+            return
+        damaged: list[bytes] = []
+        repeated = at = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                row = _parse_line(line, self.row)
+                if row is None:
+                    damaged.append(line if line.endswith(b"\n") else line + b"\n")
+                else:
+                    key = self.key(row)
+                    repeated += key in self._places
+                    self._places[key] = at, len(line)
+                at += len(line)
+            if damaged:
+                aside = f"{self.path.stem}.damaged.jsonl"
+                log.warning(
+                    "%s: %d incomplete line(s) set aside in %s; %s",
+                    self.path,
+                    len(damaged),
+                    aside,
+                    self.damage_notice,
+                )
+                with (self.folder / aside).open("ab") as handle:
+                    handle.writelines(damaged)
+            if damaged or repeated:
+                self._places = self._write(_RowsOnDisk(file.fileno(), self._places, self.row).values())
+
+    def _write(self, rows: Iterable[RowT]) -> dict[KeyT, tuple[int, int]]:
+        """Replace the file by one with these rows; returns key -> offset and length of its line."""
+        places: dict[KeyT, tuple[int, int]] = {}
+        at = 0
+        with replacing(self.path) as handle:
+            for row in rows:
+                line = row.to_line().encode("utf-8")
+                handle.buffer.write(line)
+                places[self.key(row)] = at, len(line)
+                at += len(line)
+        return places
+
+
+class _RowsOnDisk(Mapping[KeyT, RowT]):
+    """Rows in a file, by their keys."""
+
+    def __init__(self, descriptor: int, places: Mapping[KeyT, tuple[int, int]], row: type[RowT]) -> None:
+        self._descriptor, self._places, self._row = descriptor, places, row
+
+    def __getitem__(self, key: KeyT) -> RowT:
+        start, length = self._places[key]
+        return self._row.model_validate_json(os.pread(self._descriptor, length, start))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._places
+
+    def __iter__(self) -> Iterator[KeyT]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _parse_line(line: bytes, row: type[RowT]) -> RowT | None:
+    """The row of a line; None if the line is invalid or was cut."""
+    try:
+        return row.model_validate_json(line) if line.endswith(b"\n") else None
+    except ValidationError:
+        return None

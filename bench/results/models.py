@@ -1,0 +1,209 @@
+"""The typed content of ``summary.json`` and ``cell.json``, which every table, figure and report reads.
+
+The fields are those of the files; unknown fields of a file are ignored. FLOPs count one multiply-add as 2.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bench.errors import BenchError
+from bench.metrics.retrieval import RETRIEVAL_MEASURES
+from bench.results.records import CELL_FILE, SUMMARY_FILE, TFLOP
+from bench.schema import JsonValue
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The fields as the file holds them; unset ones are left out."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class Interval(_Frozen):
+    """A mean over questions with its 95 % interval, documents resampled."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    reason: str = ""
+    """Why there is no interval; empty where there is one."""
+
+    def scaled(self, factor: float) -> Interval:
+        """All three values times ``factor``."""
+        low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
+        return Interval(mean=factor * self.mean, low=low, high=high, reason=self.reason)
+
+
+class MeasureInterval(Interval):
+    """The interval of a measure of the contexts, over the questions that have it."""
+
+    n: int
+    """Questions for which it is defined."""
+
+
+class TokenMeans(_Frozen):
+    """Mean tokens per question, of the reader's tokenizer; ``forwarded`` counts every model's."""
+
+    prompt: float
+    completion: float
+    forwarded: float
+
+
+class Summary(_Frozen):
+    """``summary.json``: the summary of a cell's records (:func:`bench.results.summary.summarize`)."""
+
+    summary_version: int
+    cell_id: str = ""
+    records_sha256: str = ""
+    """Of the records file; if it does not match, the summary is stale."""
+    n: int
+    """Questions."""
+    n_documents: int
+    n_failed: int
+    n_truncated: int
+    metrics: dict[str, Interval]
+    """Metric -> interval, 0..1."""
+    retrieval: dict[str, MeasureInterval] = {}
+    """Measure of the contexts -> interval, 0..1; those that no question has are left out."""
+    query_flops: Interval
+    """FLOPs per question."""
+    index_flops: float
+    """FLOPs per document set, shared by its questions."""
+    flop_convention: str
+    tokens: TokenMeans
+    context_items: float
+    """Mean passages or nodes per question."""
+    wall_s: float
+    """Mean seconds per question, waiting for the model included."""
+    flags: dict[str, int]
+    """Event -> questions."""
+    errors: dict[str, int]
+    """Kind of error -> questions."""
+
+    @property
+    def tflops(self) -> float:
+        """Mean TFLOPs per question."""
+        return self.query_flops.mean / TFLOP
+
+    @property
+    def query_tflops(self) -> Interval:
+        """TFLOPs per question."""
+        return self.query_flops.scaled(1 / TFLOP)
+
+    @property
+    def index_tflops(self) -> float:
+        """Mean TFLOPs per document set."""
+        return self.index_flops / TFLOP
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether no question was answered."""
+        return self.n > 0 and self.n_failed == self.n
+
+    def interval(self, metric: str) -> Interval | None:
+        """The interval of a metric or of a measure of the contexts, 0..1; None for a measure without one.
+
+        Raises KeyError for a metric that the data set does not have.
+        """
+        return self.retrieval.get(metric) if metric in RETRIEVAL_MEASURES else self.metrics[metric]
+
+    def percent(self, metric: str) -> Interval:
+        """The interval of a metric, 0..100. Raises KeyError for a metric that the data set does not have."""
+        return self.metrics[metric].scaled(100.0)
+
+
+class CellDescription(_Frozen):
+    """``cell.json``: the identity of a cell in full, labels, and where its numbers come from.
+
+    ``cell_id``, ``method`` and ``dataset`` are required; other fields have a default, so that a description
+    written by hand is read too.
+    """
+
+    cell_id: str = Field(min_length=1)
+    method: str = Field(min_length=1)
+    method_version: str = ""
+    config: dict[str, JsonValue] = {}
+    """All options with their values, defaults included."""
+    non_defaults: tuple[str, ...] | None = None
+    """The options whose value is not the default; None: not recorded."""
+    replayed: tuple[str, ...] | None = None
+    """The options that the method replays. Cells that differ in them alone are points of one curve. None:
+    not recorded."""
+    choices: dict[str, JsonValue] = {}
+    """Option -> resolved value: what a table says of the method beside its models and prompt."""
+    dataset: str = Field(min_length=1)
+    data_source: str = ""
+    """``sample``, ``hub`` or ``path``."""
+    data_label: str = ""
+    """As printed: ``qasper (sample)``."""
+    data_revision: str = ""
+    examples: str = ""
+    n_examples: int = 0
+    models: dict[str, dict[str, JsonValue]] = {}
+    """Role -> model identity (name, source, revision or weight hash, dtype)."""
+    geometry: dict[str, int] = {}
+    prompts: str = ""
+    max_new_tokens: int = 0
+    seed: int = 0
+    training: str = ""
+    model: str = ""
+    """The reader as the user named it."""
+    model_label: str = ""
+    model_small: bool = False
+    """Whether the reader is a small stand-in trained by this project."""
+    dtype: str = ""
+    limit: int | None = None
+    flop_convention: str = ""
+    metrics: tuple[str, ...] = ()
+    """The data set's, the main one first."""
+    created_at: str = ""
+    """ISO 8601."""
+    git_commit: str | None = None
+    versions: dict[str, str] = {}
+    """Package -> version."""
+    python: str = ""
+    platform: str = ""
+
+    @property
+    def data(self) -> str:
+        """The data as printed: ``qasper (sample)``."""
+        return self.data_label or self.dataset
+
+
+ModelT = TypeVar("ModelT", Summary, CellDescription)
+
+
+def read_summary(folder: Path) -> Summary:
+    """The ``summary.json`` of a cell's folder; raises BenchError naming the file and the field at fault."""
+    return _read(folder / SUMMARY_FILE, Summary)
+
+
+def read_description(folder: Path) -> CellDescription:
+    """The ``cell.json`` of a cell's folder; raises BenchError naming the file and the field at fault."""
+    return _read(folder / CELL_FILE, CellDescription)
+
+
+_REPAIR = (
+    "Run the cell's command again: the file is written once more, and no recorded question is asked again."
+)
+
+
+def _read(path: Path, kind: type[ModelT]) -> ModelT:
+    try:
+        return kind.model_validate(json.loads(path.read_bytes()))
+    except OSError as error:
+        raise BenchError(f"{path}: {error.strerror or error}. Run the cell's command again.") from None
+    except (ValueError, RecursionError) as error:
+        if not isinstance(error, ValidationError):
+            raise BenchError(f"{path}: not JSON ({error}). {_REPAIR}") from None
+        fault = error.errors(include_url=False)[0]
+        field = ".".join(map(str, fault["loc"]))
+        raise BenchError(
+            f"{path}: {f'field {field!r}: ' if field else ''}{fault['msg']}. {_REPAIR}"
+        ) from None

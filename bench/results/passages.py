@@ -1,0 +1,54 @@
+"""The texts of the passages that records hold as character spans, cut from the data again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.data import load as load_data
+from bench.data.cards import load_card
+from bench.errors import BenchError
+from bench.results.records import ContextRecord
+from bench.schema import Document
+
+
+class SourceTexts:
+    """The documents of one data set by content hash, loaded for the first passage that needs its text."""
+
+    def __init__(self, dataset: str, source: str, own_files: Sequence[Path] = ()) -> None:
+        """source: ``sample``, ``hub`` or ``path``; own_files: the user's files, for source ``path``."""
+        self.dataset = dataset
+        self.places = [str(path) for path in own_files] if source == "path" else [source]
+        self.missing = 0
+        """Passages whose document was not found."""
+        self.reason = "" if self.places else "name your file with --documents"
+        """Why some were not found, if known."""
+        self._loaded: dict[str, Document] | None = None
+
+    def text(self, item: ContextRecord, ids: Sequence[str]) -> str | None:
+        """The text that the reader was given; None if the document is unavailable.
+
+        ids: the content hashes of the record's documents.
+        """
+        if item.text is not None:
+            return item.text
+        if item.document is None or item.start is None or item.document >= len(ids):
+            return None
+        if self._loaded is None:
+            self._loaded = self._load()
+        document = self._loaded.get(ids[item.document])
+        if document is None:
+            self.missing += 1
+            return None
+        return document.full_text[item.start : item.end]
+
+    def _load(self) -> dict[str, Document]:
+        documents: dict[str, Document] = {}
+        for place in self.places:
+            try:
+                data = load_data(load_card(self.dataset), place)
+            except BenchError as error:
+                self.reason = str(error)
+                continue
+            documents |= {d.id: d for example in data.examples for d in example.documents.documents}
+        return documents

@@ -1,0 +1,155 @@
+"""Records: one JSON line per question, appended and fsync'd as it finishes. Every table is made of them.
+
+The field names of :class:`Record` are the published schema (``docs/records.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bench.errors import BenchError
+from bench.results.json_lines import JsonLines, Row
+from bench.schema import JsonValue
+
+RECORDS_FILE = "records.jsonl"
+CELL_FILE = "cell.json"
+SUMMARY_FILE = "summary.json"
+
+TFLOP = 1e12
+"""FLOPs."""
+
+FLOP_CONVENTION = "paper"
+"""The convention of every record's FLOPs; see :mod:`bench.flops.formulas`."""
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ContextRecord(_Row):
+    """One passage or node that the reader was given, in the order given."""
+
+    document: int | None = Field(description="position of the document in the example, from 0")
+    title: str
+    start: int | None = Field(description="character span in title line + text of that document")
+    end: int | None
+    node: str | None = Field(default=None, description="node id, for trees and graphs")
+    score: float | None = Field(default=None, description="the method's score for it")
+    text: str | None = Field(default=None, description="a node's text; a chunk's is the source span")
+
+
+class TokenCounts(_Row):
+    """Tokens of the reader's tokenizer; ``forwarded`` counts every model's forward passes."""
+
+    prompt: int
+    completion: int
+    forwarded: int
+    computed: int | None = Field(
+        default=None,
+        description="forwarded without those whose keys and values another question's context had already: "
+        "depends on what ran beside it; None: not counted",
+    )
+
+
+class FlopCounts(_Row):
+    """FLOPs, one multiply-add = 2, in the named convention."""
+
+    query: int = Field(description="spent on this question")
+    index: int = Field(description="spent once on its documents, shared by all their questions")
+    convention: str
+    query_by_model: dict[str, JsonValue] = Field(description="model -> phase -> usage")
+    index_by_model: dict[str, JsonValue]
+
+    @property
+    def query_tflops(self) -> float:
+        """TFLOPs spent on this question."""
+        return self.query / TFLOP
+
+    @property
+    def index_tflops(self) -> float:
+        """TFLOPs spent on its documents."""
+        return self.index / TFLOP
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a question failed."""
+
+    kind: str
+    """Name of the exception's class."""
+    message: str
+
+    def __str__(self) -> str:
+        """The field ``error`` of a record."""
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+    @classmethod
+    def parsed(cls, error: str) -> Failure:
+        """The failure that the field ``error`` of a record describes."""
+        kind, _, message = error.partition(":")
+        return cls(kind, message.strip())
+
+
+class Record(Row):
+    """One answered or failed question: answer, scores, context and cost."""
+
+    example_id: str
+    document_ids: list[str] = Field(description="content hashes of the documents, in order")
+    question: str
+    answers: list[str] = Field(description="reference answers")
+    prediction: str | None = Field(description="None when the question failed")
+    drawn: list[str] = Field(
+        default=[], description="further answers from random draws; scores are means over all of them"
+    )
+    scores: dict[str, float] = Field(description="metric -> 0..1; 0 for a failed question")
+    context: list[ContextRecord]
+    retrieval: dict[str, float] | None = Field(
+        default=None, description="measures of the context, 0..1, where they are defined; None: not measured"
+    )
+    tokens: TokenCounts
+    flops: FlopCounts
+    truncated: bool
+    flags: list[str] = Field(description="events worth counting, such as empty_document")
+    wall_s: float = Field(description="seconds from start to answer, waiting for the model included")
+    error: str | None = Field(description="why the question failed")
+    trace: JsonValue = Field(description="the method's own log")
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the question failed; None: it was answered."""
+        return None if self.error is None else Failure.parsed(self.error)
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The records of a finished file in order; raises BenchError naming file:line for a bad line."""
+    with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield Record.model_validate_json(line)
+            except ValidationError as error:
+                fault = error.errors(include_url=False)[0]
+                field = ".".join(str(part) for part in fault["loc"])
+                raise BenchError(
+                    f"{path}:{number}: not a record ({field + ': ' if field else ''}{fault['msg']}). "
+                    "Run the cell's command again: it sets damaged lines aside and repeats their questions."
+                ) from None
+
+
+class RecordStore(JsonLines[Record, str]):
+    """The append-only records of one cell by example id, held by one process at a time.
+
+    Questions whose lines are damaged count as unanswered.
+    """
+
+    file_name = RECORDS_FILE
+    sibling_files = (CELL_FILE, SUMMARY_FILE)
+    damage_notice = "their questions are answered again"
+    row = Record
+
+    def key(self, row: Record) -> str:
+        """The example id."""
+        return row.example_id

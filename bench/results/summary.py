@@ -1,0 +1,106 @@
+"""The summary of a finished cell: means with intervals, cost, and counts of failures, cuts and flags."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bench.metrics import CorpusMetric, QuestionMetric, get_metrics, statistics
+from bench.metrics.retrieval import RETRIEVAL_MEASURES
+from bench.metrics.scoring import question_scores
+from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
+from bench.results.models import Interval, MeasureInterval, Summary, TokenMeans
+from bench.results.records import Record
+
+SUMMARY_VERSION = 2
+
+
+def summarize(
+    records: Sequence[Record],
+    metrics: Sequence[str],
+    seed: int = 0,
+    *,
+    cell_id: str = "",
+    records_sha256: str = "",
+) -> Summary:
+    """The summary of a cell's records, a pure function of them.
+
+    Intervals are 95 %, documents resampled. Means of FLOPs and tokens are over all questions, failed ones
+    included with what they spent. ``index_flops`` is the mean over document sets, each counted once.
+    cell_id, records_sha256: the cell and the hash of its records file. Raises ValueError if there are no
+    records.
+    """
+    if not records:
+        raise ValueError("Cannot summarize zero records.")
+    clusters = [" ".join(record.document_ids) for record in records]
+    intervals: dict[str, Interval] = {}
+    for metric in get_metrics(metrics):
+        rng = np.random.default_rng([seed, len(records)])
+        if isinstance(metric, CorpusMetric):
+            rows = np.stack([metric.statistics(r.prediction or "", r.answers) for r in records])
+            interval = clustered_bootstrap_of(rows, clusters, metric.value, rng=rng)
+        else:
+            interval = clustered_bootstrap([_score(r, metric) for r in records], clusters, rng=rng)
+        intervals[metric.name] = _interval(interval)
+    retrieval = {name: _measured(name, records, seed) for name in RETRIEVAL_MEASURES}
+    rng = np.random.default_rng([seed, len(records)])
+    index_flops = {cluster: r.flops.index for cluster, r in zip(clusters, records, strict=True)}
+    return Summary(
+        summary_version=SUMMARY_VERSION,
+        cell_id=cell_id,
+        records_sha256=records_sha256,
+        n=len(records),
+        n_documents=len(index_flops),
+        n_failed=sum(r.failure is not None for r in records),
+        n_truncated=sum(r.truncated for r in records),
+        metrics=intervals,
+        retrieval={name: interval for name, interval in retrieval.items() if interval is not None},
+        query_flops=_interval(
+            clustered_bootstrap([float(r.flops.query) for r in records], clusters, rng=rng)
+        ),
+        index_flops=float(np.mean(list(index_flops.values()))),
+        flop_convention=records[0].flops.convention,
+        tokens=TokenMeans(
+            prompt=float(np.mean([r.tokens.prompt for r in records])),
+            completion=float(np.mean([r.tokens.completion for r in records])),
+            forwarded=float(np.mean([r.tokens.forwarded for r in records])),
+        ),
+        context_items=float(np.mean([len(r.context) for r in records])),
+        wall_s=float(np.mean([r.wall_s for r in records])),
+        flags=_counted(flag for r in records for flag in r.flags),
+        errors=_counted(r.failure.kind for r in records if r.failure is not None),
+    )
+
+
+def _score(record: Record, metric: QuestionMetric) -> float:
+    """The record's score; computed now if the record is older than the metric."""
+    if metric.name in record.scores:
+        return record.scores[metric.name]
+    return question_scores(record.prediction, record.answers, [metric], record.drawn)[metric.name]
+
+
+def _measured(name: str, records: Sequence[Record], seed: int) -> MeasureInterval | None:
+    """The interval of a measure of the contexts; ``n`` counts the questions that have it.
+
+    None if no answered question has it. Failed questions, which have no context, count 0 along with answered
+    ones.
+    """
+    defined = [record for record in records if record.retrieval and name in record.retrieval]
+    if all(record.error is not None for record in defined):
+        return None
+    interval = clustered_bootstrap(
+        [(record.retrieval or {})[name] for record in defined],
+        [" ".join(record.document_ids) for record in defined],
+        rng=np.random.default_rng([seed, len(defined)]),
+    )
+    return MeasureInterval(**_interval(interval).to_json(), n=len(defined))
+
+
+def _interval(interval: statistics.Interval) -> Interval:
+    return Interval(mean=interval.mean, low=interval.low, high=interval.high, reason=interval.reason)
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))

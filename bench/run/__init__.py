@@ -1,0 +1,1 @@
+"""A cell of a table: planned, its questions answered, each recorded."""

@@ -1,0 +1,198 @@
+"""A cell of a table before it runs: everything resolved and checked, and no model loaded yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from bench.data import LoadedData
+from bench.data import load as load_data
+from bench.data.cards import Card, load_card
+from bench.files.hashing import stable_hash
+from bench.method.contract import Method
+from bench.method.options import build_config
+from bench.method.prompts import ANSWER_INSTRUCTION, PASSAGE_SEPARATOR, SUMMARY_INSTRUCTION, question_prompt
+from bench.method.registry import load_method
+from bench.models.spec import ModelSpec, resolve
+from bench.run.identity import CellIdentity, hash_ids
+from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
+from bench.schema import Example, JsonValue, Question
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the cells of a table, figure or sweep have in common, whatever their method and data set."""
+
+    model: str = "tiny"
+    """The reader: preset, hub id or folder."""
+    data: str = "sample"
+    """``sample``, ``hub`` or a path."""
+    limit: int | None = None
+    """Only the first so many questions of each data set; None: all."""
+    seed: int = 0
+    dtype: str | None = None
+    """None: chosen by device."""
+
+    def request(
+        self,
+        method: str,
+        dataset: str,
+        options: Mapping[str, JsonValue] | None = None,
+        *,
+        model: str | None = None,
+    ) -> CellRequest:
+        """A method on a data set in this setting; model: another reader than the setting's."""
+        return CellRequest(
+            method, dataset, model or self.model, self.data, options or {}, self.limit, self.seed, self.dtype
+        )
+
+
+@dataclass(frozen=True)
+class CellRequest:
+    """What ``bench run`` was asked for."""
+
+    method: str
+    dataset: str
+    model: str = "tiny"
+    data: str = "sample"
+    """``sample``, ``hub`` or a path."""
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+    limit: int | None = None
+    seed: int = 0
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A resolved request: method, data and models are known to exist and to fit together."""
+
+    request: CellRequest
+    method: Method[Any]
+    card: Card
+    data: LoadedData
+    reader: ModelSpec
+    roles: Mapping[str, ModelSpec]
+    """Every role of the method with its model, ``reader`` included."""
+    identity: CellIdentity
+    training: TrainingPlan | None = None
+    """What the method learns before the first question; None: nothing."""
+
+    @property
+    def title(self) -> str:
+        """Method, data and model, as lines and bars name the cell."""
+        small = ", a small stand-in" if self.reader.small else ""
+        return f"{self.request.method} on {self.data.label} with {self.reader.label}{small}"
+
+    @property
+    def index_name(self) -> str:
+        """Under which name its indexes are kept."""
+        return self.method.index_name or self.method.name
+
+    def folder(self, results: Path) -> Path:
+        """Where its records lie below the results folder."""
+        return results / "cells" / self.identity.folder
+
+    def question(self, example: Example) -> Question:
+        """What the method is asked for one example."""
+        return Question(
+            text=example.question,
+            documents=example.documents,
+            max_new_tokens=self.card.max_new_tokens,
+            task=example.task,
+            dataset=example.dataset,
+            longbench_prompt=self.card.longbench_prompt or "",
+            evidence=example.evidence,
+            paper_values=_paper_values(self.card),
+        )
+
+    def training_key_parts(self) -> dict[str, JsonValue]:
+        """What the method learns depends on besides the documents; only where it learns something."""
+        assert self.training is not None
+        training = self.training.training
+        return {
+            "method": self.identity.method,
+            "version": self.identity.method_version,
+            "index": self.index_key_parts(),
+            "training": dict(training.options),
+            "models": {role: dict(self.identity.models[role]) for role in sorted(training.roles)},
+        }
+
+    def index_key_parts(self) -> dict[str, JsonValue]:
+        """What an index of this cell depends on besides the documents."""
+        return {
+            "method": self.index_name,
+            "version": self.method.index_version or self.identity.method_version,
+            "options": dict(self.method.index_options()),
+            "models": {role: dict(self.identity.models[role]) for role in sorted(self.method.index_roles())},
+            "seed": self.request.seed,
+        }
+
+
+@lru_cache(maxsize=8)
+def _load(dataset: str, data: str, limit: int | None, training: bool = False) -> LoadedData:
+    return load_data(load_card(dataset), data, limit, training=training)
+
+
+def plan_cell(request: CellRequest) -> Cell:
+    """The cell of a request, checked as far as can be without loading a model.
+
+    Raises BenchError for an unknown name, an option that does not fit, data that cannot be read, or a
+    model whose files are not here.
+    """
+    card = load_card(request.dataset)
+    method_type = load_method(request.method)
+    config = build_config(method_type.Config, request.options, request.method)
+    reader = resolve(request.model, dtype=request.dtype)
+    method = method_type(config, reader.geometry, request.seed)
+    roles = {
+        role: reader if not spec else resolve(spec, dtype=request.dtype)
+        for role, spec in method.models().items()
+    }
+    data = _load(request.dataset, request.data, request.limit)
+
+    def learned_from(named: str) -> LoadedData:
+        return _load(request.dataset, training_source(named, request.data, card.name), None, True)
+
+    training = plan_training(
+        with_source(method.training(card.name), request.data, card), data, learned_from, request.seed
+    )
+    identity = CellIdentity(
+        method=request.method,
+        method_version=method_type.version,
+        config=config.model_dump(mode="json"),
+        dataset=card.name,
+        data_source=data.source,
+        data_label=data.label,
+        data_revision=data.revision,
+        examples=hash_ids([example.id for example in data.examples]),
+        n_examples=len(data.examples),
+        models={role: spec.identity() for role, spec in roles.items()},
+        geometry=asdict(reader.geometry),
+        prompts=_prompt_hash(card),
+        max_new_tokens=card.max_new_tokens,
+        seed=request.seed,
+        training=training.identity if training else "",
+    )
+    return Cell(request, method, card, data, reader, roles, identity, training)
+
+
+def _prompt_hash(card: Card) -> str:
+    return stable_hash(
+        [
+            question_prompt("{context}", "{question}"),
+            ANSWER_INSTRUCTION,
+            PASSAGE_SEPARATOR,
+            card.longbench_prompt,
+            _paper_values(card),
+            *([SUMMARY_INSTRUCTION] if card.task == "summarization" else []),
+            *([card.query] if card.query else []),
+        ]
+    )
+
+
+def _paper_values(card: Card) -> dict[str, dict[str, JsonValue]]:
+    """What the papers fix for this set and a method may take as an option's default."""
+    return {paper: dict(values.options) for paper, values in card.papers.items()}

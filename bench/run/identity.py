@@ -1,0 +1,60 @@
+"""A cell's identity: the hash of everything that can change its records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from bench.files.hashing import stable_hash
+from bench.schema import JsonValue
+
+IDENTITY_VERSION = 1
+"""Raise it when the bench itself changes what a record holds or how it is scored."""
+
+
+@dataclass(frozen=True)
+class CellIdentity:
+    """What one cell of a table is: a method with its full config, on a data set, with given models."""
+
+    method: str
+    method_version: str
+    config: Mapping[str, JsonValue]
+    """Every option with its value, defaults included."""
+    dataset: str
+    data_source: str
+    """``sample``, ``hub`` or ``path``."""
+    data_label: str
+    """As printed: ``qasper (sample)``."""
+    data_revision: str
+    examples: str
+    """Hash over the example ids in order."""
+    n_examples: int
+    models: Mapping[str, Mapping[str, JsonValue]]
+    """Role -> model identity (name, source, revision or weight hash, dtype)."""
+    geometry: Mapping[str, int]
+    prompts: str
+    """Hash over the reader's prompt texts, the card's templates and what the papers fix for the set."""
+    max_new_tokens: int
+    seed: int
+    training: str = ""
+    """Hash of the documents that the method learns from, where they are not those of the run."""
+
+    @cached_property
+    def cell_id(self) -> str:
+        """16 hex digits; labels are left out, so that renaming a file does not make a new cell."""
+        parts = asdict(self)
+        del parts["data_label"]
+        if not self.training:  # most methods learn nothing, or from the run's own documents
+            del parts["training"]
+        return stable_hash({"identity_version": IDENTITY_VERSION, **parts})
+
+    @property
+    def folder(self) -> str:
+        """Readable and unique folder name below ``results/cells``."""
+        return f"{self.method}--{self.dataset}--{self.cell_id}"
+
+
+def hash_ids(ids: Sequence[str]) -> str:
+    """Hash over example ids in order."""
+    return stable_hash(list(ids))

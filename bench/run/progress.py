@@ -1,0 +1,143 @@
+"""How far a command is: a bar on a terminal, elsewhere a line for each finished cell and one a minute."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tqdm import tqdm
+
+from bench.results.records import Record
+from bench.run.cell import Cell
+from bench.run.hooks import News, RunHooks
+
+EVERY_S = 60.0
+"""Without a terminal, something is said at least, and but for finished cells at most, this often."""
+
+
+class Progress(RunHooks):
+    """The one display of a command, for all its processes."""
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        """every_s: seconds between lines that say no more than that it is at work."""
+        self._bar: tqdm[Any] | None = None
+        self._every_s = every_s
+        self._planned = False
+        self._title = ""
+        self._cells = self._cells_done = self._questions = self._answered = 0
+        self._here = self._here_done = 0
+        """Questions of the cells that this process is at work on."""
+        self._clock: threading.Thread | None = None
+        self._over = threading.Event()
+        self._lock = threading.RLock()
+
+    def on_plan(self, cells: int, questions: int) -> None:
+        """Count towards all of these from now on."""
+        self._planned = True
+        self._begin(cells, questions)
+
+    def on_news(self, news: News) -> None:
+        """Count what a further process did."""
+        with self._lock:
+            self._answered += news.answered
+            if news.line:
+                self.on_answered(news.line)
+
+    def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:
+        """Show the bar, with the questions that have a record already counted."""
+        first = cells[0]
+        self._metric = first.card.metrics[0]
+        self._sum, self._n, self._failed = 0.0, 0, 0
+        self._here, self._here_done = len(first.data.examples) * len(cells), sum(map(len, done))
+        if not self._planned:
+            self._begin(len(cells), self._here - self._here_done)
+        with self._lock:
+            self._title = first.title + (f", {len(cells)} cells" if len(cells) > 1 else "")
+            self._bar = tqdm(
+                total=self._here,
+                initial=self._here_done,
+                desc=self._title,
+                unit="q",
+                disable=None,
+                dynamic_ncols=True,
+            )
+            if self._bar.disable:
+                self._bar = None
+                return
+        for records in done:
+            for record in records.values():
+                self._count(record)
+
+    def on_record(self, record: Record) -> None:
+        """Count one more answered question."""
+        self._count(record)
+        with self._lock:
+            self._answered += 1
+            self._here_done += 1
+        if self._bar is not None:
+            shown = {self._metric: f"{100 * self._sum / self._n:.1f}"}
+            if self._failed:
+                shown["failed"] = str(self._failed)
+            if self._planned:
+                shown["cells"] = f"{self._cells_done}/{self._cells}"
+            self._bar.set_postfix(shown, refresh=False)
+            self._bar.update()
+
+    def on_stop(self) -> None:
+        """Leave the bar as it is."""
+        with self._lock:
+            self._title = ""
+            if self._bar is not None:
+                self._bar.close()
+                self._bar = None
+
+    def on_answered(self, line: str) -> None:
+        """Say so, unless a terminal shows it."""
+        with self._lock:
+            self._cells_done += 1
+            self._cells = max(self._cells, self._cells_done)
+            if not sys.stderr.isatty():
+                self._say(line)
+
+    def close(self) -> None:
+        """Say nothing more."""
+        self._over.set()
+        if self._clock is not None:
+            self._clock.join()
+
+    def _begin(self, cells: int, questions: int) -> None:
+        with self._lock:
+            self._cells, self._questions, self._cells_done, self._answered = cells, questions, 0, 0
+            self._started = self._said = time.monotonic()
+        if self._clock is None:
+            self._clock = threading.Thread(target=self._tick, name="progress", daemon=True)
+            self._clock.start()
+
+    def _tick(self) -> None:
+        while not self._over.wait(max(0.01, self._said + self._every_s - time.monotonic())):
+            with self._lock:
+                silent = time.monotonic() - self._said >= self._every_s
+                if silent and self._bar is None and self._cells_done < self._cells:
+                    at = f"{self._title}, question {self._here_done} of {self._here}"
+                    self._say(at if self._title else "further processes are at work")
+                elif silent:
+                    self._said = time.monotonic()
+
+    def _say(self, what: str) -> None:
+        self._said = time.monotonic()
+        took, left = self._said - self._started, max(0, self._questions - self._answered)
+        rest = f", about {_minutes(took * left / self._answered)} left" if left and self._answered else ""
+        sys.stderr.write(f"[{self._cells_done}/{self._cells} cells, {_minutes(took)}{rest}] {what}\n")
+        sys.stderr.flush()
+
+    def _count(self, record: Record) -> None:
+        self._n += 1
+        self._sum += record.scores.get(self._metric, 0.0)
+        self._failed += record.error is not None
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

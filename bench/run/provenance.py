@@ -1,0 +1,75 @@
+"""Where a cell's numbers came from: package versions, commit, machine kind. No names, no secrets."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from bench import __version__
+from bench.schema import JsonValue
+
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "numpy",
+    "rank-bm25",
+    "scikit-learn",
+    "umap-learn",
+    "torch-geometric",
+    "gensim",
+    "llmlingua",
+    "datasets",
+    "mlflow",
+    "rouge-score",
+)
+
+
+def environment() -> dict[str, JsonValue]:
+    """Versions, Python, operating system, processor count and git commit of the running bench."""
+    return {
+        "versions": dict(_versions()),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "git_commit": git_commit(),
+    }
+
+
+@lru_cache(maxsize=1)
+def _versions() -> dict[str, str]:
+    """Package -> version, as they were when this process asked first; ten milliseconds for each cell else."""
+    versions = {"longdoc-bench": __version__}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+@lru_cache(maxsize=1)
+def git_commit() -> str | None:
+    """The commit of the checkout this package runs from, ``+dirty`` when files differ; else None.
+
+    As it was when this process asked first: that is the code it runs.
+    """
+    root = Path(__file__).resolve().parent.parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "--short=12", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit + ("+dirty" if changed else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
+    )
+    return done.stdout.strip()

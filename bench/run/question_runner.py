@@ -1,0 +1,300 @@
+"""Answering the questions of cells: index (once per document set), answer, score, make the record.
+
+What a method raises here, and what it does not finish in time, becomes the failure of one question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bench.errors import BenchError
+from bench.flops.meter import Meter, metered
+from bench.method.contract import TrainingItem
+from bench.method.validation import require_index, require_prediction
+from bench.metrics import get_metrics
+from bench.metrics.retrieval import retrieval_quality
+from bench.metrics.scoring import question_scores
+from bench.metrics.yes_no import only_yes_or_no
+from bench.models.api import ModelSet
+from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
+from bench.results.records import FLOP_CONVENTION, ContextRecord, FlopCounts, Record, TokenCounts
+from bench.run.cell import Cell
+from bench.run.redaction import fault_text
+from bench.run.time_limit import TimeLimit
+from bench.run.training import learn
+from bench.schema import DocumentSet, Example, Index, Prediction
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+IN_FLIGHT = 32
+"""Questions worked on at a time; the engine's memory for contexts may hold fewer, the rest wait."""
+
+INDEXES_IN_MEMORY = 64
+"""Indexes kept loaded; the longest unused go first and are read from disk when they are needed again."""
+
+
+class QuestionRunner:
+    """Answers examples for cells that share an index: index (once per document set), answer, score."""
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        store: IndexStore,
+        models: ModelSet,
+        limit: TimeLimit,
+        at_once: int = IN_FLIGHT,
+    ) -> None:
+        """cells: their method and all that an index depends on agree; at_once: questions in flight."""
+        self.cells, self.store, self.models, self.limit = cells, store, models, limit
+        self.at_once = at_once
+        self.metrics = get_metrics(cells[0].card.metrics)
+        self._parts = cells[0].index_key_parts()
+        if any(cell.index_key_parts() != self._parts for cell in cells):
+            raise ValueError("cells that are run together must share their index")
+        self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
+        self._learned: StoredIndex | None = None
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """Inside the block it can be asked."""
+        async with self.limit.watching():
+            yield
+
+    async def learn(self) -> None:
+        """Have the method learn what it learns before any question; once, the result is kept."""
+
+        async def build(sets: Sequence[DocumentSet]) -> list[StoredIndex | BaseException]:
+            slots = asyncio.Semaphore(self.at_once)
+
+            async def one(documents: DocumentSet) -> StoredIndex:
+                async with slots:
+                    return await self._load_or_build(documents)
+
+            return await asyncio.gather(*map(one, sets), return_exceptions=True)
+
+        self._learned = await learn(self.cells[0], self.store, build, self.train)
+
+    async def train(self, items: Sequence[TrainingItem], checkpoints: CheckpointFile) -> StoredIndex:
+        """What the method learns from the items, with its cost."""
+        cell = self.cells[0]
+        assert cell.training is not None
+        with metered(Meter()) as meter:
+            learned = await cell.method.train(items, cell.training.training, self.models, checkpoints)
+        return StoredIndex(learned, meter)
+
+    async def ask(self, example: Example, which: Sequence[int]) -> list[Record]:
+        """The records of one example for the cells at ``which``.
+
+        Several are derived from one run; if that run fails, each is asked alone, since a cell that
+        stops earlier may never meet the fault.
+        """
+        if len(which) > 1:
+            started = time.perf_counter()
+            try:
+                stored = await self.index(example.documents)
+                first = self.cells[which[0]]
+                configs = [self.cells[at].method.config for at in which]
+                found = await self.limit.run(
+                    first.method.replay(stored.index, first.question(example), self.models, configs),
+                    "answers",
+                )
+                wall_s = time.perf_counter() - started
+                return [
+                    self._record(
+                        example,
+                        require_prediction(one.prediction, example.documents),
+                        None,
+                        one.meter,
+                        stored.meter,
+                        wall_s,
+                    )
+                    for one, _ in zip(found, which, strict=True)
+                ]
+            except BenchError:
+                raise
+            except Exception:
+                log.debug("question %s failed in a shared run", example.id, exc_info=True)
+        return [await self._ask_alone(example, self.cells[at]) for at in which]
+
+    async def _ask_alone(self, example: Example, cell: Cell) -> Record:
+        """The record of one example in one cell; what the method raises becomes the record's error."""
+        started = time.perf_counter()
+        meter, index_meter = Meter(), Meter()
+        prediction: Prediction | None = None
+        error: str | None = None
+        try:
+            stored = await self.index(example.documents)
+            index_meter = stored.meter
+            with metered(meter):
+                answer = cell.method.answer(stored.index, cell.question(example), self.models)
+                prediction = require_prediction(await self.limit.run(answer, "answer"), example.documents)
+        except BenchError:
+            raise  # the set-up is at fault, not the question
+        except Exception as fault:  # the one place where a question may fail: recorded, counted, shown
+            log.debug("question %s failed", example.id, exc_info=True)
+            error = fault_text(fault)
+        return self._record(example, prediction, error, meter, index_meter, time.perf_counter() - started)
+
+    async def build_ahead(self, sets: Sequence[DocumentSet]) -> None:
+        """Build the indexes that are not on disk yet, in order."""
+        queue = iter(sets)
+
+        async def builder() -> None:
+            for documents in queue:
+                if not self.has_index(documents):
+                    # A fault is the business of the questions that need this index.
+                    await asyncio.gather(self.index(documents), return_exceptions=True)
+
+        await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(sets)))))
+
+    def has_index(self, documents: DocumentSet) -> bool:
+        """Whether the index of these documents is on disk."""
+        return self.store.has(self.cells[0].index_name, self._key(documents))
+
+    def _key(self, documents: DocumentSet) -> str:
+        return index_key({**self._parts, "documents": documents.id})
+
+    @property
+    def learned(self) -> Index | None:
+        """What the method learned; None before :meth:`learn`, and where it learns nothing."""
+        return None if self._learned is None else self._learned.index
+
+    async def index(self, documents: DocumentSet) -> StoredIndex:
+        """The index that questions on these documents are answered with; built once, however many ask."""
+        task = self._indexes.get(documents.id)
+        if task is None:
+            task = asyncio.create_task(self._finished(documents))
+            self._indexes[documents.id] = task
+            # One that is still being built stays, or whoever needs it next would build it a second time.
+            done = (id_ for id_, other in self._indexes.items() if other.done())
+            for id_ in list(itertools.islice(done, max(0, len(self._indexes) - INDEXES_IN_MEMORY))):
+                del self._indexes[id_]
+        else:
+            self._indexes.move_to_end(documents.id)
+        return await await_uncancelled(task)
+
+    async def _finished(self, documents: DocumentSet) -> StoredIndex:
+        """The index that questions are answered with; its meter holds all that is not a question's."""
+        stored, learned = await self._load_or_build(documents), self._learned
+        with metered(Meter()) as meter:
+            index = self.cells[0].method.finish(stored.index, learned.index if learned else None)
+        parts = [stored.meter, meter, *([learned.meter] if learned else [])]
+        return StoredIndex(index, Meter.combined(parts))
+
+    async def _load_or_build(self, documents: DocumentSet) -> StoredIndex:
+        """The index as it is kept."""
+        name, key = self.cells[0].index_name, self._key(documents)
+        stored = self.store.load(name, key)
+        if stored is not None:
+            return stored
+        async with self.store.building(name, key):
+            if self.store.has(name, key) and (stored := self.store.load(name, key)) is not None:
+                return stored
+            built = await self.build(documents)
+            self.store.save(name, key, built.index, built.meter)
+            return built
+
+    async def build(self, documents: DocumentSet) -> StoredIndex:
+        """The index as the method builds it, with its cost."""
+        with metered(Meter()) as meter:
+            built = self.cells[0].method.index(documents, self.models)
+            index = require_index(await self.limit.run(built, "index"))
+        return StoredIndex(index, meter)
+
+    def _record(
+        self,
+        example: Example,
+        prediction: Prediction | None,
+        error: str | None,
+        meter: Meter,
+        index_meter: Meter,
+        wall_s: float,
+    ) -> Record:
+        text = None if prediction is None else prediction.text
+        given = prediction or Prediction("")
+        context = [
+            ContextRecord(
+                document=item.document,
+                title=item.title,
+                start=item.start,
+                end=item.end,
+                node=item.node,
+                score=item.score,
+                text=item.text if item.start is None else None,
+            )
+            for item in given.context
+        ]
+        return Record(
+            example_id=example.id,
+            document_ids=[document.id for document in example.documents.documents],
+            question=example.question,
+            answers=list(example.answers),
+            prediction=text,
+            drawn=list(given.drawn),
+            scores=question_scores(text, example.answers, self.metrics, given.drawn),
+            context=context,
+            retrieval=retrieval_quality(context, example),
+            tokens=TokenCounts(
+                prompt=given.prompt_tokens,
+                completion=given.completion_tokens,
+                forwarded=meter.new_tokens,
+                computed=meter.new_tokens - meter.reused_tokens,
+            ),
+            flops=FlopCounts(
+                query=meter.flops,
+                index=index_meter.flops,
+                convention=FLOP_CONVENTION,
+                query_by_model=meter.to_json(),
+                index_by_model=index_meter.to_json(),
+            ),
+            truncated=given.truncated,
+            flags=[
+                *given.flags,
+                *(["bare_yes_no"] if text and only_yes_or_no(text, example.question) else []),
+            ],
+            wall_s=round(wall_s, 4),
+            error=error,
+            trace=given.trace,
+        )
+
+
+async def await_uncancelled(work: asyncio.Future[T]) -> T:
+    """The result of work that goes on when whoever awaits it here is cancelled; how it ends is then not said.
+
+    asyncio.shield does the same, and prints what the work raised where both end at once.
+    """
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())
+    await asyncio.wait([work])
+    return work.result()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What questions of a cell are answered with."""
+
+    indexes: Mapping[str, Index]
+    """Id of a document set -> its index."""
+    learned: Index | None
+    """What the method learned before any question; None where it learns nothing."""
+
+
+async def make_ready(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Sequence[DocumentSet]) -> Ready:
+    """The indexes of these document sets and what the method learned, from the store or built now.
+
+    Raises BenchError, and whatever building raises.
+    """
+    asker = QuestionRunner([cell], indexes, models, TimeLimit(None))
+    async with asker.working():
+        await asker.learn()
+        found = {documents.id: (await asker.index(documents)).index for documents in sets}
+    return Ready(found, asker.learned)

@@ -1,0 +1,1 @@
+"""Questions answered by the workers of a Ray cluster."""

@@ -1,0 +1,63 @@
+"""What a method learns before the first question: done once, kept like an index."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from bench.errors import BenchError
+from bench.flops.meter import Meter
+from bench.method.contract import TrainingItem
+from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
+from bench.run.cell import Cell
+from bench.run.training_plan import training_parts
+from bench.schema import DocumentSet
+
+log = logging.getLogger(__name__)
+
+
+async def learn(
+    cell: Cell,
+    store: IndexStore,
+    build: Callable[[Sequence[DocumentSet]], Awaitable[Sequence[StoredIndex | BaseException]]],
+    train: Callable[[Sequence[TrainingItem], CheckpointFile], Awaitable[StoredIndex]],
+) -> StoredIndex | None:
+    """What the cell's method learned, from the store or learned now; None where it learns nothing.
+
+    build: the indexes of document sets, in their order, or what building one raised. Documents that cannot
+    be indexed are left out of the training, which is then kept under the hash of the others. train: has the
+    method learn from the others. The meter is one document set's share of all it cost.
+    Raises BenchError, and whatever the training raises.
+    """
+    plan = cell.training
+    if plan is None:
+        return None
+
+    def key(sets: Sequence[DocumentSet]) -> str:
+        return index_key({**cell.training_key_parts(), "documents": training_parts(sets, plan.references)})
+
+    name, sets = cell.method.name, list(plan.sets)
+    stored = store.load(name, key(sets))
+    if stored is None:
+        indexes = await build(sets)
+        for found in indexes:
+            if isinstance(found, BenchError):
+                raise found
+        usable = [(s, i) for s, i in zip(sets, indexes, strict=True) if isinstance(i, StoredIndex)]
+        if len(usable) < len(sets):
+            log.warning("%d of %d document sets cannot be learned from", len(sets) - len(usable), len(sets))
+            sets = [documents for documents, _ in usable]
+            stored = store.load(name, key(sets))
+        if stored is None:
+            async with store.building(name, key(sets)):
+                stored = store.load(name, key(sets))
+                if stored is None:
+                    items = [TrainingItem(s, i.index, plan.references.get(s.id, ())) for s, i in usable]
+                    checkpoints = store.checkpoints(name, key(sets))
+                    stored = await train(items, checkpoints)
+                    store.save(name, key(sets), stored.index, stored.meter)
+                    checkpoints.clear()
+    asked = {example.documents.id for example in cell.data.examples}
+    others = await build([documents for documents in sets if documents.id not in asked])
+    spent = [stored.meter, *(found.meter for found in others if isinstance(found, StoredIndex))]
+    return StoredIndex(stored.index, Meter.combined(spent).shared(max(1, len(asked))))

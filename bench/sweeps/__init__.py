@@ -1,0 +1,1 @@
+"""Grids of cells: their file, their estimated cost, and the groups that share a run."""

@@ -1,0 +1,352 @@
+"""A sweep: methods, data sets and models over grids of options; replayable cells share one run."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from bench.errors import BenchError, ConfigError
+from bench.files.hashing import stable_hash
+from bench.method.options import parse_assignments
+from bench.method.registry import load_method
+from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.equal_cost import reference_method
+from bench.schema import JsonValue
+
+MAX_CELLS = 10_000
+"""A larger grid is more likely a mistake than intended."""
+
+_RANGE = re.compile(r"(-?\d+):(-?\d+)(?::(\d+))?")
+
+
+@dataclass(frozen=True)
+class MethodGrid:
+    """One method of a sweep: options that stay fixed, and those that vary."""
+
+    method: str
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+    grid: Mapping[str, Sequence[JsonValue]] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Option -> line that sets it (``sweep.yaml:7``), ``""`` -> line of the method; for messages."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A sweep: each method on each data set with each reader."""
+
+    methods: tuple[MethodGrid, ...]
+    datasets: tuple[str, ...]
+    setting: Setting
+    """Of every cell; the readers are those of ``models``."""
+    models: tuple[str, ...] = ("tiny",)
+    name: str = ""
+    """Of the sweep's parent run in MLflow; by default made of its methods, models and axes."""
+
+    @property
+    def title(self) -> str:
+        """The name, or one made of methods, models and axes."""
+        methods = ", ".join(dict.fromkeys(entry.method for entry in self.methods))
+        axes: dict[str, list[JsonValue]] = {}
+        for entry in self.methods:
+            for key, values in entry.grid.items():
+                before = axes.setdefault(key, [])
+                before += [value for value in values if value not in before]
+        shown = " ".join(f"{key}={_shown(values)}" for key, values in axes.items())
+        return self.name or f"{methods} with {', '.join(self.models)}" + (f": {shown}" if shown else "")
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One point of a grid with its planned cell."""
+
+    point: Mapping[str, JsonValue]
+    """The options that the grid varies."""
+    cell: Cell
+
+    @property
+    def fixed(self) -> dict[str, JsonValue]:
+        """The options that are set and that the grid does not vary."""
+        options = self.cell.request.options
+        return {key: value for key, value in options.items() if key not in self.point}
+
+    @property
+    def folder(self) -> str:
+        """The name as a folder name."""
+        return _folder_name(self.name)
+
+    @property
+    def name(self) -> str:
+        """Readable name of the point, such as ``t_p=3,t_c=0.5``."""
+        return _joined(self.point)
+
+
+def parse_grid(axes: Sequence[str]) -> dict[str, list[JsonValue]]:
+    """``["t_p=1:8", "t_c=0.3,0.5"]`` -> values by option; ``a:b`` and ``a:b:step`` include both ends.
+
+    Raises ConfigError for an axis without values, repeated values, an option given twice, or more than
+    10,000 points.
+    """
+    grid: dict[str, list[JsonValue]] = {}
+    for axis in axes:
+        key, equals, text = axis.partition("=")
+        if not equals or not key or not text:
+            raise ConfigError(f"--grid {axis!r}: expected option=values, such as t_p=1:8 or t_c=0.3,0.5.")
+        if key in grid:
+            raise ConfigError(f"--grid {key} is given twice; list all its values in one axis.")
+        grid[key] = checked_axis(parse_values(text, f"--grid {axis!r}"), f"--grid {axis!r}")
+    points = 1
+    for values in grid.values():
+        points *= len(values)
+    if points > MAX_CELLS:
+        raise ConfigError(f"--grid has {points:,} points; at most {MAX_CELLS:,} are run in one sweep.")
+    return grid
+
+
+def parse_values(text: str, place: str) -> list[JsonValue]:
+    """The values that one text names, such as ``1:8`` or ``0.3,0.5``.
+
+    place: what the messages begin with. Raises ConfigError for an empty value or range.
+    """
+    return [value for part in text.split(",") for value in _values(part, place)]
+
+
+def checked_axis(values: list[JsonValue], place: str) -> list[JsonValue]:
+    """The values of one option; raises ConfigError for none, repeated ones, or more than 10,000."""
+    if not values:
+        raise ConfigError(f"{place}: no values; expected some, such as 1:8 or 0.3,0.5.")
+    if len({json.dumps(value, sort_keys=True) for value in values}) < len(values):
+        raise ConfigError(f"{place}: a value is given twice.")
+    if len(values) > MAX_CELLS:
+        raise ConfigError(f"{place}: {len(values):,} values; at most {MAX_CELLS:,} are run in one sweep.")
+    return values
+
+
+def from_flags(
+    methods: Sequence[str],
+    datasets: Sequence[str],
+    models: Sequence[str],
+    assignments: Sequence[str],
+    axes: Sequence[str],
+    setting: Setting,
+) -> Experiment:
+    """The experiment of ``--method``, ``--dataset``, ``--model``, ``--set`` and ``--grid``.
+
+    An option goes to every method that has it; ``METHOD.option=...`` goes to that method alone.
+    Raises BenchError for a name given twice or unknown, and for an option that no method has.
+    """
+    for flag, names in (("--method", methods), ("--dataset", datasets), ("--model", models)):
+        for name in names:
+            if list(names).count(name) > 1:
+                raise ConfigError(f"{flag} {name} is given twice; give it once.")
+    fixed = _by_method(methods, parse_assignments(assignments), "--set")
+    varied = _by_method(methods, parse_grid(axes), "--grid")
+    grids = []
+    for method in methods:
+        both = sorted(set(fixed[method]) & set(varied[method]))
+        if both:
+            raise ConfigError(f"{', '.join(both)}: given with --set and with --grid; give it once.")
+        grids.append(MethodGrid(method, fixed[method], varied[method]))
+    return Experiment(tuple(grids), tuple(datasets), setting, tuple(models))
+
+
+def _by_method(
+    methods: Sequence[str], assigned: Mapping[str, JsonValue], flag: str
+) -> dict[str, dict[str, JsonValue]]:
+    """Method -> its options; an option with a method's name overrides one without."""
+    fields = {method: load_method(method).Config.model_fields for method in methods}
+    by_method: dict[str, dict[str, JsonValue]] = {method: {} for method in methods}
+    for key, value in sorted(assigned.items(), key=lambda item: "." in item[0]):
+        named, dot, option = key.partition(".")
+        if dot and named not in by_method:
+            raise ConfigError(
+                f"{flag} {key}: {named!r} is none of the methods {', '.join(methods)}; expected "
+                "option=values, or METHOD.option=values with one of them."
+            )
+        targets = [named] if dot else [m for m in methods if key in fields[m]]
+        if not targets and len(methods) > 1:
+            options = "; ".join(f"{m}: {', '.join(sorted(fields[m])) or 'none'}" for m in methods)
+            raise ConfigError(f"{flag} {key}: none of the methods has this option. Their options: {options}.")
+        for method in targets or methods:
+            by_method[method][option if dot else key] = value
+    return {
+        m: dict(sorted(options.items(), key=lambda o: _order(o[0], assigned)))
+        for m, options in by_method.items()
+    }
+
+
+def _order(option: str, assigned: Mapping[str, JsonValue]) -> int:
+    """Position of an option in the assignments; the last axis varies fastest."""
+    return next(i for i, key in enumerate(assigned) if key.rpartition(".")[2] == option)
+
+
+def plan_sweep(base: CellRequest, grid: Mapping[str, Sequence[JsonValue]]) -> list[GridCell]:
+    """Every point of the grid as a planned cell, the last axis varying fastest.
+
+    Everything is checked before anything runs. Raises BenchError as :func:`bench.run.cell.plan_cell`, and
+    ConfigError for an option that is both fixed and varied, or a k that another method's cost would give.
+    """
+    both = sorted(set(base.options) & set(grid))
+    if both:
+        raise ConfigError(f"{', '.join(both)}: given with --set and with --grid; give it once.")
+    if any(reference_method(k) for k in [base.options.get("k"), *grid.get("k", ())]):
+        raise ConfigError(
+            "k=auto:METHOD is found by bench run and bench table; a sweep takes numbers, such as "
+            "--grid k=1:14.",
+            option="k",
+        )
+    cells = []
+    for values in itertools.product(*grid.values()):
+        point = dict(zip(grid, values, strict=True))
+        cells.append(GridCell(point, plan_cell(replace(base, options={**base.options, **point}))))
+    return cells
+
+
+def plan_experiment(experiment: Experiment) -> list[list[GridCell]]:
+    """All cells of the experiment in the order of the run, in groups that share one run per question.
+
+    Everything is checked before anything runs. Raises ConfigError, naming the line of a sweep file,
+    for whatever :func:`bench.run.cell.plan_cell` refuses, for more than 10,000 cells, and for a cell that is
+    asked for twice.
+    """
+    points = sum(_points(entry.grid) for entry in experiment.methods)
+    total = points * len(experiment.datasets) * len(experiment.models)
+    if total > MAX_CELLS:
+        raise ConfigError(f"The sweep has {total:,} cells; at most {MAX_CELLS:,} are run in one sweep.")
+    groups: list[list[GridCell]] = []
+    seen: dict[str, tuple[int, str]] = {}
+    for model, dataset in itertools.product(experiment.models, experiment.datasets):
+        for number, entry in enumerate(experiment.methods):
+            request = experiment.setting.request(entry.method, dataset, entry.options, model=model)
+            try:
+                cells = plan_sweep(request, entry.grid)
+            except BenchError as error:
+                raise _located(error, entry) from None
+            for planned in cells:
+                origin = (number, planned.name)
+                first = seen.setdefault(planned.cell.identity.cell_id, origin)
+                if first != origin:
+                    before = experiment.methods[first[0]]
+                    twice = ConfigError(
+                        f"{entry.method} {planned.name} on {dataset} with {model} is the same cell as "
+                        f"{before.method} {first[1]}{_at(before)}; give it once."
+                    )
+                    raise _located(twice, entry)
+            groups += shared_runs(cells)
+    return groups
+
+
+def shared_runs(cells: Sequence[GridCell]) -> list[list[GridCell]]:
+    """The cells in groups that share one run per question: they differ in replayed options only."""
+    groups: dict[str, list[GridCell]] = {}
+    for member in cells:
+        replayed = member.cell.method.replayed
+        identity = asdict(member.cell.identity)
+        identity["config"] = {k: v for k, v in identity["config"].items() if k not in replayed}
+        groups.setdefault(stable_hash(identity), []).append(member)
+    return list(groups.values())
+
+
+def folders_below(out: Path, groups: Sequence[Sequence[GridCell]]) -> dict[str, Path]:
+    """Cell id -> the cell's folder below ``out``, named by its point.
+
+    If two cells would share a folder, as entries of one method with other fixed options, all names begin
+    with the fixed options. Raises ConfigError if two cells still share a folder.
+    """
+    cells = {member.cell.identity.cell_id: member for group in groups for member in group}
+    several = len({_method_data_model(member) for member in cells.values()}) > 1
+
+    def place(member: GridCell, name: str) -> Path:
+        return out / "--".join(_method_data_model(member)) / name if several else out / name
+
+    folders = {id_: place(member, member.folder) for id_, member in cells.items()}
+    if len(set(folders.values())) < len(folders):
+        folders = {
+            id_: place(member, _folder_name(_joined({**member.fixed, **member.point})))
+            for id_, member in cells.items()
+        }
+    owner: dict[Path, str] = {}
+    for id_, folder in folders.items():
+        other = cells[owner.setdefault(folder, id_)]
+        if other is not cells[id_]:
+            raise ConfigError(
+                f"{_described(other)} and {_described(cells[id_])} would both lie in {folder}. Leave out "
+                "--out: below --results each cell has a folder of its own."
+            )
+    return folders
+
+
+def _method_data_model(planned: GridCell) -> tuple[str, str, str]:
+    return planned.cell.request.method, planned.cell.card.name, Path(planned.cell.reader.name).name
+
+
+def _described(planned: GridCell) -> str:
+    request = planned.cell.request
+    return f"{request.method} {planned.name} on {request.dataset} with {request.model}"
+
+
+def _joined(options: Mapping[str, JsonValue]) -> str:
+    return ",".join(f"{key}={value}" for key, value in options.items()) or "default"
+
+
+def _folder_name(name: str) -> str:
+    """The name as a folder name: other characters become ``_``."""
+    return re.sub(r"[^\w.,=+-]+", "_", name)
+
+
+def _points(grid: Mapping[str, Sequence[JsonValue]]) -> int:
+    points = 1
+    for values in grid.values():
+        points *= len(values)
+    return points
+
+
+def _located(error: BenchError, entry: MethodGrid) -> BenchError:
+    """The error with the line of the option that is to blame, where a file gave it."""
+    if not entry.places:
+        return error
+    option = error.option if isinstance(error, ConfigError) else ""
+    return ConfigError(f"{entry.places.get(option, entry.places[''])}: {error}", option=option)
+
+
+def _at(entry: MethodGrid) -> str:
+    return f" ({entry.places['']})" if entry.places else ""
+
+
+def _shown(values: Sequence[JsonValue]) -> str:
+    """The values of an axis, a run of whole numbers as ``1:8``."""
+    first = values[0]
+    integers = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    if len(values) > 2 and integers and list(values) == list(range(first, first + len(values))):
+        return f"{first}:{values[-1]}"
+    return ",".join(value if isinstance(value, str) else json.dumps(value) for value in values)
+
+
+def _values(part: str, place: str) -> list[JsonValue]:
+    match = _RANGE.fullmatch(part)
+    if match:
+        low, high, step = int(match[1]), int(match[2]), int(match[3] or 1)
+        if step < 1 or high < low:
+            raise ConfigError(f"{place}: {part} is empty; expected low:high or low:high:step.")
+        if (high - low) // step >= MAX_CELLS:
+            raise ConfigError(f"{place}: {part} has more than {MAX_CELLS:,} values.")
+        return list(range(low, high + 1, step))
+    if not part:
+        raise ConfigError(f"{place}: an empty value; expected values separated by commas.")
+    return [read_scalar(part)]
+
+
+def read_scalar(text: str) -> JsonValue:
+    """A value that reads as JSON is taken as such (but for NaN and infinity), anything else as text."""
+    try:
+        value: JsonValue = json.loads(text, parse_constant=_no_number)
+    except ValueError:
+        return text
+    return value
+
+
+def _no_number(name: str) -> JsonValue:
+    raise ValueError(name)

@@ -1,0 +1,1 @@
+"""Tables of cells beside the papers' values."""

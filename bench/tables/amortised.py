@@ -1,0 +1,86 @@
+"""What a question costs when its document's index is shared by 1, 2, 4 or 8 of them (PECAN, Table A4)."""
+
+from __future__ import annotations
+
+from bench.results.records import TFLOP
+from bench.tables.caption import about_amortised, caption, without_values
+from bench.tables.cells import TableCell, TableData
+from bench.tables.formats import DASH, three_digits
+from bench.tables.notes import notes_of
+from bench.tables.plain import PlainTable
+from bench.tables.published import PublishedValues
+
+QUESTIONS = (1, 2, 4, 8)
+"""Questions per document (PECAN, Table A4)."""
+
+
+def amortised_cost(cell: TableCell, questions: int) -> float | None:
+    """TFLOPs per question: the document's index shared by ``questions`` of them, and the question itself."""
+    if cell.summary is None:
+        return None
+    return (cell.summary.index_flops / questions + cell.summary.query_flops.mean) / TFLOP
+
+
+def amortised_table(table: TableData, published: PublishedValues | None = None) -> PlainTable:
+    """A line for each row and data set: index, question, and both together for each number of questions.
+
+    published: what the paper prints of the same, beside it.
+    """
+    printed = published or {}
+    parts = {"_index": "index", "": "question", **{f"_total_{n}": f"total, {n} q." for n in QUESTIONS}}
+    printed_parts = {
+        part: name for part, name in parts.items() if any(_has(row, part, printed) for row in table.cells)
+    }
+    columns = (
+        "Data and method",
+        *parts.values(),
+        "pays from",
+        *(f"{name} publ." for name in printed_parts.values()),
+    )
+    rows = []
+    for dataset in table.definition.datasets:
+        for row in table.definition.rows:
+            cell = table.cells[row.id, dataset]
+            published_costs = [_printed(printed, row.id + part, dataset) for part in printed_parts]
+            if cell.summary is None:
+                rows.append((f"{cell.data}: {row.label}", *[DASH] * (len(parts) + 1), *published_costs))
+                continue
+            totals = [amortised_cost(cell, n) for n in QUESTIONS]
+            rows.append(
+                (
+                    f"{cell.data}: {row.label}",
+                    three_digits(cell.summary.index_tflops),
+                    three_digits(cell.summary.tflops),
+                    *(DASH if total is None else three_digits(total) for total in totals),
+                    _break_even(cell, table.cells.get(("full_context", dataset))),
+                    *published_costs,
+                )
+            )
+    definition, notes = table.definition, notes_of(table)
+    return PlainTable(
+        definition.id,
+        definition.title,
+        columns,
+        tuple(rows),
+        (*caption(notes, amortised=True), about_amortised(published=bool(printed_parts))),
+        tuple(without_values(notes)),
+    )
+
+
+def _has(cell: tuple[str, str], part: str, printed: PublishedValues) -> bool:
+    return (cell[0] + part, cell[1], "tflops") in printed
+
+
+def _printed(printed: PublishedValues, row: str, dataset: str) -> str:
+    value = printed.get((row, dataset, "tflops"))
+    return DASH if value is None else f"{value.value:g}"
+
+
+def _break_even(cell: TableCell, full: TableCell | None) -> str:
+    """Questions per document from which index and questions cost less than reading everything each time."""
+    if cell.summary is None or full is None or full.summary is None or cell.row.id == full.row.id:
+        return DASH
+    saved = full.summary.query_flops.mean - cell.summary.query_flops.mean
+    if saved <= 0:
+        return "never"
+    return f"{int(cell.summary.index_flops // saved) + 1:,}"

@@ -1,0 +1,281 @@
+"""The sentences over and under a table: everything that a table says in words is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench.flops.formulas import CONVENTION_NOTES
+from bench.metrics import METRIC_LABELS
+from bench.metrics.statistics import Interval
+from bench.tables.formats import DASH, MINUS
+from bench.tables.notes import CostNotes, DataNotes, Event, ReaderNotes, TableNotes
+from bench.tables.order import OrderAgreement
+
+_EVENTS = "docs/records.md, Flags"
+
+
+def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
+    """Sentences that say what the numbers are: models, data, lengths, conventions, sources.
+
+    amortised: the costs are not of a question alone, but of the index too.
+    """
+    sentences = [f"{notes.title}. Layout and published values: {notes.source}."]
+    if notes.reader is None:
+        return [*sentences, "No cell has been run."]
+    lengths = ", ".join(
+        f"chunks of {g.chunk_tokens} tokens, window {g.window:,}, input limit {g.input_limit:,}"
+        for g in notes.geometry
+    )
+    seeds = ", ".join(map(str, notes.data.seeds))
+    return [
+        *sentences,
+        *about_reader(notes),
+        *_about_models(notes.reader),
+        f"Data: {', '.join(notes.data.labels)}.",
+        f"Geometry: {lengths}. Prompt: {_prompts(notes.data)}. Seed: {seeds}.",
+        *_options(notes.data),
+        _about_costs(notes.costs, amortised=amortised),
+        *_about_published(notes.costs),
+        *_about_metrics(notes.costs.metrics),
+        *notes.particular,
+        f"Commit: {', '.join(notes.data.commits)}.",
+    ]
+
+
+def about_reader(notes: TableNotes) -> list[str]:
+    """Which model answered, and what its scores are good for where it is a small stand-in."""
+    if notes.reader is None:
+        return []
+    sentences = [f"Reader: {', '.join(notes.reader.labels)}."]
+    if notes.reader.small:
+        sentences.append(
+            "Small stand-ins trained by this project show that the suite works; their scores compare "
+            "methods with each other, never with published values (other models, full data)."
+            if len(notes.reader.labels) > 1
+            else "It is a small stand-in trained by this project: its scores show that the suite works and "
+            "compare methods with each other, never with published values (other models, full data)."
+        )
+    return sentences
+
+
+def _about_models(reader: ReaderNotes) -> list[str]:
+    """Roles, cautions, and the models besides the readers, small stand-ins separately."""
+    roles = ", ".join(f"{role}: {model}" for role, model in reader.roles)
+    return [
+        *([f"In the names of the rows, {roles}."] if roles else []),
+        *reader.cautions,
+        *([f"Other models: {', '.join(reader.others)}."] if reader.others else []),
+        *(
+            [f"Other small stand-ins of ours: {', '.join(reader.small_others)}."]
+            if reader.small_others
+            else []
+        ),
+    ]
+
+
+def _prompts(data: DataNotes) -> str:
+    """The readers' prompts, and the rows whose method has its own."""
+    if not data.prompts:
+        return "the method's own"
+    theirs = "its own" if len(data.own_prompts) == 1 else "their own"
+    own = f" ({', '.join(data.own_prompts)}: {theirs})" if data.own_prompts else ""
+    return ", ".join(data.prompts) + own
+
+
+def _options(data: DataNotes) -> list[str]:
+    """Choices of the papers or ours that move numbers, with the rows that they hold for."""
+    said = "; ".join(f"{choice} ({', '.join(rows)})" for choice, rows in data.options)
+    return [f"Options: {said}."] if said else []
+
+
+def _about_costs(costs: CostNotes, *, amortised: bool) -> str:
+    conventions = "; ".join(f"{name}: {CONVENTION_NOTES[name]}" for name in costs.conventions)
+    cost = "Cost is in TFLOPs" if amortised else "TFLOPs are query-dependent, mean per question"
+    return (
+        f"Scores are percent, with 95 % intervals that resample documents. {cost}, convention {conventions}."
+    )
+
+
+def _about_published(costs: CostNotes) -> list[str]:
+    """How the published values stand in the table, where they are shown."""
+    if costs.published_elsewhere is None:
+        return []
+    if not costs.published:
+        elsewhere = "; theirs are of other data sets" if costs.published_elsewhere else ""
+        return [f"The papers print none of these values{elsewhere}."]
+    of_costs = "; of TFLOPs, in percent of it" if "tflops" in costs.published else ""
+    return [f"Publ.: the papers' value and, in brackets, ours minus it{of_costs}."]
+
+
+_ABOUT_METRICS = {
+    "bleu_4": "BLEU-4 is one value for all questions together (corpus level, no smoothing): 0 as long as no "
+    "four words in a row are right anywhere, as with answers of one or two words.",
+    "evidence_recall": "Recall: share of the labelled evidence in the context, that is, of supporting "
+    f"documents from which a passage is given, or of the characters of labelled passages; {DASH} without "
+    "labels, and for contexts with summaries or compressed text.",
+    "answer_in_context": "Answer in context: a normalised reference stands in the context; questions "
+    "answered by yes, no or unanswerable are left out.",
+}
+
+
+def _about_metrics(metrics: Sequence[str]) -> list[str]:
+    """What a metric or measure is, where its name does not say it."""
+    return [_ABOUT_METRICS[metric] for metric in metrics if metric in _ABOUT_METRICS]
+
+
+def without_values(notes: TableNotes) -> list[str]:
+    """The rows that have no cell, a line for each reason and the data sets on which it holds."""
+    sentences = []
+    for rows in notes.missing:
+        where = "" if rows.everywhere else f" on {', '.join(rows.datasets)}"
+        sentences.append(f"Without values{where}: {', '.join(rows.rows)}: {rows.reason.rstrip('.')}.")
+    return sentences
+
+
+def footnotes(notes: TableNotes) -> list[str]:
+    """What must not stay hidden: missing rows, failures, truncations, counted events; a line per row."""
+    absent = [
+        {"failed": "no question failed", "truncated": "no context was truncated"}[kind]
+        for kind in notes.absent
+    ]
+    return [
+        *without_values(notes),
+        *([f"{' and '.join(absent).capitalize()}."] if absent else []),
+        *_events(notes.events),
+        *(
+            f"Without an interval: {', '.join(datasets)}: {reason}."
+            for reason, datasets in notes.without_interval
+        ),
+        *([f"What is counted here is explained in {_EVENTS}."] if notes.flagged else []),
+    ]
+
+
+def _events(events: Iterable[Event]) -> list[str]:
+    """A line per row; the same event on several data sets is named once."""
+    rows: dict[str, dict[str, list[str]]] = {}
+    labels: dict[str, str] = {}
+    for event in events:
+        labels[event.row] = event.label
+        rows.setdefault(event.row, {}).setdefault(_event(event), []).append(_where(event))
+    sentences = []
+    for row, counted in rows.items():
+        parts = [f"{event} {', '.join(where)}" for event, where in counted.items()]
+        sentences.append(f"{labels[row]}: {'; '.join(parts)}.")
+    return sentences
+
+
+def _event(event: Event) -> str:
+    match event.kind:
+        case "failed":
+            return "failed and scored 0:"
+        case "truncated":
+            return "truncated context:"
+        case "flag":
+            return f"{event.name}:"
+        case "undefined":
+            return f"{METRIC_LABELS[event.name]} is defined for"
+        case "matched":
+            return f"k that costs most nearly what {event.name} costs:"
+        case "as_many":
+            return f"nodes read, as many as {event.name} reads on average:"
+
+
+def _where(event: Event) -> str:
+    if event.kind in ("matched", "as_many"):
+        return f"{event.count} ({event.dataset})"
+    errors = ", ".join(f"{name} {count}" for name, count in event.errors)
+    return f"{event.count} of {event.questions} ({event.dataset}{f': {errors}' if errors else ''})"
+
+
+def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:
+    """A sentence for each of score and cost: tau on every data set where there is one."""
+    by_metric: dict[str, list[str]] = {}
+    for agreement in agreements:
+        place = f"{agreement.dataset} {_tau(agreement.tau)} ({agreement.rows} rows)"
+        by_metric.setdefault(agreement.metric, []).append(place)
+    return [
+        f"Order of the rows by {METRIC_LABELS.get(metric, 'TFLOPs')} against the paper's, Kendall's tau "
+        f"(1: the same, {MINUS}1: reversed) with 95 % intervals that resample documents: {'; '.join(places)}."
+        for metric, places in by_metric.items()
+    ]
+
+
+def _tau(interval: Interval) -> str:
+    shown = [interval.mean]
+    if interval.low is not None and interval.high is not None:
+        shown = [interval.mean, interval.low, interval.high]
+    mean, *bounds = (f"{value:.2f}".replace("-", MINUS) for value in shown)
+    return mean + (f" [{', '.join(bounds)}]" if bounds else "")
+
+
+def about_settings(title: str, source: str, particular: Sequence[str]) -> list[str]:
+    """What the columns of training settings are; source: of the published ones."""
+    return [
+        f"{title}: our defaults and, as publ., those of {source}. {DASH}: follows from another choice.",
+        *particular,
+    ]
+
+
+def about_amortised(*, published: bool) -> str:
+    """What the columns of costs with a shared index are; published: the paper's stand beside them."""
+    return (
+        "Index: once per document, mean over documents. Question: what each question adds. Total, n q.: "
+        "both, per question, when n questions share a document. Pays from: questions per document from "
+        "which index and questions together cost less than full context."
+        + (" Publ.: in TFLOPs, as the paper prints it." if published else "")
+    )
+
+
+def about_times(questions: int, machines: Iterable[str], loads: Sequence[float]) -> str:
+    """How the seconds of answers were measured.
+
+    questions: timed of each cell; machines: measured on; loads: their load averages meanwhile.
+    """
+    return (
+        f"Seconds: mean of the first {questions} questions, failed ones left out, asked one at a time with "
+        "the index ready, models loaded, nothing else in flight; slowest: the longest of them. Measured on: "
+        f"{', '.join(sorted(machines)) or 'nothing yet'}."
+        + (f" Load average of the machine: {min(loads)} to {max(loads)}." if loads else "")
+    )
+
+
+def not_timed(rows: Sequence[str]) -> list[str]:
+    """The finished cells without a time."""
+    return [f"Not timed, or no question could be answered: {'; '.join(rows)}."] if rows else []
+
+
+def about_judgements(against: str, judge: str, *, small: bool) -> str:
+    """What the columns of judgements are; against: the reference row; small: the judge is a stand-in."""
+    stand_in = ", a small stand-in trained by this project that was never taught to judge" if small else ""
+    return (
+        f"Win / tie / loss of {against} against each row, in questions; judge: {judge}{stand_in}. Both "
+        "orders of every pair are asked, and a win needs both; orders disagree and unparsable are over all "
+        "four criteria, the former being part of the ties. TFLOPs: of the judge, for the whole line."
+    )
+
+
+def about_published_judgements(against: str) -> str:
+    """What the published shares beside judgements are; against: the reference row."""
+    return f"Publ.: share of pairs that the row, or {against}, wins overall, by DeepSeek-R1."
+
+
+def not_judged(rows: Sequence[str]) -> list[str]:
+    """The rows of which a verdict is missing."""
+    return [f"Not judged yet, or not to the end: {'; '.join(rows)}."] if rows else []
+
+
+def about_lengths(reader: str, window: int, source: str, particular: Sequence[str]) -> list[str]:
+    """What the lengths are; source: of the published ones; particular: the definition's notes."""
+    return [
+        f"Tokens of {reader}, titles included and prompts not; every document set counts once. Over "
+        f"window: longer than the {window:,} tokens at which {reader} is used here. "
+        "Reference: mean of each question's first one. "
+        "The sample sets are at quarter scale, not to be compared with the full ones.",
+        f"Published values: {source}.",
+        *particular,
+    ]
+
+
+def not_measured(labels: Sequence[str]) -> list[str]:
+    """The data whose documents were not measured."""
+    return [f"Without values: {', '.join(labels)}: not measured yet."] if labels else []

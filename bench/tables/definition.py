@@ -1,0 +1,194 @@
+"""What a table is: a YAML definition of rows, data sets and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bench.data.cards import Card
+from bench.errors import ConfigError, DataError, ModelUnavailableError, UnknownNameError
+from bench.files.paths import TABLES
+from bench.files.yaml import read_yaml
+from bench.method.options import parse_assignments
+from bench.method.registry import registered_methods
+from bench.models.presets import PAPER_CHUNK_TOKENS
+from bench.schema import JsonValue
+
+
+class Row(BaseModel):
+    """One row: a method with options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    id: str
+    label: str
+    method: str
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Options; a value ``{card: path}`` is looked up in the data set's card, ``{card: path, otherwise:
+    value}`` only where reader and data are the paper's, ``{model: role}`` among the table's models,
+    ``{tokens: n}`` is a length at the papers' chunks of 300 tokens, less in proportion at smaller ones, and
+    ``auto:METHOD`` follows from what METHOD costs or reads (:mod:`bench.run.equal_cost`)."""
+    model: str | None = None
+    """Role of the row's reader among the table's models; None: the reader that the table is made with."""
+    in_paper: bool = True
+    """False: the paper has no such row."""
+
+    def options(
+        self,
+        card: Card,
+        models: Mapping[str, str] | None = None,
+        *,
+        as_published: bool = True,
+        chunk_tokens: int = PAPER_CHUNK_TOKENS,
+    ) -> dict[str, JsonValue]:
+        """The row's options for one data set.
+
+        models: role -> model, for the reader that the table is made with; as_published: whether reader and
+        data are the paper's, so that what it chose for them holds; chunk_tokens:
+        those of the reader's geometry. Raises DataError for a path the
+        card does not have, and ModelUnavailableError for a role that no model has.
+        """
+        return {
+            key: _look_up(_scaled(value, chunk_tokens), card, self.id, models or {}, as_published)
+            for key, value in self.set.items()
+        }
+
+
+class TableDefinition(BaseModel):
+    """Which cells a table shows, and beside which published values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    id: str
+    kind: Literal["cells", "lengths", "amortised", "timed", "judged", "settings"] = "cells"
+    """cells: scores and cost per row; lengths: of the data (no rows); amortised: index and question apart;
+    timed: seconds per question (:mod:`bench.tables.latency`); judged: against one row, by a model
+    (:mod:`bench.tables.judged`); settings: what a method is trained with (:mod:`bench.tables.settings`)."""
+    title: str
+    source: str
+    datasets: tuple[str, ...]
+    sample: tuple[str, ...] = ()
+    """Shown instead of ``datasets`` on the sample data, where these have no samples."""
+    metrics: tuple[str, ...]
+    """Metrics of the data sets' cards, or measures of :mod:`bench.metrics.retrieval`."""
+    printed: tuple[str, ...] = ()
+    """What the paper prints in each of its places (:data:`bench.tables.published.METRICS`)."""
+    printed_rows: tuple[str, ...] = ()
+    """Rows of the published values where these are not the rows in the paper: statistics of the data, or the
+    parts of an amortised cost."""
+    ratio_to: str | None = None
+    """Row whose TFLOPs are 1 in the ratio column."""
+    judged_against: str | None = None
+    """Row that every other one is judged against."""
+    notes: tuple[str, ...] = ()
+    """Sentences of the caption: what is particular to this table."""
+    models: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Reader -> role -> model: which larger and smaller models go with a reader (PECAN, Table 2)."""
+    reader: str | None = None
+    """The paper's reader: with it, on the full data, the values that the paper chose for them hold."""
+    rows: tuple[Row, ...]
+
+    def is_of_paper(self, model: str, data: str, limit: int | None) -> bool:
+        """Whether a table with this reader on these data is made as the paper's was."""
+        return model == self.reader and data == "hub" and limit is None
+
+    def on(self, data: str, datasets: Sequence[str] = ()) -> TableDefinition:
+        """The table on these data: ``sample``'s sets on the sample data, or those that are named.
+
+        Raises UnknownNameError for a data set that the table does not show.
+        """
+        shown = self.sample if data == "sample" and self.sample else self.datasets
+        for name in datasets:
+            if name not in shown:
+                raise UnknownNameError(f"data set of {self.id}", name, shown)
+        return self.model_copy(update={"datasets": tuple(datasets) or shown})
+
+
+def list_tables() -> list[TableDefinition]:
+    """Every table definition: PECAN's (``tableN``) first, then the others, sorted by id."""
+    paths = sorted(TABLES.glob("*.yaml"), key=lambda path: (not path.stem.startswith("table"), path.stem))
+    return [_read(path) for path in paths]
+
+
+RENUMBERED: Mapping[str, tuple[str, ...]] = {
+    "gor2": ("gor7",),
+    "gor3": ("gor3", "gor8"),
+    "gor7": ("gor5",),
+    "gor8": ("gor2",),
+}
+"""Id -> where the table is that had this id before all ids followed the papers' numbers."""
+
+
+def renumbered(table_id: str) -> str:
+    """What to tell whoever knew the table by its former id; empty where the id means what it meant."""
+    if table_id not in RENUMBERED:
+        return ""
+    former = " and ".join(RENUMBERED[table_id])
+    return (
+        f"{table_id} is now {load_table(table_id).source}, as the paper numbers it; "
+        f"what {table_id} was before is {former}."
+    )
+
+
+def load_table(table_id: str) -> TableDefinition:
+    """The definition of that id; raises UnknownNameError or DataError."""
+    paths = {path.stem: path for path in TABLES.glob("*.yaml")}
+    if table_id not in paths:
+        raise UnknownNameError("table", table_id, paths, hint="See: bench list tables")
+    return _read(paths[table_id])
+
+
+def _read(path: Path) -> TableDefinition:
+    definition = read_yaml(path, TableDefinition)
+    if definition.id != path.stem:
+        raise DataError(f"{path}: id is {definition.id!r}; expected the file's name, {path.stem!r}.")
+    return definition
+
+
+def model_of_role(role: str, models: Mapping[str, str]) -> str:
+    """The model that a table names for a role. Raises ModelUnavailableError where it names none."""
+    if role not in models:
+        raise ModelUnavailableError(f"no {role} model is named beside this reader in the table's definition")
+    return models[role]
+
+
+def _scaled(value: Any, chunk_tokens: int) -> Any:
+    """``{tokens: n}`` in proportion to the reader's chunks; anything else as it is."""
+    if isinstance(value, Mapping) and set(value) == {"tokens"}:
+        return int(value["tokens"]) * chunk_tokens // PAPER_CHUNK_TOKENS
+    return value
+
+
+def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_published: bool) -> JsonValue:
+    if isinstance(value, Mapping) and set(value) == {"model"}:
+        return model_of_role(str(value["model"]), models)
+    if not (isinstance(value, Mapping) and "card" in value and set(value) <= {"card", "otherwise"}):
+        return value
+    if "otherwise" in value and not as_published:
+        return value["otherwise"]
+    content: Any = card.model_dump(mode="json")
+    for part in str(value["card"]).split("."):
+        if not isinstance(content, Mapping) or content.get(part) is None:
+            raise DataError(f"row {row!r}: the card of {card.name!r} has no value at {value['card']!r}.")
+        content = content[part]
+    return content
+
+
+def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefinition:
+    """The table with further rows at its end, each ``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``.
+
+    Raises UnknownNameError for a method that is not installed, ConfigError for a row that the table has.
+    """
+    methods = registered_methods()
+    added: list[Row] = []
+    for text in rows:
+        method, _, assignments = text.partition(":")
+        if method not in methods:
+            raise UnknownNameError("method", method, methods, hint="See: bench list methods")
+        options = parse_assignments(assignments.split(",")) if assignments else {}
+        if text in {row.id for row in (*definition.rows, *added)}:
+            raise ConfigError(f"--row {text}: {definition.id} has that row already.")
+        label = " ".join([method, *(f"{key}={value}" for key, value in options.items())])
+        added.append(Row(id=text, label=label, method=method, set=options))
+    return definition.model_copy(update={"rows": (*definition.rows, *added)})

@@ -1,0 +1,225 @@
+"""A table of text as Markdown, LaTeX (booktabs) and HTML; the same table gives the same bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+
+from bench.tables.html_text import filled, source_hash
+
+DASH = "–"
+MINUS = "−"
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One table in its formats."""
+
+    markdown: str
+    latex: str
+    csv: str
+    html: str
+
+    def files(self) -> dict[str, str]:
+        """Suffix -> content, in the order in which they are named to the user."""
+        return {"md": self.markdown, "tex": self.latex, "csv": self.csv, "html": self.html}
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows under a heading of their own."""
+
+    heading: str
+    """Empty for a table that has only one part."""
+    rows: tuple[tuple[str, ...], ...]
+    """As long as the table's columns."""
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Text cells in rows under columns; the first column is aligned left, the others right."""
+
+    id: str
+    title: str
+    columns: tuple[str, ...]
+    sections: tuple[Section, ...]
+    caption: tuple[str, ...]
+    """Sentences that say what the numbers are."""
+    notes: tuple[str, ...] = ()
+    """What each must stand on a line of its own."""
+    spans: tuple[tuple[str, int], ...] = ()
+    """Headings over several columns, from the second column on: (text, number of columns); for LaTeX."""
+
+    def markdown(self) -> str:
+        """A heading, a grid per section, the caption and the notes."""
+        lines = [f"# {self.title}", ""]
+        for section in self.sections:
+            shown = (self.columns, *section.rows)
+            widths = [max(len(_in_markdown(row[i])) for row in shown) for i in range(len(self.columns))]
+            rule = "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths))
+            lines += [f"## {section.heading}", ""] if section.heading else []
+            lines += [_markdown_row(self.columns, widths), f"|{rule}|"]
+            lines += [_markdown_row(row, widths) for row in section.rows]
+            lines.append("")
+        lines += [" ".join(self.caption), ""]
+        lines += [f"- {note}" for note in self.notes]
+        return "\n".join(lines).rstrip() + "\n"
+
+    def latex(self) -> str:
+        """A float per section, none wider than the page, and a paragraph of caption and notes below them.
+
+        Needs the packages booktabs and graphicx; works in one column and in two.
+        """
+        lines = ["% \\usepackage{booktabs,graphicx}"]
+        for at, section in enumerate(self.sections):
+            heading = f"{self.title}: {section.heading}" if section.heading else self.title
+            lines += [
+                "\\begin{table*}[tp]",
+                "\\setlength{\\abovecaptionskip}{0pt}\\setlength{\\belowcaptionskip}{4pt}%",
+                "\\centering\\footnotesize\\setlength{\\tabcolsep}{4pt}%",
+                f"\\caption{{{latex_escape(heading)}.}}",
+                f"\\label{{tab:{self.id}{f'-{at + 1}' if len(self.sections) > 1 else ''}}}",
+                "\\sbox0{%",
+                f"{self._tabular(section)}}}%",
+                "\\ifdim\\wd0>\\textwidth\\resizebox{\\textwidth}{!}{\\usebox0}\\else\\usebox0\\fi",
+                "\\end{table*}",
+            ]
+        lines += ["\\par\\medskip\\noindent{\\footnotesize " + latex_escape(" ".join(self.caption))]
+        if self.notes:
+            lines += ["\\begin{itemize}", *(f"\\item {latex_escape(note)}" for note in self.notes)]
+            lines += ["\\end{itemize}"]
+        return "\n".join([*lines, "\\par}"]) + "\n"
+
+    def html(self) -> str:
+        """A page that needs nothing but itself: no script, no network; every text is escaped."""
+        policy = f"default-src 'none'; style-src {source_hash(_STYLE)}; base-uri 'none'; form-action 'none'"
+        return filled(_PAGE, table=self, policy=policy, style=_STYLE)
+
+    def _tabular(self, section: Section) -> str:
+        """The grid of a section, its headings below those that span several columns."""
+        from pandas import DataFrame
+
+        over = self._latex_spans()
+        names = [name.removesuffix(" publ.") if over else name for name in self.columns]  # a span says so
+        heads: dict[object, str] = dict(enumerate(map(latex_escape, names)))
+        style = DataFrame(list(section.rows), columns=range(len(names))).style.hide(axis="index")
+        style = style.format(lambda text: latex_escape(str(text))).format_index(heads.__getitem__, axis=1)
+        columns = f"@{{}}l{'r' * (len(names) - 1)}@{{}}"
+        text = str(style.to_latex(hrules=True, column_format=columns)).rstrip()
+        return text.replace("\\toprule\n", f"\\toprule\n{over}", 1)
+
+    def _latex_spans(self) -> str:
+        """The headings over several columns; empty without."""
+        starts = [2]
+        for _, width in self.spans:
+            starts.append(starts[-1] + width)
+        over = [f"\\multicolumn{{{width}}}{{c}}{{{latex_escape(text)}}}" for text, width in self.spans]
+        rules = [
+            f"\\cmidrule(lr){{{start}-{end - 1}}}"
+            for (text, _), (start, end) in zip(self.spans, pairwise(starts), strict=True)
+            if text
+        ]
+        return " & ".join(["", *over]) + r" \\" + "".join(rules) + "\n" if over else ""
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{{ policy|safe }}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ table.title }}</title>
+<style>{{ style|safe }}</style>
+</head>
+<body>
+<h1>{{ table.title }}</h1>
+{% for section in table.sections -%}
+<div class="scroll" tabindex="0" role="region" aria-label="{{ section.heading or table.title }}">
+<table>{% if section.heading %}<caption>{{ section.heading }}</caption>{% endif -%}
+<thead><tr>{% for name in table.columns %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in section.rows -%}
+<tr><th scope="row">{{ row[0] }}</th>{% for text in row[1:] %}<td>{{ text }}</td>{% endfor %}</tr>
+{% endfor -%}
+</tbody></table>
+</div>
+{% endfor -%}
+<p>{{ table.caption|join(" ") }}</p>
+{% if table.notes -%}
+<ul>
+{% for note in table.notes -%}
+<li>{{ note }}</li>
+{% endfor -%}
+</ul>
+{% endif -%}
+</body>
+</html>
+"""
+
+_STYLE = """
+body { margin: 0 auto; max-width: 1200px; padding: 16px 20px 40px; font: 15px/1.5 system-ui, sans-serif;
+  color: #1b222c; background: #ffffff; overflow-wrap: break-word; }
+h1 { font-size: 20px; }
+.scroll { overflow-x: auto; margin: 14px 0; }
+table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding: 4px 0; white-space: nowrap; }
+th, td { padding: 3px 10px; text-align: right; white-space: nowrap; font-weight: 400; }
+th:first-child { text-align: left; padding-left: 2px; }
+thead th { font-weight: 600; border-top: 2px solid; border-bottom: 1px solid; }
+tbody tr:last-child > * { border-bottom: 2px solid; }
+p, li { font-size: 13px; max-width: 110ch; }
+"""
+
+
+def _in_markdown(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _markdown_row(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        _in_markdown(text).ljust(w) if i == 0 else _in_markdown(text).rjust(w)
+        for i, (text, w) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "−": "$-$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "±": r"$\pm$",
+    "≤": r"$\le$",
+    "…": r"\dots{}",
+}
+
+
+def latex_escape(text: str) -> str:
+    r"""Text that LaTeX prints as it is, also at the start of a row.
+
+    After ``\\`` LaTeX takes ``[`` and ``*`` for arguments; two hyphens would become a dash.
+    """
+    text = re.sub("-(?=-)", "\0", text)
+    text = "".join(_LATEX.get(character, character) for character in text).replace("\0", "-{}")
+    return re.sub(r"^[\[*]", lambda match: f"{{{match[0]}}}", text)
+
+
+def three_digits(value: float) -> str:
+    """A cost with three significant digits and no exponent: 92.5, 0.0123, 1830."""
+    return "0" if value == 0 else f"{Decimal(f'{value:#.3g}'):f}"

@@ -1,0 +1,48 @@
+"""Text inside HTML: what documents and models wrote enters a page as text only, and runs nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+
+from bench.schema import JsonValue
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def printable(text: str) -> str:
+    """The text without control characters and what UTF-8 cannot hold; line ends and tabs stay."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def escaped(text: str) -> str:
+    """The text for an element's content or a quoted attribute."""
+    return html.escape(printable(text))
+
+
+def filled(template: str, **values: object) -> str:
+    """A Jinja2 template with its values; every text is escaped unless the template says ``|safe``."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    def text(value: object) -> object:
+        return Markup(escaped(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        autoescape=True, finalize=text, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    return environment.from_string(template).render(values)
+
+
+def embedded_json(value: JsonValue) -> str:
+    """JSON in ASCII that cannot end the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def source_hash(source: str) -> str:
+    """A style or script of the page as a content security policy names it."""
+    return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"

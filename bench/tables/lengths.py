@@ -1,0 +1,159 @@
+"""How long documents are, in tokens (PECAN, Table A3; GARLIC, Table 6; Graph of Records, Table 5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.data import load as load_data
+from bench.data.cards import load_card
+from bench.files.atomic import write_json
+from bench.files.hashing import stable_hash
+from bench.models.spec import ModelSpec, resolve
+from bench.schema import DocumentSet
+from bench.tables.caption import about_lengths, not_measured
+from bench.tables.definition import TableDefinition
+from bench.tables.formats import DASH
+from bench.tables.plain import PlainTable
+from bench.tables.published import PublishedValues, published
+
+COLUMNS = (
+    *("Data", "questions", "document sets", "mean tokens", "median", "shortest", "longest", "over window"),
+    "reference",
+)
+PRINTED: Mapping[str, str] = {
+    "mean_tokens": "mean publ.",
+    "min_tokens": "shortest publ.",
+    "max_tokens": "longest publ.",
+    "mean_input_tokens": "mean publ.",
+    "mean_output_tokens": "reference publ.",
+    "test_samples": "questions publ.",
+    "train_samples": "training publ.",
+}
+"""Row of the published values -> its heading here, where they are columns."""
+
+
+def lengths_table(
+    definition: TableDefinition,
+    model: str,
+    data: str,
+    limit: int | None,
+    kept: Path | None = None,
+    measure: bool = True,
+) -> PlainTable:
+    """One row per data set, beside what the paper prints; only the tokenizer of the model is loaded.
+
+    The length of a document set is that of its documents, titles included, one after the other, without
+    any prompt; a question's reference is its first.
+
+    kept: the folder where measured lengths are kept and looked for first. measure: False shows
+    only what is there. Raises BenchError for data or a tokenizer that cannot be had.
+    """
+    spec = resolve(model)
+    window = spec.geometry.window
+    printed = published(definition.id) if definition.printed else {}
+    rows, missing = [], []
+    for name in definition.datasets:
+        card = load_card(name)
+        loaded = load_data(card, data, limit)
+        sets = {example.documents.id: example.documents for example in loaded.examples}
+        references = [example.answers[0] for example in loaded.examples if example.answers]
+        lengths = _lengths(spec, name, list(sets.values()), references, kept, measure)
+        if lengths is None:
+            missing.append(loaded.label)
+        statistics = (DASH,) * (len(COLUMNS) - 2) if lengths is None else _measured(lengths, window)
+        rows.append(
+            (
+                *(loaded.label, f"{len(loaded.examples):,}", *statistics),
+                *(_printed(printed, row, name) for row in definition.printed_rows),
+            )
+        )
+    about = tuple(about_lengths(spec.label, window, definition.source, definition.notes))
+    columns = (*COLUMNS, *(PRINTED[row] for row in definition.printed_rows))
+    return PlainTable(
+        definition.id, definition.title, columns, tuple(rows), about, tuple(not_measured(missing))
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Tokens of each document set, and of each question's first reference."""
+
+    tokens: Sequence[int]
+    references: Sequence[int]
+
+
+def _lengths(
+    spec: ModelSpec,
+    dataset: str,
+    sets: Sequence[DocumentSet],
+    references: Sequence[str],
+    kept: Path | None,
+    measure: bool,
+) -> Measured | None:
+    """The lengths as kept, or measured now and kept; None when not to be measured."""
+    key = stable_hash(
+        {
+            "tokenizer": [spec.name, str(spec.source), spec.revision],
+            "documents": [s.id for s in sets],
+            "references": list(references),
+        }
+    )
+    path = None if kept is None else kept / f"{dataset}--{key}.json"
+    if path is not None and path.is_file():
+        stored = json.loads(path.read_bytes())
+        return Measured(stored["tokens"], stored["references"])
+    if not measure:
+        return None
+    from bench.models.loader import load_tokenizer
+
+    tokenizer = load_tokenizer(spec)
+
+    def count(text: str) -> int:
+        return len(tokenizer.encode(text).ids)
+
+    measured = Measured(token_lengths(sets, count), [count(text) for text in references])
+    if path is not None:
+        write_json(path, {"dataset": dataset, "tokenizer": spec.name, **asdict(measured)})
+    return measured
+
+
+def token_lengths(sets: Iterable[DocumentSet], count: Callable[[str], int]) -> list[int]:
+    """Tokens of each distinct document set, in the order of their first question."""
+    of_set: dict[str, int] = {}
+    of_document: dict[str, int] = {}
+    for documents in sets:
+        if documents.id in of_set:
+            continue
+        for document in documents.documents:
+            if document.id not in of_document:
+                of_document[document.id] = count(document.full_text)
+        of_set[documents.id] = sum(of_document[document.id] for document in documents.documents)
+    return list(of_set.values())
+
+
+def _measured(measured: Measured, window: int) -> tuple[str, ...]:
+    """In the order of ``COLUMNS``, from the third on."""
+    lengths = measured.tokens
+    if not lengths:
+        return ("0", *(DASH,) * (len(COLUMNS) - 3))
+    over = float(np.mean([length > window for length in lengths]))
+    return (
+        f"{len(lengths):,}",
+        f"{np.mean(lengths):,.0f}",
+        f"{np.median(lengths):,.0f}",
+        f"{min(lengths):,}",
+        f"{max(lengths):,}",
+        f"{100 * over:.0f} %",
+        f"{np.mean(measured.references):,.0f}" if measured.references else DASH,
+    )
+
+
+def _printed(values: PublishedValues, row: str, dataset: str) -> str:
+    """What the paper prints of a statistic, as tokens or as a number of samples."""
+    value = values.get((row, dataset, "tokens")) or values.get((row, dataset, "samples"))
+    return DASH if value is None else f"{value.value:,.0f}"

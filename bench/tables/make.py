@@ -1,0 +1,126 @@
+"""The one door for tables: a request in, the table in all formats out; one function per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from bench.errors import ConfigError
+from bench.run.cell import Setting
+from bench.run.session import Session
+from bench.tables.amortised import amortised_table
+from bench.tables.cells import Plan, TableData, collect, plan_table, retrieval_view, run_and_collect
+from bench.tables.definition import TableDefinition
+from bench.tables.formats import Rendered
+from bench.tables.judged import judged_table
+from bench.tables.latency import timed_table
+from bench.tables.lengths import lengths_table
+from bench.tables.published import published
+from bench.tables.render import render
+from bench.tables.settings import settings_table
+from bench.tables.simulated_costs import render_simulated
+
+View: TypeAlias = Literal["scores", "retrieval", "simulated"]
+
+
+@dataclass(frozen=True)
+class TableRequest:
+    """A table to make: its definition, and what it is made from."""
+
+    definition: TableDefinition
+    setting: Setting
+    session: Session
+    """Runs the cells that are missing, and says where results lie."""
+    view: View = "scores"
+    """retrieval: what the contexts hold of the evidence; simulated: costs from published lengths alone."""
+    render_only: bool = False
+    """Nothing is computed: what is missing stays empty."""
+    judge: str | None = None
+    """The model that compares, in tables of judgements; None: the reader."""
+    rate: float | None = None
+    """FLOP/s of one GPU, from which simulated costs say the hours; None: they do not."""
+
+    @property
+    def name(self) -> str:
+        """What the table's files are called."""
+        return self.definition.id + ("" if self.view == "scores" else f"_{self.view}")
+
+    @property
+    def results(self) -> Path:
+        """Where cells are looked for and run."""
+        return self.session.results
+
+
+def make_table(request: TableRequest) -> Rendered:
+    """The table, after its missing cells have run unless it is only rendered.
+
+    Raises ConfigError for a view that the table does not have, and BenchError where it cannot be made.
+    """
+    definition = request.definition
+    if request.view == "simulated":
+        return render_simulated(definition, request.setting.model, rate=request.rate)
+    if request.view == "retrieval" and definition.kind != "cells":
+        raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
+    return KINDS[definition.kind](request)
+
+
+def _scores(request: TableRequest) -> Rendered:
+    table, _ = _collected(request)
+    shown = retrieval_view(table) if request.view == "retrieval" else table
+    return render(shown, published(request.definition.id))
+
+
+def _amortised(request: TableRequest) -> Rendered:
+    table, _ = _collected(request)
+    return amortised_table(table, published(request.definition.id)).render()
+
+
+def _timed(request: TableRequest) -> Rendered:
+    table, planned = _collected(request)
+    session = None if request.render_only else request.session
+    return timed_table(table, planned, published(request.definition.id), session, request.results).render()
+
+
+def _judged(request: TableRequest) -> Rendered:
+    table, planned = _collected(request)
+    session = None if request.render_only else request.session
+    judge, dtype = request.judge or request.setting.model, request.setting.dtype
+    printed = published(request.definition.id)
+    return judged_table(table, planned, session, request.results, judge, dtype, printed).render()
+
+
+def _lengths(request: TableRequest) -> Rendered:
+    definition, setting = request.definition, request.setting
+    return lengths_table(
+        definition,
+        setting.model,
+        setting.data,
+        setting.limit,
+        kept=request.results / "lengths",
+        measure=not request.render_only,
+    ).render()
+
+
+def _settings(request: TableRequest) -> Rendered:
+    return settings_table(request.definition, request.setting.model).render()
+
+
+KINDS: Mapping[str, Callable[[TableRequest], Rendered]] = {
+    "cells": _scores,
+    "amortised": _amortised,
+    "timed": _timed,
+    "judged": _judged,
+    "lengths": _lengths,
+    "settings": _settings,
+}
+"""Kind of a definition -> what makes the table."""
+
+
+def _collected(request: TableRequest) -> tuple[TableData, Mapping[tuple[str, str], Plan]]:
+    """The table's cells, those that are missing run first unless it is only rendered; and their plans."""
+    planned = plan_table(request.definition, request.setting)
+    if request.render_only:
+        return collect(request.definition, planned, request.results), planned
+    return run_and_collect(request.definition, planned, request.session), planned

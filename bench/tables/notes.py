@@ -1,0 +1,293 @@
+"""What caption and footnotes of a table say, as values; :mod:`bench.tables.caption` makes the sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar, cast
+
+from bench.flops.formulas import Convention
+from bench.metrics.retrieval import RETRIEVAL_MEASURES
+from bench.models.presets import PRESETS
+from bench.results.models import CellDescription, MeasureInterval
+from bench.run.equal_cost import PASSAGES, waiting_option
+from bench.tables.cells import TableCell, TableData
+from bench.tables.published import PublishedValues
+
+
+@dataclass(frozen=True)
+class ReaderNotes:
+    """The models behind a table's cells."""
+
+    labels: tuple[str, ...]
+    """The readers with their dtype."""
+    small: bool
+    """Whether one of them is a small stand-in trained by this project."""
+    roles: tuple[tuple[str, str], ...]
+    """(role, model) by which rows are named (PECAN, Table 2)."""
+    cautions: tuple[str, ...]
+    """What the presets ask every table to say about the scores of their models."""
+    others: tuple[str, ...]
+    """Models besides the readers."""
+    small_others: tuple[str, ...]
+    """Those of them that are small stand-ins."""
+
+
+@dataclass(frozen=True)
+class GeometryNotes:
+    """Lengths at which cells were run, in tokens of the reader."""
+
+    chunk_tokens: int
+    window: int
+    input_limit: int
+
+
+@dataclass(frozen=True)
+class DataNotes:
+    """What the cells were run on, and how."""
+
+    labels: tuple[str, ...]
+    seeds: tuple[int, ...]
+    commits: tuple[str, ...]
+    prompts: tuple[str, ...]
+    """The options ``prompt`` of the cells."""
+    own_prompts: tuple[str, ...]
+    """Rows whose method has a prompt of its own."""
+    options: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(``option=value``, rows that it holds for): what methods want said of themselves."""
+
+
+@dataclass(frozen=True)
+class CostNotes:
+    """How the numbers are counted, and which the papers print."""
+
+    conventions: tuple[Convention, ...]
+    metrics: tuple[str, ...]
+    """Metrics and measures of the table's columns."""
+    published: tuple[str, ...] = ()
+    """Metrics, ``tflops`` and ``ratio`` of which the papers print a value in some cell."""
+    published_elsewhere: bool | None = None
+    """Whether the papers' values are of other data sets than the table shows on the sample data; None: no
+    published values are shown."""
+
+
+@dataclass(frozen=True)
+class MissingRows:
+    """Rows without a finished cell, all for the same reason."""
+
+    reason: str
+    rows: tuple[str, ...]
+    datasets: tuple[str, ...]
+    everywhere: bool
+    """Whether these are all data sets of the table."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to some questions of a cell."""
+
+    row: str
+    """Its id."""
+    label: str
+    """The row's."""
+    dataset: str
+    kind: Literal["failed", "truncated", "flag", "undefined", "matched", "as_many"]
+    """undefined: a measure of the contexts is not defined for every question; matched: k was chosen so that
+    the cell costs what another method costs; as_many: it reads as many nodes as another does on average."""
+    count: int
+    """Questions; of ``undefined`` those that have the measure; of ``matched`` the k, of ``as_many``
+    the nodes."""
+    questions: int
+    """Of the cell."""
+    name: str = ""
+    """The flag, the measure, or the other method."""
+    errors: tuple[tuple[str, int], ...] = ()
+    """Kind of error -> questions, of ``failed``."""
+
+
+@dataclass(frozen=True)
+class TableNotes:
+    """All that caption and footnotes of a table say."""
+
+    title: str
+    source: str
+    """Paper and table whose layout it has."""
+    reader: ReaderNotes | None
+    """None: no cell has been run."""
+    data: DataNotes
+    geometry: tuple[GeometryNotes, ...]
+    costs: CostNotes
+    particular: tuple[str, ...]
+    """Sentences of the table's definition."""
+    missing: tuple[MissingRows, ...]
+    events: tuple[Event, ...]
+    """Row by row, in the order of the rows."""
+    absent: tuple[Literal["failed", "truncated"], ...]
+    """What happened to no question of any cell; empty where no cell has been run."""
+    without_interval: tuple[tuple[str, tuple[str, ...]], ...]
+    """(Reason, data sets) of scores without an interval."""
+
+    @property
+    def flagged(self) -> bool:
+        """Whether an event was counted that a method named."""
+        return any(event.kind == "flag" for event in self.events)
+
+
+def printed(table: TableData) -> list[str]:
+    """What the papers print a value for: the metrics, never the measures of the contexts, and the cost."""
+    return [m for m in (*table.definition.metrics, "tflops", "ratio") if m not in RETRIEVAL_MEASURES]
+
+
+def known_metrics(table: TableData, published: PublishedValues) -> list[str]:
+    """The metrics of which the papers print a value in some cell."""
+    return [m for m in printed(table) if any((*cell, m) in published for cell in table.cells)]
+
+
+def notes_of(table: TableData, published: PublishedValues | None = None) -> TableNotes:
+    """The notes of a table; published: the papers' values, where these are shown."""
+    definition = table.definition
+    described = [cell.description for cell in table.cells.values() if cell.description is not None]
+    known = [] if published is None else known_metrics(table, published)
+    conventions = sorted({d.flop_convention for d in described})
+    return TableNotes(
+        title=definition.title,
+        source=definition.source,
+        reader=_reader(table, described) if described else None,
+        data=_data(table),
+        geometry=_each(
+            GeometryNotes(d.geometry["chunk_tokens"], d.geometry["window"], d.geometry["input_limit"])
+            for d in described
+        ),
+        costs=CostNotes(
+            cast("tuple[Convention, ...]", tuple(conventions)),
+            definition.metrics,
+            tuple(known),
+            None if published is None else bool(definition.sample),
+        ),
+        particular=definition.notes,
+        missing=tuple(_missing(table)),
+        events=tuple(
+            event
+            for row in definition.rows
+            for dataset in definition.datasets
+            for event in _events(table, table.cells[row.id, dataset])
+        ),
+        absent=_absent(table),
+        without_interval=_without_interval(table),
+    )
+
+
+def _reader(table: TableData, described: Sequence[CellDescription]) -> ReaderNotes:
+    asked = {d.model for d in described}
+    named = [
+        (role, model)
+        for reader, roles in table.definition.models.items()
+        if reader in asked
+        for role, model in {"large": reader, **roles}.items()
+    ]
+    readers = {str(d.models["reader"]["name"]) for d in described}
+    models = {str(model["name"]) for d in described for model in d.models.values()}
+    others = sorted(models - readers)
+    small = tuple(name for name in others if name in PRESETS and PRESETS[name].small)
+    return ReaderNotes(
+        labels=_each(f"{d.model_label} ({d.dtype})" for d in described),
+        small=any(d.model_small for d in described),
+        roles=tuple(named),
+        cautions=tuple(
+            PRESETS[name].caution for name in sorted(models & PRESETS.keys()) if PRESETS[name].caution
+        ),
+        others=tuple(name for name in others if name not in small),
+        small_others=small,
+    )
+
+
+def _data(table: TableData) -> DataNotes:
+    prompts: list[str] = []
+    own: list[str] = []
+    described = []
+    options: dict[str, dict[str, None]] = {}
+    for cell in table.cells.values():
+        if cell.description is not None:
+            described.append(cell.description)
+            for option, value in cell.description.choices.items():
+                options.setdefault(f"{option}={value}", {})[cell.row.label] = None
+            prompt = cell.description.config.get("prompt")
+            (own if prompt is None else prompts).append(cell.row.label if prompt is None else str(prompt))
+    return DataNotes(
+        labels=_each(d.data for d in described),
+        seeds=_each(d.seed for d in described),
+        commits=_each(str(d.git_commit) for d in described),
+        prompts=_each(prompts),
+        own_prompts=_each(own),
+        options=tuple((choice, tuple(rows)) for choice, rows in options.items()),
+    )
+
+
+def _missing(table: TableData) -> Iterator[MissingRows]:
+    """Rows without a cell, together where reason and data sets are the same."""
+    every = table.definition.datasets
+    grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for row in table.definition.rows:
+        reasons: dict[str, list[str]] = {}
+        for dataset in every:
+            cell = table.cells[row.id, dataset]
+            if cell.finished is None:
+                reasons.setdefault(cell.missing, []).append(dataset)
+        for reason, lacking in reasons.items():
+            grouped.setdefault((reason, tuple(lacking)), []).append(row.label)
+    for (reason, where), labels in grouped.items():
+        yield MissingRows(reason, tuple(labels), where, where == every)
+
+
+def _events(table: TableData, cell: TableCell) -> Iterator[Event]:
+    """What happened to a cell."""
+    if cell.finished is None:
+        return
+    summary = cell.finished.summary
+    row, label, dataset, n = cell.row.id, cell.row.label, cell.dataset, summary.n
+    if summary.n_failed:
+        errors = tuple(summary.errors.items())
+        yield Event(row, label, dataset, "failed", summary.n_failed, n, errors=errors)
+    if summary.n_truncated:
+        yield Event(row, label, dataset, "truncated", summary.n_truncated, n)
+    for flag, count in summary.flags.items():
+        yield Event(row, label, dataset, "flag", count, n, flag)
+    for metric in table.definition.metrics:
+        value = cell.interval(metric)
+        if isinstance(value, MeasureInterval) and value.n < n:
+            yield Event(row, label, dataset, "undefined", value.n, n, metric)
+    waiting = (
+        None if any(isinstance(v, dict) for v in cell.row.set.values()) else waiting_option(cell.row.set)
+    )
+    if waiting is not None:
+        count = int(cell.finished.description.config[waiting.option])
+        kind: Literal["matched", "as_many"] = "matched" if waiting.option == PASSAGES else "as_many"
+        yield Event(row, label, dataset, kind, count, n, waiting.method)
+
+
+def _absent(table: TableData) -> tuple[Literal["failed", "truncated"], ...]:
+    summaries = [cell.finished.summary for cell in table.cells.values() if cell.finished is not None]
+    if not summaries:
+        return ()
+    counts: tuple[tuple[Literal["failed", "truncated"], int], ...] = (
+        ("failed", sum(summary.n_failed for summary in summaries)),
+        ("truncated", sum(summary.n_truncated for summary in summaries)),
+    )
+    return tuple(kind for kind, count in counts if not count)
+
+
+def _without_interval(table: TableData) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    bare: dict[str, list[str]] = {}
+    for cell in table.cells.values():
+        for value in (cell.interval(metric) for metric in table.definition.metrics):
+            if value is not None and value.low is None:
+                bare.setdefault(value.reason, []).append(cell.dataset)
+    return tuple((reason, _each(datasets)) for reason, datasets in bare.items())
+
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+def _each(values: Iterable[Value]) -> tuple[Value, ...]:
+    """The values in their order, each once."""
+    return tuple(dict.fromkeys(values))

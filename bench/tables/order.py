@@ -1,0 +1,93 @@
+"""Whether our order of the methods is the paper's: Kendall's tau, per data set, for scores and for costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bench.metrics.statistics import Interval, clustered_bootstrap_of
+from bench.results.finished import FinishedCell
+from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.tables.cells import TableData
+from bench.tables.published import PublishedValues
+
+FEWEST = 3
+"""Rows that an order is made of, at least."""
+_RESAMPLES = 1000
+
+
+def kendall_tau(ours: ArrayLike, theirs: ArrayLike) -> NDArray[np.float64]:
+    """Tau-b of each row of ``ours``, shape (..., k), against ``theirs``, shape (k,): 1 agrees, -1 reverses.
+
+    A row all of whose values are equal has no order; it counts 0. Source: Kendall 1945, with ties.
+    """
+    x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    first, second = np.triu_indices(y.shape[-1], k=1)
+    signs, printed = np.sign(x[..., first] - x[..., second]), np.sign(y[first] - y[second])
+    untied = np.sqrt(np.abs(signs).sum(axis=-1) * np.abs(printed).sum())
+    return np.asarray((signs * printed).sum(axis=-1) / np.maximum(untied, 1e-12))
+
+
+@dataclass(frozen=True)
+class OrderAgreement:
+    """Tau between our order of a table's rows and the paper's on one data set."""
+
+    metric: str
+    """A metric, or ``tflops``."""
+    dataset: str
+    tau: Interval
+    rows: int
+    """Rows that have both values."""
+
+
+def order_agreement(
+    table: TableData, published: PublishedValues, dataset: str, metric: str
+) -> OrderAgreement | None:
+    """Tau between our order of the rows and the paper's on a data set.
+
+    metric: one with a value per question, or ``tflops``. The interval resamples documents, the same for all
+    rows, over the questions that all of them have. None where fewer than three rows have both values.
+    """
+    rows: list[tuple[FinishedCell, float]] = []
+    for row in table.definition.rows:
+        cell, printed = table.cells[row.id, dataset], published.get((row.id, dataset, metric))
+        if printed is not None and cell.finished is not None:
+            rows.append((cell.finished, printed.value))
+    if len(rows) < FEWEST:
+        return None
+    records = [_by_question(cell) for cell, _ in rows]
+    shared = [key for key in records[0] if all(key in others for others in records)]
+    if not shared:
+        return None
+    values = np.array([[_value(of_row[key], metric) for of_row in records] for key in shared])
+    clusters = [" ".join(records[0][key].document_ids) for key in shared]
+    theirs = [value for _, value in rows]
+    interval = clustered_bootstrap_of(
+        values,
+        clusters,
+        partial(kendall_tau, theirs=theirs),
+        rng=np.random.default_rng(0),
+        n_resamples=_RESAMPLES,
+    )
+    return OrderAgreement(metric, dataset, interval, len(rows))
+
+
+def order_agreements(table: TableData, published: PublishedValues) -> list[OrderAgreement]:
+    """The agreement for the first metric and for the cost, on every data set where there is one."""
+    agreements = (
+        order_agreement(table, published, dataset, metric)
+        for metric in (*table.definition.metrics[:1], "tflops")
+        for dataset in table.definition.datasets
+    )
+    return [agreement for agreement in agreements if agreement is not None]
+
+
+def _by_question(cell: FinishedCell) -> dict[str, Record]:
+    return {record.example_id: record for record in read_records(cell.folder / RECORDS_FILE)}
+
+
+def _value(record: Record, metric: str) -> float:
+    return float(record.flops.query) if metric == "tflops" else record.scores[metric]

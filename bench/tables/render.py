@@ -1,0 +1,177 @@
+"""A table of cells as text, ours beside the published values: a pure function of the cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench.metrics import METRIC_LABELS
+from bench.tables.caption import about_order, caption, footnotes
+from bench.tables.cells import TableCell, TableData
+from bench.tables.formats import DASH, MINUS, Rendered, Section, TextTable, three_digits
+from bench.tables.notes import known_metrics, notes_of
+from bench.tables.order import order_agreements
+from bench.tables.plain import csv_text
+from bench.tables.published import PublishedValues
+
+
+def sections(table: TableData, published: PublishedValues) -> list[Section]:
+    """The table's cells as text, one section per data set."""
+    return [
+        Section(_data_label(cells, dataset), tuple(tuple(_line(table, published, cell)) for cell in cells))
+        for dataset, cells in _by_dataset(table)
+    ]
+
+
+def render(table: TableData, published: PublishedValues) -> Rendered:
+    """The table in all formats, ours beside the published values."""
+    notes = notes_of(table, published)
+    text = TextTable(
+        id=table.definition.id,
+        title=table.definition.title,
+        columns=tuple(columns(table, published)),
+        sections=tuple(sections(table, published)),
+        caption=tuple(caption(notes)),
+        notes=(*about_order(order_agreements(table, published)), *footnotes(notes)),
+        spans=_spans(table, published),
+    )
+    return Rendered(text.markdown(), text.latex(), _csv(table, published), text.html())
+
+
+def _score(cell: TableCell, metric: str) -> str:
+    value = cell.interval(metric)
+    if value is None:
+        return DASH
+    if value.low is None or value.high is None:
+        return f"{100 * value.mean:.1f}"
+    return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+
+
+def _tflops(cell: TableCell) -> float | None:
+    return None if cell.summary is None else cell.summary.tflops
+
+
+def _ratio(table: TableData, cell: TableCell) -> float | None:
+    """TFLOPs relative to the reference row on the same data set."""
+    reference = table.cells.get((table.definition.ratio_to or "", cell.dataset))
+    ours, theirs = _tflops(cell), None if reference is None else _tflops(reference)
+    return None if ours is None or not theirs else ours / theirs
+
+
+def _has_ratio(table: TableData) -> bool:
+    return any(row.id == table.definition.ratio_to for row in table.definition.rows)
+
+
+def columns(table: TableData, published: PublishedValues) -> list[str]:
+    """The headings: the method, its scores and cost, then what the papers print."""
+    labels = [METRIC_LABELS.get(metric, metric) for metric in table.definition.metrics]
+    reference = [row.label for row in table.definition.rows if row.id == table.definition.ratio_to]
+    names = {**METRIC_LABELS, "ratio": f"× {reference[0]}" if reference else "ratio"}
+    printed = [names.get(metric, metric) for metric in known_metrics(table, published)]
+    return [
+        *("Method", *labels, "TFLOPs", *(f"× {label}" for label in reference), "n"),
+        *(f"{label} publ." for label in printed),
+    ]
+
+
+def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list[str]:
+    """One row on one data set, as text, in the order of :func:`columns`."""
+    tflops, ratio = _tflops(cell), _ratio(table, cell)
+    return [
+        cell.row.label,
+        *(_score(cell, metric) for metric in table.definition.metrics),
+        DASH if tflops is None else three_digits(tflops),
+        *([DASH if ratio is None else f"{ratio:.2f}"] if _has_ratio(table) else []),
+        DASH if cell.summary is None else str(cell.summary.n),
+        *(_beside(table, cell, metric, published) for metric in known_metrics(table, published)),
+    ]
+
+
+def _beside(table: TableData, cell: TableCell, metric: str, published: PublishedValues) -> str:
+    """The published value and, in brackets, ours against it."""
+    printed = published.get((cell.row.id, cell.dataset, metric))
+    if printed is None:
+        return DASH
+    ours = _ratio(table, cell) if metric == "ratio" else _values(cell, metric)[0]
+    return f"{printed.value:g}" + ("" if ours is None else f" ({_against(ours, printed.value, metric)})")
+
+
+def _against(ours: float, printed: float, metric: str) -> str:
+    """Ours minus the printed value; of costs, which span orders of magnitude, in percent of it."""
+    if metric == "tflops" and printed:
+        share = 100 * (ours / printed - 1)
+        return f"{_signed(share, 0 if abs(share) >= 10 else 1)} %"
+    return _signed(ours - printed, 2 if metric == "ratio" else 1)
+
+
+def _signed(value: float, digits: int) -> str:
+    """With a sign, but for what rounds to zero."""
+    size = f"{abs(value):.{digits}f}"
+    return size if not size.strip("0.") else f"{'+' if value > 0 else MINUS}{size}"
+
+
+def _spans(table: TableData, published: PublishedValues) -> tuple[tuple[str, int], ...]:
+    """What we measured, and what the papers print."""
+    printed = len(known_metrics(table, published))
+    measured = len(columns(table, published)) - 1 - printed
+    return (("measured", measured), ("published (ours against it)", printed)) if printed else ()
+
+
+def _by_dataset(table: TableData) -> Iterable[tuple[str, list[TableCell]]]:
+    for dataset in table.definition.datasets:
+        yield dataset, [table.cells[row.id, dataset] for row in table.definition.rows]
+
+
+def _data_label(cells: Sequence[TableCell], dataset: str) -> str:
+    labels = {c.description.data for c in cells if c.description is not None}
+    return ", ".join(sorted(labels)) or dataset
+
+
+def _csv(table: TableData, published: PublishedValues) -> str:
+    """Long format: one line per row, data set and metric; scores 0..100, cost in TFLOPs."""
+    lines: list[Sequence[object]] = [
+        [
+            *("table", "row", "label", "dataset", "data", "model", "metric", "value", "low", "high"),
+            *("published", "difference", "n", "n_failed", "n_truncated", "cell_id", "missing"),
+        ]
+    ]
+    for dataset, cells in _by_dataset(table):
+        for cell in cells:
+            for metric in (*table.definition.metrics, "tflops", *(["ratio"] if _has_ratio(table) else [])):
+                ratio = (_ratio(table, cell), None, None)
+                value, low, high = ratio if metric == "ratio" else _values(cell, metric)
+                printed = published.get((cell.row.id, dataset, metric))
+                difference = None if value is None or printed is None else value - printed.value
+                about, summary = cell.description, cell.summary
+                lines.append(
+                    [
+                        *(table.definition.id, cell.row.id, cell.row.label, dataset),
+                        *(("", "") if about is None else (about.data, about.model)),
+                        metric,
+                        *(_number(x) for x in (value, low, high)),
+                        *("" if printed is None else printed.value, _number(difference)),
+                        *(
+                            ("", "", "")
+                            if summary is None
+                            else (summary.n, summary.n_failed, summary.n_truncated)
+                        ),
+                        *("" if about is None else about.cell_id, cell.missing),
+                    ]
+                )
+    return csv_text(lines)
+
+
+def _values(cell: TableCell, metric: str) -> tuple[float | None, float | None, float | None]:
+    if cell.summary is None:
+        return None, None, None
+    if metric == "tflops":
+        shown = cell.summary.query_tflops
+    else:
+        interval = cell.interval(metric)
+        if interval is None:
+            return None, None, None
+        shown = interval.scaled(100.0)
+    return shown.mean, shown.low, shown.high
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"

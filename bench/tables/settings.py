@@ -1,0 +1,37 @@
+"""What a method is trained with, per data set, beside what its paper prints (Graph of Records, Table 6)."""
+
+from __future__ import annotations
+
+from bench.method.registry import load_method
+from bench.models.spec import resolve
+from bench.schema import JsonValue
+from bench.tables.caption import about_settings
+from bench.tables.definition import Row, TableDefinition
+from bench.tables.formats import DASH
+from bench.tables.plain import PlainTable
+from bench.tables.published import published
+
+
+def settings_table(definition: TableDefinition, model: str) -> PlainTable:
+    """A line for each option: our default on each data set and the printed value.
+
+    A row's id is the option's name; model: the reader. Nothing is run.
+    """
+    printed = published(definition.id)
+    rows = []
+    for row in definition.rows:
+        values = []
+        for dataset in definition.datasets:
+            ours, theirs = _default(row, dataset, model), printed.get((row.id, dataset, "setting"))
+            values += [DASH if ours is None else f"{ours:g}", DASH if theirs is None else f"{theirs.value:g}"]
+        rows.append((row.label, *values))
+    columns = ("Setting", *(text for name in definition.datasets for text in (name, f"{name} publ.")))
+    about = about_settings(definition.title, definition.source, definition.notes)
+    return PlainTable(definition.id, definition.title, columns, tuple(rows), tuple(about))
+
+
+def _default(row: Row, dataset: str, model: str) -> JsonValue:
+    """The option's value with which the row's method learns on that data set."""
+    method = load_method(row.method)
+    training = method(method.Config(**row.set), resolve(model).geometry).training(dataset)
+    return None if training is None else training.options.get(row.id)

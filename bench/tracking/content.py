@@ -1,0 +1,299 @@
+"""What an MLflow run shows of a cell: read from the cell's folder alone, without MLflow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.files.atomic import write_json
+from bench.results.curves import ENVIRONMENT, CurvePoint, as_text, cell_label, curve_point, cut
+from bench.results.finished import find_cells
+from bench.results.models import CellDescription, Interval, Summary, read_description, read_summary
+from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, TFLOP, Record, read_records
+from bench.run.cell_folder import with_method
+from bench.schema import JsonValue
+
+FORMAT_VERSION = 5
+"""Raise it when a run shows something else of the same cell: every run is then written again."""
+DISPLAY_FILE = "mlflow.json"
+"""In a cell's folder: its :class:`Display`."""
+EXPERIMENT_PREFIX = "longdoc-bench"
+TABLE_ROWS = 1_000
+"""Rows of one table artifact; the UI takes 3 s to draw 1,000 and minutes to draw 10,000."""
+TAG_CELL, TAG_SWEEP, TAG_CURVE = "bench.cell_id", "bench.sweep", "bench.curve"
+"""On the run of a cell, of a sweep, and of a curve, whose metrics have an option's value as their step."""
+TAG_DIGEST = "bench.content"
+"""Digest of what a run shows, written last: a run without it is not whole."""
+TAG_TRACES = "bench.traces"
+"""On a cell's run whose questions are traces too."""
+
+_MAX_PARAM = 500
+"""Characters of a parameter's value; MLflow's own limits are 6,000, older servers' 500."""
+_MAX_TAG = 5_000
+_MAX_KEY = 250
+_MAX_TEXT = 2_000
+"""Characters of a question, prediction or answer in the table; the records hold the full text."""
+_MAX_LISTED = 20
+"""Longest list that is shown as a parameter (a cell may name thousands of examples)."""
+_NOT_PARAMETERS = {
+    *ENVIRONMENT,
+    "cell_id",
+    "git_commit",
+    "created_at",
+    "metrics",
+    "choices",
+    "non_defaults",
+    "replayed",
+}
+_RENAMED = {"data_label": "data"}
+
+
+@dataclass(frozen=True)
+class Display:
+    """How a cell is to be shown, which its records do not say."""
+
+    sweeps: tuple[str, ...] = ()
+    """Sweeps that it belongs to: it stands on the curves of all, and below the last one's run."""
+    traces: bool = False
+    """Whether its questions are traces, too."""
+
+
+def read_display(cell_dir: Path) -> Display:
+    """The display noted in a cell's folder, where one is."""
+    try:
+        noted = json.loads((cell_dir / DISPLAY_FILE).read_bytes())
+        return Display(tuple(map(str, noted["sweeps"])), bool(noted["traces"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return Display()
+
+
+def note_display(cell_dir: Path, *, sweep: str | None = None, traces: bool = False) -> None:
+    """Note that a cell belongs to a sweep, and that it is shown with traces; neither is ever undone."""
+    before = read_display(cell_dir)
+    sweeps = (*(name for name in before.sweeps if name != sweep), sweep) if sweep else before.sweeps
+    after = Display(sweeps, before.traces or traces)
+    if after != before:
+        write_json(cell_dir / DISPLAY_FILE, {**asdict(after), "sweeps": list(sweeps)})
+
+
+@dataclass(frozen=True)
+class RunContent:
+    """Everything of one MLflow run but its tables of questions and its traces."""
+
+    cell: CellDescription
+    summary: Summary
+    display: Display
+    experiment: str
+    label: str
+    """The method with the options that are not its defaults, as in ``bm25 k=7``."""
+    name: str
+    start_ms: int
+    end_ms: int
+    """Milliseconds since 1970, of the run itself, not of its mirroring."""
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    scores: tuple[str, ...]
+    """The metrics that score answers, the data set's main one first."""
+    tags: Mapping[str, str]
+    note: str
+    """Markdown shown above the run."""
+    point: CurvePoint | None
+    """None for a method without such an option."""
+
+
+def content_digest(cell_dir: Path) -> str:
+    """Hash of what the mirror shows: cell, summary (which carries the records' own hash) and display.
+
+    Raises BenchError if there is no cell.
+    """
+    if not (cell_dir / CELL_FILE).is_file():
+        raise BenchError(f"{cell_dir} is not a cell: it has no {CELL_FILE}.")
+    paths = [cell_dir / name for name in (CELL_FILE, SUMMARY_FILE, DISPLAY_FILE)]
+    return _digest(path.read_bytes() if path.is_file() else b"-" for path in paths)
+
+
+def sweep_cells(results: Path) -> dict[str, list[Path]]:
+    """Every sweep with its finished cells below ``results``."""
+    found: dict[str, list[Path]] = {}
+    for cell_dir in finished_cells([results]):
+        for name in read_display(cell_dir).sweeps:
+            found.setdefault(name, []).append(cell_dir)
+    return found
+
+
+def sweep_digest(name: str, cell_dirs: Iterable[Path]) -> str:
+    """Hash of what a sweep's curves show."""
+    return _digest([name.encode(), *sorted(content_digest(cell_dir).encode() for cell_dir in cell_dirs)])
+
+
+def finished_cells(folders: Iterable[Path]) -> Iterator[Path]:
+    """Cells below (or at) the folders that have a summary; the others run, or will when asked for again."""
+    for folder in folders:
+        yield from (cell for cell in find_cells(folder) if (cell / SUMMARY_FILE).is_file())
+
+
+def read_run(cell_dir: Path) -> RunContent:
+    """What the run of this finished cell shows; raises BenchError naming the file that cannot be read."""
+    cell, summary = with_method(read_description(cell_dir)), read_summary(cell_dir)
+    display, label = read_display(cell_dir), cell_label(cell)
+    start_ms = _milliseconds(cell.created_at, cell_dir / CELL_FILE)
+    return RunContent(
+        cell=cell,
+        summary=summary,
+        display=display,
+        experiment=f"{EXPERIMENT_PREFIX}/{cell.dataset}",
+        label=label,
+        name=f"{label} · {cell.data} · {cell.model or 'no model'}",
+        start_ms=start_ms,
+        end_ms=max(start_ms, _milliseconds("", cell_dir / SUMMARY_FILE)),
+        params=dict(_params(cell)),
+        metrics=dict(_metrics(summary)),
+        scores=cell.metrics or tuple(summary.metrics),
+        tags=dict(_tags(cell, display)),
+        note=_note(cell, cell_dir.name),
+        point=curve_point(cell),
+    )
+
+
+def question_tables(cell_dir: Path) -> Iterator[tuple[str, dict[str, list[JsonValue]]]]:
+    """Tables of the questions, column by column, with their names; raises BenchError for a damaged record.
+
+    One, ``questions.json``, or for more rows than the UI can draw ``questions_00001-01000.json`` and so on,
+    read in parts: ten thousand records with long contexts need not fit in memory.
+    """
+    records = read_records(cell_dir / RECORDS_FILE)
+    parts = iter(lambda: [_cells(record) for record in islice(records, TABLE_ROWS)], [])
+    first_row = 1
+    rows, following = next(parts, []), next(parts, None)
+    while rows:
+        alone = first_row == 1 and following is None
+        span = "" if alone else f"_{first_row:05}-{first_row + len(rows) - 1:05}"
+        columns = dict.fromkeys(column for row in rows for column in row)
+        yield f"questions{span}.json", {column: [row.get(column) for row in rows] for column in columns}
+        first_row += len(rows)
+        rows, following = following or [], next(parts, None)
+
+
+def _cells(record: Record) -> dict[str, JsonValue]:
+    """One row, what one looks at first on the left."""
+    prediction = f"FAILED: {record.error}" if record.error is not None else record.prediction or ""
+    scores = sorted(record.scores, key=lambda m: (m != "f1", m != "rouge_l", m))
+    return {
+        "question": cut(record.question, _MAX_TEXT),
+        "prediction": cut(prediction, _MAX_TEXT),
+        "answers": cut(" | ".join(record.answers), _MAX_TEXT),
+        **{score: _short(record.scores[score]) for score in scores},
+        **{measure: _short(value) for measure, value in (record.retrieval or {}).items()},
+        "query_tflops": _short(record.flops.query_tflops),
+        "prompt_tokens": record.tokens.prompt,
+        "completion_tokens": record.tokens.completion,
+        "forwarded_tokens": record.tokens.forwarded,
+        "wall_s": _short(record.wall_s),
+        "truncated": record.truncated,
+        "error": cut(record.error or "", _MAX_TEXT),
+        "flags": ", ".join(record.flags),
+        "example_id": record.example_id,
+    }
+
+
+def _params(cell: CellDescription) -> Iterator[tuple[str, str]]:
+    """Flat, comparable parameters: ``method``, ``data``, ``config.k``, ``geometry.window`` ..."""
+    for key, value in cell.to_json().items():
+        if key not in _NOT_PARAMETERS:
+            for name, leaf in _flatten(_RENAMED.get(key, key), value):
+                yield _legal_name(name), cut(as_text(leaf), _MAX_PARAM)
+
+
+def _flatten(name: str, value: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _flatten(f"{name}.{key}", below)
+    elif not (isinstance(value, list) and len(value) > _MAX_LISTED):
+        yield name, value
+
+
+def _metrics(summary: Summary) -> Iterator[tuple[str, float]]:
+    """Every finite number of the summary under a flat name.
+
+    A score or measure is ``f1``, ``f1_low``, ``f1_high``; FLOPs are TFLOPs; mean tokens are
+    ``prompt_tokens``; a count of events is ``flags.empty``.
+    """
+    for name in ("n", "n_documents", "n_failed", "n_truncated", "context_items", "wall_s"):
+        yield name, _short(getattr(summary, name))
+    for name, interval in summary.metrics.items():
+        yield from _interval(name, interval)
+    for name, interval in summary.retrieval.items():
+        yield from _interval(f"retrieval.{name}", interval)
+    yield from _interval("query_tflops", summary.query_flops.scaled(1 / TFLOP))
+    yield "index_tflops", _short(summary.index_tflops)
+    for kind, count in summary.tokens:
+        yield f"{kind}_tokens", _short(count)
+    for group, counts in (("flags", summary.flags), ("errors", summary.errors)):
+        for name, count in counts.items():
+            yield _legal_name(f"{group}.{name}"), _short(count)
+
+
+def _interval(name: str, interval: Interval) -> Iterator[tuple[str, float]]:
+    for suffix, value in (("", interval.mean), ("_low", interval.low), ("_high", interval.high)):
+        if value is not None and math.isfinite(value):
+            yield _legal_name(f"{name}{suffix}"), _short(value)
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = hashlib.sha256(str(FORMAT_VERSION).encode())
+    for part in parts:
+        digest.update(b"\x00" + part)
+    return digest.hexdigest()[:32]
+
+
+def _tags(cell: CellDescription, display: Display) -> Iterator[tuple[str, str]]:
+    yield TAG_CELL, cell.cell_id
+    if display.traces:
+        yield TAG_TRACES, "true"
+    yield "mlflow.source.name", "bench run"
+    yield "mlflow.source.type", "LOCAL"
+    if cell.git_commit:
+        yield "mlflow.source.git.commit", cell.git_commit
+        yield "bench.git_commit", cell.git_commit
+    for field in ENVIRONMENT:
+        value = getattr(cell, field) or {}
+        for name, leaf in _flatten("env" if isinstance(value, dict) else f"env.{field}", value):
+            yield _legal_name(name), cut(as_text(leaf), _MAX_TAG)
+
+
+def _note(cell: CellDescription, folder: str) -> str:
+    reader = cell.model_label or cell.model or "no model"
+    convention = f"; FLOPs in convention `{cell.flop_convention}`" if cell.flop_convention else ""
+    return (
+        f"**{cell.method}** on **{cell.data}**, read by **{reader}**.\n\n"
+        f"Scores are 0–1 with 95 % intervals (`_low`, `_high`){convention}.\n\n"
+        f"Every question is under Artifacts; the full records are in folder `{folder}`."
+    )
+
+
+def _milliseconds(moment: str, fallback: Path) -> int:
+    """An ISO 8601 time in milliseconds since 1970; without one, when ``fallback`` was written."""
+    try:
+        at = datetime.fromisoformat(moment)
+    except ValueError:
+        return int(fallback.stat().st_mtime * 1000)
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _short(value: float) -> float:
+    """Six significant digits: more would only make the columns of the UI unreadable."""
+    return float(f"{value:.6g}")
+
+
+def _legal_name(name: str) -> str:
+    """A key that MLflow takes: letters, digits and ``_-.: /``; anything else becomes ``_``."""
+    legal = re.sub(r"[^\w\-.: /]", "_", name).strip(" /.")
+    return legal[:_MAX_KEY] or "_"

@@ -1,0 +1,166 @@
+"""Shows finished cells in MLflow while the run goes on, by a process that the run does not wait for.
+
+A cell that the store does not show yet is noted; ``python -m bench.tracking.sync`` is started with all that
+were noted, again when more have come and it has ended, and for the last time when the session ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.results.records import Record
+from bench.run.hooks import RunHooks
+from bench.tracking.content import content_digest, note_display, sweep_cells, sweep_digest
+from bench.tracking.store import (
+    FAILED,
+    OFF,
+    REMEDY,
+    choose_store,
+    is_server,
+    is_shown,
+    public_uri,
+    scrub,
+)
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 15.0
+"""Most seconds that the end of a session waits for a tracking server."""
+LOCAL_PATIENCE_S = 120.0
+"""The same for a local store, from the last cell that it took; making a store takes 2 to 25."""
+PAUSE_S = 120.0
+"""Least seconds between two starts while the run goes on: importing MLflow takes some 5 of the processor."""
+
+
+class MlflowHooks(RunHooks):
+    """Keeps an MLflow store up to date with a session; whatever goes wrong is a warning."""
+
+    def __init__(self, results: Path, *, trace: bool = False) -> None:
+        """trace: show how each question was answered, one span for each visited node."""
+        self._results, self._trace = results.resolve(), trace
+        self._uri = choose_store(None, results)
+        self._waiting: dict[Path, None] = {}
+        self._own_files: set[Path] = set()
+        self._running: _Sync | None = None
+        self._started = -PAUSE_S
+        self._warned: set[str] = set()
+        if self._uri != OFF:
+            atexit.register(self.close)
+
+    def on_cell_finished(self, folder: Path, *, sweep: str | None, own_files: Sequence[Path]) -> None:
+        """Note the cell for the next sync."""
+        if self._uri == OFF:
+            return
+        try:
+            note_display(folder, sweep=sweep, traces=self._trace)
+            if not is_shown(self._uri, content_digest(folder)):
+                self._waiting[folder.resolve()] = None
+                self._own_files.update(path.resolve() for path in own_files)
+        except (BenchError, OSError) as error:
+            self._warn(f"{folder.name}: {error}")
+
+    def on_sweep_finished(self, name: str, folders: Sequence[Path]) -> None:
+        """Note its cells for the next sync if the curves through them are not drawn."""
+        if self._uri == OFF:
+            return
+        try:
+            if not is_shown(self._uri, sweep_digest(name, sweep_cells(self._results).get(name, ()))):
+                self._waiting |= dict.fromkeys(folder.resolve() for folder in folders)
+        except (BenchError, OSError) as error:
+            self._warn(f"{name}: {error}")
+
+    def on_record(self, record: Record) -> None:
+        """Start a sync when it is time."""
+        if self._waiting and time.monotonic() - self._started >= PAUSE_S:
+            self._go_on()
+
+    def close(self) -> None:
+        """Wait until MLflow shows what was run, but never long for a store that does not answer."""
+        patience_s = PATIENCE_S if is_server(self._uri) else LOCAL_PATIENCE_S
+        moved, told = time.monotonic(), -1
+        while self._go_on():
+            assert self._running is not None
+            if not is_server(self._uri) and (now_told := self._running.told) != told:
+                moved, told = time.monotonic(), now_told
+            if time.monotonic() - moved > patience_s:
+                count = len(self._running.cells) + len(self._waiting)
+                self._running.kill()
+                self._running, self._waiting = None, {}
+                self._warn(f"all of {count} cell(s): no answer within {patience_s:g} s. {REMEDY}")
+                return
+            time.sleep(0.02)
+
+    def _go_on(self) -> bool:
+        """Start a sync of what waits once the last one has ended; False when there is nothing to do."""
+        if self._running is not None:
+            if self._running.runs:
+                return True
+            for message in self._running.failures():
+                self._warn(scrub(message, self._uri))
+            self._running = None
+        if not self._waiting:
+            return False
+        cells, self._waiting, self._started = list(self._waiting), {}, time.monotonic()
+        try:
+            self._running = _Sync(self._uri, self._results, cells, self._own_files)
+        except OSError as error:
+            self._warn(f"{len(cells)} cell(s): {error}. {REMEDY}")
+        return self._running is not None
+
+    def _warn(self, message: str) -> None:
+        """message: ``what: why``; the same reason is a warning once, then a detail."""
+        reason = message.partition(": ")[2]
+        level = logging.INFO if reason in self._warned else logging.WARNING
+        self._warned.add(reason)
+        log.log(level, "MLflow at %s does not show %s", public_uri(self._uri), message)
+
+
+class _Sync:
+    """One ``python -m bench.tracking.sync``."""
+
+    def __init__(self, uri: str, results: Path, cells: Sequence[Path], own_files: Iterable[Path]) -> None:
+        self.cells = cells
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        documents = [f"--documents={path}" for path in own_files]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "bench.tracking.sync", *documents, str(results), *map(str, cells)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "BENCH_TRACKING_URI": uri, "PYTHONUTF8": "1"},
+            start_new_session=True,  # Ctrl-C is the run's to handle
+        )
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def told(self) -> int:
+        """Bytes that it has printed; they grow with every cell."""
+        return os.fstat(self._output.fileno()).st_size
+
+    def failures(self) -> list[str]:
+        """What failed, as ``what: why``, once the process has ended."""
+        self._output.seek(0)
+        lines = self._output.read().decode("utf-8", "replace").splitlines()
+        self._output.close()
+        failed = [line.removeprefix(f"{FAILED} ") for line in lines if line.startswith(FAILED)]
+        if self._process.returncode and not failed:
+            last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+            failed = [f"{len(self.cells)} cell(s): MLflow ended unexpectedly ({last}). {REMEDY}"]
+        return failed
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._output.close()

@@ -1,0 +1,108 @@
+"""``python -m bench.tracking.sync RESULTS [CELL ...]`` brings an MLflow store up to date with the records.
+
+:class:`~bench.tracking.hooks.MlflowHooks` starts it while a run goes on, ``bench track sync`` calls
+:func:`sync` itself. Nothing is remembered from one call to the next: what the store shows is compared with
+what the records say. So whatever was killed or refused is made good by the next call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from bench.errors import BenchError
+from bench.tracking.content import finished_cells, read_display, sweep_cells
+from bench.tracking.mirror import Mirror, State
+from bench.tracking.store import FAILED, REMEDY, advice_on, choose_store, is_server, scrub, unreachable_reason
+
+_UNANSWERED = ("Max retries exceeded", "timed out", "Timeout", "Connection refused", "Connection aborted")
+
+
+class StoreError(BenchError):
+    """A store that takes no cells: why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What became of a cell, or of a sweep's curves that could not be drawn."""
+
+    name: str
+    """Of the cell's folder or the sweep."""
+    state: State | Literal["failed"]
+    message: str = ""
+    """For ``failed``: why."""
+
+
+def sync(
+    results: Path, cells: Iterable[Path], *, uri: str, own_files: Sequence[Path] = ()
+) -> Iterator[Shown]:
+    """Show finished cells in a store, then the curves of the sweeps that they belong to.
+
+    results: where the sweeps' cells lie. uri: the store. own_files: where data with a source of their own
+    lie, for the texts in traces. Raises StoreError, without secrets, as soon as the store takes nothing.
+    """
+    cells, sweeps = list(cells), set[str]()
+    if not cells:
+        return
+    if reason := unreachable_reason(uri):  # before MLflow is imported
+        raise StoreError(scrub(f"the tracking server does not answer ({reason}). {REMEDY}", uri))
+    try:
+        mirror = Mirror(uri, results, own_files)
+        for cell_dir in cells:
+            try:
+                yield Shown(cell_dir.name, mirror.show(cell_dir))
+                sweeps.update(read_display(cell_dir).sweeps)
+            except BenchError as error:  # of this cell alone
+                yield Shown(cell_dir.name, FAILED, scrub(str(error), uri))
+        for name, members in sweep_cells(results).items() if sweeps else ():
+            try:
+                if name in sweeps:
+                    mirror.show_sweep(name, members)
+            except BenchError as error:
+                yield Shown(name, FAILED, scrub(str(error), uri))
+    except Exception as error:  # whatever MLflow and the layers below it raise
+        raise StoreError(scrub(_explain(f"{type(error).__name__}: {error}", uri), uri)) from None
+
+
+def _explain(error: str, uri: str) -> str:
+    """What MLflow raised, with what to do about it."""
+    short = error if len(error) <= 300 else error[:299] + "…"
+    if advice := advice_on(error):
+        return f"{advice} ({short})"
+    if is_server(uri) and any(sign in error for sign in _UNANSWERED):
+        return f"the tracking server stopped answering ({short}). {REMEDY}"
+    return f"{short}. {REMEDY}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@click.command()
+@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("cells", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--documents", multiple=True, type=click.Path(path_type=Path), help="for the texts in traces")
+def main(results: Path, cells: tuple[Path, ...], documents: tuple[Path, ...]) -> None:
+    """Show CELLS, by default all of RESULTS, and print a line for each; exit code 1 if any failed."""
+    with contextlib.suppress(OSError):
+        os.nice(5)  # the run that it shows goes first
+    finished = list(finished_cells(cells or [results]))
+    failed = 0
+    try:
+        for shown in sync(results, finished, uri=choose_store(None, results), own_files=documents):
+            failed += shown.state == FAILED
+            click.echo(f"{shown.state} {shown.name}: {_one_line(shown.message)}")
+    except StoreError as error:
+        failed += 1
+        click.echo(f"{FAILED} {len(finished)} cell(s): {_one_line(str(error))}")
+    raise SystemExit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

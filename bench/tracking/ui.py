@@ -1,0 +1,239 @@
+"""MLflow's web interface over a local store: started, waited for, and stopped with all its processes."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Self
+
+from bench.errors import BenchError, ConfigError
+from bench.results.finished import ARTIFACT_FOLDER, find_cells
+from bench.tracking.content import EXPERIMENT_PREFIX
+from bench.tracking.store import DATABASE, advice_on, choose_store, public_uri, sqlite_path
+from bench.tracking.ui_view import CURVES_TAG, curves_url, runs_url
+
+HOST = "127.0.0.1"
+START_DEADLINE_S = 180.0
+"""Most seconds to wait for the first answer; 4 to 25 are usual."""
+STOP_DEADLINE_S = 4.0
+"""Seconds that the processes get to end by themselves."""
+
+_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes for jobs that nobody submits
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+_GUNICORN = "--threads 8 --timeout 120 --graceful-timeout 1 --no-control-socket"
+"""Under gunicorn MLflow serves its tracking UI alone. Its default server adds an assistant that runs
+shell commands for whoever reaches the port: on a shared machine, any of its users."""
+
+
+def require_store(results_dir: Path) -> Path:
+    """The SQLite database to show: the one runs are mirrored to, else the results folder's own.
+
+    Raises BenchError saying how to get one, or which tracking server to look at instead.
+    """
+    store = choose_store(None, results_dir)
+    database = sqlite_path(store) or results_dir / DATABASE
+    if database.is_file():
+        return database.resolve()
+    if "://" in store and sqlite_path(store) is None:
+        raise BenchError(
+            f"Runs are mirrored to {public_uri(store)} (BENCH_TRACKING_URI or MLFLOW_TRACKING_URI), and "
+            f"{database} does not exist. Open that address, or unset the variable and run: bench track sync"
+        )
+    where = f" --results {results_dir}" if results_dir != Path("results") else ""
+    if next(find_cells(results_dir), None) is not None:
+        raise BenchError(
+            f"{database} does not exist: the records of {results_dir} are not mirrored yet. "
+            f"Run: bench track sync{where}"
+        )
+    raise BenchError(
+        f"There is nothing to show: {results_dir} holds no MLflow store and no records. Run first, for "
+        f"example: bench run --method bm25 --dataset qasper{where}"
+    )
+
+
+def require_port(port: int) -> None:
+    """Raise ConfigError, naming a free port, if nothing can listen on this one."""
+    fault = _bind_fault(port)
+    if fault is None:
+        return
+    if fault != errno.EADDRINUSE:
+        raise ConfigError(f"--port {port}: {os.strerror(fault)}. Choose a port from 1024 on.")
+    free = next((p for p in range(port + 1, min(port + 100, 65536)) if _bind_fault(p) is None), None)
+    advice = f" Try: --port {free}" if free else " Choose another --port."
+    raise ConfigError(f"--port {port}: another program is listening there (perhaps bench ui).{advice}")
+
+
+@dataclass
+class StopRequest:
+    """Whether the user or the system asked for the end."""
+
+    requested: bool = False
+
+
+class UiServer:
+    """``mlflow server`` over one database, in a process group of its own; a context manager."""
+
+    def __init__(self, database: Path, port: int) -> None:
+        """Start the server; :meth:`wait_until_up` tells when it answers."""
+        self.url = f"http://{HOST}:{port}"
+        self._address = (HOST, port)
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the server stops
+        artifacts = (database.parent / ARTIFACT_FOLDER).as_uri()
+        arguments = ["--host", HOST, "--port", str(port), "--workers", "1", "--no-serve-artifacts"]
+        arguments += ["--gunicorn-opts", _GUNICORN]
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mlflow", "server", *arguments]
+            + ["--backend-store-uri", f"sqlite:///{database}", "--default-artifact-root", artifacts],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            cwd=database.parent,
+            env={**_without_mlflow(os.environ), **_SETTINGS},
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait_until_up(self, stop: StopRequest) -> bool:
+        """True once the server answers, False when asked to stop; raises BenchError if it will not."""
+        give_up = time.monotonic() + START_DEADLINE_S
+        while time.monotonic() < give_up:
+            if stop.requested:
+                return False
+            if self.process.poll() is not None:
+                raise BenchError(self._failure("MLflow did not start"))
+            if self._answers():
+                return True
+            time.sleep(0.2)
+        raise BenchError(self._failure(f"MLflow did not answer within {START_DEADLINE_S:g} s"))
+
+    def experiment_urls(self) -> dict[str, tuple[str, str]]:
+        """Experiment name -> where its runs are shown, and its curves ("": it has none), sorted by name."""
+        query = {
+            "max_results": 1000,
+            "filter": f"name LIKE '{EXPERIMENT_PREFIX}/%'",
+            "order_by": ["name ASC"],
+        }
+        connection = http.client.HTTPConnection(*self._address, timeout=30)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/api/2.0/mlflow/experiments/search", json.dumps(query), headers)
+            found = json.loads(connection.getresponse().read())
+        except (OSError, ValueError, http.client.HTTPException):
+            return {}  # only a convenience: the server is up
+        finally:
+            connection.close()
+        urls = {}
+        for experiment in found.get("experiments", []):
+            number = experiment["experiment_id"]
+            swept = any(tag["key"] == CURVES_TAG for tag in experiment.get("tags", []))
+            curves = curves_url(self.url, number) if swept else ""
+            urls[experiment["name"]] = (runs_url(self.url, number), curves)
+        return urls
+
+    def serve(self, stop: StopRequest) -> None:
+        """Return when asked to stop; raises BenchError if the server ends by itself."""
+        while not stop.requested:
+            if self.process.poll() is not None:
+                raise BenchError(self._failure("MLflow ended by itself"))
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """End every process of the server's group; harmless when they have ended."""
+        self._signal(signal.SIGTERM)
+        give_up = time.monotonic() + STOP_DEADLINE_S
+        while time.monotonic() < give_up:
+            self.process.poll()
+            if not self._signal(0):
+                break
+            time.sleep(0.05)
+        else:
+            self._signal(signal.SIGKILL)
+        self.process.wait()
+        self._log.close()
+
+    def _signal(self, number: int) -> bool:
+        """Signal the group; False once it has no process."""
+        try:
+            os.killpg(self.process.pid, number)
+        except (ProcessLookupError, PermissionError):  # macOS: PermissionError for a group of zombies
+            return False
+        return True
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(*self._address, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _failure(self, what: str) -> str:
+        self._log.seek(0)
+        said = self._log.read().decode("utf-8", "replace")
+        if advice := advice_on(said):
+            return f"{what}: {advice}"
+        tail = "\n".join(f"  {line}" for line in said.splitlines()[-8:])
+        return f"{what}. It said last:\n{tail or '  (nothing)'}"
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Note Ctrl-C, SIGTERM and a closed terminal inside the block, instead of dying of them.
+
+    A noted request, not an exception: one could strike between the server's start and the moment when
+    somebody knows of it, and leave it running.
+    """
+    request = StopRequest()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        request.requested = True
+
+    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _without_mlflow(environment: os._Environ[str]) -> dict[str, str]:
+    """The environment without MLflow's own settings, which would change what is served and to whom."""
+    return {name: value for name, value in environment.items() if not name.startswith(("MLFLOW_", "_MLFLOW"))}
+
+
+def _bind_fault(port: int) -> int | None:
+    """The errno that listening on the port meets; None if it is free."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            return error.errno
+    return None

@@ -1,0 +1,173 @@
+"""node2vec on the graph of records: nodes are alike that random walks meet together (baseline of GoR).
+
+Grover and Leskovec 2016: biased walks over a graph are read as sentences, and skip-gram with negative
+sampling gives every node a vector. Here the graph is that of Graph of Records, undirected, one per
+document; walks are ours (the transition of Sec. 3.2), skip-gram is gensim's, as in the authors' code.
+
+These vectors know nothing of words, and the GoR paper does not say how a question is compared with them.
+Our choice: the question takes the place that its record would have in the graph. It is linked to the nodes
+whose texts are most similar to it, as many as a simulated query is answered from, and its vector is the
+mean of theirs; nodes are ranked by cosine to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from bench.method import ConfigError, ModelSet, Usage, current_meter
+from bench.schema import Index, Question
+from methods.gor.records import Records, arcs, cosines, most_similar, queries_of
+from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
+
+SKIP_GRAM = "node2vec"
+"""Under which the cost of the vectors is credited, in phase ``walk``."""
+NEGATIVES = 5
+"""Words drawn against each that was met (word2vec's default, which the authors' code keeps)."""
+
+
+class Node2VecConfig(RecordsConfig):
+    """Walks and vectors; N = Grover and Leskovec 2016."""
+
+    dimensions: int = Field(128, ge=2, le=4096, description="length of a node's vector (N Sec. 4.2: 128)")
+    walks: int = Field(10, ge=1, le=1000, description="walks from each node (N Sec. 4.2: 10)")
+    walk_length: int = Field(80, ge=2, le=10_000, description="nodes of a walk (N Sec. 4.2: 80)")
+    window: int = Field(10, ge=1, le=1000, description="how far apart two nodes meet (N Sec. 4.2: 10)")
+    p: float = Field(
+        1.0, ge=0.01, le=100, description="return parameter: low keeps a walk where it is (N Sec. 3.2)"
+    )
+    q: float = Field(
+        1.0, ge=0.01, le=100, description="in-out parameter: low lets a walk go far (N Sec. 3.2)"
+    )
+    passes: int = Field(1, ge=1, le=1000, description="passes over the walks (authors' code: 1)")
+
+
+class Node2Vec(RecordsMethod[Node2VecConfig]):
+    """Rank the nodes of the graph of records by where they are in it."""
+
+    name = "node2vec"
+    version = "1"
+    summary = "rank the graph of records by node2vec vectors around the question's place in it"
+    paper = "Grover and Leskovec 2016 (node2vec); baseline of Graph of Records, Table 1"
+    Config = Node2VecConfig
+    own_models = frozenset({SKIP_GRAM})
+
+    def finish(self, index: Index, learned: Index | None) -> Index:
+        """The graph with a vector for every node, float32, shape (nodes, dimensions).
+
+        Raises ConfigError when gensim is not installed.
+        """
+        nodes = len(index.arrays["embeddings"])
+        config = self.config
+        walks = random_walks(
+            nodes,
+            arcs(queries_of(index)),
+            walks=config.walks,
+            length=config.walk_length,
+            p=config.p,
+            q=config.q,
+            rng=np.random.default_rng([self.seed, nodes]),
+        )
+        vectors = skip_gram(
+            walks,
+            nodes,
+            dimensions=config.dimensions,
+            window=config.window,
+            passes=config.passes,
+            seed=self.seed,
+        )
+        return Index(index.data, {**index.arrays, "vectors": vectors})
+
+    async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
+        """Cosine of every node's vector with the mean of the question's most similar nodes."""
+        query = (await models.embedder().embed([question.text]))[0]
+        linked = most_similar(records.embeddings, query, self.config.records_k)
+        vectors = np.asarray(index.arrays["vectors"], dtype=np.float32)
+        return cosines(vectors, vectors[linked].mean(axis=0))
+
+
+def random_walks(
+    nodes: int,
+    edges: NDArray[np.int64],
+    *,
+    walks: int,
+    length: int,
+    p: float,
+    q: float,
+    rng: np.random.Generator,
+) -> list[list[int]]:
+    """``walks`` walks from every node over the undirected graph, in random order of starts.
+
+    From v, reached from t, the next node is a neighbour x of v with a chance in proportion to 1/p for
+    x = t, 1 for a neighbour of t, and 1/q else (node2vec, Sec. 3.2.2): neighbours are proposed evenly, and
+    accepted with that chance. edges: shape (2, edges). A node without neighbours is a walk by itself.
+    """
+    joined = np.zeros((nodes, nodes), dtype=bool)
+    joined[edges[0], edges[1]] = joined[edges[1], edges[0]] = True
+    np.fill_diagonal(joined, False)
+    degree = joined.sum(axis=1)
+    begin = np.concatenate([[0], np.cumsum(degree)])
+    neighbour = np.nonzero(joined)[1]
+
+    starts = np.concatenate([rng.permutation(nodes) for _ in range(walks)]) if nodes else np.zeros(0, int)
+    path = np.full((len(starts), length), -1)
+    path[:, 0] = starts
+    moving = np.nonzero(degree[starts] > 0)[0]
+    most = max(1.0, 1 / p, 1 / q)
+    for step in range(1, length):
+        waiting = moving
+        while len(waiting):
+            here = path[waiting, step - 1]
+            proposed = neighbour[begin[here] + (rng.random(len(here)) * degree[here]).astype(int)]
+            accepted = np.ones(len(here), dtype=bool)
+            if step > 1:
+                before = path[waiting, step - 2]
+                weight = np.where(proposed == before, 1 / p, np.where(joined[before, proposed], 1.0, 1 / q))
+                accepted = rng.random(len(here)) * most < weight
+            path[waiting[accepted], step] = proposed[accepted]
+            waiting = waiting[~accepted]
+    return [[int(node) for node in walk if node >= 0] for walk in path]
+
+
+def skip_gram(
+    walks: Sequence[Sequence[int]], nodes: int, *, dimensions: int, window: int, passes: int, seed: int
+) -> NDArray[np.float32]:
+    """A vector for every node from the walks as sentences, shape (nodes, dimensions).
+
+    Cost (phase ``walk``): the expected pairs of a node and one met within the window, which word2vec draws
+    evenly from 1 to ``window``; for each, a product and two updates with the one met and with 5 others.
+    Raises ConfigError when gensim is not installed.
+    """
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise ConfigError(
+            "The method node2vec needs the package gensim. Run: pip install 'longdoc-bench[gor]'"
+        ) from error
+
+    vectors = np.zeros((nodes, dimensions), np.float32)
+    if not nodes:
+        return vectors
+    model: Any = Word2Vec(
+        [[str(node) for node in walk] for walk in walks],
+        vector_size=dimensions,
+        window=window,
+        epochs=passes,
+        seed=seed + 1,
+        sg=1,
+        hs=0,
+        negative=NEGATIVES,
+        min_count=1,
+        sample=0,  # in a small graph every node is a frequent word
+        workers=1,  # threads would make the vectors random
+    )
+    for node in range(nodes):
+        vectors[node] = model.wv[str(node)]
+    pairs = sum(map(len, walks)) * (window + 1) * passes
+    flops = pairs * (1 + NEGATIVES) * 6 * dimensions
+    current_meter().credit(SKIP_GRAM, "walk", Usage(calls=passes, flops=flops))
+    return vectors

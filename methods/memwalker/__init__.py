@@ -1,0 +1,164 @@
+"""MeMWalker: walk down a tree of summaries to the segment that answers (Chen et al. 2023; PECAN Table 1).
+
+Once per document: the text is cut into segments, each is summarised, and up to eight neighbouring
+summaries are summarised again, until one is left. Once per question: beginning at the root, the model is
+shown the summaries below and says which to follow; before a segment it answers or goes back. What it saw
+on the way is its working memory. Every one of these calls depends on the question.
+
+MeMWalker's code was never released. Formats, actions and lengths are the paper's (Sec. 3); what a walk
+does at its edges is our choice and said where it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from bench.method import ConfigError, Geometry, Method, MethodConfig, ModelSet, chunk_documents, read
+from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
+from methods.companion_models import is_small
+from methods.memwalker.prompts import Wording
+from methods.memwalker.tree import Tree, build_tree, pack
+from methods.memwalker.walk import Walk, WalkLimits
+
+CHUNKS_PER_SEGMENT = 4
+"""MeMWalker reads segments of 1,000 to 1,200 tokens, PECAN's chunks have 300."""
+BARE_REPLY_TOKENS = 16
+"""Room for an action without a reason."""
+
+
+class MemWalkerConfig(MethodConfig):
+    """Options of tree and walk; M = MeMWalker, P = PECAN."""
+
+    segment_tokens: int | None = Field(
+        None,
+        ge=8,
+        description="most tokens of a segment; default: four chunks of the geometry (M: 1,000-1,200)",
+    )
+    group: int = Field(8, ge=2, description="most summaries under one parent (M: 8, on one data set 5)")
+    summary_tokens: int | None = Field(
+        None, ge=4, description="most tokens of a summary; default: one chunk of the geometry"
+    )  # our choice: no source says
+    reasoning: Literal["on", "off"] = Field(
+        "off",
+        description="whether the model is to give a reason before each action: off, as P runs every method "
+        "(Sec. 4: without chain of thought); on, as M does",
+    )
+    wording: Literal["auto", "paper", "ours"] = Field(
+        "auto",
+        description="of the prompts: paper (M App. A.1), or ours, on which the small readers were trained; "
+        "auto: the paper's, and ours for a reader that is used below the papers' lengths",
+    )
+    reply_tokens: int | None = Field(
+        None,
+        ge=8,
+        description="most tokens of a reason and action; default: one chunk of the geometry, 16 with "
+        "reasoning=off; a segment's reply has the data set's answer length more",
+    )  # our choice: no source says
+    retries: int = Field(3, ge=0, description="further tries after a reply without a possible action (M: 3)")
+    max_steps: int | None = Field(
+        None, ge=1, description="nodes stood at before the walk is given up; default: twice the tree's nodes"
+    )  # our choice: no source says
+    window: int | None = Field(
+        None,
+        ge=64,
+        description="s: a prompt and its reply in tokens; working memory is dropped, oldest first, where "
+        "they would be more; default: the model's geometry",
+    )
+
+
+class MemWalker(Method[MemWalkerConfig]):
+    """Build a tree of summaries over segments, let the model walk it, take the answer it gives at one."""
+
+    name = "memwalker"
+    version = "1"
+    summary = "walk down a tree of summaries, with working memory, until a segment answers"
+    paper = "Chen et al. 2023 (MeMWalker, arXiv 2310.05029); baseline of PECAN, Table 1"
+    Config = MemWalkerConfig
+
+    def __init__(self, config: MemWalkerConfig, geometry: Geometry, seed: int = 0) -> None:
+        """Keep options, geometry and seed; raises ConfigError for lengths that no prompt can hold."""
+        super().__init__(config, geometry, seed)
+        needed = max(config.group * self.summary_tokens, self.segment_tokens) + self.reply_tokens
+        if needed > self.window:
+            raise ConfigError(
+                f"A prompt may need more than {needed} tokens (segment_tokens={self.segment_tokens}, group="
+                f"{config.group} x summary_tokens={self.summary_tokens}, reply_tokens={self.reply_tokens}), "
+                f"the window has {self.window}. Lower these, or raise window if the model can take more."
+            )
+        if self.window > geometry.input_limit:
+            raise ConfigError(
+                f"window={self.window}: the model takes {geometry.input_limit} tokens. Lower window, or "
+                "choose a model with more.",
+                option="window",
+            )
+
+    @property
+    def segment_tokens(self) -> int:
+        """Most tokens of a segment."""
+        return self.config.segment_tokens or CHUNKS_PER_SEGMENT * self.geometry.chunk_tokens
+
+    @property
+    def summary_tokens(self) -> int:
+        """Most tokens of a summary."""
+        return self.config.summary_tokens or self.geometry.chunk_tokens
+
+    @property
+    def reply_tokens(self) -> int:
+        """Most tokens of a reason and action."""
+        default = self.geometry.chunk_tokens if self.config.reasoning == "on" else BARE_REPLY_TOKENS
+        return self.config.reply_tokens or max(default, BARE_REPLY_TOKENS)
+
+    @property
+    def window(self) -> int:
+        """Tokens of a prompt and its reply."""
+        return self.config.window or min(self.geometry.window, self.geometry.input_limit)
+
+    @property
+    def limits(self) -> WalkLimits:
+        """What a walk may use up."""
+        config = self.config
+        return WalkLimits(
+            config.reasoning == "on",
+            config.max_steps,
+            config.retries,
+            self.reply_tokens,
+            self.window,
+            self.wording,
+        )
+
+    @property
+    def wording(self) -> Wording:
+        """Whose words the prompts are in."""
+        if self.config.wording == "auto":
+            return "ours" if is_small(self.geometry) else "paper"
+        return self.config.wording
+
+    def choices(self) -> Mapping[str, JsonValue]:
+        """Whether reasons are asked for, and in whose words."""
+        return {"reasoning": self.config.reasoning, "wording": self.wording}
+
+    def index_options(self) -> Mapping[str, JsonValue]:
+        """How the tree is built; every option of the walk shares it."""
+        return {
+            "segment_tokens": self.segment_tokens,
+            "group": self.config.group,
+            "summary_tokens": self.summary_tokens,
+            "wording": self.wording,
+        }
+
+    async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
+        """The tree of the documents."""
+        lm = models.lm()
+        segments = pack(chunk_documents(documents, lm.tokenize, self.segment_tokens), self.segment_tokens)
+        tree = await build_tree(segments, lm, self.config.group, self.summary_tokens, self.wording)
+        return tree.to_index()
+
+    async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
+        """The answer at the end of the walk; empty, and flagged, where it leads to none."""
+        tree = Tree.from_index(index, question.documents)
+        if not tree.nodes:
+            return await read([], question, models.lm(), flags=("empty_document",))
+        return await Walk(tree, question, models.lm(), self.limits).prediction()

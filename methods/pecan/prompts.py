@@ -1,0 +1,58 @@
+"""The prompts of the methods, each with its source.
+
+PECAN's are the paper's own; RAPTOR's is the paper's (Sec. 3, released code). MeMWalker and Graph of Records
+are given by their structure and formats: the wording is ours.
+The reader's prompt, which every method ends with, is in :mod:`bench.method.prompts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from bench.method import answer_instruction
+from bench.schema import Question
+
+PECAN_NODE = "* {text}\n"
+"""One node in a list of information; encoded on its own, so that its token span is exact."""
+
+
+def pecan_graph_prompt(nodes: Sequence[str]) -> str:
+    """Prompt that turns nodes into bullets (PECAN, Table A1); nodes must not contain newlines."""
+    listed = "".join(PECAN_NODE.format(text=node) for node in nodes)
+    return f"{PECAN_GRAPH_HEAD}{listed}{PECAN_GRAPH_TAIL}"
+
+
+PECAN_GRAPH_HEAD = "Summary the following information. Each segment is separated by a new line symbol.\n\n"
+PECAN_GRAPH_TAIL = (
+    "\n"
+    "Split your summary into different summary points according to the semantic information in these "
+    "information points. It is not necessary to generate each summary point for each information point. "
+    "Gather and organize information into summary points. In each summary point, try to avoid using pronouns "
+    "like he/she/they and instead use full names. Generate in the format of:\n\n"
+    "* summary point\n* summary point\n* summary point\n\n"
+    "Do not provide any explanation and start the summary directly."
+)
+
+
+def pecan_search_head(question: str) -> str:
+    """Turn 1 of PECAN's search up to the first node (Table A2)."""
+    return f"{PECAN_SEARCH_BEFORE_QUESTION}{question}{PECAN_SEARCH_AFTER_QUESTION}"
+
+
+PECAN_SEARCH_BEFORE_QUESTION = (
+    "Can this question be answered by the following information? Response “Yes” or “No” in one word. "
+    "Do not provide any explanation.\n\nQuestion:\n"
+)
+PECAN_SEARCH_AFTER_QUESTION = "\n\nInformation:\n"
+PECAN_CHOICES = ("Yes", "No")
+
+
+def pecan_second_turn(style: Literal["paper", "restated"], question: Question) -> str:
+    """Turn 2 of PECAN's search (Table A2); ``restated``: with the question once more, our departure.
+
+    In the paper's wording the question stands only in turn 1. A small reader of real text then answers
+    turn 1 again, with Yes, whatever was asked.
+    """
+    instruction = answer_instruction(question.task)
+    return instruction if style == "paper" else f"{instruction}\n\nQuestion: {question.text}\nAnswer:"

@@ -1,0 +1,1 @@
+"""Rank passages, read the best ones: one file for each ranker."""

@@ -1,0 +1,62 @@
+"""Contriever: rank chunks by the dot product of mean-pooled embeddings and read the best k.
+
+Izacard et al. 2022 (arXiv 2112.09118): one encoder for questions and texts, trained without labels; the
+mean of the token vectors, not normalised, texts cut at 512 tokens. Graph of Records retrieves with it.
+Its weights are on the hub (``encoder=contriever``), the default beside a reader at the papers' lengths.
+Beside a small reader it is all-MiniLM-L6-v2, which ships and is of the same kind, and so the same ranking as
+SBERT's there; every record and table names the encoder it used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from bench.method import DenseRanker, Geometry, RankConfig
+from bench.schema import JsonValue
+from methods.companion_models import AUTO, encoder_for
+
+
+class ContrieverConfig(RankConfig):
+    """Contriever's encoder."""
+
+    encoder: str = Field(
+        AUTO,
+        description="encoder: preset, hub id or folder; auto: contriever, and minilm for a reader that is "
+        "used below the papers' lengths",
+    )
+    similarity: Literal["dot", "cosine"] = Field(
+        "dot",
+        description="of question and chunk: dot (Izacard et al., Sec. 3), or cosine (Graph of Records' code)",
+    )
+
+
+class Contriever(DenseRanker[ContrieverConfig]):
+    """Dot product of mean-pooled embeddings over chunks."""
+
+    name = "contriever"
+    version = "2"
+    summary = "rank chunks by Contriever's dot product, read the best k"
+    paper = "Izacard et al. 2022, Sec. 3"
+    Config = ContrieverConfig
+    pooling = "mean"
+
+    def __init__(self, config: ContrieverConfig, geometry: Geometry, seed: int = 0) -> None:
+        """Keep options, geometry and seed."""
+        super().__init__(config, geometry, seed)
+        self.similarity = config.similarity
+
+    def index_options(self) -> Mapping[str, JsonValue]:
+        """How the text is cut, and whether embeddings are kept at length 1."""
+        return {**super().index_options(), "similarity": self.config.similarity}
+
+    def choices(self) -> Mapping[str, JsonValue]:
+        """How the text is cut and what is compared."""
+        return {**super().choices(), "similarity": self.config.similarity}
+
+    def models(self) -> Mapping[str, str]:
+        """The run's reader and the encoder."""
+        given = self.config.encoder
+        return {"reader": "", "embedder": encoder_for(self.geometry) if given == AUTO else given}

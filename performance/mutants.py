@@ -1,0 +1,932 @@
+"""Small faults put into the core on purpose, each with the test that must notice it.
+
+``python -m performance.mutants`` applies every fault by itself to a copy of the repository, runs the test
+that guards the line and prints whether the fault was killed, then the score. ``python -m performance.mutants
+U1 J1`` applies these two; ``--list`` runs nothing and says where each of them lies. A line is found by its
+text, wherever its module lies; one that is gone, or is there twice, is reported. The exit status is 1 where a
+fault survived that is not known to change nothing, or could not be applied.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCES = ("bench", "methods")
+LEFT_OUT = (".*", "results", "mlruns", "build", "dist")
+"""Of the repository's own folder not copied: no test reads them."""
+LONGEST_S = 300
+"""A test that takes longer has noticed the fault: it waits for something that never comes."""
+PASSED, FAILED = 0, 1
+"""Exit statuses of pytest; any other one says nothing about the fault."""
+LOADED = ("torch", "transformers.modeling_utils", "sentence_transformers", "pandas", "pytest", "hypothesis")
+"""Libraries that most tests import; loaded once, before the processes of the tests are forked."""
+
+
+class StaleMutantError(Exception):
+    """A mutant that names text or a test which is not there, or is there twice."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault."""
+
+    id: str
+    old: str
+    """Stands exactly once in all sources."""
+    new: str
+    guard: str
+    """A test, ``test_name`` or ``TestClass::test_name``."""
+    equivalent: bool = False
+    """Known to change nothing that anybody could see."""
+
+    def place(self, root: Path) -> Path:
+        """The module that holds the text; raises StaleMutantError unless there is exactly one such place."""
+        modules = {path: path.read_text("utf-8") for name in SOURCES for path in (root / name).rglob("*.py")}
+        found = {path: text.count(self.old) for path, text in modules.items() if self.old in text}
+        if list(found.values()) != [1]:
+            places = ", ".join(f"{path.relative_to(root)} ({n})" for path, n in found.items()) or "nowhere"
+            raise StaleMutantError(f"{self.old!r} is expected once and stands {places}")
+        (path,) = found
+        return path
+
+    def test(self, root: Path) -> str:
+        """The guard as pytest names it; raises StaleMutantError unless one test file has it."""
+        name = self.guard.partition("::")[0]
+        defined = re.compile(rf"^(?:async def|def|class) {name}\b", re.MULTILINE)
+        found = [path for path in (root / "tests").rglob("*.py") if defined.search(path.read_text("utf-8"))]
+        if len(found) != 1:
+            raise StaleMutantError(f"{name} is expected in one test file and is in {len(found)}")
+        return f"{found[0].relative_to(root)}::{self.guard}"
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """What of a folder is not copied; ``bench/results`` is, which is a package."""
+    return shutil.ignore_patterns(*LEFT_OUT)(folder, names) if Path(folder) == REPOSITORY else set()
+
+
+@contextmanager
+def applied(mutant: Mutant, root: Path) -> Iterator[None]:
+    """Inside the block the copy of the repository at ``root`` has the fault."""
+    path = mutant.place(root)
+    path.write_text(path.read_text("utf-8").replace(mutant.old, mutant.new), "utf-8")
+    try:
+        yield
+    finally:
+        # With its time of change, by which Python knows the compiled module.
+        shutil.copy2(REPOSITORY / path.relative_to(root), path)
+
+
+def passes(tests: Collection[str], root: Path) -> bool:
+    """Whether the tests pass on the copy; raises StaleMutantError where they do not run."""
+    process = multiprocessing.get_context("fork").Process(target=_run, args=(tests, root), daemon=True)
+    process.start()
+    process.join(LONGEST_S * len(tests))
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return False
+    if process.exitcode not in (PASSED, FAILED):
+        raise StaleMutantError(f"pytest {' '.join(tests)} ended with {process.exitcode}")
+    return process.exitcode == PASSED
+
+
+def _run(tests: Collection[str], root: Path) -> None:
+    """Be pytest in the copy; nothing of the repository is loaded yet, so that all comes from there."""
+    import pytest
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    os.chdir(root)
+    sys.path[0] = os.environ["PYTHONPATH"] = str(root)
+    os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
+
+
+def outcome(mutant: Mutant, root: Path, sound: set[str]) -> str:
+    """``killed``, ``survived``, or why neither can be said; sound: tests that pass without any fault."""
+    try:
+        test = mutant.test(root)
+        if test not in sound and not passes([test], root):
+            return f"not run: {mutant.guard} fails without the fault"
+        sound.add(test)
+        with applied(mutant, root):
+            return "survived" if passes([test], root) else "killed"
+    except StaleMutantError as error:
+        return f"not run: {error}"
+
+
+def listed(mutant: Mutant, root: Path) -> str:
+    """Where a mutant lies and what guards it, or why it cannot be applied."""
+    try:
+        path = mutant.place(root)
+        line = path.read_text("utf-8").partition(mutant.old)[0].count("\n") + 1
+        return f"{path.relative_to(root)}:{line}  {mutant.test(root)}"
+    except StaleMutantError as error:
+        return f"not run: {error}"
+
+
+def chosen(ids: Sequence[str]) -> list[Mutant]:
+    """The mutants of these ids, all of them for none; raises click.BadParameter for an unknown one."""
+    known = {mutant.id: mutant for mutant in MUTANTS}
+    unknown = [id_ for id_ in ids if id_ not in known]
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: no such mutant. Known: {', '.join(known)}")
+    return [known[id_] for id_ in ids] or list(known.values())
+
+
+@click.command()
+@click.argument("ids", nargs=-1)
+@click.option(
+    "--list", "only_list", is_flag=True, help="Say where each lies and what guards it; run nothing."
+)
+def main(ids: tuple[str, ...], only_list: bool) -> None:
+    """Apply faults one by one and say which of them the tests notice."""
+    found = chosen(ids)
+    if only_list:
+        places = [listed(mutant, REPOSITORY) for mutant in found]
+        for mutant, said in zip(found, places, strict=True):
+            click.echo(f"{mutant.id:4} {said}")
+        sys.exit(any(said.startswith("not run") for said in places))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the copy and the test go too
+    os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: a forked process has one thread only
+    for name in LOADED:
+        importlib.import_module(name)
+    results: dict[Mutant, str] = {}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        root = Path(folder) / "repository"
+        shutil.copytree(REPOSITORY, root, ignore=_left_out)
+        sound = all_sound(found, root)
+        for mutant in found:
+            started = time.monotonic()
+            results[mutant] = outcome(mutant, root, sound)
+            known = " (changes nothing)" if mutant.equivalent else ""
+            click.echo(f"{mutant.id:4} {results[mutant]}{known}  ({time.monotonic() - started:.0f} s)")
+    real = [mutant for mutant in found if not mutant.equivalent]
+    killed = sum(results[mutant] == "killed" for mutant in real)
+    stale = sum(said.startswith("not run") for said in results.values())
+    click.echo(f"{killed} of {len(real)} killed ({killed / max(1, len(real)):.1%}), {stale} not run")
+    sys.exit(killed < len(real))
+
+
+def all_sound(mutants: Sequence[Mutant], root: Path) -> set[str]:
+    """The guards of these mutants if all of them pass without any fault; else none, and each is run alone."""
+    tests: set[str] = set()
+    for mutant in mutants:
+        with suppress(StaleMutantError):
+            tests.add(mutant.test(root))
+    with suppress(StaleMutantError):
+        if tests and passes(sorted(tests), root):
+            return tests
+    return set()
+
+
+MUTANTS = (
+    Mutant(
+        "S1",
+        "if p_yes > self.t_c:",
+        "if p_yes >= self.t_c:",
+        "test_a_yes_is_a_confidence_above_the_threshold_and_patience_counts_them",
+    ),
+    Mutant(
+        "S2",
+        "            self.count = 0",
+        "            self.count -= 1",
+        "test_a_yes_is_a_confidence_above_the_threshold_and_patience_counts_them",
+    ),
+    Mutant(
+        "S3",
+        "self._attention_to_question(span) * (first + at)",
+        "self._attention_to_question(span) * first",
+        "test_position_multiplies_so_that_a_later_node_weighs_more",
+    ),
+    Mutant(
+        "S4",
+        "positive = np.maximum(values, 0)",
+        "positive = np.asarray(values)",
+        "test_scores_are_normalised_over_the_candidates_and_added",
+    ),
+    Mutant(
+        "S5",
+        "best = int(np.argmax(levels))",
+        "best = len(levels) - 1 - int(np.argmax(levels[::-1]))",
+        "test_attention_alone_begins_at_the_earliest_of_the_highest_level_when_there_is_none",
+    ),
+    Mutant(
+        "S6",
+        "frame += self.question.max_new_tokens",
+        "pass",
+        "test_the_search_ends_where_the_next_node_would_pass_the_window",
+    ),
+    Mutant(
+        "S7",
+        "return all(cost <= left for cost",
+        "return any(cost <= left for cost",
+        "test_both_models_must_have_room",
+    ),
+    Mutant(
+        "S8",
+        "[:, 0].mean(dtype=np.float64)",
+        "[:, 0].max()",
+        "test_the_path_its_attention_and_confidence_are_those_of_full_recomputing",
+    ),
+    Mutant(
+        "S9", "self.z[lower] += r *", "self.z[lower] = r *", "test_a_node_with_two_visited_above_it_adds_both"
+    ),
+    Mutant(
+        "S10",
+        "at = len(PECAN_SEARCH_BEFORE_QUESTION)",
+        "at = len(PECAN_SEARCH_BEFORE_QUESTION) - 1",
+        "test_the_question_alone_is_attended_to_not_its_instruction",
+    ),
+    Mutant(
+        "S11",
+        "-similarity[node])[:share]",
+        "similarity[node])[:share]",
+        "test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order",
+    ),
+    Mutant(
+        "S12",
+        "if min(left) < 0:",
+        "if left[0] < 0:",
+        "test_a_top_level_that_only_the_searcher_has_room_for_is_left_out_in_part",
+    ),
+    Mutant(
+        "S13",
+        "frame += 2 * lm.chat_overhead + lm.count_tokens(YES)",
+        "frame += lm.count_tokens(YES)",
+        "test_the_search_ends_where_the_next_node_would_pass_the_window",
+    ),
+    Mutant(
+        "S14",
+        "for node in self.order:",
+        "for node in sorted(self.order):",
+        "test_one_model_searches_and_another_answers_from_what_was_read",
+    ),
+    Mutant(
+        "S15",
+        "await self.context.settle()",
+        "pass",
+        "test_without_progress_control_the_path_and_its_attention_are_the_same",
+    ),
+    Mutant(
+        "S16",
+        "len(top) - len(kept), len(kept) < share",
+        "len(top) - len(kept), len(kept) < len(top)",
+        "test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order",
+    ),
+    Mutant(
+        "S17",
+        'elif self.patience == "consecutive":',
+        'elif self.patience == "cumulative":',
+        "test_a_yes_is_a_confidence_above_the_threshold_and_patience_counts_them",
+    ),
+    Mutant(
+        "C1",
+        "np.add.at(weight, place, np.concatenate([row for _, row in rows]))",
+        "weight[place] = np.concatenate([row for _, row in rows])",
+        "test_repeated_bullets_are_one_node_with_the_mean_of_their_edges",
+    ),
+    Mutant(
+        "C2",
+        "self.plan.window - frame - self.plan.summary_tokens",
+        "self.plan.window - frame",
+        "test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_makes_the_top",
+    ),
+    Mutant(
+        "C3",
+        "if not batches or cost > left:",
+        "if not batches or cost >= left:",
+        "test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_makes_the_top",
+    ),
+    Mutant(
+        "C4",
+        "len(level) >= len(below) and self._tokens",
+        "len(level) >= len(below) or self._tokens",
+        "test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_makes_the_top",
+    ),
+    Mutant(
+        "C5",
+        "cut = summary.cut and at == len(bullets) - 1",
+        "cut = summary.cut",
+        "test_a_bullet_that_was_cut_short_is_kept_and_flagged",
+    ),
+    Mutant(
+        "C6",
+        "Span(summary.prompt_tokens, summary.prompt_tokens + len(summary.token_ids))",
+        "Span(summary.prompt_tokens - 1, summary.prompt_tokens - 1 + len(summary.token_ids))",
+        "test_edges_are_the_attention_of_a_bullets_own_tokens_normalised_over_its_batch",
+    ),
+    Mutant(
+        "C7",
+        "weights[i] = 1 / attention.shape[1]",
+        "weights[i] = 1",
+        "test_every_row_of_edge_weights_sums_to_1",
+    ),
+    Mutant(
+        "G1",
+        "(self.lower < self.upper).all()",
+        "(self.lower <= self.upper).all()",
+        "test_a_graph_that_does_not_hold_together_fails_its_question_and_says_what_to_do",
+    ),
+    Mutant(
+        "G2",
+        "Node(1, fold(texts[document][start:end]), document, start, end)",
+        "Node(1, texts[document][start:end], document, start, end)",
+        "test_edges_are_those_of_the_full_attention_matrices",
+    ),
+    Mutant(
+        "G3",
+        "(np.diff(self.upper) < 0).any()",
+        "(np.diff(self.upper) <= -2).any()",
+        "test_a_graph_that_does_not_hold_together_fails_its_question_and_says_what_to_do",
+    ),
+    Mutant(
+        "A1",
+        "allowed & (queries - keys < window)",
+        "allowed & (queries - keys <= window)",
+        "test_logits_attention_and_text_are_those_of_a_full_eager_recomputation",
+    ),
+    Mutant(
+        "A2",
+        "max(0, row.total - window)",
+        "max(0, row.total - window - 1)",
+        "test_logits_attention_and_text_are_those_of_a_full_eager_recomputation",
+    ),
+    Mutant(
+        "A3",
+        "row.cached == 0 and (window is None or row.total <= window)",
+        "row.cached == 0",
+        "test_logits_attention_and_text_are_those_of_a_full_eager_recomputation",
+    ),
+    Mutant(
+        "A4",
+        "gather = bases + torch.minimum(offsets, last)",
+        "gather = bases + offsets",
+        "test_a_context_in_the_last_page_decodes_beside_a_longer_one",
+    ),
+    Mutant(
+        "A5",
+        "((ends - starts).clamp_(min=1) * self.heads)",
+        "((ends - starts + 1) * self.heads)",
+        "test_logits_attention_and_text_are_those_of_a_full_eager_recomputation",
+    ),
+    Mutant(
+        "A6",
+        "                    row.watch.total = total if row.watch.total is None else",
+        "                    row.watch.total = total if True else",
+        "test_layers_on_two_devices_give_what_one_device_gives",
+    ),
+    Mutant(
+        "N1",
+        "whole[request.forwarded : request.forwarded + left]",
+        "whole[request.forwarded : request.forwarded + self.limits.tokens]",
+        "test_no_pass_has_more_new_tokens_than_the_limit",
+    ),
+    Mutant(
+        "N2",
+        "if request.slot.length + 1 < request.limit:",
+        "if request.slot.length + 1 <= request.limit:",
+        "test_an_answer_that_fills_the_context_ends_there",
+    ),
+    Mutant(
+        "N3",
+        "torch.isposinf(logits)).any(-1)",
+        "torch.isposinf(logits)).all(-1)",
+        "test_one_logit_that_is_not_a_number_fails_its_question",
+    ),
+    Mutant(
+        "N4",
+        "if not self._waiting:",
+        "if True:",
+        "test_a_large_context_that_waits_is_not_overtaken_by_a_small_one",
+    ),
+    Mutant(
+        "N5",
+        "reached[-1:], right=True)",
+        "reached[-1:], right=False)",
+        "test_tokens_are_drawn_from_the_softmax_at_the_temperature",
+        equivalent=True,
+    ),
+    Mutant(
+        "N6",
+        "begin = max(0, request.watch_from - cached)",
+        "begin = max(0, request.watch_from - cached - 1)",
+        "test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers",
+    ),
+    Mutant(
+        "N7",
+        "            if future.done():\n",
+        "            if False:\n",
+        "test_a_cancelled_context_at_the_head_of_the_queue_holds_up_nobody",
+    ),
+    Mutant(
+        "N8",
+        "[j for j in self._requests if id(j) not in chosen] + [",
+        "self._requests if True else [",
+        "test_a_long_prompt_goes_in_pieces_and_lets_others_through",
+    ),
+    Mutant(
+        "N9",
+        "masses[i] if masses",
+        "masses[0] if masses",
+        "test_logits_attention_and_text_are_those_of_a_full_eager_recomputation",
+    ),
+    Mutant(
+        "R1",
+        "wanted = -(-tokens // PAGE) * PAGE",
+        "wanted = (tokens // PAGE + 1) * PAGE",
+        "test_released_neighbours_become_one_gap",
+    ),
+    Mutant(
+        "X1",
+        "decoded * (decoded + 1) // 2",
+        "decoded * (decoded - 1) // 2",
+        "test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_twice",
+    ),
+    Mutant(
+        "X2",
+        "attended=len(closing) * after, logit_rows=1",
+        "attended=len(closing) * self._slot.length, logit_rows=1",
+        "test_settled_text_is_forwarded_once_and_reads_no_logits",
+    ),
+    Mutant(
+        "X3",
+        "sum(since <= mark for since",
+        "sum(since < mark for since",
+        "test_a_span_that_was_watched_where_the_mark_stands_is_still_watched_after_a_rewind",
+    ),
+    Mutant(
+        "X4",
+        "self._require_room(len(header) + len(tokens.ids)",
+        "self._require_room(len(tokens.ids)",
+        "test_the_header_of_the_next_turn_needs_room_too",
+    ),
+    Mutant(
+        "X5",
+        "attended=new * self._slot.length)",
+        "attended=new * new)",
+        "test_settling_text_behind_what_was_read_pays_for_its_attention_to_all_of_it",
+    ),
+    Mutant(
+        "X6",
+        "out[: max(0, since - span.start), column] = 0",
+        "pass",
+        "test_text_that_was_appended_before_a_span_was_watched_records_nothing_of_it",
+    ),
+    Mutant(
+        "X7",
+        "math.exp(logit - result.log_mass) for",
+        "math.exp(logit - most) for",
+        "test_a_search_on_the_cache_equals_recomputing_everything_at_each_step",
+    ),
+    Mutant(
+        "X8",
+        "kept.append(rows[:left])",
+        "kept.append(rows)",
+        "test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers",
+    ),
+    Mutant(
+        "X9",
+        "self._queue = list(answer[decoded:])",
+        "self._queue = []",
+        "test_a_search_on_the_cache_equals_recomputing_everything_at_each_step",
+    ),
+    Mutant(
+        "X10",
+        "Usage(calls=decoded, new_tokens=decoded, attended=pairs",
+        "Usage(calls=decoded, new_tokens=len(answer), attended=pairs",
+        "test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_twice",
+    ),
+    Mutant(
+        "F1",
+        "architecture.layers * architecture.attention_width * usage.attended",
+        "architecture.layers * architecture.hidden * usage.attended",
+        "test_matmul_equals_torch_on_a_prefill",
+    ),
+    Mutant(
+        "F2",
+        'kv_heads=getattr(config, "num_key_value_heads", None) or heads,',
+        "kv_heads=heads,",
+        "test_parameters_of_a_decoder_are_those_of_the_real_class",
+    ),
+    Mutant(
+        "F3",
+        "new_tokens=n, attended=n * n, logit_rows=1)",
+        "new_tokens=n, attended=n * n, logit_rows=n)",
+        "test_matmul_equals_torch_on_encoded_texts",
+    ),
+    Mutant(
+        "F4",
+        'if name.startswith("pooler.") or name.endswith(".encode_proj"):',
+        "if False:",
+        "test_parameters_of_an_encoder_are_those_of_the_real_class",
+    ),
+    Mutant(
+        "F5",
+        "head_weights=pooler if head is None",
+        "head_weights=0 if head is None",
+        "test_parameters_of_an_encoder_are_those_of_the_real_class",
+    ),
+    Mutant("T1", "_current.reset(token)", "_current.set(None)", "test_each_token_is_forwarded_exactly_once"),
+    Mutant("T2", "value // by for", "-(-value // by) for", "test_its_cost_is_shared_by_the_documents"),
+    Mutant(
+        "Q1",
+        "return max(_token_f1(prediction, reference) for reference in references)",
+        "return sum(_token_f1(prediction, reference) for reference in references) / len(references)",
+        "test_values_lie_in_0_1_and_ignore_the_order_of_references",
+    ),
+    Mutant(
+        "Q2",
+        '_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split()',
+        '_ARTICLES.sub(" ", text.lower()).translate(_WITHOUT_PUNCTUATION).split()',
+        "test_normalisation_drops_punctuation_before_articles",
+    ),
+    Mutant(
+        "Q3",
+        "allowed |= _ngrams(tokens, order)",
+        "allowed += _ngrams(tokens, order)",
+        "test_corpus_bleu_has_the_official_value",
+    ),
+    Mutant(
+        "Q4",
+        "return max(scoring.scores)",
+        "return sum(scoring.scores) / len(scoring.scores)",
+        "test_values_lie_in_0_1_and_ignore_the_order_of_references",
+    ),
+    Mutant(
+        "Q5",
+        "min(len(tokens) for tokens in wanted)",
+        "max(len(tokens) for tokens in wanted)",
+        "test_bleu_takes_the_shortest_reference_length_and_keeps_case",
+    ),
+    Mutant(
+        "Q6",
+        "if not prediction.strip():\n        return 0.0\n    given = normalize_answer(prediction)",
+        "given = normalize_answer(prediction)",
+        "test_a_prediction_without_text_scores_0",
+    ),
+    Mutant(
+        "Z1",
+        "sums = _sums_by_cluster(rows, clusters)",
+        "sums = rows",
+        "test_the_interval_is_that_of_a_plain_loop_over_resampled_documents",
+    ),
+    Mutant(
+        "Z2",
+        "paired=True,\n",
+        "paired=False,\n",
+        "test_the_interval_is_that_of_a_plain_loop_over_resampled_documents",
+    ),
+    Mutant(
+        "Z3",
+        "confidence_level=level,",
+        "confidence_level=2 * level - 1,",
+        "test_the_interval_is_that_of_a_plain_loop_over_resampled_documents",
+    ),
+    Mutant(
+        "K1",
+        "np.round(abs(sums.sum(axis=axis)), 12)",
+        "np.round(sums.sum(axis=axis), 12)",
+        "test_the_exact_test_tries_every_swap_of_documents",
+    ),
+    Mutant(
+        "K2",
+        'alternative="greater"',
+        'alternative="two-sided"',
+        "test_the_exact_test_tries_every_swap_of_documents",
+    ),
+    Mutant(
+        "K3",
+        '[" ".join(pair.first.document_ids) for pair in pairs]',
+        "[pair.first.example_id for pair in pairs]",
+        "test_means_counts_and_the_ratio_of_costs",
+    ),
+    Mutant(
+        "K4",
+        "only_second=len(second) - len(pairs)",
+        "only_second=len(first) - len(pairs)",
+        "test_questions_of_one_cell_alone_are_left_out_and_counted",
+    ),
+    Mutant(
+        "U1",
+        "if any(example.id not in s.done for _, s in cells)]",
+        "if all(example.id not in s.done for _, s in cells)]",
+        "test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misses",
+    ),
+    Mutant(
+        "U2",
+        "if example.id not in store.done]",
+        "if True]",
+        "test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misses",
+    ),
+    Mutant(
+        "U3",
+        "if any(e.id not in s.done for s in stores)]",
+        "if any(e.id in s.done for s in stores) or not any(s.done for s in stores)]",
+        "test_a_dry_run_asks_the_probe_alone_and_the_sweep_goes_on_from_there",
+    ),
+    Mutant(
+        "U4",
+        "if record.error is not None])",
+        "if record.error is None])",
+        "test_a_method_that_hangs_fails_that_question_and_no_neighbour",
+    ),
+    Mutant(
+        "D1",
+        "parts = [stored.meter, meter, *(",
+        "parts = [stored.meter, *(",
+        "test_its_cost_is_shared_by_the_documents",
+    ),
+    Mutant(
+        "D2",
+        "for id_, other in self._indexes.items() if other.done())",
+        "for id_, other in self._indexes.items())",
+        "test_more_in_flight_than_indexes_in_memory_build_each_index_once",
+    ),
+    Mutant(
+        "D3",
+        "self._indexes.move_to_end(documents.id)",
+        "pass",
+        "test_of_indexes_in_memory_the_longest_unused_goes_first",
+    ),
+    Mutant("D4", "stored.meter,\n", "Meter(),\n", "test_a_sweep_over_stop_rules_equals_separate_runs"),
+    Mutant(
+        "D6",
+        "query=meter.flops,",
+        "query=meter.flops if error is None else 0,",
+        "test_a_question_that_fails_after_the_model_was_asked_keeps_what_it_cost",
+    ),
+    Mutant(
+        "J1",
+        'return row.model_validate_json(line) if line.endswith(b"\\n") else None',
+        "return row.model_validate_json(line)",
+        "test_a_file_that_was_cut_at_any_byte_of_its_last_line_ends_as_an_undisturbed_one",
+    ),
+    Mutant(
+        "J2",
+        "os.ftruncate(descriptor, end)",
+        "pass",
+        "test_a_disk_that_fills_up_ends_the_run_and_leaves_whole_records",
+    ),
+    Mutant(
+        "J3",
+        "if damaged or repeated:",
+        "if damaged:",
+        "test_of_two_records_of_one_question_the_last_one_stays_in_the_file",
+    ),
+    Mutant(
+        "J4",
+        'damaged.append(line if line.endswith(b"\\n") else line + b"\\n")',
+        "damaged.append(line)",
+        "test_lines_that_were_cut_are_set_aside_one_below_the_other",
+    ),
+    Mutant(
+        "J5",
+        "rest = rest[os.write(descriptor, rest) :]",
+        "os.write(descriptor, rest)\n                    break",
+        "test_a_disk_that_fills_up_ends_the_run_and_leaves_whole_records",
+    ),
+    Mutant(
+        "I1",
+        "draft.stat().st_mtime < STALE_DRAFT_S",
+        "draft.stat().st_mtime > STALE_DRAFT_S",
+        "test_drafts_of_killed_processes_are_removed_and_those_of_living_ones_kept",
+    ),
+    Mutant(
+        "I2",
+        "if seal is not None and seal != _sealed(manifest):",
+        "if False:",
+        "test_a_changed_cost_in_an_index_is_damage_too",
+    ),
+    Mutant(
+        "I3",
+        "if hashlib.sha256(body).hexdigest() !=",
+        'if name == "index.json" and hashlib.sha256(body).hexdigest() !=',
+        "test_a_damaged_index_is_built_again",
+    ),
+    Mutant("H1", "if not self.training:", "if True:", "test_documents_learned_from_tell_two_cells_apart"),
+    Mutant(
+        "H2",
+        "json.dumps(value, sort_keys=True, separators",
+        "json.dumps(value, separators",
+        "test_the_key_depends_on_every_part",
+    ),
+    Mutant("H3", 'del parts["data_label"]', "pass", "test_a_renamed_data_file_leaves_the_cell_as_it_is"),
+    Mutant(
+        "H4",
+        "return stable_hash(list(ids))",
+        "return stable_hash(sorted(ids))",
+        "test_the_order_of_the_examples_is_a_part_of_it",
+    ),
+    Mutant(
+        "L1",
+        "if target - costs[low] <= costs[high] - target",
+        "if target - costs[low] < costs[high] - target",
+        "test_the_nearest_k_is_found_in_few_steps_where_cost_is_linear",
+    ),
+    Mutant(
+        "L2",
+        "if high - low == 1:",
+        "if high - low <= 2:",
+        "test_the_nearest_k_is_found_in_few_steps_where_cost_is_linear",
+    ),
+    Mutant(
+        "W1",
+        "share = 100 * (ours / printed - 1)",
+        "share = 100 * (1 - printed / ours)",
+        "test_a_cost_is_said_in_percent_of_the_published_one",
+    ),
+    Mutant(
+        "W2",
+        "value.n < n:",
+        "value.n <= n:",
+        "test_a_measure_that_some_questions_do_not_have_says_how_many_do",
+    ),
+    Mutant(
+        "W3",
+        "printed is None else value - printed.value",
+        "printed is None else printed.value - value",
+        "test_csv_is_long_and_complete",
+    ),
+    Mutant(
+        "W4",
+        "if value.low is None or value.high is None:\n",
+        "if False:\n",
+        "test_a_missing_interval_has_its_reason",
+    ),
+    Mutant(
+        "V1",
+        "list(dict.fromkeys(child for node in best for child in tree.nodes[node].children))",
+        "[child for node in best for child in tree.nodes[node].children]",
+        "test_traversal_takes_the_best_of_each_layer_among_the_children_of_the_last",
+    ),
+    Mutant(
+        "V2",
+        "tree.nodes[node].tokens > max_tokens",
+        "tree.nodes[node].tokens >= max_tokens",
+        "test_the_budget_stops_at_the_first_node_that_does_not_fit",
+    ),
+    Mutant(
+        "V3", "if len(layer) <= SMALL:", "if len(layer) < SMALL:", "test_up_to_eleven_leaves_get_no_summaries"
+    ),
+    Mutant(
+        "V4",
+        "if self.count(open_, high) <= self.most:",
+        "if self.count(open_, high) < self.most:",
+        "test_whole_sentences_are_gathered_while_they_fit",
+    ),
+    Mutant(
+        "V5",
+        "(scores[positions[at]], -at)",
+        "(-scores[positions[at]], -at)",
+        "test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_said",
+    ),
+    Mutant(
+        "V6",
+        '" ".join(text.split()) for text in texts',
+        "text for text in texts",
+        "test_each_text_of_a_cluster_is_one_line_of_the_prompt",
+    ),
+    Mutant(
+        "Y1",
+        "del remembered[0]",
+        "del remembered[-1]",
+        "test_the_oldest_memory_goes_first_where_the_window_is_short",
+    ),
+    Mutant(
+        "Y2",
+        "len(rejected) <= self.limits.retries",
+        "len(rejected) < self.limits.retries",
+        "test_after_the_last_retry_the_walk_has_failed",
+    ),
+    Mutant(
+        "Y3",
+        "if not self.tree.nodes[left].children:",
+        "if True:",
+        "test_going_back_marks_the_child_as_tried_and_remembers_the_segment",
+    ),
+    Mutant(
+        "Y5",
+        "if not segments or tokens > segment_tokens:",
+        "if not segments or tokens >= segment_tokens:",
+        "test_documents_that_fill_a_segment_exactly_share_it",
+    ),
+    Mutant(
+        "Y6",
+        "[MEMWALKER_GO_BACK] if len(self.path) > 1 else []",
+        "[MEMWALKER_GO_BACK]",
+        "test_a_reply_without_a_possible_action_is_asked_for_again",
+    ),
+    Mutant("Y7", "if len(found) != 1:", "if not found:", "test_triage_format"),
+    Mutant(
+        "Y8",
+        "self.limits.reply_tokens + room, self.limits.window",
+        "self.limits.reply_tokens, self.limits.window",
+        "test_the_oldest_memory_goes_first_where_the_window_is_short",
+    ),
+    Mutant(
+        "Y9",
+        "max_steps or 2 * len(self.tree.nodes)",
+        "max_steps or len(self.tree.nodes)",
+        "test_going_back_marks_the_child_as_tried_and_remembers_the_segment",
+    ),
+    Mutant("O1", ".clamp(-LARGEST_RATIO, LARGEST_RATIO)", "", "test_a_ratio_is_held_within_bounds"),
+    Mutant(
+        "O2",
+        "torch.cat([ranked, queries @ others.T / tau], dim=1)",
+        "torch.cat([ranked, queries @ others.T], dim=1)",
+        "test_the_losses_are_their_formulas",
+    ),
+    Mutant(
+        "O3",
+        "torch.cat([none, *parts[:at], *parts[at + 1 :]])",
+        "torch.cat([none, *parts])",
+        "test_other_graphs_of_the_batch_are_negatives_and_one_graph_has_none",
+    ),
+    Mutant(
+        "O4",
+        "share = (number * len(batches) + at) / (recipe.epochs * len(batches))",
+        "share = number / recipe.epochs",
+        "test_the_learning_rate_falls_to_nothing_along_a_cosine",
+    ),
+    Mutant(
+        "O5",
+        "flops=3 * forward * self.recipe.epochs",
+        "flops=2 * forward * self.recipe.epochs",
+        "test_the_cost_is_three_forwards_of_every_epoch_and_the_similarities",
+    ),
+    Mutant(
+        "O6",
+        "default_rng([recipe.seed, number]).permutation",
+        "default_rng([recipe.seed]).permutation",
+        "test_every_epoch_takes_all_graphs_in_an_order_of_its_own",
+    ),
+    Mutant(
+        "B1",
+        "key=lambda at: -rank_of[order[at]]",
+        "key=lambda at: rank_of[order[at]]",
+        "test_a_window_that_is_too_short_loses_the_worst_passages_first",
+    ),
+    Mutant(
+        "B2",
+        'RankedChunks(chunks, scores, np.argsort(-scores, kind="stable"))',
+        'RankedChunks(chunks, scores, np.argsort(scores, kind="stable")[::-1])',
+        "test_passages_with_equal_scores_are_read_in_document_order",
+    ),
+    Mutant(
+        "B3",
+        "Meter.combined([ranking, reading])",
+        "Meter.combined([reading])",
+        "TestSbert::test_replayed_equals_run_alone",
+    ),
+    Mutant(
+        "P1",
+        "query_flops=max(means, default=None)",
+        "query_flops=fmean(means) if means else None",
+        "test_what_a_question_costs_is_estimated_by_the_cell_that_reads_most",
+    ),
+    Mutant(
+        "P2",
+        "counted.add((first.index_name, key))",
+        "pass",
+        "test_an_index_that_groups_share_is_counted_once_and_learning_methods_are_not_estimated",
+    ),
+    Mutant(
+        "P3",
+        "content, known.keys() - own)",
+        "content, known.keys())",
+        "test_a_method_of_its_own_mind_goes_before_what_is_shared",
+    ),
+    Mutant(
+        "P4",
+        "if total > MAX_CELLS:",
+        "if total >= MAX_CELLS:",
+        "test_as_many_cells_as_are_allowed_are_planned_and_one_more_is_refused",
+    ),
+    Mutant(
+        "P5",
+        "timing.query_s * cost.index_flops / cost.query_flops",
+        "timing.query_s * cost.query_flops / cost.index_flops",
+        "test_what_cannot_be_run_is_reported_and_the_rest_is_run",
+    ),
+)
+
+
+if __name__ == "__main__":
+    main()

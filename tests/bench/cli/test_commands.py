@@ -1,0 +1,110 @@
+"""The command line as a whole: what commands take, how one is interrupted, what is gone."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from bench.cli.main import COMMANDS, command
+from bench.errors import BenchError, ConfigError
+from bench.run.cell import CellRequest, Setting
+from bench.run.hooks import RunHooks
+from bench.sweeps.cost import gpu_hours
+from bench.tables.definition import TableDefinition
+from bench.tables.make import KINDS
+
+
+def callbacks(found: click.Command) -> list[Any]:
+    if isinstance(found, click.Group):
+        return [one for sub in found.commands.values() for one in callbacks(sub)]
+    return [inspect.unwrap(found.callback)] if found.callback else []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_takes_more_than_a_handful_of_values(name: str) -> None:
+    for callback in callbacks(importlib.import_module(f"bench.cli.{name}").command):
+        assert len(inspect.signature(callback).parameters) <= 7, callback.__qualname__
+
+
+def test_a_setting_gives_every_request_what_it_says() -> None:
+    setting = Setting("tiny-s", "mine.jsonl", 3, 5, "float32")
+    expected = CellRequest("bm25", "qasper", "tiny-s", "mine.jsonl", {"k": 2}, 3, 5, "float32")
+    assert setting.request("bm25", "qasper", {"k": 2}) == expected
+    assert setting.request("bm25", "qasper", model="tiny").model == "tiny"
+
+
+class Closed(RunHooks):
+    closed = 0
+
+    def close(self) -> None:
+        Closed.closed += 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--method", "bm25", "--dataset", "qasper"],
+        ["table", "table1", "--dataset", "qasper"],
+        ["sweep", "--method", "bm25", "--dataset", "qasper", "--grid", "k=1:2", "--probe", "0"],
+    ],
+)
+def test_an_interrupted_command_says_what_is_kept_and_closes_its_session(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bench.run.session.run_cells", interrupted)
+    monkeypatch.setattr("bench.cli.options._mlflow_hooks", lambda *_, **__: [Closed()])
+    before = Closed.closed
+    done = CliRunner().invoke(command, [*arguments, "--limit", "1", "--results", str(tmp_path)])
+    assert done.exit_code == 130
+    assert "Interrupted. Every finished question is recorded; the same command continues." in done.output
+    assert Closed.closed == before + 1
+
+
+def test_bench_plan_says_what_to_use_instead() -> None:
+    with pytest.raises(BenchError, match="--simulate-costs.*sweep --dry-run"):
+        CliRunner().invoke(command, ["plan", "table1"], catch_exceptions=False)
+
+
+def test_every_kind_of_table_has_its_maker() -> None:
+    assert set(KINDS) == set(get_args(TableDefinition.model_fields["kind"].annotation))
+
+
+def test_a_view_that_a_table_does_not_have_is_refused(tmp_path: Path) -> None:
+    def table(*arguments: str) -> None:
+        CliRunner().invoke(command, ["table", *arguments, "--results", str(tmp_path)], catch_exceptions=False)
+
+    with pytest.raises(ConfigError, match="tableA3 shows no contexts"):
+        table("tableA3", "--columns", "retrieval")
+    with pytest.raises(ConfigError, match="--rate 400 needs --simulate-costs"):
+        table("table1", "--rate", "400", "--render-only")
+
+
+def test_a_cell_of_several_processes_is_refused_where_one_can_work(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--workers 2: bench run answers"):
+        CliRunner().invoke(
+            command,
+            ["run", "--method", "bm25", "--dataset", "qasper", "--workers", "2", "--results", str(tmp_path)],
+            catch_exceptions=False,
+        )
+
+
+def group(flops: float | None, seconds: float | None) -> Any:
+    return SimpleNamespace(flops=flops, seconds=seconds)
+
+
+def test_a_sweep_says_the_hours_of_what_is_left_at_the_measured_or_the_named_rate() -> None:
+    timed, untimed, unknown = group(3.6e15, 3600.0), group(7.2e15, None), group(None, None)
+    assert gpu_hours([timed, untimed]) == "Hours of one device like this: 3 at 1 TFLOP/s (measured here)."
+    assert gpu_hours([timed, untimed], 2.0) == "GPU-hours: 1.5 at 2 TFLOP/s (--rate)."
+    assert gpu_hours([timed, unknown], 1.0).endswith("(--rate), without the lines marked ?.")
+    assert gpu_hours([untimed, unknown]) == "", "nothing was measured and no rate is named"

@@ -1,0 +1,149 @@
+"""``bench data`` as the user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bench.cli import data
+from bench.data.checking import WORDS, TextCounter, check
+from bench.errors import DataError, UnknownNameError
+
+
+def line(number: int, **changes: Any) -> str:
+    fields = {
+        "id": f"q{number}",
+        "dataset": "qasper",
+        "task": "qa",
+        "question": "Who?" if number % 2 else "When?",
+        "answers": ["yes"],
+        "documents": [{"title": "T", "text": "one two three"}, {"text": "four " * number}],
+        **changes,
+    }
+    return json.dumps(fields) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_counter", lambda model: (TextCounter(model, "tokens", len), ""))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(data.command, [str(argument) for argument in arguments])
+
+
+def test_a_sound_file(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    path.write_text(line(1) + line(2) + line(3))
+    result = run("check", path, "--dataset", "qasper", "--model", "letters")
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        str(path),
+        "  format     bench: longdoc-bench (JSON lines)",
+        "  data set   qasper (3)",
+        "  examples   3 (2 different questions, no evidence labels)",
+        "  documents  6 (4 different), 2.0 per example",
+        "  tokens     min 20  mean 25  median 25  max 30 per example (letters)",
+        "  problems   none",
+        "  usable     yes",
+    ]
+
+
+def test_problems_are_all_listed_by_kind(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    broken = line(5, answers=None)
+    path.write_text(line(1) + "{\n" + broken + line(3, documents=[]) + line(6, answers=None) + line(7))
+    result = run("check", path)
+    assert result.exit_code == 2
+    assert "  problems   3 error(s), 1 warning(s)" in result.output
+    assert f"    error: {path}:2: not JSON" in result.output
+    assert (
+        f"    error: {path}:3: answers: input should be a valid list, found None (and 1 more)"
+        in result.output
+    )
+    assert f"    warning: {path}:4: there are no documents" in result.output
+    assert "  examples   3 " in result.output
+    assert "  usable     no" in result.output
+
+
+def test_json(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    path.write_text(line(1) + line(2, documents=[]))
+    result = run("check", path, "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.output)
+    assert report["usable"] is True
+    assert report["examples"] == 2
+    assert report["lengths"]["unit"] == "tokens"
+    assert report["problems"] == [
+        {"place": f"{path}:2", "message": "there are no documents", "severity": "warning"}
+    ]
+
+
+def test_a_file_of_another_set(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    path.write_text(line(1))
+    result = run("check", path, "--dataset", "hotpotqa")
+    assert result.exit_code == 2
+    assert f"{path}:1: this is qasper data, not hotpotqa" in result.output
+    assert isinstance(run("check", path, "--dataset", "hotpot").exception, UnknownNameError)
+
+
+def test_a_folder_of_several_files_is_checked_file_by_file(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "README.md").write_text("# About")
+    for name in ("a.jsonl", "b.jsonl", "deep/c.jsonl"):
+        (tmp_path / name).write_text(line(1))
+    result = run("check", tmp_path)
+    assert result.exit_code == 0
+    assert result.output.count("  usable     yes") == 3
+    assert len(json.loads(run("check", tmp_path, "--json").output)) == 3
+    (tmp_path / "b.jsonl").write_text("")
+    result = run("check", tmp_path)
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'b.jsonl'}:1: the file is empty" in result.output
+
+
+def test_nothing_to_check(tmp_path: Path) -> None:
+    assert run("check", tmp_path).exit_code == 2
+    assert run("check", tmp_path / "missing").exit_code == 2
+    assert "no such file" in run("check", tmp_path / "missing").output
+
+
+def test_a_release_folder_says_which_of_its_sets_is_evaluated(tmp_path: Path) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp/d1.content").write_text("A story.")
+    (tmp_path / "documents.csv").write_text("document_id,set,kind,wiki_title\nd1,train,movie,Film\n")
+    header = "document_id,set,question,answer1,answer2\n"
+    (tmp_path / "qaps.csv").write_text(header + "d1,train,Who?,a,b\nd1,test,Why?,a,b\n")
+    result = run("check", tmp_path, "--dataset", "narrativeqa")
+    assert result.exit_code == 0
+    assert "narrativeqa (2); splits: train (1), test (1)" in result.output
+    assert (
+        f"warning: {tmp_path}: only the split 'test' is evaluated; 1 examples are of others" in result.output
+    )
+    (tmp_path / "qaps.csv").write_text(header + "d1,train,Who?,a,b\n")
+    assert run("check", tmp_path).exit_code == 0
+    assert run("check", tmp_path, "--dataset", "narrativeqa").exit_code == 2
+
+
+def test_words_are_called_words(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    path.write_text(line(2))
+    lengths = check(path, WORDS).lengths
+    assert lengths is not None
+    assert (lengths.unit, lengths.counter, lengths.maximum) == ("words", "whitespace", 6)
+
+
+def test_fetch_without_network_fails_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.data import hub
+
+    fetch = hub.fetch
+    monkeypatch.setattr(hub, "fetch", lambda card: fetch(card, tmp_path))
+    error = run("fetch", "--dataset", "musique").exception
+    assert isinstance(error, DataError)
+    assert "musique_ans_v1.0_dev.jsonl" in str(error)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import bench.cli.doctor
+from bench.cli.doctor import Check, examine, healthy
+from bench.cli.main import command
+from bench.method.registry import BrokenPluginError
+
+
+@pytest.fixture(autouse=True)
+def _own_store_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BENCH_TRACKING_URI", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def said_by_pip(monkeypatch: pytest.MonkeyPatch, code: int, lines: str) -> None:
+    """Let ``pip check`` end so, and MLflow as it does."""
+    run = subprocess.run
+
+    def stand_in(command: list[str], **options: Any) -> Any:
+        if command[-1] == "check":
+            assert command[:3] == [sys.executable, "-m", "pip"]
+            return SimpleNamespace(returncode=code, stdout=lines)
+        return run(command, **options)
+
+    monkeypatch.setattr(bench.cli.doctor.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(subprocess, "run", stand_in)
+
+
+def checks(results: Path, **options: Any) -> dict[str, Check]:
+    return {check.name: check for check in examine(results, **{"self_test": False, **options})}
+
+
+def test_a_sound_environment_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    found = checks(tmp_path / "results", self_test=True)
+    assert [check.name for check in found.values() if check.state == "failed"] == []
+    assert list(found) == [
+        "python", "packages", "methods", "results", "disk", "device", "threads", "mlflow", "self-test",
+    ]  # fmt: skip
+    assert "answered a question of qasper" in found["self-test"].found
+    assert list((tmp_path / "results").iterdir()) == []
+
+
+def test_every_warning_and_failure_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000_000))
+    monkeypatch.setattr("bench.method.registry.registered_methods", dict)
+    found = checks(tmp_path)
+    assert (found["disk"].state, found["methods"].state) == ("warning", "failed")
+    for check in found.values():
+        assert bool(check.remedy) == (check.state in ("warning", "failed")), check
+
+
+def test_too_little_disk_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=50_000_000))
+    found = checks(tmp_path)
+    assert found["disk"].state == "failed" and "0.1 GB free" in found["disk"].found
+    assert not healthy(list(found.values()))
+
+
+def test_what_pip_says_of_our_requirements_fails_and_of_others_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "jupyter 1.0 requires notebook, which is not installed."
+    own = "longdoc-bench 0.1.0 has requirement click>=8.1, but you have click 7.0."
+    said_by_pip(monkeypatch, 0, "No broken requirements found.\n")
+    assert checks(tmp_path)["packages"].state == "ok"
+    said_by_pip(monkeypatch, 1, f"{other}\n")
+    assert (checks(tmp_path)["packages"].state, checks(tmp_path)["packages"].found) == ("warning", other)
+    said_by_pip(monkeypatch, 1, f"{other}\n{own}\n")
+    found = checks(tmp_path)["packages"]
+    assert (found.state, found.found) == ("failed", own) and "make setup" in found.remedy
+
+
+def test_without_pip_the_packages_are_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.cli.doctor.importlib.util, "find_spec", lambda name: None)
+    assert checks(tmp_path)["packages"].state == "skipped"
+
+
+def test_a_broken_plugin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise BrokenPluginError("Method 'mine' (from mine 1.0) cannot be imported")
+
+    monkeypatch.setattr(
+        "bench.method.registry.registered_methods", lambda: {"mine": SimpleNamespace(load=broken)}
+    )
+    found = checks(tmp_path)["methods"]
+    assert found.state == "failed" and "mine 1.0" in found.found
+
+
+def test_a_results_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = checks(tmp_path / "file" / "results")
+    assert found["results"].state == "failed" and found["results"].remedy
+
+
+def test_the_tracking_store_is_opened_by_mlflow_and_its_own_message_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "will be made" in checks(tmp_path)["mlflow"].found
+    (tmp_path / "mlflow.db").write_bytes(b"this is no database" * 100)
+    broken = checks(tmp_path)["mlflow"]
+    assert broken.state == "failed" and "MLflow says: (sqlite3.DatabaseError)" in broken.found
+    assert "bench track sync --rebuild" in broken.remedy
+    monkeypatch.setenv("BENCH_TRACKING_URI", "http://ann:s3cret99@127.0.0.1:9")
+    gone = checks(tmp_path)["mlflow"]
+    assert gone.state == "failed" and "--no-track" in gone.remedy
+    assert "s3cret99" not in str(gone)
+    monkeypatch.setenv("BENCH_TRACKING_URI", "off")
+    assert checks(tmp_path)["mlflow"].state == "skipped"
+
+
+def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise RuntimeError("what now")
+
+    monkeypatch.setattr(bench.cli.doctor, "_methods", broken)
+    found = checks(tmp_path)
+    assert found["methods"].state == "failed" and "RuntimeError: what now" in found["methods"].found
+    assert found["device"].state == "ok"
+
+
+def test_the_command_prints_text_or_json_and_its_exit_code_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["doctor", "--results", str(tmp_path), "--no-self-test"]
+    good = CliRunner().invoke(command, arguments)
+    assert good.exit_code == 0, good.output
+    assert good.output.splitlines()[0].startswith("ok       python")
+    assert good.output.endswith("Everything that a run needs is here.\n")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    bad = CliRunner().invoke(command, arguments)
+    assert bad.exit_code == 1
+    assert "failed   disk" in bad.output and "-> Make room" in bad.output
+    assert bad.output.endswith("Not fit to run yet: disk.\n")
+    as_json = CliRunner().invoke(command, [*arguments, "--json"])
+    document = json.loads(as_json.output)
+    assert as_json.exit_code == 1 and document["ok"] is False
+    (disk,) = [check for check in document["checks"] if check["name"] == "disk"]
+    assert disk["state"] == "failed" and disk["remedy"]

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.data.cards import card_names, list_cards, load_card, read_card
+from bench.data.formats import FORMATS
+from bench.errors import DataError, UnknownNameError
+from bench.files.paths import DATASET_CARDS
+
+
+def test_the_four_question_answering_sets_have_cards() -> None:
+    assert {"hotpotqa", "musique", "narrativeqa", "qasper"} <= set(card_names())
+    for card in list_cards():
+        assert set(card.formats) <= {format.name for format in FORMATS}
+        if card.task == "qa":
+            assert card.metrics[:2] == ("f1", "rouge_l")
+            assert {"pecan", "garlic"} <= card.papers.keys()
+
+
+def test_the_summarisation_sets_have_cards() -> None:
+    cards = {card.name: card for card in list_cards() if card.task == "summarization"}
+    papers = {"qmsum", "academic_eval", "wcep", "booksum", "gov_report", "squality"}
+    assert cards.keys() == {*papers, "chronicles"}
+    for card in cards.values():
+        assert set(card.metrics) == {"rouge_l_f1_stem", "rouge_1", "rouge_2"}
+        assert card.query
+        assert card.hub is None or re.fullmatch("[0-9a-f]{40}", card.hub.revision)
+        assert card.hub is not None or card.obtain
+    selections = {name: cards[name].selection for name in papers}
+    assert {name for name, chosen in selections.items() if chosen and chosen.documents == 30} == papers
+    limits = {name: chosen.more_than for name, chosen in selections.items() if chosen and chosen.more_than}
+    assert limits == {"wcep": 6000, "gov_report": 8000, "booksum": 8000}
+    assert cards["booksum"].selection and cards["booksum"].selection.measured_by == "chapter_length"
+    assert cards["chronicles"].selection is None
+
+
+def test_a_name_of_two_words_is_recognised_however_it_is_joined() -> None:
+    card = load_card("gov_report")
+    for name in ("gov_report", "GovReport", "gov-report", "gov_report_summ"):
+        assert card.accepts(name), name
+    assert not card.accepts("government")
+
+
+@pytest.mark.parametrize(
+    ("name", "max_new_tokens", "t_c", "top_x", "raptor_ct", "fixed_nodes", "questions"),
+    [  # PECAN Table 1 and App. E, GARLIC Table 2, LongBench's dataset2maxlen.json; sizes of the splits
+        ("narrativeqa", 128, 0.5, 7, 20, 48, 10557),
+        ("qasper", 128, 0.98, 14, 42, 36, 1451),
+        ("hotpotqa", 32, 0.5, 4, 12, 17, 7405),
+        ("musique", 32, 0.55, 7, 22, 30, 2417),
+    ],
+)
+def test_the_papers_values(
+    name: str, max_new_tokens: int, t_c: float, top_x: int, raptor_ct: int, fixed_nodes: int, questions: int
+) -> None:
+    card = load_card(name)
+    pecan, garlic = card.papers["pecan"], card.papers["garlic"]
+    assert card.max_new_tokens == max_new_tokens
+    assert pecan.options == {"t_c": t_c, "fixed_nodes": None}
+    assert garlic.options == {"t_c": 0.5, "fixed_nodes": fixed_nodes}
+    assert pecan.top_x == {"bm25": top_x, "sbert": top_x, "dragon": top_x, "raptor_ct": raptor_ct}
+    assert card.hub.examples == questions
+    assert re.fullmatch("[0-9a-f]{40}", card.hub.revision)
+
+
+def test_longbench_prompts_keep_their_odd_spacing() -> None:
+    prompt = load_card("qasper").longbench_prompt
+    assert "Article: {context}\n\n Answer the question" in prompt  # the blank is LongBench's
+    assert prompt.endswith("Question: {input}\n\nAnswer:")
+    assert load_card("hotpotqa").longbench_prompt.endswith("Question: {input}\nAnswer:")
+    assert load_card("hotpotqa").longbench_prompt == load_card("musique").longbench_prompt
+
+
+def test_variants_of_a_set_belong_to_its_card() -> None:
+    card = load_card("qasper")
+    for name in ("qasper", "QASPER", "qasper_original", "qasper-e", "Qasper (LongBench)"):
+        assert card.accepts(name), name
+    for name in ("hotpotqa", "qasperx", "my_qasper", ""):
+        assert not card.accepts(name), name
+
+
+def test_unknown_data_set_has_a_suggestion() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'qasper'"):
+        load_card("quasper")
+    with pytest.raises(UnknownNameError):
+        load_card("../datasets/qasper")
+
+
+@pytest.fixture
+def card_text() -> str:
+    return (DATASET_CARDS / "hotpotqa.yaml").read_text(encoding="utf-8")
+
+
+def line_of(text: str, part: str) -> int:
+    return text[: text.index(part)].count("\n") + 1
+
+
+def bad(folder: Path, text: str) -> str:
+    path = folder / "hotpotqa.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        load_card("hotpotqa", folder)
+    return str(error.value).replace(f"{path}:", "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "max_new_tokens: 32",
+            "max_new_token: 32",
+            "max_new_token: is not a known key. Did you mean 'max_new_t",
+        ),
+        (
+            "  split: validation",
+            "  splt: validation",
+            "hub.splt: is not a known key. Did you mean 'split'?",
+        ),
+        (
+            "max_new_tokens: 32",
+            "max_new_tokens: -1",
+            "max_new_tokens: Input should be greater than 0; found -1",
+        ),
+        (
+            "max_new_tokens: 32",
+            "max_new_tokens: '32'",
+            "max_new_tokens: Input should be a valid integer; found '32'",
+        ),
+        (
+            "{bm25: 4, ",
+            "{bm25: 0, ",
+            "papers.pecan.top_x.bm25: Input should be greater than 0; found 0",
+        ),
+        ("revision: 1908", "revision: main # ", "hub.revision: String should match pattern"),
+        ("task: qa", "task: questions", "task: Input should be 'qa' or 'summarization'; found 'questions'"),
+        ("metrics: [f1", "metrics: [f2", "metrics: Unknown metric 'f2'. Did you mean 'f1'"),
+        (
+            "given passages.\n  {context}",
+            "given passages.",
+            "longbench_prompt: needs {context} exactly",
+        ),
+        ("  mean_tokens: 1318", "  mean_token: 1318", "lengths.mean_token: is not a known key. Did"),
+    ],
+)
+def test_a_bad_value_is_named_with_line_and_key(
+    tmp_path: Path, card_text: str, old: str, new: str, says: str
+) -> None:
+    assert old in card_text
+    changed = card_text.replace(old, new, 1)
+    message = bad(tmp_path, changed)
+    key = says.split(":")[0].split(".")[-1]
+    assert f"{line_of(changed, key + ':')}: {says}" in message
+
+
+def test_missing_key_and_several_faults_at_once(tmp_path: Path, card_text: str) -> None:
+    message = bad(tmp_path, card_text.replace("licence: CC BY-SA 4.0\n", "").replace("task: qa", "task: 7"))
+    assert "licence: is missing; add it" in message
+    assert "task: " in message
+    assert len(message.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: [hotpotqa\n", "expected ',' or ']'"),
+        ("name: a\nname: b\n", '2: found duplicate key "name"'),
+        ("a: &x [1, 2]\nb: *x\n", "2: aliases (*name) are not allowed"),
+        ("a: !!python/object/apply:os.system ['true']\n", "1: tags (!name) are not allowed"),
+        ("- a\n- b\n", "1: a data set card is a mapping of keys to values; found a list"),
+        ("", "1: a data set card is a mapping of keys to values; found nothing"),
+        ("# " + "x" * 70_000, "this is not a data set card"),
+    ],
+)
+def test_what_is_no_card(tmp_path: Path, text: str, says: str) -> None:
+    assert says in bad(tmp_path, text)
+
+
+def test_card_that_is_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_bytes(b"name: caf\xe9")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_card(tmp_path / "x.yaml")
+
+
+def test_a_card_is_named_like_its_file(tmp_path: Path, card_text: str) -> None:
+    assert "it must be the file's name" in bad(tmp_path, card_text.replace("name: hotpotqa", "name: other"))

@@ -1,0 +1,208 @@
+"""Contexts that begin alike: forwarded once, answered as if each had been alone."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.kv_cache import PAGE, Reservation
+from bench.engine.prefixes import BLOCK, PrefixIndex, Slot, block_hashes
+from bench.engine.setup import build_engine
+from bench.errors import InvalidLogitsError
+from tests.bench.models.builders import CAUSAL_FAMILIES, VOCAB, causal_model
+
+CHOICES = (5, 6)
+STORY = [random.Random(1).randrange(8, VOCAB) for _ in range(200)]
+TAILS = [[random.Random(seed).randrange(8, VOCAB) for _ in range(20 + seed)] for seed in range(6)]
+
+
+def engine_of(family: str = "llama", *, share: bool = True, **overrides: Any) -> Engine:
+    engine = build_engine(family, causal_model(family, **overrides), max_context=512)
+    engine.share_prefixes = share
+    return engine
+
+
+async def ask(engine: Engine, tokens: list[int], *, retain: bool = True, decode: int = 6) -> RequestResult:
+    slot = await engine.reserve(400)
+    try:
+        return await engine.run(Request(slot, tokens, decode=decode, limit=400))
+    finally:
+        engine.release(slot, retain=retain)
+
+
+def one_after_another(engine: Engine, prompts: list[list[int]], **options: Any) -> list[RequestResult]:
+    async def each() -> list[RequestResult]:
+        return [await ask(engine, prompt, **options) for prompt in prompts]
+
+    return asyncio.run(each())
+
+
+def together(engine: Engine, prompts: list[list[int]]) -> list[RequestResult]:
+    async def all_at_once() -> list[RequestResult]:
+        return list(await asyncio.gather(*(ask(engine, prompt) for prompt in prompts)))
+
+    return asyncio.run(all_at_once())
+
+
+@pytest.mark.parametrize("family", CAUSAL_FAMILIES)
+def test_answers_are_those_of_contexts_alone_and_the_beginning_is_forwarded_once(family: str) -> None:
+    prompts = [STORY + tail for tail in TAILS]
+    alone, sharing = engine_of(family, share=False), engine_of(family)
+    expected = one_after_another(alone, prompts)
+    found = one_after_another(sharing, prompts)
+    assert [one.answer for one in found] == [one.answer for one in expected]
+    assert [one.reused for one in found] == [0] + [len(STORY)] * 5
+    assert sharing.tokens == alone.tokens - 5 * len(STORY)
+
+
+def test_requests_in_flight_wait_for_the_first_that_begins_alike() -> None:
+    prompts = [STORY + tail for tail in TAILS]
+    expected = one_after_another(engine_of(share=False), prompts)
+    engine = engine_of()
+    found = together(engine, prompts)
+    assert [one.answer for one in found] == [one.answer for one in expected]
+    assert sum(one.reused for one in found) == 5 * len(STORY)
+
+
+def test_of_a_text_asked_about_twice_only_the_last_token_is_forwarded_again() -> None:
+    engine = engine_of()
+    first, second = one_after_another(engine, [STORY, STORY], decode=1)
+    assert (first.reused, second.reused) == (0, len(STORY) - 1)
+    assert first.answer == second.answer
+
+
+def test_tokens_that_record_attention_are_forwarded() -> None:
+    """Spans watched inside the part that could be shared: what looks at them is not taken over."""
+
+    async def watching(engine: Engine) -> RequestResult:
+        await ask(engine, STORY + TAILS[0])
+        slot = await engine.reserve(400)
+        request = Request(slot, STORY, choices=CHOICES, watched=[(0, 40)], watch_from=100)
+        return await engine.run(request)
+
+    found, expected = asyncio.run(watching(engine_of())), asyncio.run(watching(engine_of(share=False)))
+    assert found.reused == 100 and found.attention_start == expected.attention_start == 100
+    assert found.attention == pytest.approx(expected.attention, abs=1e-6)
+    assert found.logits == pytest.approx(expected.logits, abs=1e-4)
+
+
+def test_what_was_rewound_is_not_taken_over() -> None:
+    async def rewound() -> int:
+        engine = engine_of()
+        slot = await engine.reserve(400)
+        await engine.run(Request(slot, STORY))
+        engine.rewind(slot, 70)
+        await engine.run(Request(slot, TAILS[0]))
+        return (await ask(engine, STORY)).reused
+
+    assert asyncio.run(rewound()) == 70, "also the tokens behind its last whole block"
+
+
+def test_a_context_that_failed_or_was_cancelled_never_reaches_another_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = engine_of()
+    forward = engine._forward
+
+    def failing(scheduled: Any) -> None:
+        forward(scheduled)
+        for request, _ in scheduled:
+            if request.decode == 3:
+                engine._fail(request, InvalidLogitsError("not a number"))
+
+    monkeypatch.setattr(engine, "_forward", failing)
+
+    async def failed_cancelled_then_asked() -> tuple[int, int]:
+        with pytest.raises(InvalidLogitsError):
+            await ask(engine, STORY + TAILS[0], decode=3, retain=False)
+        after_failure = (await ask(engine, STORY + TAILS[1], retain=False)).reused
+        task = asyncio.create_task(ask(engine, STORY + TAILS[2], decode=100, retain=False))
+        while engine.passes < 12:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return after_failure, (await ask(engine, STORY + TAILS[3])).reused
+
+    assert asyncio.run(failed_cancelled_then_asked()) == (0, 0)
+
+
+def test_a_request_whose_leader_is_cancelled_goes_on_by_itself() -> None:
+    async def leaderless() -> RequestResult:
+        engine = engine_of()
+        engine.limits = type(engine.limits)(tokens=40, rows=4)
+        leader = asyncio.create_task(ask(engine, STORY + TAILS[0], retain=False))
+        follower = asyncio.create_task(ask(engine, STORY + TAILS[1]))
+        while engine.passes < 2:
+            await asyncio.sleep(0)
+        leader.cancel()
+        return await asyncio.wait_for(follower, 30)
+
+    expected = one_after_another(engine_of(share=False), [STORY + TAILS[1]])[0]
+    found = asyncio.run(leaderless())
+    assert (found.answer, found.reused) == (expected.answer, 0)
+
+
+def test_closed_contexts_make_room_the_least_recently_used_first() -> None:
+    engine = engine_of()
+    engine.prefixes.most = 10 * PAGE
+    others = [[random.Random(100 + i).randrange(8, VOCAB) for _ in range(200)] for i in range(3)]
+    one_after_another(engine, [*others, others[0]])
+    retained = engine.prefixes.retained_tokens
+    assert retained == 3 * PAGE and engine.kv_cache.free_tokens == engine.kv_cache.tokens - retained
+
+    async def one_page_more_than_is_free() -> list[int]:
+        held = await engine.reserve(engine.kv_cache.free_tokens)
+        page = await engine.reserve(PAGE)
+        for slot in (page, held):
+            engine.release(slot)
+        return [(await ask(engine, one)).reused for one in (others[0], others[2], others[1])]
+
+    assert asyncio.run(one_page_more_than_is_free()) == [199, 199, 0]
+
+
+def test_lack_of_memory_takes_closed_contexts_before_it_makes_passes_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = engine_of()
+    one_after_another(engine, [STORY])
+    limits, forward, faults = engine.limits, engine._forward, [MemoryError()]
+
+    def scarce(scheduled: Any) -> None:
+        if faults:
+            raise faults.pop()
+        forward(scheduled)
+
+    monkeypatch.setattr(engine, "_forward", scarce)
+    assert engine.prefixes.retained_tokens
+    one_after_another(engine, [TAILS[5]], retain=False)
+    assert (engine.limits, engine.prefixes.retained_tokens) == (limits, 0)
+
+
+def test_two_texts_of_one_hash_are_told_apart() -> None:
+    index = PrefixIndex(0)
+    slot = Slot(Reservation(0, PAGE), list(range(BLOCK)))
+    index.add(slot)
+    other = [7] * BLOCK
+    assert index.longest(other, slot.blocks, BLOCK) == (None, 0)
+    assert index.longest([*range(BLOCK), 9], block_hashes([*range(BLOCK), 9]), BLOCK) == (slot, BLOCK)
+
+
+def test_a_fault_in_choosing_who_is_next_reaches_everybody_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was raised inside the event loop, and requests waited for ever."""
+    engine = engine_of()
+
+    def broken() -> Any:
+        raise RuntimeError("no order")
+
+    monkeypatch.setattr(engine, "_choose", broken)
+
+    async def two() -> list[Any]:
+        asked = asyncio.gather(*(ask(engine, tail) for tail in TAILS[:2]), return_exceptions=True)
+        return list(await asyncio.wait_for(asked, 30))
+
+    assert [str(error) for error in asyncio.run(two())] == ["no order"] * 2

@@ -1,0 +1,94 @@
+"""Runs killed with SIGKILL go on to what an undisturbed run gives (all commands: performance/crashes.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def test_a_run_killed_at_any_step_goes_on_to_the_same_records_indexes_and_table(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.bench.faults.crash_driver", str(tmp_path)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["different"] == []
+    # Every kind of step was met: searching and indexing, records, indexes, atomic files.
+    assert {"generate", "write", "fsync", "write_bytes", "rename", "replace"} <= found["steps"].keys()
+    assert sum(found["steps"].values()) > 40
+
+
+MIRRORED_RUN = """
+import sys
+from pathlib import Path
+import bench.run.cell_folder
+from bench.run.session import Session
+from bench.tracking import hooks
+from tests.stand_ins import WordModels, examples, stand_in_cell
+bench.run.cell_folder.environment = lambda: {"git_commit": "0"}
+class StandInSession(Session):
+    def _models(self, cell): return WordModels()
+class Told(hooks._Sync):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        print(self._process.pid, flush=True)
+hooks._Sync = Told
+results = Path(sys.argv[1])
+StandInSession(results, hooks=[hooks.MlflowHooks(results)]).run(stand_in_cell(examples(4)))
+"""
+
+
+def mirrored(database: Path) -> list[Any]:
+    """What MLflow shows of the runs that are not deleted, without ids and times."""
+    with sqlite3.connect(database) as found:
+        runs = found.execute("SELECT run_uuid, name, status FROM runs WHERE lifecycle_stage = 'active'")
+        return [
+            (
+                name,
+                status,
+                found.execute(
+                    "SELECT key, value FROM latest_metrics WHERE run_uuid = ? AND key != 'wall_s' "
+                    "ORDER BY key",
+                    (run,),
+                ).fetchall(),
+                found.execute(
+                    "SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key", (run,)
+                ).fetchall(),
+                found.execute(
+                    "SELECT value FROM tags WHERE run_uuid = ? AND key = 'bench.cell_id'", (run,)
+                ).fetchall(),
+            )
+            for run, name, status in runs.fetchall()
+        ]
+
+
+def test_a_run_killed_while_mlflow_is_told_shows_once_and_whole(tmp_path: Path) -> None:
+    def start(folder: str) -> subprocess.Popen[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "BENCH_"))}
+        command = [sys.executable, "-c", MIRRORED_RUN, str(tmp_path / folder)]
+        output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, cwd=REPOSITORY, env=environment, text=True, **output)
+
+    for delay_s, sync_too in ((2.0, True), (3.0, False)):
+        process = start("cut")
+        assert process.stdout is not None
+        sync = int(process.stdout.readline())
+        time.sleep(delay_s)  # whatever moment it meets: nothing below depends on it
+        process.kill()
+        if sync_too:
+            os.kill(sync, signal.SIGKILL)
+        process.wait(timeout=60)
+    for folder in ("cut", "whole"):
+        process = start(folder)
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+    shown = mirrored(tmp_path / "cut" / "mlflow.db")
+    assert len(shown) == 1 and shown == mirrored(tmp_path / "whole" / "mlflow.db")

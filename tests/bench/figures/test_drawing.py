@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.cli.main import command
+from bench.figures.drawing import Curve, distribution, pareto, pareto_front, trade_off
+from bench.results.models import Summary
+from bench.tables.cells import TableCell, TableData
+from bench.tables.definition import Row, TableDefinition
+from bench.tables.published import Published
+from tests import cells
+
+
+def summary(score: float, tflops: float, spread: float = 0.05) -> Summary:
+    return cells.summary(
+        metrics={"f1": {"mean": score, "low": score - spread, "high": score + spread}},
+        query_flops={"mean": 1e12 * tflops, "low": 0.9e12 * tflops, "high": 1.1e12 * tflops},
+    )
+
+
+def table(scores: Mapping[str, tuple[float, float] | None]) -> TableData:
+    rows = tuple(Row(id=name, label=name.upper(), method=name) for name in scores)
+    definition = TableDefinition(
+        id="t", title="T", source="S", datasets=("hotpotqa",), metrics=("f1",), rows=rows
+    )
+    shown = {
+        (row.id, "hotpotqa"): TableCell(row, "hotpotqa", found and cells.finished(summary(*found)))
+        for row, found in zip(rows, scores.values(), strict=True)
+    }
+    return TableData(definition, shown)
+
+
+def test_the_pareto_front_holds_what_nothing_beats() -> None:
+    points = [(1.0, 20.0), (2.0, 50.0), (2.0, 60.0), (3.0, 55.0), (4.0, 60.0), (9.0, 61.0)]
+
+    assert pareto_front(points) == [0, 2, 5]
+    assert pareto_front([(1.0, 5.0), (1.0, 5.0)]) == [0]
+    assert pareto_front([]) == []
+
+
+def test_the_pareto_plot_shows_every_finished_row(tmp_path: Path) -> None:
+    scores = {"a": (0.2, 1.0), "b": (0.5, 2.0), "c": (0.4, 3.0), "missing": None}
+    drawn = pareto(table(scores))
+    png, svg, pdf, values = drawn.save(tmp_path, "pareto")
+
+    assert png.read_bytes()[:4] == b"\x89PNG" and b"<svg" in svg.read_bytes()[:600]
+    assert pdf.read_bytes()[:5] == b"%PDF-"
+    found = {line["row"]: line for line in csv.DictReader(values.read_text().splitlines())}
+    assert {row: line["on_pareto_front"] for row, line in found.items()} == {"a": "1", "b": "1", "c": "0"}
+    assert float(found["b"]["f1"]) == pytest.approx(50) and float(found["b"]["tflops"]) == pytest.approx(2)
+    labels = [str(line.get_label()) for line in drawn.figure.axes[0].lines]
+    assert [label for label in labels if not label.startswith("_")] == ["A", "B", "C"]
+
+
+def test_the_papers_points_stand_beside_ours_on_one_relative_axis(tmp_path: Path) -> None:
+    ours = table({"a": (0.2, 1.0), "own": (0.5, 2.0), "c": (0.4, 3.0)})
+    ours.definition.__dict__["ratio_to"] = "own"
+    paper = {
+        (row, "hotpotqa", metric): Published(value, "S", row)
+        for row, (score, cost) in {"a": (40, 8), "own": (43.5, 16)}.items()
+        for metric, value in (("f1", score), ("tflops", cost))
+    }
+    drawn = pareto(ours, paper)
+    found = {line[1]: line for line in drawn.rows}
+    assert found["a"][2] == 1 and found["a"][7:] == (0.5, 0.5, 40)
+    assert found["own"][7:] == (1, 1, 43.5) and found["c"][7:] == (1.5, None, None)
+    ax = drawn.figure.axes[0]
+    assert ax.get_xlabel() == "cost per question, × OWN"
+    grey = [line.get_xydata().tolist() for line in ax.lines if line.get_markeredgecolor() == "#999999"]
+    grey = [points for points in grey if len(points) == 1]
+    assert grey == [[[0.5, 40]], [[1, 43.5]]] and ax.get_ylim()[1] > 43.5
+    without = pareto(table({"a": (0.2, 1.0), "own": None}), paper)
+    assert without.figure.axes[0].get_xlabel() == "TFLOPs per question"
+
+
+def test_the_same_cells_give_the_same_bytes_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = {"a": (0.2, 1.0), "b": (0.5, 2.0)}
+    first = [p.read_bytes() for p in pareto(table(scores)).save(tmp_path / "1", "x")]
+    monkeypatch.setenv(
+        "SOURCE_DATE_EPOCH", "86400"
+    )  # what matplotlib takes for the time, where it writes one
+    again = [p.read_bytes() for p in pareto(table(scores)).save(tmp_path / "2", "x")]
+
+    assert first == again and len(first) == 4
+    assert not any(b"CreationDate" in content or b"<dc:date>" in content for content in first)
+
+
+def test_methods_can_be_told_apart_without_colour() -> None:
+    scores = {name: (0.1 + 0.03 * i, 1.0 + i) for i, name in enumerate("abcdefghijklm")}  # as many as Table 1
+    lines = [line for line in pareto(table(scores)).figure.axes[0].lines if line.get_label()[0] != "_"]
+    assert len({line.get_marker() for line in lines}) == 13
+    colours = {line.get_color() for line in lines}
+    assert colours == {"#222222"}
+
+
+def test_the_trade_off_has_a_point_for_every_step(tmp_path: Path) -> None:
+    curves = [
+        Curve(name, name, (1, 2, 3), tuple(summary(0.3 + 0.05 * i, 1.0 + i) for i in range(3)))
+        for name in ("hotpotqa", "musique", "qasper")
+    ]
+    drawn = trade_off(curves, "f1", "t_p", "note")
+    drawn.save(tmp_path, "fig4")
+
+    assert len(drawn.rows) == 9
+    assert [row[1] for row in drawn.rows[:3]] == [1, 2, 3]
+    assert [round(float(str(row[5])), 6) for row in drawn.rows[:3]] == [1, 2, 3]
+
+
+def test_the_distribution_counts_questions_by_nodes(tmp_path: Path) -> None:
+    drawn = distribution({"qasper": [1, 3, 3, 0], "musique": []}, {"qasper": "Q", "musique": "M"}, "note")
+    drawn.save(tmp_path, "fig3")
+
+    assert drawn.rows[:4] == (("qasper", 0, 1), ("qasper", 1, 1), ("qasper", 2, 0), ("qasper", 3, 2))
+
+
+def test_nothing_finished_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from bench.errors import BenchError
+
+    result = CliRunner().invoke(command, ["figure", "fig4", "--render-only", "--results", str(tmp_path)])
+    assert isinstance(result.exception, BenchError)
+    assert "Leave out --render-only" in str(result.exception)

@@ -1,0 +1,148 @@
+"""Figures as definitions: what is drawn, from which cells, and which definitions are refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cli.main import command
+from bench.errors import DataError, UnknownNameError
+from bench.figures.definition import FOLDER, list_figures, load_figure
+from bench.figures.drawing import Curve, bars, histories_over_epochs
+from bench.figures.make import NothingFinishedError, index_cost, make_figure
+from bench.results.models import Summary
+from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.training_plan import TRAINING_PART
+from tests import cells
+from tests.bench.report.finished import finish
+
+
+def summary(score: float, index_flops: float = 0.0) -> Summary:
+    interval = {"mean": score, "low": score - 0.05, "high": score + 0.05}
+    return cells.summary(metrics={"rouge_1": interval}, query_flops=interval, index_flops=index_flops)
+
+
+def values(drawn: Any, folder: Path) -> list[dict[str, str]]:
+    paths = drawn.save(folder, "x")
+    return list(csv.DictReader(paths[-1].read_text().splitlines()))
+
+
+def test_bars_have_a_value_and_an_interval_per_variant(tmp_path: Path) -> None:
+    drawn = bars([("set", "set (sample)", {"gat": summary(0.2), "gcn": summary(0.1)})], "rouge_1", "Note.")
+    assert [label.get_text() for label in drawn.figure.axes[0].get_xticklabels()] == ["gat", "gcn"]
+    found = values(drawn, tmp_path)
+    assert [(v["variant"], round(float(v["rouge_1"]))) for v in found] == [("gat", 20), ("gcn", 10)]
+    assert float(found[0]["rouge_1_low"]) == pytest.approx(15)
+
+
+def test_what_the_graphs_of_few_and_many_queries_cost_is_said() -> None:
+    shown = tuple(summary(0.2, flops) for flops in (1e11, 5e11, 2.5e12))
+    told = index_cost(Curve("set", "set (sample)", (5, 10, 40), shown), "queries")
+    assert told == "set: index and training cost 0.100 TFLOPs per document set with 5 queries, 2.50 with 40."
+
+
+def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
+    history = [{"loss": 3.0 - n, "entropy": 2.0 - n / 2} for n in range(3)]
+    panels = [("set", "set (sample)", {"self-supervised": history, "supervised": history[:2]})]
+    drawn = histories_over_epochs(panels, "Note.")
+    titles = [ax.get_title() for ax in drawn.figure.axes[:2]]
+    assert titles == ["set (sample): loss", "set (sample): entropy"]
+    assert [list(line.get_ydata()) for line in drawn.figure.axes[0].lines] == [[3.0, 2.0, 1.0], [3.0, 2.0]]
+    found = values(drawn, tmp_path)
+    assert len(found) == 5
+    assert found[-1] == {
+        "dataset": "set",
+        "training": "supervised",
+        "epoch": "2",
+        "loss": "2.0",
+        "entropy": "1.5",
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["pareto", "fig3", "fig4", "garlic4", "gor2", "gor3", "gor4", "gor5", "gor6"]
+)
+def test_nothing_is_computed_where_nothing_may_be(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NothingFinishedError, match="--render-only"):
+        make_figure(load_figure(name), Setting(), tmp_path)
+
+
+def test_the_command_computes_nothing_where_nothing_may_be(tmp_path: Path) -> None:
+    with pytest.raises(NothingFinishedError):
+        command.main(["figure", "gor4", "--render-only", "--results", str(tmp_path)], standalone_mode=False)
+
+
+def test_both_trainings_see_the_same_documents_and_every_network_is_one_that_the_method_has() -> None:
+    def cells(name: str) -> list[Cell]:
+        figure = load_figure(name)
+        requests = [
+            CellRequest(figure.method, "chronicles", options=variant.set) for variant in figure.variants
+        ]
+        return list(map(plan_cell, requests))
+
+    sets = [[documents.id for documents in cell.training.sets] for cell in cells("gor3") if cell.training]
+    assert len(sets) == 2 and sets[0] == sets[1] and len(sets[0]) == 8
+    assert {variant.set["train_on"] for variant in load_figure("gor3").variants} == {TRAINING_PART}
+    assert len({cell.identity.cell_id for cell in cells("gor4")}) == 5
+
+
+CURVE = """id: mine
+kind: curve
+title: Mine
+source: this test
+about: How many passages are worth their cost.
+method: bm25
+set: {order: document}
+option: k
+values: [1, 3]
+metric: f1
+datasets: [qasper]
+"""
+
+
+def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
+    path, results = tmp_path / "mine.yaml", tmp_path / "results"
+    path.write_text(CURVE)
+    figure = load_figure("mine", tmp_path)
+    assert [found.id for found in list_figures(tmp_path)] == ["mine"]
+    for k, score in ((1, 0.0), (3, 1.0)):
+        request = CellRequest("bm25", "qasper", options={"order": "document", "k": k}, limit=2)
+        finish(results, request, [score, 1.0])
+    drawn = make_figure(figure, Setting(limit=2), results)
+    assert drawn.header == ("dataset", "k", "f1", "f1_low", "f1_high", "tflops")
+    assert [row[:3] for row in drawn.rows] == [("qasper", 1, 50.0), ("qasper", 3, 100.0)]
+    asked = ["figure", str(path), "--limit", "2", "--render-only", "--results", str(results)]
+    command.main(asked, standalone_mode=False)
+    assert (results / "figures" / "mine.csv").read_text().splitlines()[1].startswith("qasper,1,50.0")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("option: k\n", "", "kind curve needs option"),
+        ("metric: f1", "metric: f1\ntable: table1", "kind curve does not read table"),
+        ("kind: curve", "kind: pie", "mine.yaml:2: kind: Input should be 'pareto', 'curve'"),
+        ("id: mine", "id: yours", "expected the file's name, 'mine'"),
+        ("option: k", "options: k", "mine.yaml:8: options: is not a known key. Did you mean 'option'?"),
+        ("values: [1, 3]", "values: [1, 3", "mine.yaml:10: "),
+    ],
+)
+def test_a_bad_definition_is_refused_with_its_file_and_key(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(CURVE.replace(old, new))
+    with pytest.raises(DataError) as error:
+        load_figure("mine", tmp_path)
+    assert str(path) in str(error.value) and says in str(error.value)
+    with pytest.raises(UnknownNameError, match="Did you mean 'mine'"):
+        load_figure("mina", tmp_path)
+
+
+def test_the_shipped_figures_are_listed_by_kind() -> None:
+    figures = [figure.id for figure in list_figures()]
+    assert figures == ["pareto", "fig4", "garlic4", "gor2", "gor5", "fig3", "gor4", "gor3", "gor6"]
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(figures)

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.errors import ConfigError
+from bench.method.chunking import chunk_documents, restored, stored
+from bench.models.api import Tokenization
+from bench.schema import Chunk, Document, DocumentSet
+from tests.bench.models.builders import byte_fallback_tokenizer, text_tokenizer
+
+BYTE_LEVEL = text_tokenizer()
+BYTE_FALLBACK = byte_fallback_tokenizer()
+
+
+def _words(text: str) -> Tokenization:
+    """Words without the white space between them, as BERT's tokenizer leaves it out."""
+    ids, offsets, at = [], [], 0
+    for word in text.split():
+        at = text.index(word, at)
+        ids.append(len(ids))
+        offsets.append((at, at + len(word)))
+        at += len(word)
+    return Tokenization(tuple(ids), tuple(offsets))
+
+
+def _one(text: str, title: str = "") -> DocumentSet:
+    return DocumentSet((Document(title, text),))
+
+
+def _spans(chunks: list[Chunk]) -> list[tuple[int, int]]:
+    return [(chunk.start, chunk.end) for chunk in chunks]
+
+
+_TEXT = st.text(
+    st.one_of(
+        st.characters(min_codepoint=32, max_codepoint=126),
+        st.sampled_from("\n\t 日本é🎉👨‍👩‍👧\u0301\u200b\x00\ufeff"),
+        st.characters(),
+    ),
+    max_size=120,
+)
+
+
+@pytest.mark.parametrize("tokenize", [BYTE_LEVEL.encode, BYTE_FALLBACK.encode, _words])
+@settings(max_examples=150, deadline=None)
+@given(texts=st.lists(_TEXT, min_size=1, max_size=3), title=_TEXT, chunk_tokens=st.integers(1, 9))
+def test_the_chunks_of_a_document_are_exactly_its_text(
+    tokenize: object, texts: list[str], title: str, chunk_tokens: int
+) -> None:
+    documents = DocumentSet(tuple(Document(title if i == 0 else "", text) for i, text in enumerate(texts)))
+    chunks = chunk_documents(documents, tokenize, chunk_tokens)  # type: ignore[arg-type]
+    assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
+    for position, document in enumerate(documents.documents):
+        own = [chunk for chunk in chunks if chunk.document == position]
+        whole = document.full_text
+        assert "".join(chunk.text for chunk in own) == (whole if whole.strip() else "")
+        tokens = tokenize(whole)  # type: ignore[operator]
+        assert sum(chunk.tokens for chunk in own) == (len(tokens.ids) if own else 0)
+        for chunk in own:
+            assert chunk.text == whole[chunk.start : chunk.end] != ""
+        if tokenize == _words:
+            assert all(chunk.tokens == chunk_tokens for chunk in own[:-1])
+    positions = [chunk.document for chunk in chunks]
+    assert positions == sorted(positions)
+
+
+@pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, BYTE_FALLBACK])
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(max_size=60), chunk_tokens=st.integers(1, 5))
+def test_a_chunk_is_too_long_only_where_one_run_of_characters_cannot_be_cut(
+    tokenizer: object, text: str, chunk_tokens: int
+) -> None:
+    tokens = tokenizer.encode(text)  # type: ignore[attr-defined]
+    at = 0
+    for chunk in chunk_documents(_one(text), tokenizer.encode, chunk_tokens):  # type: ignore[attr-defined]
+        offsets = tokens.offsets[at : at + chunk.tokens]
+        assert all(chunk.start <= begin and end <= chunk.end for begin, end in offsets)
+        at += chunk.tokens
+        if chunk.tokens > chunk_tokens:
+            inner = [
+                b
+                for i, (b, _) in enumerate(offsets)
+                if i and b > chunk.start and b >= max(e for _, e in offsets[:i])
+            ]
+            assert not inner
+
+
+def test_ids_are_cut_at_the_given_number_of_tokens() -> None:
+    text = "Mara Feld hid the red kite in the old mill. " * 20
+    tokens = BYTE_LEVEL.encode(text)
+    chunks = chunk_documents(_one(text), BYTE_LEVEL.encode, 24)
+    full, rest = divmod(len(tokens.ids), 24)
+    assert [chunk.tokens for chunk in chunks] == [24] * full + [rest] * (rest > 0)
+    assert [chunk.start for chunk in chunks] == [tokens.offsets[i][0] for i in range(0, len(tokens.ids), 24)]
+
+
+def test_tokens_that_share_a_character_stay_together() -> None:
+    text = "ab🎉hi"  # the emoji is four byte tokens
+    for tokenizer in (BYTE_LEVEL, BYTE_FALLBACK):
+        chunks = chunk_documents(_one(text), tokenizer.encode, 2)
+        assert "🎉" in [chunk.text for chunk in chunks]
+        (party,) = [chunk for chunk in chunks if chunk.text == "🎉"]
+        assert party.tokens == 4
+
+
+def test_a_title_is_part_of_the_text_and_offsets_count_from_it() -> None:
+    document = Document("The old mill", "Mara hid the kite.")
+    chunks = chunk_documents(DocumentSet((document,)), _words, 4)
+    assert [chunk.text for chunk in chunks] == ["The old mill\nMara ", "hid the kite."]
+    assert _spans(chunks) == [(0, 18), (18, 31)]
+    assert document.full_text[18:31] == "hid the kite."
+
+
+def test_no_chunk_crosses_from_one_document_into_the_next() -> None:
+    documents = DocumentSet((Document("", "one two three"), Document("", "four"), Document("", "five six")))
+    chunks = chunk_documents(documents, _words, 2)
+    assert [(c.document, c.index, c.text) for c in chunks] == [
+        (0, 0, "one two "),
+        (0, 1, "three"),
+        (1, 2, "four"),
+        (2, 3, "five six"),
+    ]
+
+
+def test_a_document_shorter_than_a_chunk_is_one_chunk() -> None:
+    (chunk,) = chunk_documents(_one("  Yes.  "), BYTE_LEVEL.encode, 300)
+    assert (chunk.text, chunk.start, chunk.end) == ("  Yes.  ", 0, 8)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n\t \u3000"])
+def test_a_document_without_a_visible_character_has_no_chunks(text: str) -> None:
+    documents = DocumentSet((Document("", text), Document("", "word")))
+    assert [chunk.document for chunk in chunk_documents(documents, BYTE_LEVEL.encode, 300)] == [1]
+
+
+def test_a_title_without_text_is_a_chunk() -> None:
+    (chunk,) = chunk_documents(_one("", title="Only a title"), BYTE_LEVEL.encode, 300)
+    assert chunk.text == "Only a title\n"
+
+
+def test_a_text_of_which_the_tokenizer_keeps_nothing_is_one_chunk_of_no_tokens() -> None:
+    (chunk,) = chunk_documents(_one("?!"), lambda text: Tokenization((), ()), 300)
+    assert (chunk.text, chunk.tokens) == ("?!", 0)
+
+
+def test_a_lone_surrogate_keeps_its_place() -> None:
+    text = "kite \ud83d mill"
+    chunks = chunk_documents(_one(text), BYTE_LEVEL.encode, 3)
+    assert "".join(chunk.text for chunk in chunks) == text
+
+
+@pytest.mark.parametrize("chunk_tokens", [0, -5])
+def test_a_chunk_length_below_one_is_refused(chunk_tokens: int) -> None:
+    with pytest.raises(ConfigError, match="chunk_tokens must be 1 or more"):
+        chunk_documents(_one("text"), _words, chunk_tokens)
+
+
+def test_half_a_million_tokens_are_cut_in_linear_time() -> None:
+    count = 500_000
+    text = "word " * count
+    tokens = Tokenization(tuple(range(count)), tuple((5 * i, 5 * i + 5) for i in range(count)))
+    start = time.perf_counter()
+    chunks = chunk_documents(_one(text), lambda _: tokens, 300)
+    assert time.perf_counter() - start < 5
+    assert len(chunks) == -(-count // 300)
+    assert chunks[-1].end == len(text)
+
+
+PARAGRAPHS = DocumentSet(
+    (
+        Document("One", "a b c d"),
+        Document("", " \n"),
+        Document("Two", "e f"),
+        Document("Three", "g h i j k"),
+    )
+)
+
+
+def test_joined_paragraphs_are_cut_as_one_text() -> None:
+    # PECAN, Table 1: Top-5 of 300 tokens costs 22.9 TFLOPs on HotpotQA, all ten paragraphs 23.7.
+    chunks = chunk_documents(PARAGRAPHS, _words, 4, join=True)
+    assert [chunk.text for chunk in chunks] == ["One\na b c ", "d\n\nTwo\ne f", "Three\ng h i ", "j k"]
+    assert [chunk.tokens for chunk in chunks] == [4, 4, 4, 2]
+    assert [chunk.spans for chunk in chunks] == [
+        ((0, 0, 10),),
+        ((0, 10, 11), (2, 0, 7)),
+        ((3, 0, 12),),
+        ((3, 12, 15),),
+    ]
+    assert len(chunk_documents(PARAGRAPHS, _words, 4)) == 5, "apart, no chunk crosses"
+
+
+def test_a_joined_chunk_survives_its_way_through_an_index() -> None:
+    chunks = chunk_documents(PARAGRAPHS, _words, 5, 2, join=True)
+    assert any(chunk.continued for chunk in chunks)
+    assert restored(json.loads(json.dumps([stored(chunk) for chunk in chunks])), PARAGRAPHS) == chunks
+
+
+@given(st.lists(st.text("ab .\n", max_size=30), max_size=4), st.integers(1, 6))
+def test_joined_chunks_hold_every_character_of_the_documents_once(texts: list[str], tokens: int) -> None:
+    documents = DocumentSet(tuple(Document("", text) for text in texts))
+    held = ["" for _ in texts]
+    for chunk in chunk_documents(documents, BYTE_LEVEL.encode, tokens, join=True):
+        for document, start, end in chunk.spans:
+            assert len(held[document]) == start < end
+            held[document] += texts[document][start:end]
+    assert held == [text if text.strip() else "" for text in texts]
+
+
+def test_joining_one_document_changes_nothing() -> None:
+    documents = _one("a b c d e f g", "Title")
+    assert chunk_documents(documents, _words, 3, join=True) == chunk_documents(documents, _words, 3)

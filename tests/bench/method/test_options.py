@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+from pydantic import Field
+
+from bench.errors import ConfigError
+from bench.method.contract import MethodConfig
+from bench.method.options import build_config, parse_assignments
+
+
+class Config(MethodConfig):
+    k: int = Field(5, ge=1, description="passages kept")
+    order: Literal["rank", "document"] = "rank"
+    name: str = ""
+
+
+def test_values_are_json_or_text() -> None:
+    pairs = ["k=7", "order=document", "name=a=b", "x=true", "y=0.5"]
+    assert parse_assignments(pairs) == {"k": 7, "order": "document", "name": "a=b", "x": True, "y": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [(["k"], "expected key=value"), (["=3"], "expected key=value"), (["k=1", "k=2"], "k is given twice")],
+)
+def test_bad_assignments(pairs: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_assignments(pairs)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kk": 3}, r"no option 'kk'\. Did you mean 'k'\? Its options: k, name, order"),
+        ({"k": 0}, r"k=0: Input should be greater than or equal to 1\. \(k: passages kept\)"),
+        ({"k": "many"}, r"k='many': Input should be a valid integer"),
+        ({"order": "best"}, r"order='best': Input should be 'rank' or 'document'"),
+    ],
+)
+def test_an_option_that_does_not_fit_says_what_does(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        build_config(Config, values, "m")
+    assert raised.value.option == next(iter(values))
+
+
+def test_defaults_are_kept() -> None:
+    assert build_config(Config, {"k": 9}, "m") == Config(k=9)

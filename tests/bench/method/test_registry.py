@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from bench.errors import UnknownNameError
+from bench.method import registry
+from bench.method.registry import BrokenPluginError, load_method, registered_methods
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+
+
+def point(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, value, registry.GROUP)
+
+
+def test_our_methods_are_registered_and_load() -> None:
+    assert {"bm25", "sbert", "full_context"} <= set(registered_methods())
+    for name in ("bm25", "sbert", "full_context"):
+        assert load_method(name).name == name
+
+
+def test_an_unknown_method_gets_a_suggestion() -> None:
+    with pytest.raises(UnknownNameError, match=r"Unknown method 'bm52'\. Did you mean 'bm25'\?"):
+        load_method("bm52")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("no_such_package:X", "cannot be imported: ModuleNotFoundError"),
+        ("bench.errors:BenchError", "expected a subclass of bench.method.contract.Method"),
+        ("methods.retrievers.bm25:Bm25", "calls itself 'bm25'"),
+    ],
+)
+def test_a_broken_plugin_is_named(monkeypatch: pytest.MonkeyPatch, value: str, message: str) -> None:
+    install(monkeypatch, point("mine", value))
+    with pytest.raises(BrokenPluginError, match=message):
+        load_method("mine")
+
+
+def test_two_packages_with_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, point("mine", "a:X"), point("mine", "b:X"))
+    with pytest.raises(BrokenPluginError, match="Two packages register a method 'mine'"):
+        registered_methods()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["list", "methods"], ["list", "models"], ["flops", "--help"]]
+)
+def test_listing_and_help_import_no_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from bench.cli.main import main\n"
+        "try:\n"
+        f"    main({arguments!r})\n"
+        "except SystemExit as e:\n"
+        "    assert not e.code, e.code\n"
+        "heavy = {'torch', 'transformers', 'mlflow', 'datasets', 'pandas', 'sklearn'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

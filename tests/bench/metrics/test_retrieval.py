@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.data import load
+from bench.data.cards import load_card
+from bench.metrics.evidence import Place, evidence_places
+from bench.metrics.retrieval import retrieval_quality
+from bench.results.index_store import IndexStore
+from bench.results.records import ContextRecord, FlopCounts, Record, RecordStore, TokenCounts, read_records
+from bench.results.summary import summarize
+from bench.run.runner import run_cell
+from bench.schema import Document, DocumentSet, Evidence, Example
+from tests.stand_ins import WordModels, examples, stand_in_cell
+
+MULTI_HOP = Example(
+    id="x",
+    dataset="hotpotqa",
+    task="qa",
+    question="Who hid the kite of Otto's baker?",
+    answers=("The Mill-Girl", "Mara Feld"),
+    documents=DocumentSet(
+        (
+            Document("Otto", "Otto Lund knew a baker. Her name was Mara\nFeld, they say."),
+            Document("Kite", "The kite was red. It lay in the mill."),
+            Document("Fair", "There was a fair."),
+        )
+    ),
+    evidence=(Evidence(0, 1, "Her name was Mara\nFeld, they say."), Evidence(1, 0, "x"), Evidence(0, 0, "y")),
+)
+LONG = replace(
+    MULTI_HOP,
+    dataset="qasper",
+    documents=DocumentSet((Document("T", "Aaaa bbbb.\nCccc dddd.\nEeee ffff."),)),
+    evidence=(Evidence(0, text="Cccc dddd."), Evidence(0, text="Aaaa bbbb.")),
+)
+
+
+def span(example: Example, document: int, start: int = 0, end: int | None = None) -> ContextRecord:
+    text = example.documents.documents[document].full_text
+    return ContextRecord(document=document, title="", start=start, end=len(text) if end is None else end)
+
+
+def node(text: str) -> ContextRecord:
+    return ContextRecord(document=None, title="", start=None, end=None, node="2:0", text=text)
+
+
+def test_labels_of_sentences_stand_for_their_documents_and_passages_for_themselves() -> None:
+    assert evidence_places(MULTI_HOP.documents, MULTI_HOP.evidence or ()) == [
+        Place(0, 0, len("Otto\nOtto Lund knew a baker. Her name was Mara\nFeld, they say."), whole=True),
+        Place(1, 0, len("Kite\nThe kite was red. It lay in the mill."), whole=True),
+    ]
+    assert evidence_places(LONG.documents, LONG.evidence or ()) == [Place(0, 2, 12), Place(0, 13, 23)]
+    with pytest.raises(ValueError, match="does not hold the evidence 'Gggg'"):
+        evidence_places(LONG.documents, [Evidence(0, text="Gggg")])
+
+
+def test_recall_is_the_share_of_supporting_documents_that_passages_are_from() -> None:
+    def recall(*context: ContextRecord) -> float:
+        return retrieval_quality(context, MULTI_HOP)["evidence_recall"]
+
+    assert recall() == 0
+    assert recall(span(MULTI_HOP, 2)) == 0
+    assert recall(span(MULTI_HOP, 1, 5, 9), span(MULTI_HOP, 1, 20, 25)) == 0.5
+    assert recall(span(MULTI_HOP, 1, 5, 9), span(MULTI_HOP, 2), span(MULTI_HOP, 0, 0, 4)) == 1
+
+
+def test_recall_of_labelled_passages_is_the_share_of_their_characters() -> None:
+    def recall(*context: ContextRecord) -> float:
+        return retrieval_quality(context, LONG)["evidence_recall"]
+
+    assert recall(span(LONG, 0)) == 1
+    assert recall(span(LONG, 0, 0, 12)) == 0.5
+    assert recall(span(LONG, 0, 7, 15)) == pytest.approx((5 / 10 + 2 / 10) / 2)
+    overlapping = [span(LONG, 0, 7, 12), span(LONG, 0, 5, 10), span(LONG, 0, 8, 9)]
+    assert recall(*overlapping) == pytest.approx((7 / 10) / 2)
+    assert recall(span(LONG, 0, 24, 30)) == 0
+
+
+def test_recall_is_left_out_where_it_says_nothing() -> None:
+    whole = span(MULTI_HOP, 0)
+    for evidence in (None, ()):
+        assert "evidence_recall" not in retrieval_quality([whole], replace(MULTI_HOP, evidence=evidence))
+    assert "evidence_recall" not in retrieval_quality([whole, node("Mara Feld")], MULTI_HOP)
+    nowhere = replace(MULTI_HOP, documents=DocumentSet((Document("", ""),)), evidence=(Evidence(0),))
+    assert "evidence_recall" not in retrieval_quality([], nowhere)
+
+
+def test_an_answer_stands_in_the_context_by_whole_normalised_words() -> None:
+    def found(*context: ContextRecord, answers: tuple[str, ...] = MULTI_HOP.answers) -> float:
+        return retrieval_quality(context, replace(MULTI_HOP, answers=answers))["answer_in_context"]
+
+    assert found(span(MULTI_HOP, 0)) == 1  # across a line break, before a comma
+    assert found(span(MULTI_HOP, 1)) == 0
+    assert found(span(MULTI_HOP, 0, 0, 44)) == 0  # cut inside the name
+    assert found(node("it was a mill-girl")) == 1
+    assert found(span(MULTI_HOP, 1), answers=("red kite",)) == 0
+    assert found(span(MULTI_HOP, 1), answers=("ill",)) == 0  # part of a word
+    assert found(answers=("Mara",)) == 0
+
+
+def test_an_answer_that_no_text_needs_to_contain_is_not_looked_for() -> None:
+    for answers in (("Yes",), ("no.", "Unanswerable"), ("A.",)):
+        assert "answer_in_context" not in retrieval_quality([], replace(MULTI_HOP, answers=answers))
+    assert retrieval_quality([span(MULTI_HOP, 1)], replace(MULTI_HOP, answers=("Yes", "red")))[
+        "answer_in_context"
+    ]
+    assert "answer_in_context" not in retrieval_quality([], replace(MULTI_HOP, task="summarization"))
+
+
+def record(name: str, retrieval: dict[str, float] | None, error: str | None = None) -> Record:
+    return Record(
+        example_id=name,
+        document_ids=[name],
+        question="q",
+        answers=["a"],
+        prediction=None if error else "a",
+        scores={"f1": 1.0},
+        context=[],
+        retrieval=retrieval,
+        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
+        flops=FlopCounts(query=1, index=0, convention="paper", query_by_model={}, index_by_model={}),
+        truncated=False,
+        flags=[],
+        wall_s=0.1,
+        error=error,
+        trace={},
+    )
+
+
+def test_the_summary_averages_over_the_questions_that_have_a_measure() -> None:
+    rows = [
+        record("a", {"evidence_recall": 1.0, "answer_in_context": 0.0}),
+        record("b", {"evidence_recall": 0.5}),
+        record("c", {}),
+        record("d", {"evidence_recall": 0.0}, error="ValueError: no"),
+    ]
+    found = summarize(rows, ["f1"]).retrieval
+    assert (found["evidence_recall"].mean, found["evidence_recall"].n) == (0.5, 3)
+    low, high = found["evidence_recall"].low, found["evidence_recall"].high
+    assert low is not None and high is not None and 0 <= low < 0.5 < high <= 1
+    assert (found["answer_in_context"].mean, found["answer_in_context"].n) == (0.0, 1)
+    assert found["answer_in_context"].low is None
+
+
+def test_failures_alone_are_no_measurement() -> None:
+    rows = [record("a", {}), record("b", {"evidence_recall": 0.0}, error="ValueError: no")]
+    assert summarize(rows, ["f1"]).retrieval == {}
+    assert summarize([record("a", None)], ["f1"]).retrieval == {}
+
+
+def test_a_run_measures_every_context_and_old_records_are_measured_without_asking(tmp_path: Path) -> None:
+    asked = tuple(replace(e, evidence=(Evidence(0),)) for e in examples(3))
+    result = run_cell(stand_in_cell(asked), tmp_path / "cell", IndexStore(tmp_path / "i"), WordModels)
+    assert result.summary.retrieval["evidence_recall"].mean == 1.0
+    assert result.summary.retrieval["answer_in_context"].mean == 0.0
+    path = tmp_path / "cell" / "records.jsonl"
+    before = path.read_bytes()
+    rows = [json.loads(line) for line in before.splitlines()]
+    for row in rows:
+        assert row.pop("retrieval") == {"evidence_recall": 1.0, "answer_in_context": 0.0}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert {r.retrieval for r in read_records(path)} == {None}
+    again = run_cell(stand_in_cell(asked), tmp_path / "cell", IndexStore(tmp_path / "i"), WordModels)
+    assert again.answered == 0
+    assert again.summary == result.summary
+    assert path.read_bytes() == before
+
+
+def test_replacing_records_keeps_the_others(tmp_path: Path) -> None:
+    with RecordStore(tmp_path) as store:
+        for name in "abc":
+            store.append(record(name, None))
+        store.replace([record("b", {"evidence_recall": 1.0})])
+        store.append(record("d", None))
+    found = list(read_records(tmp_path / "records.jsonl"))
+    assert [r.example_id for r in found] == ["a", "b", "c", "d"]
+    assert [r.retrieval for r in found] == [None, {"evidence_recall": 1.0}, None, None]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "file"),
+    [("hotpotqa", "raw/hotpotqa/hotpotqa_train_100.json"), ("musique", "raw/musique/musique_head74.jsonl")],
+)
+def test_the_whole_text_holds_all_evidence_of_real_questions(
+    real_data: Path, dataset: str, file: str
+) -> None:
+    found = load(load_card(dataset), str(real_data / file), None).examples
+    answers = []
+    for example in found:
+        n = len(example.documents.documents)
+        everything = retrieval_quality([span(example, i) for i in range(n)], example)
+        assert everything["evidence_recall"] == 1.0
+        labelled = {e.document for e in example.evidence or ()}
+        rest = retrieval_quality([span(example, i) for i in range(n) if i not in labelled], example)
+        assert rest["evidence_recall"] == 0.0
+        if "answer_in_context" in everything:
+            answers.append(everything["answer_in_context"])
+    assert sum(answers) / len(answers) > 0.95  # a few answers are worded differently
+
+
+def test_qasper_evidence_lies_in_the_paper(real_data: Path) -> None:
+    file = "raw/qasper/v0.1_loader_sample/qasper-dev-v0.1.json"
+    found = load(load_card("qasper"), str(real_data / file), None).examples
+    measured = [retrieval_quality([span(example, 0)], example) for example in found if example.evidence]
+    assert measured and all(values["evidence_recall"] == 1.0 for values in measured)

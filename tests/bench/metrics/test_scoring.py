@@ -1,0 +1,195 @@
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cli.main import main
+from bench.errors import DataError
+from bench.metrics import get_metrics
+from bench.metrics.scoring import Answered, parse_answered, question_scores, read_answered, score_questions
+
+_METRICS = get_metrics(["f1", "rouge_l", "bleu_4"])
+_GOOD = {"prediction": "the old mill by the river", "answers": ["an old mill by the river", "a mill"]}
+
+
+def _write(path: Path, *records: Any) -> Path:
+    path.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+    return path
+
+
+def _run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main(["score", *arguments])
+    return int(stopped.value.code or 0)
+
+
+def test_one_document_with_lines_and_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(
+        tmp_path / "answers.jsonl",
+        _GOOD | {"example_id": "q1", "flops": {"query": 3}},
+        {"prediction": "Paris", "answers": ["Rome", "Paris"]},
+    )
+    assert _run(str(path)) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["lines", "mean", "corpus_level", "n", "failed"]
+    first, second = shown["lines"]
+    assert first == {
+        "line": 1,
+        "example_id": "q1",
+        "scores": {"f1": pytest.approx(1), "rouge_l": pytest.approx(5 / 6)},
+    }
+    assert second == {"line": 2, "scores": {"f1": 1, "rouge_l": 1}}
+    assert shown["mean"]["f1"] == 1 and shown["mean"]["rouge_l"] == pytest.approx(11 / 12)
+    # 1- to 4-grams of both lines together; "the" counts once, as in the reference; no brevity penalty
+    assert shown["mean"]["bleu_4"] == pytest.approx((6 / 7 * 4 / 5 * 3 / 4 * 2 / 3) ** 0.25)
+    assert (shown["corpus_level"], shown["n"], shown["failed"]) == (["bleu_4"], 2, 0)
+
+
+def test_metrics_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(tmp_path / "a.jsonl", _GOOD)
+    assert _run(str(path), "--metrics", "exact_match, rouge_l_longbench") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown["mean"]) == list(shown["lines"][0]["scores"]) == ["exact_match", "rouge_l_longbench"]
+    assert shown["corpus_level"] == []
+
+
+def test_failed_questions_score_0_and_stay_in_every_mean() -> None:
+    answered = Answered("an old mill by the river", ("an old mill by the river",))
+    failed = Answered(None, ("an old mill by the river",), line=2, example_id="q2")
+    scores = score_questions([answered, failed], _METRICS)
+    assert scores.failed == 1
+    assert scores.mean["f1"] == scores.mean["rouge_l"] == 0.5
+    assert 0 < scores.mean["bleu_4"] < 1  # the missing answer's length counts: brevity penalty
+    assert scores.to_json()["lines"][1] == {
+        "line": 2,
+        "example_id": "q2",
+        "failed": True,
+        "scores": {"f1": 0, "rouge_l": 0},
+    }
+
+
+def test_empty_predictions_count_0_and_are_not_failures() -> None:
+    scores = score_questions([Answered("", ("Paris",)), Answered("Paris", ("Paris",))], _METRICS)
+    assert (scores.failed, scores.mean["f1"]) == (0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("error", "failed"), [("out of memory", True), ({"kind": "oom"}, True), (None, False), ("", False)]
+)
+def test_a_line_with_an_error_is_a_failed_question(error: Any, failed: bool) -> None:
+    record = _GOOD | {"error": error}
+    (asked,) = parse_answered([json.dumps(record).encode()], "x")
+    assert (asked.prediction is None) == failed
+
+
+def test_a_failed_line_needs_no_prediction() -> None:
+    record = {"prediction": None, "answers": ["Paris"], "error": "window exceeded"}
+    (asked,) = parse_answered([json.dumps(record).encode()], "x")
+    assert asked.prediction is None and asked.references == ("Paris",)
+
+
+def test_question_scores_leaves_corpus_metrics_out_and_refuses_no_reference() -> None:
+    assert question_scores("Paris", ["Paris"], _METRICS) == {"f1": 1, "rouge_l": 1}
+    assert question_scores(None, ["Paris"], _METRICS) == {"f1": 0, "rouge_l": 0}
+    with pytest.raises(ValueError, match="at least one reference"):
+        question_scores("Paris", [], _METRICS)
+
+
+def test_line_separators_inside_strings_do_not_end_a_line() -> None:
+    text = "one\u2028two\u0085three"
+    raw = json.dumps({"prediction": text, "answers": [text]}, ensure_ascii=False).encode() + b"\r\n"
+    (asked,) = parse_answered(io.BytesIO(b"\xef\xbb\xbf" + raw), "x")
+    assert asked.prediction == text
+
+
+def test_blank_lines_hold_no_record_but_count_as_lines() -> None:
+    raw = json.dumps(_GOOD).encode()
+    asked = parse_answered(io.BytesIO(b"\n" + raw + b"\n \n" + raw), "x")
+    assert [a.line for a in asked] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"prediction": "a", "answ', r"x:2: not JSON: .* at column 21\. Expected one whole JSON object"),
+        (b"[1, 2]", r"x:2: a list of 2; expected a JSON object"),
+        (b'"text"', r"x:2: the string 'text'; expected a JSON object"),
+        (b"12", r"x:2: the number 12; expected a JSON object"),
+        (b"\xff{}", r"x:2: byte 1 is not UTF-8"),
+        (b"1" * 5000, r"x:2: JSON that cannot be read"),
+        (b"[" * 100_000, r"x:2: JSON that cannot be read"),
+        (b'{"answers": ["a"], "text": 1}', r'x:2: no field "prediction"\. Fields given: "answers", "text"\.'),
+        (b'{"prediction": "a"}', r'x:2: no field "answers"\. Fields given: "prediction"\.'),
+        (b"{}", r'x:2: no field "prediction"\. Fields given: none\.'),
+        (b'{"prediction": 7, "answers": ["a"]}', r'"prediction" is the number 7; expected a string\.$'),
+        (b'{"prediction": null, "answers": ["a"]}', r'"prediction" is null; .* say why in "error"'),
+        (b'{"prediction": true, "answers": ["a"]}', r'"prediction" is true'),
+        (
+            b'{"prediction": "a", "answers": "a"}',
+            r"\"answers\" is the string 'a'; expected a list of strings",
+        ),
+        (b'{"prediction": "a", "answers": {"x": 1}}', r'"answers" is an object; expected a list'),
+        (b'{"prediction": "a", "answers": []}', r'"answers" is empty; .* "Unanswerable"'),
+        (
+            b'{"prediction": "a", "answers": ["a", null]}',
+            r'"answers"\[1\] is null; expected a list of strings',
+        ),
+    ],
+)
+def test_a_bad_line_is_named(line: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_answered([json.dumps(_GOOD).encode(), line], "x")
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.jsonl does not exist"):
+        read_answered(tmp_path / "nowhere.jsonl")
+    with pytest.raises(DataError, match="is a folder; .* Name a file inside it"):
+        read_answered(tmp_path)
+    _write(tmp_path / "records.jsonl", _GOOD)
+    with pytest.raises(DataError, match=r"is a folder; .* Did you mean .*records\.jsonl\?"):
+        read_answered(tmp_path)
+    with pytest.raises(DataError, match=r"empty\.jsonl holds no record"):
+        read_answered(_write(tmp_path / "empty.jsonl"))
+    with pytest.raises(DataError, match=r"a\.jsonl/b cannot be read"):
+        read_answered(_write(tmp_path / "a.jsonl", _GOOD) / "b")
+
+
+@pytest.mark.parametrize("metrics", ["f1,rouge", ",", ""])
+def test_bad_metrics_end_with_exit_code_2(
+    metrics: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _write(tmp_path / "a.jsonl", _GOOD)
+    assert _run(str(path), "--metrics", metrics) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and ("Did you mean" in shown.err or "names no metric" in shown.err)
+
+
+def test_a_bad_line_ends_with_exit_code_2_and_prints_no_scores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _write(tmp_path / "a.jsonl", _GOOD, {"prediction": "a", "answers": "a"})
+    assert _run(str(path)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.startswith(f"error: {path}:2: ")
+
+
+def test_dash_reads_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = json.dumps(_GOOD | {"answers": ["Zoë"], "prediction": "Zoë"}, ensure_ascii=False).encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw), encoding="ascii"))
+    assert _run("-", "--metrics", "f1") == 0
+    assert json.loads(capsys.readouterr().out)["mean"] == {"f1": 1}
+
+
+def test_further_answers_of_a_line_are_averaged_with_the_first() -> None:
+    line = b'{"prediction": "Paris", "answers": ["Paris"], "drawn": ["Rome", "Paris"]}\n'
+    (answered,) = parse_answered([line], "x")
+    assert answered.drawn == ("Rome", "Paris")
+    scores = score_questions([answered], get_metrics(["f1"]))
+    assert scores.mean["f1"] == pytest.approx(2 / 3)
+    with pytest.raises(DataError, match='x:1: "drawn" is the number 3; expected a list of strings'):
+        parse_answered([line.replace(b'["Rome", "Paris"]', b"3")], "x")

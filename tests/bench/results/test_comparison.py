@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from bench.cli.compare import describe, most_different, options_of, side_by_side
+from bench.errors import ConfigError
+from bench.results.comparison import compare, permutation_p_value
+from bench.results.records import FlopCounts, Record, TokenCounts
+
+
+def record(number: int, document: str, score: float, flops: int = 10, question: str = "Who?") -> Record:
+    return Record(
+        example_id=f"q{number}",
+        document_ids=[document],
+        question=question,
+        answers=["Mara"],
+        prediction=f"answer {score}",
+        scores={"f1": score},
+        context=[],
+        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
+        flops=FlopCounts(query=flops, index=5, convention="paper", query_by_model={}, index_by_model={}),
+        truncated=False,
+        flags=[],
+        wall_s=0.1,
+        error=None,
+        trace=None,
+    )
+
+
+def cell(scores: Sequence[float], documents: str, flops: int = 10) -> list[Record]:
+    return [record(i, d, s, flops) for i, (s, d) in enumerate(zip(scores, documents, strict=True))]
+
+
+def test_means_counts_and_the_ratio_of_costs() -> None:
+    found = compare(cell([1, 0.5, 0, 0.25], "aabb", 30), cell([0.5, 0.5, 0.5, 0.25], "aabb", 10), "f1")
+
+    assert found.first == pytest.approx(0.4375) and found.second == pytest.approx(0.4375)
+    assert found.difference.mean == pytest.approx(0)
+    assert (found.better, found.equal, found.worse) == (1, 2, 1)
+    assert found.flop_ratio.mean == pytest.approx(3) and found.difference.clusters == 2
+
+
+def test_the_exact_test_tries_every_swap_of_documents() -> None:
+    rng = np.random.default_rng(0)
+    differences, clusters = rng.normal(0.1, 0.4, 12), list("aabbccddeeff")
+    sums = differences.reshape(6, 2).sum(1)
+    swaps = [np.dot(signs, sums) for signs in itertools.product((-1, 1), repeat=6)]
+    expected = np.mean([abs(s) >= abs(sums.sum()) - 1e-12 for s in swaps])
+
+    assert permutation_p_value(differences, clusters, rng=rng) == pytest.approx(expected)
+
+
+def test_equal_cells_have_p_1_and_a_clear_difference_a_small_one() -> None:
+    rng = np.random.default_rng(0)
+    documents = [f"d{i}" for i in range(30)]
+
+    assert permutation_p_value(np.zeros(30), documents, rng=rng) == 1
+    assert permutation_p_value(np.full(30, 0.5), documents, rng=rng) < 0.001
+    assert permutation_p_value(np.full(30, 0.5), ["one"] * 30, rng=rng) == 1  # one document proves nothing
+
+
+def test_a_drawn_p_value_is_never_0() -> None:
+    """No draw of 30 signs is all equal: 0 hits of 999, and the observed one is counted with them."""
+    p = permutation_p_value(
+        np.full(30, 0.5), [f"d{i}" for i in range(30)], rng=np.random.default_rng(0), draws=999
+    )
+    assert p == 1 / 1000
+
+
+def test_under_the_null_hypothesis_the_test_rejects_one_in_twenty() -> None:
+    rng = np.random.default_rng(1)
+    clusters = [f"d{i // 3}" for i in range(30)]
+    p = [
+        permutation_p_value(np.repeat(rng.normal(size=10), 3) + rng.normal(size=30), clusters, rng=rng)
+        for _ in range(400)
+    ]
+    assert 0.02 < np.mean([x <= 0.05 for x in p]) < 0.09
+
+
+def test_questions_of_one_cell_alone_are_left_out_and_counted() -> None:
+    found = compare(cell([1, 1, 0], "abc"), cell([1, 0], "ab"), "f1")
+
+    assert (found.only_first, found.only_second, len(found.pairs)) == (1, 0, 2)
+    assert "left out    1 questions that only A has" in describe(found, "A", "B")
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no question in common"):
+        compare(cell([1], "a"), [record(7, "a", 1)], "f1")
+    with pytest.raises(ConfigError, match="q0 is not the same one"):
+        compare(cell([1], "a"), cell([1], "b"), "f1")
+    with pytest.raises(ConfigError, match="no value of 'bleu_4' per question; these records have: f1"):
+        compare(cell([1], "a"), cell([1], "a"), "bleu_4")
+
+
+def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> None:
+    found = compare(cell([1, 0.5, 0, 0], "abcd"), cell([0.9, 0.5, 0.6, 1], "abcd"), "f1")
+    chosen = most_different(found, 2)
+
+    assert [pair.first.example_id for pair in chosen] == ["q3", "q2"]
+    lines = side_by_side(chosen[0], "f1", "pecan", "bm25:k=7").splitlines()
+    assert lines[0] == "q3" and "Mara" in lines[2]
+    cells = {line.split()[0]: line.split()[1:] for line in lines[3:]}
+    assert cells["pecan"] == ["bm25:k=7"] and cells["f1"] == ["0", "100"]
+    assert cells["answer"] == ["'answer", "0'", "'answer", "1'"]
+    where = [
+        line.index(text) for line, text in zip(lines[3:6], ("bm25:k=7", "'answer 1'", "100"), strict=True)
+    ]
+    assert len(set(where)) == 1 and max(map(len, lines)) <= 100
+
+
+def test_of_equal_differences_both_ways_are_shown() -> None:
+    found = compare(cell([1, 1, 1, 0], "abcd"), cell([0, 0, 0, 1], "abcd"), "f1")
+    assert [pair.first.example_id for pair in most_different(found, 3)] == ["q0", "q3", "q1"]
+
+
+def test_the_verdict_needs_interval_and_test() -> None:
+    names = "abcdefghijkl"
+    better = compare(cell([1] * 12, names), cell([0.2] * 12, names), "f1")
+    assert "A scores higher than B." in describe(better, "A", "B")
+    assert "B scores lower than A." in describe(
+        compare(cell([0.2] * 12, names), cell([1] * 12, names), "f1"), "B", "A"
+    )
+    same = compare(cell([1, 0] * 6, names), cell([0, 1] * 6, names), "f1")
+    assert "These questions do not tell the two apart." in describe(same, "A", "B")
+    one = compare(cell([1, 1], "aa"), cell([0, 0], "aa"), "f1")
+    assert "Too few documents to tell the two apart." in describe(one, "A", "B")
+
+
+def test_options_follow_the_method() -> None:
+    assert options_of("pecan:t_p=2,t_c=0.5") == {"t_p": 2, "t_c": 0.5}
+    assert options_of("bm25") == {}

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import BenchError
+from bench.files.atomic import write_json
+from bench.results.curves import cell_label, curve_point
+from bench.results.finished import find_finished, read_finished
+from bench.results.models import CellDescription, Interval, read_description, read_summary
+from bench.results.records import CELL_FILE, SUMMARY_FILE, Failure
+from bench.run.cell import plan_cell
+from bench.run.cell_folder import describe, finished_cell, with_method
+from tests import cells
+from tests.bench.report.finished import bm25, finish, pecan, record
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    """The JSON file with other fields; None: without the field."""
+    content = {**json.loads(path.read_bytes()), **changes}
+    write_json(path, {key: value for key, value in content.items() if value is not None})
+
+
+def test_both_files_hold_what_was_written_byte_for_byte(tmp_path: Path) -> None:
+    folder = finish(tmp_path, bm25(), [1, 0]).folder(tmp_path)
+    for name, read in ((SUMMARY_FILE, read_summary), (CELL_FILE, read_description)):
+        before = (folder / name).read_bytes()
+        write_json(folder / name, read(folder).to_json())
+        assert (folder / name).read_bytes() == before
+
+
+def test_costs_are_in_tflops_and_scores_in_percent() -> None:
+    of = cells.summary(
+        metrics={"f1": {"mean": 0.25, "low": None, "reason": "one document"}},
+        query_flops={"mean": 3e12, "low": 2e12, "high": 4e12},
+        index_flops=5e11,
+        n_failed=4,
+    )
+    assert (of.tflops, of.index_tflops) == (3.0, 0.5)
+    assert of.query_tflops == Interval(mean=3, low=2, high=4)
+    assert of.percent("f1") == Interval(mean=25, reason="one document")
+    assert of.all_failed and not cells.summary(n_failed=3).all_failed
+    assert of.interval("evidence_recall") is None
+    with pytest.raises(KeyError):
+        of.interval("rouge_l")
+
+
+def test_a_cell_recorded_before_descriptions_held_its_options_is_read_and_named_as_a_new_one(
+    tmp_path: Path,
+) -> None:
+    cell = finish(tmp_path, bm25(k=7), [1, 0])
+    folder = cell.folder(tmp_path)
+    new = read_description(folder)
+    assert new.replayed == ("k",) and new.non_defaults == ("k",) and cell_label(new) == "bm25 k=7"
+    rewrite(folder / CELL_FILE, replayed=None, non_defaults=None, training=None)
+    old = read_description(folder)
+    assert (old.replayed, old.non_defaults, old.training) == (None, None, "")
+    assert finished_cell(cell, folder) is not None and len(find_finished(tmp_path).finished) == 1
+    assert with_method(old).model_copy(update={"training": ""}) == new
+    unknown = old.model_copy(update={"method": "not_installed"})
+    assert with_method(unknown) is unknown and cell_label(unknown) == "not_installed"
+    assert curve_point(unknown) is None
+
+
+def test_cells_that_differ_in_their_step_alone_are_points_of_one_curve() -> None:
+    def point(**options: Any) -> Any:
+        planned = pecan(**options)
+        return curve_point(describe(plan_cell(planned)))
+
+    one, two, other = point(t_p=1, t_c=0.9), point(t_p=2, t_c=0.9), point(t_p=2, t_c=0.5)
+    assert (one.option, one.step, one.name) == ("t_p", 1, "over t_p: pecan t_c=0.9")
+    assert two.key == one.key and two.step == 2 and other.key != one.key
+    assert curve_point(cells.description(replayed=["k"], config={"k": None, "b": 1})) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        (SUMMARY_FILE, {"n": "many"}, "field 'n'"),
+        (SUMMARY_FILE, {"tokens": {"prompt": 1.0}}, "field 'tokens.completion'"),
+        (SUMMARY_FILE, {"query_flops": None}, "field 'query_flops'"),
+        (CELL_FILE, {"method": None}, "field 'method'"),
+        (CELL_FILE, {"config": [1]}, "field 'config'"),
+        (CELL_FILE, {"cell_id": ""}, "field 'cell_id'"),
+    ],
+)
+def test_a_file_with_a_wrong_field_is_an_error_that_names_it(
+    tmp_path: Path, name: str, content: dict[str, Any], what: str
+) -> None:
+    folder = finish(tmp_path, bm25(), [1, 0]).folder(tmp_path)
+    rewrite(folder / name, **content)
+    with pytest.raises(BenchError) as raised:
+        (read_summary if name == SUMMARY_FILE else read_description)(folder)
+    assert str(folder / name) in str(raised.value) and what in str(raised.value)
+    assert read_finished(folder) is None and find_finished(tmp_path).unfinished == 1
+
+
+@pytest.mark.parametrize("content", ["", "{", "\x00", "[" * 100_000, "[]", "null"])
+def test_a_file_that_is_no_object_is_an_error_that_names_it(tmp_path: Path, content: str) -> None:
+    (tmp_path / CELL_FILE).write_text(content)
+    with pytest.raises(BenchError, match=CELL_FILE):
+        read_description(tmp_path)
+    with pytest.raises(BenchError, match=SUMMARY_FILE):
+        read_summary(tmp_path)
+
+
+def test_a_description_written_by_hand_needs_to_name_the_cell_only() -> None:
+    about = CellDescription(cell_id="x", method="m", dataset="qasper")
+    assert about.data == "qasper" and about.to_json() == {"cell_id": "x", "method": "m", "dataset": "qasper"}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        ("ValueError: a: b", "ValueError", "a: b"),
+        ("KeyError", "KeyError", ""),
+        ("WindowExceededError:  5 tokens", "WindowExceededError", "5 tokens"),
+    ],
+)
+def test_an_error_of_a_record_has_a_kind_and_a_message(error: str, kind: str, message: str) -> None:
+    example = plan_cell(bm25(limit=1)).data.examples[0]
+    failed = record(example, 0, prediction=None, error=error)
+    assert failed.failure == Failure(kind, message)
+    assert record(example, 1).failure is None
+    assert str(Failure("ValueError", "a: b")) == "ValueError: a: b"

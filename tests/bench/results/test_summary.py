@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.models.api import ModelSet
+from bench.results.index_store import IndexStore
+from bench.results.summary import summarize
+from bench.run.cell import CellRequest
+from bench.run.cell_folder import finished_summary
+from bench.run.runner import run_cell
+from tests.bench.report.finished import finish, record
+
+
+def test_a_metric_that_the_records_lack_is_scored_from_their_text_without_any_model(tmp_path: Path) -> None:
+    cell = finish(tmp_path, CellRequest("bm25", "hotpotqa", limit=4), (1, 0.25, 1, 0))
+    folder = cell.folder(tmp_path)
+    more = replace(cell, card=cell.card.model_copy(update={"metrics": (*cell.card.metrics, "exact_match")}))
+    assert finished_summary(cell, folder) is not None and finished_summary(more, folder) is None
+    records = (folder / "records.jsonl").read_bytes()
+
+    def refuse() -> ModelSet:
+        raise AssertionError("a model was loaded")
+
+    result = run_cell(more, folder, IndexStore(tmp_path / "indexes"), refuse)
+    assert result.answered == 0 and (folder / "records.jsonl").read_bytes() == records
+    # Two of the four predictions are the first reference, the others are "something else".
+    assert result.summary.metrics["exact_match"].mean == 0.5
+    assert result.summary.metrics["f1"].mean == pytest.approx(0.5625)
+    assert finished_summary(more, folder) == result.summary
+
+
+def test_a_failed_question_scores_0_in_a_new_metric_too() -> None:
+    from bench.run.cell import plan_cell
+
+    examples = plan_cell(CellRequest("bm25", "hotpotqa", limit=2)).data.examples
+    rows = [record(examples[0], 1), record(examples[1], 0, prediction=None, error="ValueError: no")]
+    assert summarize(rows, ["exact_match"]).metrics["exact_match"].mean == 0.5

@@ -1,0 +1,408 @@
+"""The executor on Ray: the records of a single process, whatever happens to workers, nodes and driver."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cli.main import main
+from bench.errors import BenchError, ConfigError
+from bench.results.index_store import IndexStore
+from bench.results.records import Record
+from bench.run.cell import Cell
+from bench.run.executors import ExecutorOptions
+from bench.run.hooks import RunHooks
+from bench.run.ray.cluster import Share, share_out
+from bench.run.runner import CellResult, run_cells
+from bench.schema import Document, DocumentSet, Example
+from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, Spinning, WatchfulModels
+from tests.bench.run.test_training import counting_cell
+from tests.stand_ins import WordModels, examples, stand_in_cell
+
+REPOSITORY = Path(__file__).parents[3]
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two machines with a processor each, both of them this one, at 127.0.0.1."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    for attempt in (1, 2, 3):
+        found = Cluster()
+        try:
+            found.add_node(**NODE, include_dashboard=False)
+            found.add_node(**NODE)
+            break
+        except Exception:  # Ray gives a node 30 s to start, which a busy machine may not keep
+            found.shutdown()
+            if attempt == 3:
+                raise
+    yield found
+    found.shutdown()
+
+
+Executing = Callable[..., Any]
+
+
+@pytest.fixture
+def executor(cluster: Any) -> Iterator[Executing]:
+    """Makes executors on the cluster, and closes them."""
+    from bench.run.ray.executor import RayExecutor
+
+    made = []
+
+    def make(models: Callable[[Cell], Any], **options: Any) -> Any:
+        made.append(RayExecutor(cluster.address, **options, models=models))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def run(cell: Any, folder: Path, **options: Any) -> CellResult:
+    (result,) = run_cells(
+        [(cell, folder / "cell")],
+        IndexStore(folder / "indexes"),
+        WordModels,
+        **{"in_flight": IN_FLIGHT, **options},
+    )
+    return result
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The records but for the time that each took."""
+    lines = (folder / "records.jsonl").read_text("utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "wall_s"} for line in lines]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def with_faults(n: int) -> list[Example]:
+    """Examples among which one question fails and one document cannot be indexed."""
+    found = list(examples(n))
+    found[3] = replace(found[3], question="please fail now")
+    found[8] = replace(found[8], documents=DocumentSet((Document("", "unindexable"),)))
+    return found
+
+
+@pytest.mark.slow
+def test_records_and_indexes_are_those_of_a_single_process(executor: Executing, tmp_path: Path) -> None:
+    run(stand_in_cell(with_faults(30)), tmp_path / "local")
+    (tmp_path / "all_of_2").touch()
+    on_ray = executor(partial(WatchfulModels, tmp_path))
+    result = run(stand_in_cell(with_faults(30)), tmp_path / "ray", executor=on_ray)
+    assert result.answered == 30 and result.summary.n_failed == 2
+    assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
+    assert files(tmp_path / "ray" / "indexes") == files(tmp_path / "local" / "indexes")
+    processes = (tmp_path / "processes").read_text().splitlines()
+    assert len(set(processes)) == 2, "both workers took part"
+    assert len(processes) == 16 + 28, "each document was indexed once, each question asked once"
+    again = run(stand_in_cell(with_faults(30)), tmp_path / "ray", executor=on_ray)
+    assert again.answered == 0 and again.summary == result.summary
+
+
+@pytest.mark.slow
+def test_a_sweep_of_the_shipped_model_is_the_same_on_both(cluster: Any, tmp_path: Path) -> None:
+    for name, where in (("local", []), ("ray", ["--executor", "ray", "--address", cluster.address])):
+        main_without_exit(
+            ["sweep", "--method", "pecan", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "1"]
+            + ["--results", str(tmp_path / name), "--no-track", "--probe", "0", *where]
+            + ["--grid", "t_p=1,2", "k=1,2"]
+        )
+    local, ray = (sorted((tmp_path / name / "cells").iterdir()) for name in ("local", "ray"))
+    assert [p.name for p in local] == [p.name for p in ray] and len(local) == 4
+    for one, other in zip(local, ray, strict=True):
+        assert rounded(rows(one)) == rounded(rows(other))
+
+
+def rounded(value: Any) -> Any:
+    """The value as a batch leaves it: numbers to four digits (the last ones of a probability depend on
+    the batch), without `computed` (which tokens a neighbour in the batch has already computed does too).
+    """
+    if isinstance(value, dict):
+        return {key: rounded(held) for key, held in value.items() if key != "computed"}
+    if isinstance(value, list):
+        return [rounded(found) for found in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def main_without_exit(arguments: list[str]) -> None:
+    try:
+        main(arguments)
+    except SystemExit as exit_:
+        assert exit_.code == 0
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_nothing_but_time(executor: Executing, tmp_path: Path) -> None:
+    for word in ("answer5", "answer17", "6"):  # the last one is met while a document is indexed
+        (tmp_path / f"die_at_{word}").touch()
+    run(stand_in_cell(examples(30)), tmp_path / "local")
+    run(
+        stand_in_cell(examples(30)),
+        tmp_path / "ray",
+        executor=executor(partial(WatchfulModels, tmp_path)),
+    )
+    assert not list(tmp_path.glob("die_at_*")), "all of them died"
+    assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
+
+
+class _Then(RunHooks):
+    """Does something once so many records are written."""
+
+    def __init__(self, at: int, act: Callable[[], Any]) -> None:
+        self.at, self.act, self.records = at, act, 0
+
+    def on_record(self, record: Record) -> None:
+        self.records += 1
+        if self.records == self.at:
+            self.act()
+
+
+@pytest.mark.slow
+def test_a_node_that_leaves_takes_nothing_with_it(cluster: Any, executor: Executing, tmp_path: Path) -> None:
+    extra = cluster.add_node(**NODE)
+    cluster.wait_for_nodes()
+    progress = _Then(9, lambda: cluster.remove_node(extra))
+    run(stand_in_cell(examples(40)), tmp_path / "local")
+    on_ray = executor(partial(WatchfulModels, tmp_path))
+    run(stand_in_cell(examples(40)), tmp_path / "ray", executor=on_ray, hooks=[progress])
+    assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
+    assert len(set((tmp_path / "processes").read_text().splitlines())) >= 2
+
+
+KILLED_DRIVER = """
+import os, signal, sys
+from functools import partial
+from pathlib import Path
+from bench.run.executors import ExecutorOptions
+from bench.run.hooks import RunHooks
+from bench.run.ray.executor import RayExecutor
+from bench.results.index_store import IndexStore
+from bench.run.runner import run_cells
+from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, WatchfulModels
+from tests.stand_ins import WordModels, examples, stand_in_cell
+folder, address = Path(sys.argv[1]), sys.argv[2]
+class Killed(RunHooks):
+    n = 0
+    def on_record(self, record):
+        Killed.n += 1
+        if Killed.n == 11: os.kill(os.getpid(), signal.SIGKILL)
+executor = RayExecutor(address, models=partial(WatchfulModels, folder))
+run_cells([(stand_in_cell(examples(30)), folder / "ray" / "cell")], IndexStore(folder / "ray" / "indexes"),
+          WordModels, in_flight=IN_FLIGHT, executor=executor, hooks=[Killed()])
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_what_the_same_command_continues(
+    cluster: Any, executor: Executing, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", KILLED_DRIVER, str(tmp_path), cluster.address]
+    assert subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True).returncode == -9
+    written = (tmp_path / "ray" / "cell" / "records.jsonl").read_bytes().count(b"\n")
+    assert 11 <= written < 30  # what is on disk may be ahead of what has been reported
+    run(stand_in_cell(examples(30)), tmp_path / "local")
+    on_ray = executor(partial(WatchfulModels, tmp_path))
+    assert run(stand_in_cell(examples(30)), tmp_path / "ray", executor=on_ray).answered == 30 - written
+    assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
+
+
+@pytest.mark.slow
+def test_a_question_that_kills_every_worker_ends_the_run_and_keeps_the_others(
+    executor: Executing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.ray.executor.LEAST_LOSSES", 2)
+    (tmp_path / "always_at_answer4").touch()
+    on_ray = executor(partial(WatchfulModels, tmp_path), workers=1)
+    with pytest.raises(BenchError, match="workers were lost one after the other"):
+        run(stand_in_cell(examples(12)), tmp_path / "ray", executor=on_ray)
+    assert "q4" not in {row["example_id"] for row in rows(tmp_path / "ray" / "cell")}
+    (tmp_path / "always_at_answer4").unlink()
+    run(stand_in_cell(examples(12)), tmp_path / "ray", executor=on_ray)
+    assert [row["prediction"] for row in rows(tmp_path / "ray" / "cell")] == [f"answer{i}" for i in range(12)]
+
+
+@pytest.mark.slow
+def test_a_method_that_never_returns_fails_its_own_question(executor: Executing, tmp_path: Path) -> None:
+    def cell() -> Any:
+        plain = stand_in_cell(examples(10))
+        return replace(plain, method=Spinning(plain.method.config))
+
+    on_ray = executor(partial(WatchfulModels, tmp_path))
+    run(cell(), tmp_path / "ray", executor=on_ray, timeout_s=0.5)
+    run(cell(), tmp_path / "local", timeout_s=0.5)
+    found = {row["example_id"]: row["error"] for row in rows(tmp_path / "ray" / "cell")}
+    assert found == {row["example_id"]: row["error"] for row in rows(tmp_path / "local" / "cell")}
+    assert found["q1"] == "TimeLimitError: no answer within 0.5 s"
+    assert found["q6"] == found["q7"] == "TimeLimitError: no index within 0.5 s"
+    assert {i for i, error in found.items() if error is None} == {f"q{i}" for i in (0, 2, 3, 4, 5, 8, 9)}
+
+
+@pytest.mark.slow
+def test_what_a_method_learns_is_learned_once_and_kept_here(executor: Executing, tmp_path: Path) -> None:
+    run(counting_cell(examples(6)), tmp_path / "local")
+    on_ray = executor(partial(WatchfulModels, tmp_path))
+    run(counting_cell(examples(6)), tmp_path / "ray", executor=on_ray)
+    assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
+    assert files(tmp_path / "ray" / "indexes") == files(tmp_path / "local" / "indexes")
+
+
+@pytest.mark.slow
+def test_an_error_of_the_set_up_ends_the_run_with_its_own_words(executor: Executing, tmp_path: Path) -> None:
+    with pytest.raises(BenchError, match="^the weights are gone$"):
+        run(stand_in_cell(examples(4)), tmp_path, executor=executor(_no_models))
+
+
+def _no_models(cell: Cell) -> Any:
+    raise BenchError("the weights are gone")
+
+
+class _Reference:
+    """What a worker is given in the place of a value: it has to be awaited, which takes a moment."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Iterator[Any]:
+        yield from asyncio.sleep(0.001).__await__()
+        return self.value
+
+
+def test_more_documents_at_once_than_a_worker_keeps_are_all_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documents of questions that were still being worked on were once forgotten (KeyError)."""
+    from bench.flops.meter import Meter
+    from bench.results.index_store import StoredIndex
+    from bench.run.ray.worker import Group, Worker
+    from bench.schema import Index
+
+    monkeypatch.setattr("bench.run.ray.worker.INDEXES_IN_MEMORY", 4)
+    given = examples(40, questions_per_document=1)
+    cell = stand_in_cell(given)
+    index = Index({"words": 2})
+
+    async def work() -> tuple[list[Any], int]:
+        worker = Worker(lambda cell: WordModels(), 0)
+        await worker.ready()
+        group = ["0", _Reference(Group((cell,), None))]
+
+        async def ask(call: int, example: Example) -> object:
+            stored = _Reference(StoredIndex(index, Meter()))
+            about = [example.documents.id, _Reference(example.documents), stored]
+            alone = replace(example, documents=DocumentSet(()))
+            return await worker.ask(str(call), group, alone, about, [0])
+
+        found = await asyncio.gather(*(ask(*one) for one in enumerate(given)))
+        assert worker._asker is not None
+        worker._ticking.cancel()
+        await worker._opened.aclose()
+        return found, len(worker._asker._handed)
+
+    found, kept = asyncio.run(work())
+    rows = [json.loads(line) for lines in found for line in lines]
+    assert [row["error"] for row in rows] == [None] * 40
+    assert [row["prediction"] for row in rows] == [f"answer{i}" for i in range(40)]
+    assert kept == 4, "those that nobody asks about are let go"
+
+
+def node(**resources: float) -> dict[str, Any]:
+    return {"Alive": True, "Resources": resources}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers", "gpus", "expected"),
+    [
+        ([node(CPU=16, GPU=8), node(CPU=16, GPU=4)], None, None, Share(12, 1, 1)),
+        ([node(CPU=16, GPU=1)], None, 0.5, Share(2, 1, 0.5)),
+        ([node(CPU=16, GPU=2)], None, 0.3, Share(6, 1, 0.3)),
+        ([node(CPU=16, GPU=8)], 3, None, Share(3, 1, 1)),
+        ([node(CPU=16, GPU=8), node(CPU=16, GPU=1)], None, 2, Share(4, 1, 2)),
+        ([node(CPU=16, GPU=8)], None, 0, Share(1, 16, 0)),
+        ([node(CPU=8), node(CPU=4)], None, None, Share(2, 4, 0)),
+        ([node(CPU=8), node(CPU=8)], 4, None, Share(4, 4, 0)),
+        ([node(CPU=2), {"Alive": False, "Resources": {"CPU": 64}}], None, None, Share(1, 2, 0)),
+        ([], None, None, Share(1, 1, 0)),
+    ],
+)
+def test_workers_share_what_the_cluster_has(
+    nodes: list[dict[str, Any]], workers: int | None, gpus: float | None, expected: Share
+) -> None:
+    assert share_out(nodes, workers, gpus) == expected
+
+
+def test_a_worker_with_other_software_is_refused() -> None:
+    from bench.run.provenance import environment
+    from bench.run.ray.executor import require_same
+
+    own = environment()
+    require_same(own)
+    with pytest.raises(BenchError, match="torch 1.0 instead of 2"):
+        require_same({**own, "versions": {**own["versions"], "torch": "1.0"}})
+    if own["git_commit"]:
+        with pytest.raises(BenchError, match="commit other instead of"):
+            require_same({**own, "git_commit": "other"})
+
+
+def test_a_worker_with_several_gpus_spreads_its_readers_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench.run.cell import CellRequest, plan_cell
+    from bench.run.ray import worker as ray_worker
+
+    cell = ray_worker.travelling(plan_cell(CellRequest("dragon", "qasper", limit=1)))
+    assert len({spec.kind for spec in cell.roles.values()}) == 2
+    monkeypatch.setattr(ray_worker, "cuda_available", lambda: True)
+    for gpus, device in ((1, None), (2, "balanced")):
+        monkeypatch.setattr(ray_worker, "_gpus", lambda gpus=gpus: gpus)
+        models: Any = ray_worker.load_models(cell)
+        assert {spec.device for spec in models.specs.values() if spec.kind == "causal"} == {device}
+        assert {spec.device for spec in models.specs.values() if spec.kind == "encoder"} == {None}
+
+
+def test_a_worker_with_another_model_is_refused() -> None:
+    from bench.run.cell import CellRequest, plan_cell
+    from bench.run.ray.worker import load_models, travelling
+
+    cell = travelling(plan_cell(CellRequest("bm25", "qasper", limit=1)))
+    assert cell.roles["reader"].dtype == "float32" and not cell.data.examples
+    load_models(cell)
+    models = {"reader": {**cell.identity.models["reader"], "revision": "0" * 40}}
+    with pytest.raises(BenchError, match=r"another tiny \(role reader\): revision .* instead of '0{40}'"):
+        load_models(replace(cell, identity=replace(cell.identity, models=models)))
+
+
+def test_options_of_ray_need_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"--gpus-per-worker 1.5: expected .* a whole number"):
+        ExecutorOptions("ray", gpus=1.5).open()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'longdoc-bench\[ray\]'"):
+        ExecutorOptions("ray").open()
+
+
+def test_an_address_without_a_cluster_is_an_error_at_once() -> None:
+    from bench.run.ray.cluster import connect
+
+    with pytest.raises(ConfigError, match="expected HOST:PORT"):
+        connect("nowhere")
+    with pytest.raises(BenchError, match="No Ray cluster answers at 127.0.0.1:9"):
+        connect("127.0.0.1:9")
+
+
+def test_nothing_imports_ray_before_it_is_asked_for() -> None:
+    code = (
+        "import sys, bench.cli.sweep, bench.cli.run, bench.run.session, bench.run.ray.executor\n"
+        "sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False).returncode == 0

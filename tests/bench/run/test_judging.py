@@ -1,0 +1,259 @@
+"""Judging stored records: both orders, wins, ties and what cannot be read; kept and resumed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import ConfigError, QuestionError, WindowExceededError
+from bench.files.atomic import WriteError
+from bench.flops.meter import Usage, current_meter
+from bench.models.api import Generation
+from bench.results.records import FlopCounts, Record, TokenCounts
+from bench.run.judging import (
+    CRITERIA,
+    NO_ANSWER,
+    VERDICTS_FILE,
+    Reply,
+    ReplyStore,
+    judge_prompt,
+    judge_records,
+    judgement_id,
+    outcome,
+    parse_verdict,
+    stored_summary,
+)
+
+
+def record(number: int, prediction: str | None) -> Record:
+    return Record(
+        example_id=f"q{number}",
+        document_ids=[f"d{number}"],
+        question=f"What is told in text {number}?",
+        answers=["a"],
+        prediction=prediction,
+        scores={"rouge_1": 0.0},
+        context=[],
+        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
+        flops=FlopCounts(query=1, index=0, convention="paper", query_by_model={}, index_by_model={}),
+        truncated=False,
+        flags=[],
+        wall_s=0.0,
+        error=None if prediction is not None else "QuestionError: no",
+        trace={},
+    )
+
+
+class Judge:
+    """A model that says what a rule makes of the two answers as shown."""
+
+    def __init__(self, rule: Callable[[str, str, str], str]) -> None:
+        self.rule, self.asked = rule, 0
+
+    async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
+        self.asked += 1
+        first = prompt.split("Answer 1:\n")[1].split("\n\nAnswer 2:")[0]
+        second = prompt.split("Answer 2:\n")[1].split("\n\nCriterion:")[0]
+        criterion = prompt.split("Criterion: ")[1].split(".")[0]
+        current_meter().credit("judge", "decode", Usage(calls=1, new_tokens=7, flops=100))
+        return Generation(self.rule(first, second, criterion), (1,), "stop", 10)
+
+
+def longer(first: str, second: str, criterion: str) -> str:
+    return "Tie" if len(first) == len(second) else f"Answer {1 if len(first) > len(second) else 2}."
+
+
+ONE = [record(0, "a long answer"), record(1, "short"), record(2, "equal"), record(3, None)]
+TWO = [record(0, "brief"), record(1, "a longer one"), record(2, "other"), record(3, "")]
+
+
+def run(
+    tmp_path: Path, judge: Judge, one: list[Record] = ONE, two: list[Record] = TWO, **options: Any
+) -> Any:
+    return judge_records(one, two, tmp_path, lambda: judge, {"first": "one"}, **options)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("Answer 1", "first"),
+        ("answer 2.", "second"),
+        ("2", "second"),
+        ("Tie", "tie"),
+        ("\n  **Answer 1** is better.\nAnswer 2 is shorter.", "first"),
+        ("Answer 1 is better than Answer 2", None),
+        ("It is a tie between answer 1 and answer 2", None),
+        ("neither", None),
+        ("", None),
+        ("12", None),
+        ("tied", None),
+    ],
+)
+def test_a_reply_names_one_verdict_or_none(reply: str, verdict: str | None) -> None:
+    assert parse_verdict(reply) == verdict
+
+
+@pytest.mark.parametrize(
+    ("shown_first", "shown_second", "found"),
+    [
+        ("first", "second", "win"),
+        ("second", "first", "loss"),
+        ("tie", "tie", "tie"),
+        ("first", "first", "tie"),  # the judge likes what stands first
+        ("second", "second", "tie"),
+        ("first", "tie", "tie"),
+        (None, "second", "unparsable"),
+        ("first", None, "unparsable"),
+    ],
+)
+def test_a_win_needs_both_orders(shown_first: Any, shown_second: Any, found: str) -> None:
+    assert outcome(shown_first, shown_second) == found
+
+
+def test_every_pair_is_judged_by_every_criterion_in_both_orders(tmp_path: Path) -> None:
+    judge = Judge(longer)
+    judged = run(tmp_path, judge)
+    assert judge.asked == judged.asked == 4 * len(CRITERIA) * 2
+    for found in judged.summary.criteria.values():
+        assert (found.win, found.loss, found.tie) == (1, 1, 2)
+        assert found.unparsable == found.inconsistent == 0
+        assert found.preference.mean == 0
+    assert judged.summary.flops == 100 * judge.asked
+    lines = [json.loads(line) for line in (tmp_path / VERDICTS_FILE).read_text().splitlines()]
+    assert {(x["example_id"], x["criterion"], x["order"]) for x in lines} == {
+        (f"q{n}", c, o) for n in range(4) for c in CRITERIA for o in ("AB", "BA")
+    }
+    assert lines[0]["usage"]["judge"]["decode"]["new_tokens"] == 7
+
+
+def test_a_judge_that_likes_a_place_gives_nobody_a_win(tmp_path: Path) -> None:
+    judged = run(tmp_path, Judge(lambda first, second, criterion: "Answer 1"))
+    for found in judged.summary.criteria.values():
+        assert (found.win, found.loss, found.tie, found.inconsistent) == (0, 0, 4, 4)
+
+
+def test_what_cannot_be_read_is_counted_and_criteria_are_apart(tmp_path: Path) -> None:
+    def rule(first: str, second: str, criterion: str) -> str:
+        return "hm" if criterion == "diversity" else longer(first, second, criterion)
+
+    judged = run(tmp_path, Judge(rule))
+    assert judged.summary.criteria["diversity"].unparsable == 4
+    assert judged.summary.criteria["overall"].unparsable == 0
+    assert judged.summary.unparsable_replies == 8
+
+
+def test_a_pair_too_long_for_the_judge_is_no_verdict_and_says_why(tmp_path: Path) -> None:
+    def rule(first: str, second: str, criterion: str) -> str:
+        if "a long answer" in (first, second):
+            raise WindowExceededError("too long")
+        return longer(first, second, criterion)
+
+    judged = run(tmp_path, Judge(rule))
+    assert judged.summary.errors == {"WindowExceededError": 8}
+    assert judged.summary.criteria["overall"].unparsable == 1
+
+
+def test_an_answer_that_was_not_given_is_shown_as_such() -> None:
+    assert f"Answer 1:\n{NO_ANSWER}\n" in judge_prompt("q?", " ", "b", "overall")
+
+
+def test_replies_are_kept_and_only_what_is_missing_is_asked_again(tmp_path: Path) -> None:
+    whole = run(tmp_path, Judge(longer))
+    again = Judge(longer)
+    assert run(tmp_path, again).summary == whole.summary
+    assert again.asked == 0
+    path = tmp_path / VERDICTS_FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])  # cut off in the middle of a line
+    assert stored_summary(tmp_path, ONE, TWO) is None
+    third = Judge(longer)
+    assert run(tmp_path, third).summary == whole.summary
+    assert third.asked == 2
+    assert stored_summary(tmp_path, ONE, TWO) == whole.summary
+    assert len(path.read_bytes().splitlines()) == len(lines)
+
+
+def test_a_judgement_is_another_one_if_an_answer_or_the_judge_changes() -> None:
+    base = judgement_id(ONE, TWO, {"name": "tiny"})
+    assert judgement_id(ONE, TWO, {"name": "tiny"}) == base
+    assert judgement_id(TWO, ONE, {"name": "tiny"}) != base
+    assert judgement_id(ONE, TWO, {"name": "other"}) != base
+    assert judgement_id(ONE, [record(0, "else"), *TWO[1:]], {"name": "tiny"}) != base
+
+
+def test_cells_without_a_common_question_cannot_be_judged(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no question in common"):
+        run(tmp_path, Judge(longer), ONE[:1], TWO[1:])
+
+
+def test_rendering_only_reads_and_leaves_a_running_judges_file_where_it_is(tmp_path: Path) -> None:
+    whole = run(tmp_path, Judge(longer))
+    path = tmp_path / VERDICTS_FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+    with ReplyStore(tmp_path) as judging:
+        path.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])  # a judge is in the middle of its last line
+        before, inode = path.read_bytes(), path.stat().st_ino
+        files = sorted(tmp_path.iterdir())
+        assert stored_summary(tmp_path, ONE, TWO) is None
+        assert path.read_bytes() == before and path.stat().st_ino == inode
+        assert sorted(tmp_path.iterdir()) == files
+        path.write_bytes(b"".join(lines[:-1]))
+        judging.append(Reply.model_validate_json(lines[-1]))
+    assert stored_summary(tmp_path, ONE, TWO) == whole.summary
+
+
+def test_one_process_at_a_time_judges(tmp_path: Path) -> None:
+    import fcntl
+
+    with ReplyStore(tmp_path), (tmp_path / ".lock").open("a") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_reply_that_only_half_fits_the_disk_is_cut_off_and_short_writes_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, Judge(longer))
+    path = tmp_path / VERDICTS_FILE
+    whole = path.read_bytes()
+    reply = Reply.model_validate_json(whole.splitlines()[0]).model_copy(update={"example_id": "new"})
+    real, room = os.write, [10, 10_000]
+    monkeypatch.setattr(os, "write", lambda descriptor, rest: real(descriptor, rest[: room.pop(0)]))
+    with ReplyStore(tmp_path) as store:
+        store.append(reply)
+        assert path.read_bytes() == whole + reply.to_line().encode()
+
+        def full(descriptor: int, rest: memoryview) -> int:
+            if len(rest) < len(line):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(descriptor, rest[:10])
+
+        line = reply.to_line().encode()
+        monkeypatch.setattr(os, "write", full)
+        with pytest.raises(WriteError, match="Make room"):
+            store.append(reply)
+    assert path.read_bytes() == whole + line
+
+
+def test_a_failed_reply_is_asked_again_with_retry_failed_and_only_then(tmp_path: Path) -> None:
+    failing = True
+
+    def rule(first: str, second: str, criterion: str) -> str:
+        if failing and "a long answer" in (first, second):
+            raise QuestionError("out of memory")
+        return "hm" if "equal" in (first, second) else longer(first, second, criterion)
+
+    first = run(tmp_path, Judge(rule))
+    assert first.summary.errors == {"QuestionError": 8} and first.summary.unparsable_replies == 16
+    failing = False
+    assert run(tmp_path, Judge(rule)).asked == 0
+    again = run(tmp_path, Judge(rule), retry_failed=True)
+    assert again.asked == 8, "what was said and cannot be read is no failure"
+    assert again.summary.errors == {} and again.summary.unparsable_replies == 8
+    assert again.summary.criteria["overall"].win == 1
+    assert run(tmp_path, Judge(rule), retry_failed=True).asked == 0

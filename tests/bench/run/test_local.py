@@ -1,0 +1,334 @@
+"""Several processes on this machine: the records of one, whoever is killed, and nobody in another's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cli.main import command as bench
+from bench.errors import ConfigError
+from bench.results.json_lines import is_locked
+from bench.results.records import RecordStore
+from bench.run import local as local_workers
+from bench.run.cell import CellRequest
+from bench.run.executors import ExecutorOptions
+from bench.run.hooks import News
+from bench.run.local import Group, LocalWorkers
+from bench.run.session import Session
+from bench.sweeps.grid import plan_sweep
+from tests.bench.run.ray.test_ray import rows
+from tests.stand_ins import WordModels
+
+REPOSITORY = Path(__file__).parents[3]
+SWEEP = ["sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--no-track", "--probe", "0"]
+
+
+@pytest.fixture(autouse=True)
+def stand_in_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all processes that a test starts, and in its own, the model costs nothing."""
+    folder = tmp_path / "python"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import bench.run.session\nfrom tests.stand_ins import WordModels\n"
+        "bench.run.session.Session._models = lambda self, cell: WordModels()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{REPOSITORY}")
+    monkeypatch.setattr(Session, "_models", lambda self, cell: WordModels())
+
+
+def two_groups(results: Path) -> list[Group]:
+    cells = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]})
+    return [[(found.cell.request, found.cell.folder(results))] for found in cells]
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def finished(group: Group) -> bool:
+    return all((folder / "summary.json").exists() for _, folder in group)
+
+
+def test_a_helper_does_the_work_of_the_command(tmp_path: Path) -> None:
+    groups = two_groups(tmp_path / "helped")
+    with LocalWorkers(2).helping(groups, tmp_path / "helped", 32, None):
+        until(lambda: all(map(finished, groups)))
+    alone = Session(tmp_path / "alone")
+    for found in plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]}):
+        folder = alone.run(found.cell).folder
+        assert rows(folder) == rows(tmp_path / "helped" / "cells" / folder.name)
+
+
+def test_what_somebody_is_at_work_on_is_left_to_them(tmp_path: Path) -> None:
+    first, second = groups = two_groups(tmp_path)
+    with RecordStore(second[0][1]), LocalWorkers(2).helping(groups, tmp_path, 32, None):
+        until(lambda: finished(first))
+    assert not finished(second) and not (second[0][1] / "cell.json").exists()
+
+
+@pytest.mark.parametrize("probe", ["0", "1"])
+def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path, probe: str) -> None:
+    """It once waited for the first cell of another run while all others were free."""
+    first, second = two_groups(tmp_path)
+    arguments = [*SWEEP, "--results", str(tmp_path), "--probe", probe, "--grid", "b=0.5,0.75"]
+    command = [sys.executable, "-m", "bench.cli.main", *arguments]
+    pipe = subprocess.PIPE
+    with RecordStore(first[0][1]):
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True)
+        until(lambda: finished(second))
+        assert not finished(first)
+    said, warned = process.communicate(timeout=60)
+    assert process.returncode == 0 and "2 of 2 cells finished" in said
+    assert ("probe 1/2: another run is at work on these cells" in warned) == (probe != "0")
+    assert finished(first)
+
+
+def test_a_sweep_on_two_processes_shows_every_cell(tmp_path: Path) -> None:
+    arguments = [*SWEEP, "--results", str(tmp_path), "--workers", "2", "--grid", "b=0.5,0.75"]
+    command = [sys.executable, "-m", "bench.cli.main", *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert "2 of 2 cells finished" in done.stdout and "b=0.5 " in done.stdout and "b=0.75 " in done.stdout
+    assert all(map(finished, two_groups(tmp_path)))
+
+
+SLOW = """
+import asyncio, os, bench.run.session
+from tests.stand_ins import WordModel, WordModels
+
+class Slow(WordModel):
+    async def generate(self, *arguments):
+        await asyncio.sleep(0.05)
+        return await WordModel.generate(self, *arguments)
+
+def models(self, cell):
+    found = WordModels()
+    found.reader = Slow()
+    return found
+
+bench.run.session.Session._models = models
+"""
+FOUR = ["--limit", "4", "--grid", "b=0.5,0.6,0.75,0.8", "--in-flight", "1"]
+
+
+def sweep_of_four(results: Path, workers: int) -> subprocess.Popen[str]:
+    """Four cells of four questions, in a process group of its own, as a terminal gives it."""
+    own = ["--results", str(results), "--workers", str(workers)]
+    command = [sys.executable, "-m", "bench.cli.main", *SWEEP, *FOUR, *own]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
+def all_rows(results: Path) -> dict[str, Any]:
+    return {folder.name: rows(folder) for folder in sorted((results / "cells").iterdir())}
+
+
+def children(process: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.fixture
+def four_undisturbed(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "python" / "sitecustomize.py").write_text(SLOW)
+    session = Session(tmp_path / "undisturbed")
+    for found in plan_sweep(CellRequest("bm25", "hotpotqa", limit=4), {"b": [0.5, 0.6, 0.75, 0.8]}):
+        session.run(found.cell)
+    return all_rows(tmp_path / "undisturbed")
+
+
+def any_record(results: Path) -> bool:
+    return any(path.stat().st_size for path in results.glob("cells/*/records.jsonl"))
+
+
+def test_ctrl_c_with_several_workers_ends_them_all_and_the_same_command_continues(
+    tmp_path: Path, four_undisturbed: dict[str, Any]
+) -> None:
+    first = sweep_of_four(tmp_path / "r", 4)
+    until(lambda: any_record(tmp_path / "r"))
+    helpers = children(first.pid)
+    os.killpg(first.pid, signal.SIGINT)
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 130 and "the same command continues" in said and "Traceback" not in said
+    assert len(helpers) == 3 and not any(map(alive, helpers))
+    again = sweep_of_four(tmp_path / "r", 2)
+    shown, _ = again.communicate(timeout=60)
+    assert again.returncode == 0 and "4 of 4 cells finished" in shown
+    assert all_rows(tmp_path / "r") == four_undisturbed
+
+
+def test_a_killed_worker_and_a_second_command_change_no_record(
+    tmp_path: Path, four_undisturbed: dict[str, Any]
+) -> None:
+    both = [sweep_of_four(tmp_path / "r", 2) for _ in range(2)]
+    until(lambda: any_record(tmp_path / "r"))
+    until(lambda: bool(children(both[0].pid)))
+    os.kill(children(both[0].pid)[0], signal.SIGKILL)
+    said = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert "a further process ended with -9" in said[0]
+    assert all_rows(tmp_path / "r") == four_undisturbed
+    questions = [json.loads(line)["example_id"] for line in all_lines(tmp_path / "r")]
+    assert len(questions) == 4 * 4, "none was asked twice"
+
+
+def all_lines(results: Path) -> list[str]:
+    return [line for path in results.glob("cells/*/records*.jsonl") for line in path.read_text().splitlines()]
+
+
+def test_a_worker_whose_disk_is_full_leaves_its_cells_to_the_command(
+    tmp_path: Path, four_undisturbed: dict[str, Any]
+) -> None:
+    full = (
+        "import errno, sys\nfrom bench.results.json_lines import JsonLines\nfrom bench.files.atomic import "
+        "WriteError\ndef full(self, row):\n"
+        "    raise WriteError(self.path, OSError(errno.ENOSPC, 'No space left on device'))\n"
+        "if 'bench.run.local_worker' in sys.orig_argv: JsonLines.append = full\n"
+    )
+    (tmp_path / "python" / "sitecustomize.py").write_text(SLOW + full)
+    process = sweep_of_four(tmp_path / "r", 2)
+    shown, said = process.communicate(timeout=60)
+    assert process.returncode == 0 and "4 of 4 cells finished" in shown, said
+    assert all_rows(tmp_path / "r") == four_undisturbed
+
+
+def test_a_worker_without_a_free_cell_loads_nothing_and_its_cells_are_told_once(tmp_path: Path) -> None:
+    loads = tmp_path / "loads"
+    (tmp_path / "python" / "sitecustomize.py").write_text(
+        SLOW
+        + f"def noted(self, cell, real=models):\n    open({str(loads)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+        "    return real(self, cell)\nbench.run.session.Session._models = noted\n"
+    )
+    groups = two_groups(tmp_path / "r")
+    news: list[News] = []
+    with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None, told=news.append) as helpers:
+        until(lambda: not helpers.working)
+    assert sum(one.answered for one in news) == 4
+    lines = [one.line for one in news if one.line]
+    assert len(lines) == 2 and all(line.startswith("bm25 on ") for line in lines)
+    before = loads.read_text()
+    with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None) as helpers:
+        until(lambda: not helpers.working)
+    assert loads.read_text() == before
+
+
+def alive(process: int) -> bool:
+    try:
+        return "(zombie)" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from bench.run.local import LocalWorkers, _Helper\n"
+        "task = {'results': sys.argv[1], 'in_flight': 1, 'timeout_s': None, 'groups': []}\n"
+        "helper = _Helper(task, None, print)\n"
+        "print(helper._process.pid, flush=True); time.sleep(600)\n"
+    )
+    waiting = "import time, bench.run.session\nbench.run.session.Session = lambda *a, **o: time.sleep(600)\n"
+    (tmp_path / "python" / "sitecustomize.py").write_text(waiting)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    starter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+    assert starter.stdout is not None
+    helper = int(starter.stdout.readline())
+    time.sleep(1)
+    assert alive(helper)
+    starter.send_signal(signal.SIGKILL)
+    starter.wait()
+    until(lambda: not alive(helper))
+
+
+def test_a_helper_that_cannot_work_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = (
+        "import bench.run.session\ndef no(*a, **o): raise OSError('no GPU')\nbench.run.session.Session = no\n"
+    )
+    (tmp_path / "python" / "sitecustomize.py").write_text(broken)
+    helpers, start = [], local_workers._Helper
+
+    def started(*arguments: Any) -> Any:
+        helpers.append(start(*arguments))
+        return helpers[-1]
+
+    monkeypatch.setattr(local_workers, "_Helper", started)
+    with LocalWorkers(2).helping(two_groups(tmp_path), tmp_path, 32, None):
+        until(lambda: helpers[0]._process.poll() is not None)
+    assert "a further process ended with 1 and said: OSError: no GPU" in caplog.text
+
+
+class _Started:
+    """Stands in for subprocess.Popen."""
+
+    environments: list[dict[str, str]] = []
+
+    def __init__(self, command: Any, env: dict[str, str], **_: Any) -> None:
+        self.environments.append(env)
+        self.stdin, self.stdout = open(os.devnull, "w"), open(os.devnull)  # noqa: PTH123, SIM115
+        self.returncode = 0
+
+    def poll(self) -> int:
+        return 0
+
+    def terminate(self) -> None:
+        pass
+
+    def wait(self, seconds: float = 0) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "expected"),
+    [
+        ([], None, []),
+        (["0"], None, []),
+        (["0", "1", "2"], None, ["1", "2"]),
+        (["4", "6"], None, ["6"]),
+        (["0", "1"], 4, ["1", "0", "1"]),
+        (["0", "1", "2"], 1, []),
+    ],
+)
+def test_every_gpu_gets_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str], wanted: int | None, expected: list[str]
+) -> None:
+    monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
+    monkeypatch.setattr(_Started, "environments", [])
+    monkeypatch.setattr(local_workers.subprocess, "Popen", _Started)
+    groups = two_groups(tmp_path) * 4
+    with LocalWorkers(wanted).helping(groups, tmp_path, 32, None):
+        pass
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in _Started.environments] == expected
+
+
+def test_one_cell_is_the_work_of_one_process() -> None:
+    LocalWorkers(None).require_one("bench run answers the questions of one cell")
+    with pytest.raises(ConfigError, match="--workers 2: bench run answers .* --executor ray"):
+        bench.main(
+            ["run", "--method", "bm25", "--dataset", "qasper", "--workers", "2"], standalone_mode=False
+        )
+
+
+def test_whether_a_folder_is_held(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path / "nowhere")
+    with RecordStore(tmp_path / "cell"):
+        assert is_locked(tmp_path / "cell")
+    assert not is_locked(tmp_path / "cell")
+
+
+def test_options_of_ray_are_refused_without_it() -> None:
+    assert ExecutorOptions(workers=3).open() == LocalWorkers(3)
+    with pytest.raises(ConfigError, match="--gpus-per-worker 2 needs --executor ray"):
+        ExecutorOptions(gpus=2).open()

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import BenchError
+from bench.results.index_store import IndexStore
+from bench.results.records import Record, read_records
+from bench.run.cell import Cell
+from bench.run.cell_folder import finished_summary
+from bench.run.hooks import RunHooks
+from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
+from bench.run.runner import CellResult, run_cell, run_cells
+from bench.run.time_limit import TimeLimit
+from bench.schema import Document, DocumentSet, Example, Index, Prediction, Question
+from tests.stand_ins import Echo, WordModels, examples, stand_in_cell
+
+
+def run(cell: Any, folder: Path, **options: Any) -> CellResult:
+    return run_cell(cell, folder / "cell", IndexStore(folder / "indexes"), WordModels, **options)
+
+
+def without_clock(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
+
+
+def test_every_question_gets_a_scored_record_in_data_order(tmp_path: Path) -> None:
+    cell = stand_in_cell(examples(5))
+    result = run(cell, tmp_path, in_flight=3)
+    records = list(read_records(result.folder / "records.jsonl"))
+    assert [r.example_id for r in records] == [f"q{i}" for i in range(5)]
+    assert all(r.scores == {"f1": 1.0} and r.prediction == r.answers[0] for r in records)
+    assert all(r.flops.query > 0 and r.flops.index > 0 and r.tokens.forwarded > 0 for r in records)
+    assert result.answered == 5
+    assert result.summary.n == 5 and result.summary.n_documents == 3
+    assert result.summary.metrics["f1"].mean == 1.0
+
+
+def test_an_index_is_built_once_per_document_set_and_then_found_on_disk(tmp_path: Path) -> None:
+    cell = stand_in_cell(examples(6, questions_per_document=3))
+    run(cell, tmp_path)
+    assert len(cell.method.indexed) == 2
+    again = stand_in_cell(examples(6, questions_per_document=3), {"suffix": "!"})
+    again.method.index_options = lambda: {"suffix": ""}  # type: ignore[method-assign]
+    cell.method.index_options = again.method.index_options
+    first = run_cell(cell, tmp_path / "x", IndexStore(tmp_path / "shared"), WordModels)
+    second = run_cell(again, tmp_path / "y", IndexStore(tmp_path / "shared"), WordModels)
+    assert again.method.indexed == [], "another cell with the same index options builds nothing"
+    assert first.summary.index_flops == second.summary.index_flops > 0
+
+
+def test_more_in_flight_than_indexes_in_memory_build_each_index_once(tmp_path: Path) -> None:
+    class Slow(Echo):
+        async def index(self, documents: DocumentSet, models: Any) -> Index:
+            await asyncio.sleep(0.01)
+            return await super().index(documents, models)
+
+    cell = stand_in_cell(examples(150, questions_per_document=1))
+    cell = dataclasses.replace(cell, method=Slow(cell.method.config))
+    run(cell, tmp_path, in_flight=INDEXES_IN_MEMORY + 1)
+    assert len(cell.method.indexed) == len(set(cell.method.indexed)) == 150
+
+
+def test_of_indexes_in_memory_the_longest_unused_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 2)
+    first, second, third = (example.documents for example in examples(3, questions_per_document=1))
+    store, read = IndexStore(tmp_path), list[str]()
+    asker = QuestionRunner([stand_in_cell(examples(3))], store, WordModels(), TimeLimit(None))  # type: ignore[arg-type]
+    load = asker._load_or_build
+
+    async def counted(documents: DocumentSet) -> Any:
+        read.append(documents.id)
+        return await load(documents)
+
+    monkeypatch.setattr(asker, "_load_or_build", counted)
+
+    async def use(*sets: DocumentSet) -> None:
+        for documents in sets:
+            await asker.index(documents)
+
+    asyncio.run(use(first, second, first, third, first))
+    assert read == [first.id, second.id, third.id], "the first was used again before the third came"
+    asyncio.run(use(second))
+    assert read[3:] == [second.id]
+
+
+def test_a_finished_cell_asks_nothing_and_loads_no_model(tmp_path: Path) -> None:
+    run(stand_in_cell(examples(4)), tmp_path)
+    before = (tmp_path / "cell" / "records.jsonl").read_bytes()
+
+    def no_models() -> Any:
+        raise AssertionError("models were loaded for a finished cell")
+
+    again = run_cell(
+        stand_in_cell(examples(4)), tmp_path / "cell", IndexStore(tmp_path / "indexes"), no_models
+    )
+    assert again.answered == 0
+    assert (tmp_path / "cell" / "records.jsonl").read_bytes() == before
+
+
+def test_records_that_changed_after_the_summary_are_summarised_again(tmp_path: Path) -> None:
+    cell = stand_in_cell(examples(2))
+    run(cell, tmp_path)
+    path = tmp_path / "cell" / "records.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0]["scores"]["f1"] = 0.0
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert finished_summary(cell, tmp_path / "cell") is None
+    assert run(cell, tmp_path).summary.metrics["f1"].mean == 0.5
+
+
+def test_a_failed_question_is_recorded_counted_and_scored_zero(tmp_path: Path) -> None:
+    good, bad = examples(2)
+    failing = Example(**{**vars(bad), "question": "please fail now"})
+    result = run(stand_in_cell([good, failing]), tmp_path)
+    records = list(read_records(result.folder / "records.jsonl"))
+    assert records[1].error == "RuntimeError: asked to fail"
+    assert records[1].prediction is None and records[1].scores == {"f1": 0.0}
+    assert result.summary.n_failed == 1 and result.summary.errors == {"RuntimeError": 1}
+    assert result.summary.metrics["f1"].mean == 0.5
+
+
+def test_a_document_that_cannot_be_indexed_fails_its_own_questions_only(tmp_path: Path) -> None:
+    good, bad = examples(2)
+    poison = Example(**{**vars(bad), "documents": DocumentSet((Document("", "unindexable"),))})
+    result = run(stand_in_cell([good, poison]), tmp_path)
+    assert [r.error for r in read_records(result.folder / "records.jsonl")] == [
+        None,
+        "ValueError: this document cannot be indexed",
+    ]
+
+
+def test_failed_questions_are_asked_again_only_when_told_to(tmp_path: Path) -> None:
+    good, bad = examples(2)
+    failing = [good, Example(**{**vars(bad), "question": "please fail now"})]
+    run(stand_in_cell(failing), tmp_path)
+    assert run(stand_in_cell(failing), tmp_path).answered == 0
+    assert run(stand_in_cell(failing), tmp_path, retry_failed=True).answered == 1
+
+
+def test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misses(tmp_path: Path) -> None:
+    """And asks it for that cell alone: the other one gets no second record of the question."""
+    asked: list[tuple[str, str]] = []
+
+    class Shared(Echo):
+        def index_options(self) -> dict[str, Any]:
+            return {}
+
+        async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
+            asked.append((question.text, self.config.suffix))
+            return await super().answer(index, question, models)
+
+    def cells() -> list[tuple[Any, Path]]:
+        found = [stand_in_cell(examples(4), {"suffix": suffix}) for suffix in ("a", "b")]
+        return [
+            (
+                dataclasses.replace(cell, method=Shared(cell.method.config)),
+                tmp_path / cell.method.config.suffix,
+            )
+            for cell in found
+        ]
+
+    indexes = IndexStore(tmp_path / "indexes")
+    run_cells(cells(), indexes, WordModels)
+    files = [tmp_path / name / "records.jsonl" for name in ("a", "b")]
+    whole = [without_clock(path) for path in files]
+    lines = files[1].read_bytes().splitlines(keepends=True)
+    files[1].write_bytes(b"".join(lines[:1] + lines[2:]))  # the first cell's record was written, not this one
+    (tmp_path / "a" / "summary.json").unlink()
+    (tmp_path / "b" / "summary.json").unlink()
+    asked.clear()
+    first, second = run_cells(cells(), indexes, WordModels)
+    assert asked == [("What is answer1", "b")]
+    assert (first.answered, second.answered) == (0, 1)
+    assert [without_clock(path) for path in files] == whole
+
+
+def test_a_folder_of_another_cell_is_refused_and_left_alone(tmp_path: Path) -> None:
+    run(stand_in_cell(examples(2)), tmp_path)
+    before = (tmp_path / "cell" / "records.jsonl").read_bytes()
+    with pytest.raises(BenchError, match="records of another cell"):
+        run(stand_in_cell(examples(2), {"suffix": "!"}), tmp_path)
+    assert (tmp_path / "cell" / "records.jsonl").read_bytes() == before
+
+
+def test_a_set_up_error_ends_the_run_and_keeps_finished_records(tmp_path: Path) -> None:
+    cell = stand_in_cell(examples(4))
+
+    class StopAtTwo(RunHooks):
+        answered = 0
+
+        def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:
+            assert (len(cells), [dict(records) for records in done]) == (1, [{}])
+
+        def on_record(self, record: Record) -> None:
+            self.answered += 1
+            if self.answered == 2:
+                raise BenchError("the weights are gone")
+
+    with pytest.raises(BenchError, match="weights are gone"):
+        run(cell, tmp_path, in_flight=1, hooks=[StopAtTwo()])
+    assert len(list(read_records(tmp_path / "cell" / "records.jsonl"))) == 2
+    assert run(cell, tmp_path).answered == 2
+
+
+WAITING_RUN = """
+import asyncio, sys
+from pathlib import Path
+from bench.results.index_store import IndexStore
+from bench.run.hooks import RunHooks
+from bench.run.runner import run_cell
+from tests.stand_ins import WordModel, WordModels, examples, stand_in_cell
+folder, most, questions, in_flight = Path(sys.argv[1]), *map(int, sys.argv[2:])
+class Counting(RunHooks):
+    n = 0
+    def on_start(self, cells, done): Counting.n = sum(map(len, done))
+    def on_record(self, record): Counting.n += 1
+class Waiting(WordModel):
+    async def generate(self, *arguments):
+        while Counting.n >= most: await asyncio.sleep(60)
+        return await super().generate(*arguments)
+class Models(WordModels):
+    def __init__(self): self.reader = Waiting()
+run_cell(stand_in_cell(examples(questions)), folder / "cell", IndexStore(folder / "indexes"), Models,
+         in_flight=in_flight, hooks=[Counting()])
+"""
+"""A run that asks nothing more once it has so many records, so that it is there to be cut.
+
+Arguments: folder, most records, questions, questions in flight.
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_continues_to_the_records_of_an_uninterrupted_one(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    def start(most: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", WAITING_RUN, str(tmp_path / "cut"), str(most), "40", "4"]
+        return subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
+
+    records = tmp_path / "cut" / "cell" / "records.jsonl"
+    for most in (3, 11, 25):
+        process = start(most)
+        while not (records.exists() and records.read_bytes().count(b"\n") >= most):
+            assert process.poll() is None, "the run ended by itself"
+            time.sleep(0.002)
+        os.kill(process.pid, how)
+        assert process.wait(timeout=60) != 0
+    assert start(100).wait(timeout=60) == 0
+    run(stand_in_cell(examples(40)), tmp_path / "whole")
+    assert without_clock(records) == without_clock(tmp_path / "whole" / "cell" / "records.jsonl")
+
+
+def test_two_runs_on_one_cell_do_not_mix(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WAITING_RUN, str(tmp_path), "100", "40", "4"]
+    both = [subprocess.Popen(command, cwd=Path(__file__).parents[3]) for _ in range(2)]
+    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    assert [row["example_id"] for row in without_clock(tmp_path / "cell" / "records.jsonl")] == [
+        f"q{i}" for i in range(40)
+    ]

@@ -1,0 +1,110 @@
+"""One thread and as many processes as there are idle cores, unless something else pays or is asked for."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench.errors import ConfigError
+from bench.run import threads
+from bench.run.threads import ONE_COPY, WORTH_MEASURING, Threads, processes
+
+
+def machine(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    own: int = 8,
+    all_: int = 8,
+    load: float = 0.0,
+    busy: float = 0.0,
+    free: int = 64,
+) -> None:
+    """A machine with so many cores, of which ``busy`` are at work now, and gigabytes of free memory."""
+    monkeypatch.delenv("BENCH_WORKERS")
+    monkeypatch.setattr(threads, "cores", lambda: own)
+    monkeypatch.setattr(os, "cpu_count", lambda: all_)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("psutil.cpu_percent", lambda interval: 100 * busy / all_)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free * 10**9))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, 8),
+        ({"own": 2, "all_": 64, "load": 40, "busy": 40}, 2),  # a share of a large, busy machine
+        ({"load": 5, "busy": 5}, 3),
+        ({"load": 8, "busy": 0.3}, 8),  # what ran a minute ago is over
+        ({"load": 0.2, "busy": 8}, 8),  # a moment's work
+        ({"load": 30, "busy": 8}, 1),
+        ({"free": 3}, 3),
+    ],
+)
+def test_a_process_for_each_idle_core_that_memory_has_room_for(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], expected: int
+) -> None:
+    machine(monkeypatch, **given)
+    assert processes().count == expected
+
+
+def test_of_a_large_reader_there_is_one_copy_and_the_environment_has_the_last_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine(monkeypatch)
+    assert processes(ONE_COPY).count == 1
+    monkeypatch.setenv("BENCH_WORKERS", "3")
+    assert processes(ONE_COPY).count == 3
+    monkeypatch.setenv("BENCH_WORKERS", "many")
+    with pytest.raises(ConfigError, match="BENCH_WORKERS=many: expected a whole number"):
+        processes()
+
+
+def reader(parameters: int) -> Any:
+    return SimpleNamespace(
+        actual_device="cpu", architecture=SimpleNamespace(parameters=parameters, hidden=64)
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "gain", "alone", "expected"),
+    [
+        (WORTH_MEASURING - 1, 4.0, True, 1),
+        (WORTH_MEASURING, 4.0, True, 8),
+        (WORTH_MEASURING, 1.1, True, 1),  # a busy machine
+        (WORTH_MEASURING, 4.0, False, 1),
+    ],
+)
+def test_several_threads_where_they_pay(
+    monkeypatch: pytest.MonkeyPatch, parameters: int, gain: float, alone: bool, expected: int
+) -> None:
+    machine(monkeypatch)
+    monkeypatch.setattr(threads, "_gain", lambda width, count: gain)
+    models = [reader(100), reader(parameters)]
+    assert Threads().choose(models, alone=alone).count == expected
+    assert Threads(5).choose(models, alone=alone).count == 5
+
+
+def test_measuring_leaves_torch_as_it_was() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    assert threads._gain(16, 2) > 0
+    assert torch.get_num_threads() == before
+
+
+def test_what_is_asked_for_beats_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(threads, "_set", chosen.append)
+    for name in threads._POOLS:
+        monkeypatch.setenv(name, "3")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert Threads.begin() == Threads(3)
+    assert Threads.begin(2) == Threads(2)
+    assert os.environ["OMP_NUM_THREADS"] == os.environ["MKL_NUM_THREADS"] == "2"
+    assert os.environ["OMP_WAIT_POLICY"] == "active"
+    monkeypatch.setenv("OMP_NUM_THREADS", "all")
+    with pytest.raises(ConfigError, match="OMP_NUM_THREADS=all"):
+        Threads.begin()

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.tables.amortised import amortised_cost, amortised_table
+from bench.tables.cells import TableCell, TableData
+from bench.tables.definition import Row, TableDefinition
+from tests import cells
+
+
+def cell(row: str, index: float, query: float) -> TableCell:
+    of = cells.summary(index_flops=1e12 * index, query_flops={"mean": 1e12 * query})
+    about = cells.description(data_label="")
+    return TableCell(Row(id=row, label=row.upper(), method=row), "qasper", cells.finished(of, about))
+
+
+def table(*shown: TableCell) -> TableData:
+    definition = TableDefinition(
+        id="a", kind="amortised", title="T", source="S", datasets=("qasper",), metrics=("f1",),
+        rows=tuple(c.row for c in shown),
+    )  # fmt: skip
+    return TableData(definition, {(c.row.id, "qasper"): c for c in shown})
+
+
+def test_the_index_is_shared_by_the_questions() -> None:
+    found = cell("pecan", index=8, query=1)
+
+    assert [amortised_cost(found, n) for n in (1, 2, 4, 8)] == pytest.approx([9, 5, 3, 2])
+
+
+def test_an_index_pays_from_the_first_question_at_which_it_is_cheaper() -> None:
+    rows = amortised_table(
+        table(
+            cell("full_context", 0, 5), cell("pecan", 8, 1), cell("dear", 1, 6), cell("even", 8, 3),
+            cell("free", 0, 1),
+        )
+    ).rows  # fmt: skip
+    pays = {row[0].partition(": ")[2]: row[-1] for row in rows}
+
+    # pecan: 8 + n < 5n from n = 3 (11 < 15); even: 8 + 3n = 5n at n = 4, so cheaper from 5
+    assert pays == {"FULL_CONTEXT": "–", "PECAN": "3", "DEAR": "never", "EVEN": "5", "FREE": "1"}
+
+
+def test_a_row_that_was_not_run_shows_dashes_and_why() -> None:
+    missing = TableCell(Row(id="x", label="X", method="x"), "qasper", None, "not run yet")
+    rendered = amortised_table(table(cell("full_context", 0, 5), missing)).render()
+
+    assert "| qasper: X" in rendered.markdown and "Without values: X: not run yet." in rendered.markdown
+    assert rendered.latex.count(r"\\") == 3 and "qasper: X,–" in rendered.csv

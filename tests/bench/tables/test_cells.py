@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from bench.data.cards import load_card
+from bench.errors import ModelUnavailableError
+from bench.models.model_set import LoadedModels
+from bench.results.index_store import IndexStore
+from bench.results.records import read_records
+from bench.run.cell import Cell, CellRequest, Setting
+from bench.run.cell_folder import finished_summary
+from bench.run.equal_cost import reference_cell
+from bench.run.runner import run_cell
+from bench.tables.cells import TableData, collect, plan_table, retrieval_view
+from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.render import render
+from tests.bench.models.builders import save_causal
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A small random model: what it answers is nonsense, what it costs and what it is given are not."""
+    return str(save_causal(tmp_path_factory.mktemp("models") / "small-llama", max_position_embeddings=4096))
+
+
+def definition(*rows: Row) -> TableDefinition:
+    return TableDefinition(id="t", title="T", source="S", datasets=("hotpotqa",), metrics=("f1",), rows=rows)
+
+
+def runner(results: Path, ran: list[str]) -> Callable[[Cell], object]:
+    def run(cell: Cell) -> object:
+        ran.append(f"{cell.request.method} {cell.identity.config.get('k', '')}".strip())
+        folder = cell.folder(results)
+        return run_cell(cell, folder, IndexStore(results / "indexes"), lambda: LoadedModels(cell.roles))
+
+    return run
+
+
+AUTO = Row(id="topx", label="BM25 Top-X", method="bm25", set={"k": "auto:closed_book"})
+MORE = Row(id="more", label="TF-IDF Top-X", method="tfidf", set={"k": "auto:bm25"})
+BM25 = Row(id="bm25", label="BM25", method="bm25", set={"k": 5})
+
+
+def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str, tmp_path: Path) -> None:
+    table = definition(MORE, BM25)
+    planned = plan_table(table, Setting(reader, limit=2))
+    ran: list[str] = []
+    found = collect(table, planned, tmp_path, runner(tmp_path, ran))
+    assert list(found.cells) == [("more", "hotpotqa"), ("bm25", "hotpotqa")]
+    assert ran[:2] == ["bm25 5", "bm25 5"]  # its own row, then again as the reference: nothing is computed
+    more = found.cells["more", "hotpotqa"]
+    assert more.summary is not None and more.description is not None
+    k = more.description.config["k"]
+    # Both read chunks of equal length; only the frames of the prompts differ between k and k + 1.
+    assert abs(k - 5) <= 1
+    bm25 = found.cells["bm25", "hotpotqa"]
+    assert bm25.summary is not None
+    target = bm25.summary.query_flops.mean
+    costs = {int(name.split()[1]): name for name in ran if name.startswith("tfidf")}
+    nearest = min(costs, key=lambda tried: abs(flops(table, tried, reader, tmp_path) - target))
+    assert k == nearest
+    note = f"TF-IDF Top-X: k that costs most nearly what bm25 costs: {k} (hotpotqa)."
+    assert note in render(found, {}).markdown
+    again = collect(table, planned, tmp_path)  # only rendering: the same cells are found, nothing is run
+    assert again.cells == found.cells
+
+
+def flops(table: TableDefinition, k: int, reader: str, results: Path) -> float:
+    row = Row(id="x", label="x", method="tfidf", set={"k": k})
+    cell = plan_table(definition(row), Setting(reader, limit=2))["x", "hotpotqa"]
+    assert isinstance(cell, Cell)
+    summary = finished_summary(cell, cell.folder(results))
+    assert summary is not None
+    return summary.query_flops.mean
+
+
+def test_a_cost_below_any_passage_gives_one_passage(reader: str, tmp_path: Path) -> None:
+    planned = plan_table(definition(AUTO), Setting(reader, limit=2))
+    ran: list[str] = []
+    cell = collect(definition(AUTO), planned, tmp_path, runner(tmp_path, ran)).cells["topx", "hotpotqa"]
+    assert ran[0] == "closed_book"
+    assert cell.description is not None and cell.description.config["k"] == 1
+
+
+def test_rendering_alone_finds_no_k_before_the_reference_has_run(reader: str, tmp_path: Path) -> None:
+    planned = plan_table(definition(AUTO), Setting(reader, limit=2))
+    assert collect(definition(AUTO), planned, tmp_path).cells["topx", "hotpotqa"].missing == "not run yet"
+
+
+def test_bench_run_names_the_command_that_must_come_first(reader: str, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from bench.cli.run import command
+    from bench.errors import ConfigError
+
+    arguments = ["--method", "bm25", "--dataset", "hotpotqa", "--model", reader, "--limit", "2", "--no-track"]
+    arguments += ["--set", "k=auto:closed_book", "--results", str(tmp_path)]
+    result = CliRunner().invoke(command, arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).endswith(
+        f"Run first: bench run --method closed_book --dataset hotpotqa --model {reader} --data sample "
+        f"--limit 2 --results {tmp_path}"
+    )
+    request = CellRequest("bm25", "hotpotqa", reader, options={"k": "auto:closed_book"}, limit=2)
+    reference = reference_cell(request)
+    assert reference is not None
+    runner(tmp_path, [])(reference)
+    result = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "k=auto:closed_book: k=1 comes nearest to" in result.output
+    assert "evidence_recall" in result.output
+
+
+def test_a_row_without_its_encoder_is_left_out_and_says_why(reader: str, tmp_path: Path) -> None:
+    rows = (
+        Row(id="dragon", label="Dragon", method="dragon", set={"encoder": "dragon-plus"}),
+        Row(id="dpr", label="DPR", method="dpr", set={"encoder": "dpr"}),
+        Row(id="closed_book", label="Closed book", method="closed_book"),
+    )
+    planned = plan_table(definition(*rows), Setting(reader, limit=1))
+    found = collect(definition(*rows), planned, tmp_path, runner(tmp_path, []))
+    assert found.cells["closed_book", "hotpotqa"].summary is not None
+    for row in ("dragon", "dpr"):
+        assert found.cells[row, "hotpotqa"].summary is None
+    text = render(found, {}).markdown
+    assert (
+        "facebook/dragon-plus-query-encoder" in text
+        and "facebook/dpr-question_encoder-single-nq-base" in text
+    )
+
+
+def test_without_the_reader_there_is_no_table(tmp_path: Path) -> None:
+    table = definition(Row(id="closed_book", label="Closed book", method="closed_book"))
+    with pytest.raises(ModelUnavailableError, match="no folder .*nowhere"):
+        plan_table(table, Setting("./nowhere", limit=1))
+    planned = plan_table(table, Setting("llama-3.1-8b", limit=1))
+    with pytest.raises(ModelUnavailableError, match=r"meta-llama/Llama-3\.1-8B-Instruct"):
+        collect(table, planned, tmp_path, runner(tmp_path, []))
+
+
+def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: Path) -> None:
+    rows = (
+        Row(id="bm25", label="BM25", method="bm25", set={"k": 2}),
+        Row(id="oracle", label="Oracle", method="oracle"),
+        Row(id="closed_book", label="Closed book", method="closed_book"),
+    )
+    table = definition(*rows)
+    planned = plan_table(table, Setting(reader, limit=4))
+    view = retrieval_view(collect(table, planned, tmp_path, runner(tmp_path, [])))
+    assert view.definition.id == "t_retrieval"
+    rendered = render(view, {})
+    lines = [line for line in rendered.markdown.splitlines() if line.startswith("|")]
+    header = [cell.strip() for cell in lines[0].strip("|").split("|")]
+    assert header == ["Method", "Recall", "Answer in context", "TFLOPs", "n"]
+    values = {line.split("|")[1].strip(): line.split("|")[2:4] for line in lines[2:]}
+    assert [cell.strip() for cell in values["Oracle"]] == ["100.0 [100.0, 100.0]"] * 2
+    assert [cell.strip() for cell in values["Closed book"]] == ["0.0 [0.0, 0.0]"] * 2
+    assert "Recall: share of the labelled evidence" in rendered.markdown
+    assert "evidence_recall,100,100,100" in rendered.csv
+
+
+def test_a_cell_without_measures_shows_dashes(reader: str, tmp_path: Path) -> None:
+    table = definition(BM25)
+    planned = plan_table(table, Setting(reader, limit=2))
+    found = collect(table, planned, tmp_path, runner(tmp_path, []))
+    cell = found.cells["bm25", "hotpotqa"]
+    assert cell.summary is not None
+    del cell.summary.retrieval["evidence_recall"]
+    half = cell.summary.retrieval["answer_in_context"].model_copy(update={"n": 1})
+    cell.summary.retrieval["answer_in_context"] = half
+    text = render(retrieval_view(found), {}).markdown
+    assert "| BM25   |      – |" in text
+    assert "BM25: Answer in context is defined for 1 of 2 (hotpotqa)." in text
+
+
+def test_rows_take_larger_and_smaller_models_from_the_tables_roles(reader: str, tmp_path: Path) -> None:
+    other = str(save_causal(tmp_path / "other-llama", max_position_embeddings=4096))
+    rows = (
+        Row(id="same", label="same", method="pecan", model="large"),
+        Row(
+            id="mixed", label="mixed", method="pecan", model="small", set={"graph_model": {"model": "large"}}
+        ),
+        Row(id="none", label="none", method="pecan", model="medium"),
+    )
+    table = definition(*rows).model_copy(update={"models": {reader: {"large": reader, "small": other}}})
+    planned = plan_table(table, Setting(reader, limit=2))
+
+    mixed = planned["mixed", "hotpotqa"]
+    assert isinstance(mixed, Cell) and mixed.reader.name == "other-llama"
+    assert mixed.roles["builder"].name == "small-llama"
+    same = planned["same", "hotpotqa"]
+    assert isinstance(same, Cell) and same.index_key_parts() == mixed.index_key_parts()  # one graph for both
+    assert planned["none", "hotpotqa"] == (
+        "no medium model is named beside this reader in the table's definition"
+    )
+
+
+def test_what_the_paper_chose_for_its_reader_holds_for_no_other() -> None:
+    # PECAN, Table 1: Top-X is chosen "to match the TFLOPs of PECAN"; Sec. 4.2: as many nodes as its average.
+    for table, row_id, option, value in (
+        ("table1", "bm25_topx", "k", 4),
+        ("garlic1", "raptor_ct_topx", "k", 12),
+        ("table3", "no_progress_control", "n_nodes", 17),
+        ("garlic2", "no_progress_control", "n_nodes", 17),
+    ):
+        found = load_table(table)
+        row = next(row for row in found.rows if row.id == row_id)
+        assert found.is_of_paper("llama-3.1-8b", "hub", None)
+        assert not found.is_of_paper("llama-3.1-8b", "sample", None)
+        assert not found.is_of_paper("tiny", "hub", None)
+        assert row.options(load_card("hotpotqa"))[option] == value
+        assert row.options(load_card("hotpotqa"), as_published=False)[option] == "auto:pecan"
+
+
+def test_lengths_of_a_row_shrink_with_the_readers_chunks() -> None:
+    # Graph of Records, Sec. 3.1: chunks of 256 tokens, overlap 32.
+    row = next(row for row in load_table("gor1").rows if row.id == "bm25")
+    card = load_card("wcep")
+    full = row.options(card)
+    assert (full["chunk_tokens"], full["overlap_tokens"], full["join_documents"]) == (256, 32, "off")
+    assert row.options(card, chunk_tokens=75)["chunk_tokens"] == 64
+    assert row.options(card, chunk_tokens=75)["overlap_tokens"] == 8
+
+
+def test_as_many_nodes_are_read_as_another_method_reads_on_average(reader: str, tmp_path: Path) -> None:
+    fixed = {"progress_control": "off", "n_nodes": "auto:bm25", "graph": "tree"}
+    row = Row(id="fixed", label="Fixed", method="pecan", set=fixed)
+    table = definition(row)
+    planned = plan_table(table, Setting(reader, limit=2))
+    assert collect(table, planned, tmp_path).cells["fixed", "hotpotqa"].missing == "not run yet"
+    cell = collect(table, planned, tmp_path, runner(tmp_path, [])).cells["fixed", "hotpotqa"]
+    assert cell.finished is not None
+    reference = reference_cell(CellRequest("pecan", "hotpotqa", reader, options=fixed, limit=2))
+    assert reference is not None
+    read = [len(r.context) for r in read_records(reference.folder(tmp_path) / "records.jsonl")]
+    assert cell.finished.description.config["n_nodes"] == max(1, round(fmean(read)))
+    shown = render(TableData(table, {("fixed", "hotpotqa"): cell}), {})
+    assert "nodes read, as many as bm25 reads on average:" in shown.markdown

@@ -1,0 +1,197 @@
+"""Answers timed one at a time; tables of times and of judgements, on the small model and a toy set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import DataError, UnknownNameError
+from bench.models.model_set import LoadedModels
+from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.session import Session
+from bench.tables.cells import TableData, collect, plan_table
+from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.judged import judged_table
+from bench.tables.latency import measure, stored_time, timed_table
+
+ROWS = (
+    Row(id="closed_book", label="Closed book", method="closed_book"),
+    Row(id="bm25", label="BM25", method="bm25", set={"k": 1}),
+    Row(id="gone", label="Gone", method="no_such_method"),
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.jsonl"
+    rows = [
+        {
+            "id": f"c{number}",
+            "dataset": "chronicles",
+            "task": "summarization",
+            "question": "Write a fluent and complete summary of the text above.",
+            "answers": ["Mara Elin lived in Ostcombe."],
+            "documents": [
+                {"title": "", "text": f"Mara Elin lived in Ostcombe. She was born in 175{number}."}
+            ],
+        }
+        for number in range(3)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def made(kind: str, data: Path, results: Path, **more: Any) -> tuple[TableData, Any]:
+    definition = TableDefinition(
+        id="t",
+        kind=kind,  # type: ignore[arg-type]
+        title="T",
+        source="S",
+        datasets=("chronicles",),
+        metrics=("rouge_1",),
+        rows=ROWS,
+        **more,
+    )
+    planned = plan_table(definition, Setting(data=str(data), limit=2))
+    session = Session(results)
+    return collect(definition, planned, results, session.run), planned
+
+
+def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    table, planned = made("timed", data, results)
+    cell = planned["bm25", "chronicles"]
+    before = (cell.folder(results) / "records.jsonl").read_bytes()
+    assert stored_time(cell, results) is None
+    rendered = timed_table(table, planned, {}, None, results).rows
+    assert all(line[1] == "–" for line in rendered)
+    found = measure(cell, results, LoadedModels(cell.roles), questions=2)
+    assert found is not None and len(found.seconds) == 2 and all(taken > 0 for taken in found.seconds)
+    assert stored_time(cell, results) == found
+    assert "core" in found.machine or "NVIDIA" in found.machine
+    lines = timed_table(table, planned, {}, Session(results), results)
+    by_row = {line[0].rpartition(": ")[2]: line for line in lines.rows}
+    assert by_row["BM25"][1] == f"{found.mean:.2f}"  # what is kept is not measured again
+    assert by_row["Closed book"][3] == "2"
+    assert by_row["Gone"][1:4] == ("–", "–", "–")
+    assert "no_such_method" in " ".join(lines.notes)
+    assert (cell.folder(results) / "records.jsonl").read_bytes() == before
+
+
+class Failing:
+    """Answers as a method does, but raises for some questions, and notes what it was asked."""
+
+    def __init__(self, cell: Any, bad: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.real, self.bad, self.asked = cell.method.answer, bad, []
+        monkeypatch.setattr(cell.method, "answer", self.answer)
+
+    async def answer(self, index: Any, question: Any, models: Any) -> Any:
+        text = question.documents.documents[0].text[-2]
+        self.asked.append(text)
+        if text in self.bad:
+            raise ZeroDivisionError("of one question")
+        return await self.real(index, question, models)
+
+
+def test_a_question_that_fails_is_not_timed_and_takes_no_other_along(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    table, planned = made("timed", data, results)
+    cell = planned["bm25", "chronicles"]
+    noted = Failing(cell, {"1"}, monkeypatch)
+    found = measure(cell, results, LoadedModels(cell.roles), questions=2)
+    assert found is not None and len(found.seconds) == 1
+    assert noted.asked == ["1", "0", "0", "1"], "the warm-up is another question where one fails"
+    (results / "query_times" / f"{cell.identity.folder}.json").unlink()
+    noted.bad = {"0", "1"}
+    assert measure(cell, results, LoadedModels(cell.roles), questions=2) is None
+    made_table = timed_table(table, planned, {}, Session(results), results)
+    by_row = {line[0].rpartition(": ")[2]: line for line in made_table.rows}
+    assert by_row["BM25"][1] == "–" and by_row["Closed book"][3] == "2"
+    assert [n for n in made_table.notes if "timed" in n] == [
+        "Not timed, or no question could be answered: chronicles (toy.jsonl): BM25."
+    ]
+
+
+def test_the_models_are_warmed_up_by_a_question_that_is_not_timed(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    _, planned = made("timed", data, results)
+    cell = planned["bm25", "chronicles"]
+    noted = Failing(cell, set(), monkeypatch)
+    measure(cell, results, LoadedModels(cell.roles), questions=1)
+    assert noted.asked == ["1", "0"]
+
+
+def test_what_was_timed_on_another_machine_is_shown_but_measured_again(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    table, planned = made("timed", data, results)
+    cell = planned["bm25", "chronicles"]
+    monkeypatch.setattr("bench.tables.latency.machine", lambda: "abacus")
+    measure(cell, results, LoadedModels(cell.roles), questions=2)
+    monkeypatch.setattr("bench.tables.latency.machine", lambda: "loom")
+    there = timed_table(table, planned, {}, None, results)
+    assert "Measured on: abacus." in there.caption[0]
+    again = timed_table(table, planned, {}, Session(results), results)
+    assert "Measured on: loom." in again.caption[0]
+    kept = stored_time(cell, results)
+    assert kept is not None and kept.machine == "loom"
+
+
+def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    table, planned = made("judged", data, results, judged_against="bm25")
+    nothing = judged_table(table, planned, None, results, "tiny")
+    assert [line[1] for line in nothing.rows] == ["–", "–"]
+    assert "Not judged yet, or not to the end: chronicles (toy.jsonl): Closed book." in nothing.notes
+    asked = judged_table(table, planned, Session(results), results, "tiny")
+    (line, gone) = asked.rows
+    assert line[0] == "chronicles (toy.jsonl): Closed book" and gone[1] == "–"
+    counts = [sum(map(int, cell.split(" / "))) for cell in line[1:5]]
+    unparsable = int(line[6])
+    assert sum(counts) + unparsable == 4 * 2
+    assert float(line[8]) > 0
+    again = judged_table(table, planned, None, results, "tiny")
+    assert again.rows == asked.rows
+    assert "never taught to judge" in asked.caption[0]
+    assert not any("Not judged" in note for note in asked.notes)
+    table.definition.__dict__["judged_against"] = "other"
+    with pytest.raises(DataError, match="judged_against is 'other'"):
+        judged_table(table, planned, None, results, "tiny")
+
+
+def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere() -> None:
+    table = load_table("gor1")
+    assert table.on("sample").datasets == ("chronicles",)
+    assert table.on("hub").datasets == ("qmsum", "academic_eval", "wcep", "booksum")
+    assert table.on("hub", ["wcep"]).datasets == ("wcep",)
+    with pytest.raises(UnknownNameError, match="qasper"):
+        table.on("hub", ["qasper"])
+    assert load_table("table1").on("sample") == load_table("table1")
+
+
+@pytest.mark.parametrize("name", ["gor1", "gor2", "gor3", "gor4", "gor7", "gor8"])
+def test_the_tables_of_graph_of_records_can_be_planned_on_the_sample(name: str) -> None:
+    definition = load_table(name).on("sample")
+    planned = plan_table(definition, Setting(limit=1))
+    without = {row for (row, _), plan in planned.items() if isinstance(plan, str)}
+    assert without == {row.id for row in definition.rows if row.model}  # named beside llama-2-7b-chat alone
+    cells = {plan.identity.cell_id for plan in planned.values() if isinstance(plan, Cell)}
+    assert len(cells) == len(definition.rows) - len(without)
+
+
+def test_the_supervised_row_learns_from_the_training_part_alone(data: Path) -> None:
+    options = {"supervised": "on", "train_on": "train"}
+    cell = plan_cell(CellRequest("gor", "chronicles", options=options))
+    assert cell.training is not None and len(cell.training.sets) == 8
+    asked = {example.documents.id for example in cell.data.examples}
+    assert asked.isdisjoint(documents.id for documents in cell.training.sets)
+    planned = plan_table(load_table("gor3").on("sample"), Setting(data=str(data), limit=1))
+    assert "train_on=PATH" in str(planned["supervised", "chronicles"])

@@ -1,0 +1,158 @@
+import csv
+from pathlib import Path
+
+import pytest
+
+from bench.data.cards import load_card
+from bench.errors import DataError, UnknownNameError
+from bench.tables.definition import Row, TableDefinition, list_tables, load_table
+from bench.tables.published import FOLDER, places, published
+
+_HEAD = "table,row,method,dataset,metric,value,source\n"
+_LINE = 't,bm25_top5,BM25 Top-5,qasper,f1,43.5,"Paper, Table 1"\n'
+_DEFINITION = TableDefinition(
+    id="t",
+    title="T",
+    source="S",
+    datasets=("qasper",),
+    metrics=("f1",),
+    printed=("f1", "tflops"),
+    rows=(Row(id="bm25_top5", label="BM25 Top-5", method="bm25"),),
+)
+
+
+def _table(folder: Path, text: str) -> Path:
+    (folder / "t.csv").write_text(text, encoding="utf-8")
+    return folder
+
+
+_PAPERS = {"table": "PECAN, Table ", "garlic": "GARLIC, Table ", "gor": "Graph of Records, Table "}
+_PRINTED = {
+    **{"table1": 208, "table2": 20, "table3": 40, "tableA3": 12, "tableA4": 28},
+    **{"garlic1": 260, "garlic2": 60, "garlic3": 24, "garlic6": 12},
+    **{"gor1": 156, "gor2": 40, "gor3": 36, "gor4": 7, "gor5": 16, "gor6": 32, "gor7": 78, "gor8": 36},
+}
+"""Table -> values that its paper prints, as counted in the papers' texts."""
+
+
+def _lines(name: str) -> list[dict[str, str]]:
+    with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_table_has_its_file_and_every_file_its_table() -> None:
+    assert {table.id for table in list_tables()} == {path.stem for path in FOLDER.glob("*.csv")}
+    assert _PRINTED.keys() == {path.stem for path in FOLDER.glob("*.csv")}
+
+
+@pytest.mark.parametrize("name", sorted(_PRINTED))
+def test_file_and_definition_have_the_same_places_and_the_paper_fills_them(name: str) -> None:
+    definition = load_table(name)
+    found = [(line["row"], line["dataset"], line["metric"]) for line in _lines(name)]
+    assert sorted(found) == sorted(places(definition))
+    cells = published(name)
+    assert len(cells) == _PRINTED[name]
+    assert len(cells) == len(found) or name == "gor4"  # the paper times seven methods on one set
+    number = name.removeprefix("table").removeprefix("garlic").removeprefix("gor")
+    paper = _PAPERS[name.removesuffix(number)]
+    assert {cell.source for cell in cells.values()} == {f"{paper}{number}"} and definition.source.startswith(
+        paper
+    )
+    for (_, _, metric), cell in cells.items():
+        assert cell.value <= 100 or metric in ("tflops", "ratio", "tokens", "samples", "setting")
+
+
+def test_the_seconds_that_are_printed() -> None:
+    printed = {row for (row, dataset, _) in published("gor4") if dataset == "wcep"}
+    assert printed == {"node2vec", "bm25", "contriever", "sbert", "bm25_dpr", "thought_retriever", "gor"}
+
+
+def test_garlic_prints_the_scores_of_pecan() -> None:
+    garlic, pecan = published("garlic1"), published("table1")
+    same = {"garlic": "pecan", "raptor_ct": "raptor_ct_top5"}
+    shared = [place for place in garlic if place[2] != "bleu_4"]
+    assert len(shared) == 208
+    for row, dataset, metric in shared:
+        assert garlic[row, dataset, metric].value == pecan[same.get(row, row), dataset, metric].value
+
+
+def test_ratios_follow_from_the_costs_but_for_the_one_that_is_misprinted() -> None:
+    table1 = published("table1")
+    off = set()
+    for row, dataset, metric in table1:
+        if metric == "ratio":
+            cost, own = (table1[name, dataset, "tflops"].value for name in (row, "pecan"))
+            low, high = (cost - 0.05) / (own + 0.05), (cost + 0.05) / (own - 0.05)
+            if not low - 0.005 <= table1[row, dataset, metric].value <= high + 0.005:
+                off.add((row, dataset))
+    assert off == {("dragon_top5", "qasper")}
+
+
+def test_the_judged_pairs_sum_to_all_of_them() -> None:
+    gor2 = published("gor2")
+    for row, dataset, metric in gor2:
+        if metric == "win_rate":
+            both = gor2[row, dataset, metric].value + gor2[row, dataset, "against_win_rate"].value
+            assert both == pytest.approx(100)
+
+
+def test_cards_and_published_lengths_are_the_same() -> None:
+    for table in ("tableA3", "garlic6"):
+        for (row, dataset, _), cell in published(table).items():
+            assert getattr(load_card(dataset).lengths, row) == cell.value
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("bm25_top5", "bm25_top6"),
+            r"t\.csv:2: the paper's t has no row 'bm25_top6'; expected one of bm25_top5",
+        ),
+        (("qasper", "qasper2"), r"t\.csv:2: the paper's t has no data set 'qasper2'; expected one of qasper"),
+        (("f1", "rouge_l"), r"t\.csv:2: the paper's t has no metric 'rouge_l'; expected one of f1, tflops"),
+    ],
+)
+def test_a_value_for_a_place_that_the_table_lacks_is_named_with_its_line(
+    change: tuple[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        published("t", _table(tmp_path, _HEAD + _LINE.replace(*change)), _DEFINITION)
+
+
+def test_a_value_comes_with_source_and_label_and_an_empty_one_is_absent(tmp_path: Path) -> None:
+    cells = published(
+        "t", _table(tmp_path, _HEAD + _LINE + "t,bm25_top5,BM25 Top-5,qasper,tflops,,\n"), _DEFINITION
+    )
+    ((cell, value),) = cells.items()
+    assert cell == ("bm25_top5", "qasper", "f1")
+    assert (value.value, value.source, value.method) == (43.5, "Paper, Table 1", "BM25 Top-5")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"t\.csv:1: columns None"),
+        ("table,row\n", r"t\.csv:1: columns \['table', 'row'\]; expected table, row, method"),
+        (_HEAD + _LINE + _LINE, r"t\.csv:3: bm25_top5 / qasper / f1 is given on line 2 already"),
+        (_HEAD + _LINE.replace("t,", "u,", 1), r"t\.csv:2: table 'u'; expected 't'"),
+        (_HEAD + _LINE.replace("bm25_top5", "BM25 Top-5"), r"t\.csv:2: row 'BM25 Top-5'; expected an id"),
+        (_HEAD + _LINE.replace(",f1,", ",F1,"), r"t\.csv:2: metric 'F1'; expected one of f1, rouge_l"),
+        (_HEAD + _LINE.replace("43.5", "n/a"), r"t\.csv:2: value 'n/a'; expected a number"),
+        (_HEAD + _LINE.replace("43.5", "nan"), r"t\.csv:2: value 'nan'; expected a number"),
+        (_HEAD + _LINE.replace("43.5", "-1"), r"t\.csv:2: value '-1'; expected a number"),
+        (_HEAD + _LINE.replace("43.5", ""), r"t\.csv:2: a source without a value"),
+        (_HEAD + _LINE.replace('"Paper, Table 1"', ""), r"t\.csv:2: a value without a source"),
+        (_HEAD + _LINE.replace('"', ""), r"t\.csv:2: expected 7 fields"),
+        (_HEAD + "t,bm25_top5\n", r"t\.csv:2: expected 7 fields"),
+        (_HEAD + _LINE.replace("Table 1", 'Table" 1'), r"t\.csv is not a CSV file"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        published("t", _table(tmp_path, text), _DEFINITION)
+
+
+def test_an_unknown_table_gets_a_guess() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'table1'"):
+        published("tabel1")

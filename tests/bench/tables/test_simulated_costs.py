@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from bench.data.cards import load_card
+from bench.errors import DataError, UnknownNameError
+from bench.models.spec import resolve
+from bench.tables.definition import Row, load_table
+from bench.tables.formats import DASH
+from bench.tables.published import published
+from bench.tables.simulated_costs import (
+    FOLDER,
+    BestPassages,
+    Compressed,
+    NotDerivableError,
+    SimulatedCell,
+    answering_flops,
+    derive,
+    document_lengths,
+    load_statistics,
+    render_simulated,
+    simulate,
+)
+
+READER = "llama-3.1-8b"
+N = 8_030_261_248  # parameters
+QUADRATIC = 524_288  # 4 * 32 layers * 4096
+
+
+@pytest.fixture(scope="module")
+def cells() -> Mapping[tuple[str, str], SimulatedCell]:
+    return {(c.row.id, c.dataset): c for c in simulate(load_table("table1"), READER)}
+
+
+def flops(cells: Mapping[tuple[str, str], SimulatedCell], row: str, dataset: str) -> int:
+    derived = cells[row, dataset].derived
+    assert derived is not None
+    return derived.flops
+
+
+def test_hours_of_the_full_sets_follow_from_costs_questions_and_the_named_rate(
+    cells: Mapping[tuple[str, str], SimulatedCell],
+) -> None:
+    table = load_table("table1")
+    assert "GPU-hours" not in render_simulated(table, READER).markdown
+    said = render_simulated(table, READER, rate=4e14).markdown
+    questions = {"narrativeqa": 10557, "qasper": 1451, "hotpotqa": 7405, "musique": 2417}
+    seconds = sum(n * flops(cells, "bm25_top5", name) for name, n in questions.items()) / 4e14
+    assert "at 400 TFLOP/s, as named with --rate: " in said and f"BM25 Top-5 {seconds / 3600:.2g}," in said
+    known = sum(n * flops(cells, "full_context", name) for name, n in questions.items())
+    assert f"Full context {known / 4e14 / 3600:.2g}," in said
+    assert f"PECAN {DASH}." in said
+
+
+def test_prompt_and_answer_cost_what_a_count_by_hand_says() -> None:
+    # 10 tokens at once, then one on 10 and one on 11 cached ones: 12 tokens, 100 + 11 + 12 pairs.
+    assert answering_flops(resolve(READER).architecture, 10, 2) == 2 * N * 12 + QUADRATIC * 123
+    assert answering_flops(resolve(READER).architecture, 10, 0) == 2 * N * 10 + QUADRATIC * 100
+
+
+def test_full_context_is_the_mean_over_documents_and_not_the_cost_of_the_mean_one(
+    cells: Mapping[tuple[str, str], SimulatedCell],
+) -> None:
+    statistics, card = load_statistics("table1"), load_card("hotpotqa")
+    lengths = document_lengths(card, statistics)
+    assert len(lengths) == 20 and abs(sum(lengths) / 20 - 1318) < 1
+    by_hand = [answering_flops(resolve(READER).architecture, n + 58 + 22, 5) for n in lengths]
+    assert flops(cells, "full_context", "hotpotqa") == round(sum(by_hand) / 20)
+    assert flops(cells, "full_context", "hotpotqa") > 23_561_256_263_680  # of 1,318 tokens
+
+
+def test_lengths_of_books_follow_from_their_extremes(
+    cells: Mapping[tuple[str, str], SimulatedCell],
+) -> None:
+    lengths = document_lengths(load_card("narrativeqa"), load_statistics("table1"))
+    assert abs(sum(lengths) / len(lengths) - 79_457) < 1
+    over = sum(length > 100_000 for length in lengths) / len(lengths)
+    assert abs(over - 0.245) < 0.01  # as the source says; the paper: 0.223
+    longest, shortest = max(lengths), min(lengths)
+    assert 300_000 < longest < 800_000 and 3_000 < shortest < 8_000
+    cell = cells["full_context", "narrativeqa"]
+    assert cell.published_tflops == 3361.9 and abs(cell.difference or 1) < 0.01
+
+
+def test_passages_are_chunks_but_never_more_than_the_document(
+    cells: Mapping[tuple[str, str], SimulatedCell],
+) -> None:
+    def tokens(row: str, dataset: str) -> int:
+        derived = cells[row, dataset].derived
+        assert derived is not None
+        return derived.tokens
+
+    assert tokens("bm25_top5", "musique") == 5 * 300 + 4 + 58 + 20 + 5
+    read = [min(4 * 300, n) for n in document_lengths(load_card("hotpotqa"), load_statistics("table1"))]
+    assert tokens("bm25_topx", "hotpotqa") == pytest.approx(sum(read) / 20 + 3 + 58 + 22 + 5, abs=1)
+    assert tokens("raptor_ct_top5", "hotpotqa") == 10 * 82 + 9 + 58 + 22 + 5
+    assert tokens("raptor_ct_topx", "qasper") == 42 * 83 + 41 + 58 + 11 + 25  # 3,486: within 3,500
+
+
+def test_a_dense_ranker_pays_for_its_question(cells: Mapping[tuple[str, str], SimulatedCell]) -> None:
+    # MiniLM on 20 + 2 tokens: 22,713,216 parameters, 4 * 6 layers * 384.
+    asked = 2 * 22_713_216 * 22 + 9_216 * 22**2
+    assert flops(cells, "sbert_top5", "musique") == flops(cells, "bm25_top5", "musique") + asked
+
+
+def test_compression_pays_for_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    # MuSiQue at its mean: round(0.58 * 2267) = 1,315 are kept; 2,267 + round(5.4 * 1315) = 9,368 tokens go
+    # through Phi-2 (2,779,683,840; 4 * 32 * 2560), each on 1,024; 1,315 and 58 + 20 reach the reader, which
+    # answers with 5.
+    statistics = load_statistics("table1").model_copy(update={"spread": {}})
+    row = next(row for row in load_table("table1").rows if row.id == "longllmlingua")
+    derived = derive(
+        statistics.rows[row.id], row, load_card("musique"), statistics, resolve(READER).architecture
+    )
+    prompt = 1315 + 58 + 20
+    reader = 2 * N * (prompt + 5) + QUADRATIC * (prompt**2 + 5 * prompt + 15)
+    assert derived.flops == reader + 2 * 2_779_683_840 * 9368 + 327_680 * 9368 * 1024
+
+
+def test_which_rows_agree_within_five_percent(cells: Mapping[tuple[str, str], SimulatedCell]) -> None:
+    compared = {key: cell.difference for key, cell in cells.items() if cell.difference is not None}
+    off = {key for key, difference in compared.items() if abs(difference) > 0.05}
+    assert len(compared) == 40
+    assert off == {
+        ("raptor_ct_top5", "narrativeqa"),
+        ("raptor_ct_top5", "qasper"),
+        ("raptor_ct_top5", "musique"),
+        ("dragon_top5", "qasper"),
+        ("dragon_topx", "musique"),
+    }
+    assert {key for key, cell in cells.items() if cell.fitted} == {
+        ("longllmlingua", dataset) for dataset in load_table("table1").datasets
+    }
+
+
+def test_no_published_cost_is_an_input(
+    cells: Mapping[tuple[str, str], SimulatedCell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.tables.simulated_costs.published", lambda table: {})
+    without = {(c.row.id, c.dataset): c for c in simulate(load_table("table1"), READER)}
+    assert {k: c.derived for k, c in without.items()} == {k: c.derived for k, c in cells.items()}
+    assert all(cell.published_tflops is None for cell in without.values())
+
+
+def test_what_cannot_be_derived_says_why(cells: Mapping[tuple[str, str], SimulatedCell]) -> None:
+    for row in ("raptor_tt", "memwalker", "pecan"):
+        assert all(cells[row, d].derived is None and cells[row, d].note for d in ("qasper", "musique"))
+    text = render_simulated(load_table("table1"), READER).markdown
+    assert "35 of the 40 values that can be compared agree within 5 %, 4 of them fitted" in text
+    assert "Further off: RAPTOR-CT Top-5, narrativeqa (−5.1 %), qasper (−7.1 %), musique (−5.3 %)" in text
+    assert "Not derived: MeMWalker, narrativeqa, qasper, hotpotqa, musique: the number of navigation" in text
+    assert "Not derived: PECAN, narrativeqa, qasper, hotpotqa, musique: the search reads nodes" in text
+
+
+def test_the_numbers_in_the_remarks_follow_from_the_statistics(
+    cells: Mapping[tuple[str, str], SimulatedCell],
+) -> None:
+    statistics, printed = load_statistics("table1"), published("table1")
+    around = {}
+    for dataset in ("narrativeqa", "qasper", "hotpotqa", "musique"):
+        cost = printed["pecan", dataset, "tflops"].value * 1e12
+        # The tokens n of one pass: QUADRATIC n^2 + 2 N n = cost.
+        n = (math.sqrt(N**2 + QUADRATIC * cost) - N) / QUADRATIC
+        lengths = (statistics.prompt_tokens, statistics.question_tokens, statistics.answer_tokens)
+        around[dataset] = n - sum(length.of(dataset) for length in lengths)
+    nodes = {d: load_card(d).papers["garlic"].options["fixed_nodes"] for d in around}
+    assert list(nodes.values()) == [48, 36, 17, 30]
+    assert [round(around[d] / (n or 0)) for d, n in nodes.items()] == [36, 101, 52, 58]
+    assert "about 36, 101, 52 and 58 tokens" in " ".join(cells["pecan", "qasper"].note.split())
+
+
+def test_another_reader_has_costs_but_no_published_ones() -> None:
+    cells = simulate(load_table("table1"), "llama-3.2-1b")
+    assert all(cell.published_tflops is None for cell in cells)
+    assert any(cell.derived is not None for cell in cells)
+    assert "the paper's costs are those of llama-3.1-8b" in (
+        render_simulated(load_table("table1"), "llama-3.2-1b").markdown.lower()
+    )
+
+
+def test_all_formats_hold_every_cell_and_are_the_same_twice() -> None:
+    first, again = (render_simulated(load_table("table1"), READER) for _ in range(2))
+    assert first == again
+    rows = list(csv.DictReader(io.StringIO(first.csv)))
+    assert len(rows) == 13 * 4
+    found = {(row["row"], row["dataset"]): row for row in rows}
+    assert found["bm25_top5", "musique"]["tflops"] == "26.8044"
+    assert found["bm25_top5", "musique"]["published"] == "26.3"
+    assert found["pecan", "musique"]["tflops"] == "" and found["pecan", "musique"]["note"]
+    assert first.html.count("<table>") == 4 and first.latex.count("\\begin{tabular}") == 4
+
+
+def test_the_command_needs_neither_torch_nor_network_nor_results(tmp_path: Path) -> None:
+    program = (
+        "import socket, sys\n"
+        "def refuse(*_): raise AssertionError('network')\n"
+        "socket.socket.connect = refuse\n"
+        "from bench.cli.main import command\n"
+        f"command(['table', 'table1', '--simulate-costs', '--model', '{READER}', '--results', r'{tmp_path}'],"
+        " standalone_mode=False)\n"
+        "heavy = {'torch', 'transformers', 'mlflow'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [
+        f"table1_simulated.{suffix}" for suffix in ("csv", "html", "md", "tex")
+    ]
+    assert not (tmp_path / "cells").exists()
+
+
+def test_a_table_without_statistics_and_a_faulty_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="cost statistics 'table2'"):
+        simulate(load_table("table2"), READER)
+    text: dict[str, Any] = YAML(typ="safe", pure=True).load((FOLDER / "table1.yaml").read_text("utf-8"))
+    text["rows"]["pecan"] = {"reads": "tea leaves"}
+    (tmp_path / "table1.yaml").write_text(json.dumps(text), "utf-8")
+    with pytest.raises(DataError, match=r"table1\.yaml:\d+: rows\.pecan"):
+        load_statistics("table1", tmp_path)
+    text["rows"]["pecan"] = {"reads": "document"}
+    (tmp_path / "table1.yaml").write_text(json.dumps({**text, "table": "table9"}), "utf-8")
+    with pytest.raises(DataError, match="table is 'table9'"):
+        load_statistics("table1", tmp_path)
+
+
+def test_every_row_of_the_table_has_its_statistics() -> None:
+    assert set(load_statistics("table1").rows) == {row.id for row in load_table("table1").rows}
+
+
+def test_a_row_without_a_number_of_passages_or_a_length_is_not_derived() -> None:
+    statistics, card = load_statistics("table1"), load_card("qasper")
+    reader = resolve(READER).architecture
+    row = Row(id="x", label="X", method="bm25", set={"k": "auto:pecan"})
+    with pytest.raises(NotDerivableError, match="k = 'auto:pecan'"):
+        derive(BestPassages(reads="passages"), row, card, statistics, reader)
+    half = Compressed(
+        reads="compressed", compressor="phi-2", fitted_rate={"qasper": 0.5}, kept_passes=1, attended=10
+    )
+    with pytest.raises(NotDerivableError, match="mean length of the documents"):
+        derive(half, row, load_card("qmsum").model_copy(update={"name": "qasper"}), statistics, reader)

@@ -1,0 +1,845 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.server
+import json
+import platform
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bench.cli.track import command as track
+from bench.errors import BenchError
+from bench.files.atomic import write_json
+from bench.results.finished import find_cells
+from bench.results.records import (
+    CELL_FILE,
+    RECORDS_FILE,
+    SUMMARY_FILE,
+    ContextRecord,
+    FlopCounts,
+    Record,
+    TokenCounts,
+)
+from bench.results.summary import summarize
+from bench.run.cell import CellIdentity
+from bench.tracking import hooks as hooks_module
+from bench.tracking.content import (
+    DISPLAY_FILE,
+    TABLE_ROWS,
+    content_digest,
+    finished_cells,
+    note_display,
+    question_tables,
+    read_run,
+    sweep_digest,
+)
+from bench.tracking.hooks import MlflowHooks
+from bench.tracking.mirror import Mirror
+from bench.tracking.store import (
+    artifact_root,
+    choose_store,
+    is_shown,
+    local_store,
+    public_uri,
+    scrub,
+    unreachable_reason,
+)
+from bench.tracking.sync import Shown, StoreError, sync
+
+DEFAULTS = {
+    "k": 5,
+    "order": "rank",
+    "chunk_tokens": None,
+    "prompt": "pecan",
+    "k1": 1.5,
+    "b": 0.75,
+    "epsilon": 0.25,
+}
+
+
+def record(number: int, f1: float, *, failed: bool = False) -> Record:
+    return Record(
+        example_id=f"q{number}",
+        document_ids=[f"d{number // 3}"],
+        question=f"Who crossed the bridge on day {number}?",
+        answers=["Ilse Brandt", "Ilse"],
+        prediction=None if failed else "Ilse, they say",
+        scores={"rouge_l": f1 / 2, "f1": f1},
+        context=[ContextRecord(document=0, title="The bridge", start=0, end=40, score=2.5)],
+        tokens=TokenCounts(prompt=400, completion=5, forwarded=405),
+        flops=FlopCounts(
+            query=3_000_000_000_000, index=0, convention="paper", query_by_model={}, index_by_model={}
+        ),
+        truncated=number == 0,
+        flags=["empty_document"] if number == 1 else [],
+        wall_s=0.25,
+        error="RuntimeError: out of memory" if failed else None,
+        trace={},
+    )
+
+
+def finish(folder: Path, records: list[Record]) -> None:
+    """Write the records and the summary that the runner writes."""
+    (folder / RECORDS_FILE).write_text("".join(r.to_line() for r in records), encoding="utf-8")
+    digest = hashlib.sha256((folder / RECORDS_FILE).read_bytes()).hexdigest()
+    summary = summarize(records, ["f1", "rouge_l"], records_sha256=digest)
+    write_json(folder / SUMMARY_FILE, summary.to_json())
+
+
+def make_cell(results: Path, *, dataset: str = "qasper", n: int = 6, failed: int = 0, **options: Any) -> Path:
+    """A finished cell of bm25 as the runner leaves it."""
+    identity = CellIdentity(
+        method="bm25",
+        method_version="1",
+        config={**DEFAULTS, **options},
+        dataset=dataset,
+        data_source="sample",
+        data_label=f"{dataset} (sample)",
+        data_revision="sha256:0123",
+        examples="e" * 16,
+        n_examples=n,
+        models={"reader": {"name": "tiny", "dtype": "float32"}},
+        geometry={"chunk_tokens": 75, "window": 2048},
+        prompts="p" * 16,
+        max_new_tokens=32,
+        seed=0,
+    )
+    folder = results / "cells" / identity.folder
+    folder.mkdir(parents=True)
+    write_json(
+        folder / CELL_FILE,
+        {
+            "cell_id": identity.cell_id,
+            **asdict(identity),
+            "model": "tiny",
+            "model_label": "tiny (reduced scale)",
+            "model_small": True,
+            "dtype": "float32",
+            "limit": None,
+            "flop_convention": "paper",
+            "metrics": ["f1", "rouge_l"],
+            "created_at": "2026-01-02T03:04:05+00:00",
+            "versions": {"torch": "2.13.0"},
+            "python": "3.11.7",
+            "platform": "Linux x86_64",
+            "git_commit": "0123456789ab",
+        },
+    )
+    finish(folder, [record(i, (i % 5) / 4, failed=i < failed) for i in range(n)])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_store_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BENCH_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder whose store is made once; every test adds cells of its own data set."""
+    return tmp_path_factory.mktemp("results")
+
+
+def show_all(
+    cells: list[Path], results: Path, uri: str | None = None, *, sweep: str | None = None, trace: bool = False
+) -> list[Shown]:
+    """What became of cells that the hooks of a session noted."""
+    for cell in cells:
+        note_display(cell, sweep=sweep, traces=trace)
+    return list(sync(results, cells, uri=uri or local_store(results)))
+
+
+def show(cell: Path, results: Path, uri: str | None = None, **noted: Any) -> Shown:
+    """The same of one cell."""
+    (shown,) = show_all([cell], results, uri, **noted)
+    return shown
+
+
+def client(results: Path) -> Any:
+    from mlflow import MlflowClient
+
+    # MLflow keeps a database open, also one that was deleted: a name of its own for each file.
+    inode = (results / "mlflow.db").stat().st_ino
+    alias = results / f"read-{inode}.db"
+    if not alias.exists():
+        alias.hardlink_to(results / "mlflow.db")
+    return MlflowClient(f"sqlite:///{alias}")
+
+
+def runs_of(results: Path, dataset: str) -> list[Any]:
+    found = client(results)
+    experiment = found.get_experiment_by_name(f"longdoc-bench/{dataset}")
+    return list(found.search_runs([experiment.experiment_id]))
+
+
+def table_of(run: Any) -> dict[str, Any]:
+    folder = Path(run.info.artifact_uri.removeprefix("file://"))
+    table = json.loads((folder / "questions.json").read_text())
+    assert isinstance(table, dict)
+    return table
+
+
+# --- what a run shows -----------------------------------------------------------------------------
+
+
+def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results: Path) -> None:
+    cell = make_cell(results, k=7)
+    result = show(cell, results)
+    assert result == Shown(cell.name, "created")
+
+    (run,) = runs_of(results, "qasper")
+    summary = json.loads((cell / SUMMARY_FILE).read_text())
+    assert run.info.run_name == "bm25 k=7 · qasper (sample) · tiny"
+    assert run.info.status == "FINISHED"
+    assert run.info.start_time == 1767323045000  # created_at, not the time of mirroring
+    assert run.data.params["method"] == "bm25"
+    assert run.data.params["data"] == "qasper (sample)"
+    assert run.data.params["config.k"] == "7"
+    assert run.data.params["config.chunk_tokens"] == "none"
+    assert run.data.params["geometry.window"] == "2048"
+    assert run.data.params["model"] == "tiny"
+    for bound in ("mean", "low", "high"):
+        name = "f1" if bound == "mean" else f"f1_{bound}"
+        assert run.data.metrics[name] == pytest.approx(summary["metrics"]["f1"][bound], rel=1e-5)
+    assert run.data.metrics["query_tflops"] == 3.0
+    assert run.data.metrics["prompt_tokens"] == 400
+    assert run.data.metrics["n"] == 6
+    assert run.data.metrics["n_truncated"] == 1
+    assert run.data.metrics["flags.empty_document"] == 1
+    assert run.data.tags["mlflow.source.git.commit"] == "0123456789ab"
+    assert run.data.tags["env.torch"] == "2.13.0"
+    assert run.data.tags["env.platform"] == "Linux x86_64"
+    table = table_of(run)
+    assert table["columns"][:5] == ["question", "prediction", "answers", "f1", "rouge_l"]
+    assert len(table["data"]) == 6
+    assert table["data"][2][:4] == [
+        "Who crossed the bridge on day 2?", "Ilse, they say", "Ilse Brandt | Ilse", 0.5,
+    ]  # fmt: skip
+    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": "questions.json", "type": "table"}
+    ]
+    artifacts = {a.path for a in client(results).list_artifacts(run.info.run_id)}
+    assert artifacts == {"cell.json", "summary.json", "questions.json"}
+
+
+def test_artifacts_lie_in_the_results_folder_and_nothing_in_the_working_directory(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    show(make_cell(results, dataset="places"), results)
+    (run,) = runs_of(results, "places")
+    assert run.info.artifact_uri.startswith((results / "mlflow-artifacts" / "places").as_uri())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cell_that_failed_is_a_failed_run_and_says_why_in_the_table(results: Path) -> None:
+    show(make_cell(results, dataset="failing", n=3, failed=3), results)
+    show(make_cell(results, dataset="failing", n=4, failed=1), results)
+    by_n = {run.data.metrics["n"]: run for run in runs_of(results, "failing")}
+    assert (by_n[3].info.status, by_n[4].info.status) == ("FAILED", "FINISHED")
+    assert by_n[4].data.metrics["errors.RuntimeError"] == 1
+    first = dict(zip(table_of(by_n[4])["columns"], table_of(by_n[4])["data"][0], strict=True))
+    assert first["prediction"] == "FAILED: RuntimeError: out of memory"
+
+
+def test_an_unfinished_cell_is_left_out(results: Path) -> None:
+    cell = make_cell(results, dataset="unfinished")
+    summary = (cell / SUMMARY_FILE).read_bytes()
+    (cell / SUMMARY_FILE).unlink()
+    assert cell not in finished_cells([results])
+    (cell / SUMMARY_FILE).write_bytes(summary)
+    assert cell in finished_cells([results])
+
+
+def test_the_experiment_opens_with_scores_and_cost_as_columns(results: Path) -> None:
+    show(make_cell(results, dataset="columns"), results)
+    experiment = client(results).get_experiment_by_name("longdoc-bench/columns")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    view = json.loads(experiment.tags["mlflow.sharedViewState.bench"])
+    state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
+    assert state["selectedColumns"][:3] == ["metrics.`f1`", "metrics.`f1_low`", "metrics.`f1_high`"]
+    (run,) = runs_of(results, "columns")
+    assert {c[9:-1] for c in state["selectedColumns"]} <= run.data.metrics.keys()  # none stays empty
+
+
+def test_a_table_too_long_for_the_ui_is_split_and_complete(tmp_path: Path) -> None:
+    cell = make_cell(tmp_path, n=6)
+    long = 2 * TABLE_ROWS + 5
+    (cell / RECORDS_FILE).write_text("".join(record(i, 0.5).to_line() for i in range(long)))
+    tables = dict(question_tables(cell))
+    assert list(tables) == [
+        "questions_00001-01000.json",
+        "questions_01001-02000.json",
+        "questions_02001-02005.json",
+    ]
+    ids = [example_id for table in tables.values() for example_id in table["example_id"]]
+    assert ids == [f"q{i}" for i in range(long)]
+
+
+def test_a_cell_that_mlflow_refuses_does_not_hold_up_the_next(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [make_cell(results, dataset="refused", k=k) for k in (1, 2)]
+    write = Mirror._fill
+
+    def refuse_first(mirror: Mirror, experiment_id: str, run_id: str, cell_dir: Path, content: Any) -> None:
+        if cell_dir == cells[0]:
+            content = replace(content, params={"a(b)": "not a name that MLflow takes"})
+        write(mirror, experiment_id, run_id, cell_dir, content)
+
+    monkeypatch.setattr(Mirror, "_fill", refuse_first)
+    first, second = show_all(cells, results)
+    assert (first.state, second.state) == ("failed", "created")
+    assert "a(b)" in first.message
+    assert [run.data.params["config.k"] for run in runs_of(results, "refused")] == ["2"]
+
+
+def test_names_and_values_that_mlflow_refuses_are_made_legal(results: Path) -> None:
+    cell = make_cell(results, dataset="odd")
+    content = json.loads((cell / CELL_FILE).read_text())
+    content["config"] = {"a(b)=c?": "x" * 9_000, "surrogate": "\ud800", "nested": {"list": [1, 2]}}
+    content["examples_listed"] = list(range(5_000))
+    (cell / CELL_FILE).write_text(json.dumps(content))
+    assert show(cell, results).message == ""
+    (run,) = runs_of(results, "odd")
+    assert len(run.data.params["config.a_b__c_"]) == 500
+    assert run.data.params["config.a_b__c_"].endswith("…")
+    assert run.data.params["config.surrogate"] == "?"
+    assert run.data.params["config.nested.list"] == "[1, 2]"
+    assert "examples_listed" not in run.data.params
+
+
+def test_neither_host_nor_user_nor_environment_reaches_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = make_cell(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", "hf_not_for_anybody")
+    content = read_run(cell)
+    everything = repr((content, list(question_tables(cell))))
+    assert "hf_not_for_anybody" not in everything
+    assert platform.node() not in everything
+    assert str(Path.home()) not in everything
+    assert "mlflow.user" not in content.tags
+
+
+# --- one run per cell, whatever happens -----------------------------------------------------------
+
+
+def test_mirroring_again_changes_nothing_and_imports_no_mlflow(results: Path) -> None:
+    cell = make_cell(results, dataset="again")
+    show(cell, results)
+    (before,) = runs_of(results, "again")
+    assert show(cell, results).state == "unchanged"
+    (after,) = runs_of(results, "again")
+    assert after.to_dictionary() == before.to_dictionary()
+    code = (
+        "import sys, pathlib, subprocess; from bench.tracking.hooks import MlflowHooks\n"
+        "subprocess.Popen = None\n"
+        f"hooks = MlflowHooks(pathlib.Path({str(results)!r}))\n"
+        f"hooks.on_cell_finished(pathlib.Path({str(cell)!r}), sweep=None, own_files=[])\n"
+        "hooks.close(); print('mlflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_a_changed_cell_is_written_again_and_keeps_the_users_notes(results: Path) -> None:
+    cell = make_cell(results, dataset="changing")
+    show(cell, results)
+    (first,) = runs_of(results, "changing")
+    client(results).set_tag(first.info.run_id, "verdict", "keep this one")
+    finish(cell, [record(i, 0.25) for i in range(6)])  # lower: not merely the largest value is kept
+    assert show(cell, results).state == "updated"
+    (run,) = runs_of(results, "changing")
+    assert run.data.metrics["f1"] == 0.25
+    assert [row[3] for row in table_of(run)["data"]] == [0.25] * 6
+    assert run.data.tags["verdict"] == "keep this one"
+
+    content = json.loads((cell / CELL_FILE).read_text())
+    (cell / CELL_FILE).write_text(json.dumps({**content, "dtype": "bfloat16"}))
+    assert show(cell, results).state == "updated"
+    (run,) = runs_of(results, "changing")
+    assert run.data.params["dtype"] == "bfloat16"
+
+
+def test_a_run_that_was_cut_off_is_written_again(results: Path) -> None:
+    cell = make_cell(results, dataset="cut_off", n=2)
+    show(cell, results, trace=True)
+    (cut_off,) = runs_of(results, "cut_off")
+    client(results).delete_tag(cut_off.info.run_id, "bench.content")  # the last thing that is written
+    assert not is_shown(local_store(results), content_digest(cell))
+    assert show(cell, results).state == "updated"
+    (run,) = runs_of(results, "cut_off")
+    assert run.info.run_id != cut_off.info.run_id
+    assert is_shown(local_store(results), content_digest(cell))
+    assert len(client(results).search_traces(locations=[run.info.experiment_id])) == 2
+
+
+def test_a_run_deleted_in_the_ui_comes_back(results: Path) -> None:
+    cell = make_cell(results, dataset="deleted")
+    show(cell, results)
+    (first,) = runs_of(results, "deleted")
+    client(results).delete_run(first.info.run_id)
+    assert not is_shown(local_store(results), content_digest(cell))
+    assert show(cell, results).state == "created"
+    assert len(runs_of(results, "deleted")) == 1
+
+
+def test_two_runs_of_one_cell_become_one(results: Path) -> None:
+    cell = make_cell(results, dataset="twice")
+    show(cell, results)
+    (first,) = runs_of(results, "twice")
+    client(results).create_run(
+        first.info.experiment_id, tags={"bench.cell_id": first.data.tags["bench.cell_id"]}
+    )
+    assert show(cell, results).state == "unchanged"
+    assert [run.info.run_id for run in runs_of(results, "twice")] == [first.info.run_id]
+
+
+def test_two_syncs_at_once_write_each_cell_once(tmp_path: Path) -> None:
+    cells = [make_cell(tmp_path, k=k) for k in (1, 2, 3)]
+    command = [sys.executable, "-m", "bench.tracking.sync", str(tmp_path)]
+    syncs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    lines = [line for process in syncs for line in process.communicate(timeout=300)[0].splitlines()]
+    states = Counter(line.split()[0] for line in lines)
+    assert states == {"created": len(cells), "unchanged": len(cells)}
+    assert len(runs_of(tmp_path, "qasper")) == len(cells)
+
+
+def test_cells_of_a_sweep_share_one_parent_also_when_synced_later(results: Path) -> None:
+    cells = [make_cell(results, dataset="sweep", k=k) for k in (1, 2)]
+    show_all(cells, results, sweep="bm25 over k")
+    finish(cells[0], [record(i, 1.0) for i in range(6)])
+    show(cells[0], results)  # no word of the sweep this time
+    (parent,) = [r for r in runs_of(results, "sweep") if "bench.sweep" in r.data.tags]
+    children = [r for r in runs_of(results, "sweep") if "bench.cell_id" in r.data.tags]
+    assert parent.info.run_name == "bm25 over k"
+    assert [r.data.tags["mlflow.parentRunId"] for r in children] == [parent.info.run_id] * 2
+
+
+def test_a_sweep_has_a_curve_whose_metrics_have_the_option_as_their_step(results: Path) -> None:
+    cells = [
+        make_cell(results, dataset="curve", k=k, order=order)
+        for order in ("rank", "document")
+        for k in (1, 2, 3)
+    ]
+    show_all(cells[:4], results, sweep="bm25 over k")
+    show_all(cells + cells[:1], results, sweep="bm25 over k")
+    curves = [r for r in runs_of(results, "curve") if "bench.curve" in r.data.tags]
+    assert sorted(r.info.run_name for r in curves) == ["over k: bm25", "over k: bm25 order=document"]
+    f1 = 100 * sum((i % 5) / 4 for i in range(6)) / 6
+    for run in curves:
+        history = client(results).get_metric_history(run.info.run_id, "f1")
+        assert sorted(m.step for m in history) == [1, 2, 3]
+        assert history[0].value in (pytest.approx(f1), pytest.approx(f1 / 100))
+        assert len(client(results).get_metric_history(run.info.run_id, "query_tflops")) == 3
+
+    finish(cells[1], [record(i, 1.0) for i in range(6)])
+    show_all(cells, results)
+    (run,) = [r for r in runs_of(results, "curve") if r.info.run_name == "over k: bm25"]
+    changed = {m.step: m.value for m in client(results).get_metric_history(run.info.run_id, "f1")}
+    assert sorted(changed) == [1, 2, 3] and changed[1] == changed[3] < changed[2]
+
+
+def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
+    cell = make_cell(results, dataset="damaged")
+    show(cell, results)
+    before = runs_of(results, "damaged")[0].to_dictionary()
+    finish(cell, [record(i, 0.25) for i in range(6)])
+    with (cell / RECORDS_FILE).open("a") as lines:
+        lines.write('{"example_id": "q6", "docu\n')
+    result = show(cell, results)
+    assert result.state == "failed"
+    assert f"{RECORDS_FILE}:7" in result.message
+    assert runs_of(results, "damaged")[0].to_dictionary() == before
+
+
+# --- the store is only a mirror -------------------------------------------------------------------
+
+
+def snapshot(results: Path) -> dict[str, Any]:
+    """Everything a user sees, by cell, without the ids that MLflow makes up."""
+    seen = {}
+    for experiment in client(results).search_experiments():
+        for run in client(results).search_runs([experiment.experiment_id]):
+            tags = dict(run.data.tags)
+            seen[tags["bench.cell_id"]] = {
+                "experiment": experiment.name,
+                "info": (run.info.run_name, run.info.status, run.info.start_time, run.info.end_time),
+                "params": run.data.params,
+                "metrics": run.data.metrics,
+                "tags": tags,
+                "table": table_of(run),
+            }
+    return seen
+
+
+def test_sync_rebuilds_the_same_store_from_the_records_quietly(tmp_path: Path) -> None:
+    for options in ({}, {"k": 9}, {"dataset": "musique", "failed": 2}):
+        make_cell(tmp_path, **options)
+    outside = make_cell(tmp_path / "elsewhere", dataset="hotpotqa")
+    sync = [
+        sys.executable,
+        "-m",
+        "bench.cli.main",
+        "track",
+        "sync",
+        "--results",
+        str(tmp_path / "cells" / ".."),
+    ]
+    shutil.move(tmp_path / "elsewhere", tmp_path.parent / f"{tmp_path.name}-elsewhere")
+    outside = tmp_path.parent / f"{tmp_path.name}-elsewhere" / "cells" / outside.name
+
+    first = subprocess.run([*sync, str(outside)], capture_output=True, text=True, check=True)
+    assert first.stderr == ""
+    assert len(first.stdout.splitlines()) == 5
+    assert first.stdout.endswith("4 created\n")
+    seen = snapshot(tmp_path)
+    assert len(seen) == 4
+
+    again = CliRunner().invoke(
+        track, ["sync", "--results", str(tmp_path), str(outside), "--rebuild", "--yes"]
+    )  # deletes database and artifacts
+    assert (again.exit_code, again.output.splitlines()[-1].split(": ")[1]) == (0, "4 created")
+    assert snapshot(tmp_path) == seen
+
+    copy = tmp_path.parent / f"{tmp_path.name}-copy"
+    shutil.copytree(tmp_path, copy)
+    with pytest.raises(StoreError, match="bench track sync --rebuild"):  # its database names the old place
+        show(next(finished_cells([copy])), copy)
+
+
+def test_a_store_that_refuses_every_cell_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = [make_cell(tmp_path, dataset=dataset) for dataset in ("qasper", "musique", "hotpotqa")]
+    (tmp_path / "mlflow.db").write_bytes(b"this is no database" * 100)
+    for _ in range(2):
+        hooks = MlflowHooks(tmp_path)
+        for cell in cells:
+            hooks.on_cell_finished(cell, sweep=None, own_files=[])
+        hooks.close()
+        (warned,) = [record.getMessage() for record in caplog.records]
+        assert "does not show 3 cell(s): the store is damaged" in warned and "--rebuild" in warned
+        caplog.clear()
+
+
+def test_sync_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = CliRunner().invoke(track, ["sync", "--results", str(tmp_path)])
+    assert isinstance(nothing.exception, BenchError)
+    assert "No finished cells below" in str(nothing.exception)
+    make_cell(tmp_path)
+    remote = CliRunner().invoke(
+        track, ["sync", "--results", str(tmp_path), "--uri", "http://me:pw12@127.0.0.1:9", "--rebuild"]
+    )
+    assert isinstance(remote.exception, BenchError)
+    assert "pw12" not in str(remote.exception)
+    monkeypatch.setenv("BENCH_TRACKING_URI", "off")
+    off = CliRunner().invoke(track, ["sync", "--results", str(tmp_path)])
+    assert "BENCH_TRACKING_URI=off" in str(off.exception)
+
+
+def test_cells_are_found_but_not_their_copies_in_the_artifacts(results: Path, tmp_path: Path) -> None:
+    cells = {make_cell(tmp_path), make_cell(tmp_path, k=3)}
+    artifacts = tmp_path / "mlflow-artifacts" / "qasper" / "0" / "artifacts"
+    artifacts.mkdir(parents=True)
+    (artifacts / CELL_FILE).write_text("{}")
+    assert set(find_cells(tmp_path)) == cells
+
+
+# --- a store that does not answer never stops a run -----------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_an_unreachable_server_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cells = [make_cell(tmp_path), make_cell(tmp_path, k=9)]
+    uri = f"http://somebody:s3cret@127.0.0.1:{free_port()}"
+    before = set(sys.modules)
+    with pytest.raises(StoreError, match="Connection refused.*bench track sync") as refused:
+        list(sync(tmp_path, cells, uri=uri))
+    assert set(sys.modules) - before == set()  # nothing is imported for it
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENCH_TRACKING_URI", uri)
+        run_hooks(tmp_path, cells)
+    (warned,) = [record.getMessage() for record in caplog.records]
+    assert "does not show 2 cell(s)" in warned and "bench track sync" in warned
+    for secret in ("s3cret", "somebody"):
+        assert secret not in warned + str(refused.value)
+
+
+def run_hooks(results: Path, cells: list[Path], sweep: str | None = None, trace: bool = False) -> MlflowHooks:
+    """Hooks of a session that has finished these cells."""
+    hooks = MlflowHooks(results, trace=trace)
+    for cell in cells:
+        hooks.on_cell_finished(cell, sweep=sweep, own_files=[])
+    if sweep:
+        hooks.on_sweep_finished(sweep, cells)
+    hooks.close()
+    return hooks
+
+
+@pytest.fixture
+def half_dead_server() -> Iterator[int]:
+    """Answers its health check and nothing else."""
+    stop = threading.Event()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/health":
+                stop.wait(60)
+            self.send_response(200)
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    stop.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_run_never_waits_for_a_server_that_hangs(
+    tmp_path: Path, half_dead_server: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = f"http://127.0.0.1:{half_dead_server}"
+    assert unreachable_reason(uri) is None
+    monkeypatch.setenv("BENCH_TRACKING_URI", uri)
+    monkeypatch.setattr(hooks_module, "PATIENCE_S", 1.0)
+    hooks = MlflowHooks(tmp_path)
+    start = time.monotonic()
+    for k in (1, 2, 3):
+        hooks.on_cell_finished(make_cell(tmp_path, k=k), sweep=None, own_files=[])
+        hooks.on_record(record(0, 1.0))
+    process = hooks._running._process if hooks._running else None
+    hooks.close()
+    assert time.monotonic() - start < 5
+    assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench track sync" in caplog.text
+    assert process is not None and process.returncode == -signal.SIGKILL  # it has been ended
+
+
+def test_a_server_that_accepts_and_never_answers_is_noticed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        start = time.monotonic()
+        reason = unreachable_reason(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.3)
+    assert reason == "no answer within 0.3 s"
+    assert time.monotonic() - start < 1
+
+
+def test_a_locked_store_is_a_warning(
+    results: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cell = make_cell(results, dataset="locked")
+    show(make_cell(results, dataset="locked", k=2), results)
+    monkeypatch.setattr(hooks_module, "LOCAL_PATIENCE_S", 2.0)
+    holder = sqlite3.connect(results / "mlflow.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        run_hooks(results, [cell])
+    finally:
+        holder.close()
+    assert "bench track sync" in caplog.text
+    assert show(cell, results).state in ("created", "updated")
+
+
+def test_a_store_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="bench track sync"):
+        show(make_cell(tmp_path), tmp_path, f"sqlite:///{tmp_path}/file/mlflow.db")
+    with pytest.raises(StoreError, match="BENCH_TRACKING_URI=sqlite:///"):
+        show(make_cell(tmp_path, k=2), tmp_path, (tmp_path / "mlruns").as_uri())
+
+
+def test_a_sync_that_dies_is_a_warning_and_the_next_cells_have_another(
+    results: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hooks = MlflowHooks(results)
+    hooks.on_cell_finished(make_cell(results, dataset="dying"), sweep=None, own_files=[])
+    hooks.on_record(record(0, 1.0))
+    assert hooks._running is not None
+    hooks._running._process.kill()
+    hooks.on_cell_finished(make_cell(results, dataset="dying", k=2), sweep=None, own_files=[])
+    hooks.close()
+    assert "does not show 1 cell(s): MLflow ended unexpectedly" in caplog.text
+    assert [run.data.params["config.k"] for run in runs_of(results, "dying")] == ["2"]
+
+
+# --- which store, and how it is named -------------------------------------------------------------
+
+
+def test_the_store_is_the_option_then_bench_then_mlflow_then_the_results_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert choose_store(None, Path("results")) == f"sqlite:///{tmp_path}/results/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://lab:5000")
+    assert choose_store() == "http://lab:5000"
+    monkeypatch.setenv("BENCH_TRACKING_URI", "sqlite:///here.db")
+    assert choose_store() == f"sqlite:///{tmp_path}/here.db"
+    assert choose_store("http://given") == "http://given"
+    monkeypatch.setenv("BENCH_TRACKING_URI", "off")
+    cell = make_cell(tmp_path)
+    run_hooks(tmp_path, [cell])
+    assert not (tmp_path / "mlflow.db").exists() and not (cell / DISPLAY_FILE).exists()
+
+
+def test_artifacts_lie_beside_a_database_and_with_a_server_where_it_says(tmp_path: Path) -> None:
+    assert artifact_root(f"sqlite:///{tmp_path}/a.db") == (tmp_path / "mlflow-artifacts").as_uri()
+    assert artifact_root("postgresql://db/x", tmp_path) == (tmp_path / "mlflow-artifacts").as_uri()
+    assert artifact_root("https://lab:5000") is None
+    assert artifact_root("databricks") is None
+
+
+def test_credentials_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = "postgresql://ann:hunter22@db.lab:5432/runs?sslpassword=alsosecret#x"
+    assert public_uri(uri) == "postgresql://db.lab:5432/runs"
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "tok-123456")
+    said = scrub(f"could not connect to {uri}: hunter22 tok-123456 https://ann:x@lab/api", uri)
+    for secret in ("hunter22", "alsosecret", "tok-123456", "ann"):
+        assert secret not in said
+    assert "https://lab/api" in said
+
+
+def test_an_address_that_cannot_be_read_is_a_warning_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BENCH_TRACKING_URI", "http://ann:pw1234@[half")
+    run_hooks(tmp_path, [make_cell(tmp_path)])
+    assert "an address that cannot be read does not show 1 cell(s)" in caplog.text
+    assert "pw1234" not in caplog.text
+
+
+def test_a_folder_that_is_no_cell_is_a_warning_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run_hooks(tmp_path, [tmp_path])
+    assert CELL_FILE in caplog.text
+    with pytest.raises(BenchError, match="is not a cell"):
+        content_digest(tmp_path)
+
+
+def test_metrics_of_a_curve_are_the_first_two_scores_and_the_cost(results: Path) -> None:
+    for k in (1, 2):
+        show(make_cell(results, dataset="drawn", k=k), results, sweep="over k")
+    experiment = client(results).get_experiment_by_name("longdoc-bench/drawn")
+    (run,) = [r for r in runs_of(results, "drawn") if "bench.curve" in r.data.tags]
+    assert run.data.metrics.keys() == {"f1", "rouge_l", "query_tflops"}
+    view = json.loads(experiment.tags["mlflow.sharedViewState.curves"])
+    state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
+    assert state["searchFilter"] == "tags.`bench.curve` LIKE '%'"
+    assert state["orderByKey"] == "metrics.`f1`"  # by time, MLflow folds the curves below their parent
+    found = client(results).search_runs([experiment.experiment_id], state["searchFilter"])
+    assert [r.info.run_id for r in found] == [run.info.run_id]
+
+
+def test_a_sweep_has_its_figure_as_an_artifact_also_when_it_is_rebuilt(results: Path) -> None:
+    cells = [make_cell(results, dataset="figure", k=k) for k in (1, 2)]
+    show_all(cells, results, sweep="sweep of k")
+    (parent,) = [r for r in runs_of(results, "figure") if "bench.sweep" in r.data.tags]
+    names = {a.path for a in client(results).list_artifacts(parent.info.run_id)}
+    assert names >= {"trade_off.png", "trade_off.svg", "trade_off.csv"}
+    folder = Path(parent.info.artifact_uri.removeprefix("file://"))
+    assert (folder / "trade_off.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "trade_off.csv").read_text().startswith("dataset,k,f1,f1_low,f1_high,tflops\n")
+    (folder / "trade_off.png").unlink()
+    assert is_shown(local_store(results), sweep_digest("sweep of k", cells))
+    client(results).delete_tag(parent.info.run_id, "bench.content")
+    assert [shown.state for shown in sync(results, cells, uri=local_store(results))] == ["unchanged"] * 2
+    assert (folder / "trade_off.png").is_file()
+
+
+def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(results: Path) -> None:
+    cells = [make_cell(results, dataset="moving", k=k) for k in (1, 2)]
+    for name in ("first", "second"):
+        show_all(cells, results, sweep=name)
+    runs = runs_of(results, "moving")
+    parents = {r.info.run_name: r.info.run_id for r in runs if "bench.sweep" in r.data.tags}
+    children = [r for r in runs if "bench.cell_id" in r.data.tags]
+    assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parents["second"]}
+    curves = [r for r in runs if "bench.curve" in r.data.tags]
+    assert {r.data.tags["mlflow.parentRunId"] for r in curves} == set(parents.values())
+    for curve in curves:
+        history = client(results).get_metric_history(curve.info.run_id, "f1")
+        assert sorted(m.step for m in history) == [1, 2]
+
+
+def test_search_steps_are_traces_and_follow_the_records(results: Path) -> None:
+    cell = make_cell(results, dataset="traced", n=2)
+    assert show(cell, results).state == "created"
+    (run,) = runs_of(results, "traced")
+
+    def traces_of_the_run() -> list[Any]:
+        (found,) = runs_of(results, "traced")
+        return list(
+            client(results).search_traces(locations=[found.info.experiment_id], run_id=found.info.run_id)
+        )
+
+    assert traces_of_the_run() == []
+    assert show(cell, results, trace=True).state == "updated"
+    assert show(cell, results, trace=True).state == "unchanged"
+    traces = traces_of_the_run()
+    assert sorted(t.info.tags["bench.example_id"] for t in traces) == ["q0", "q1"]
+    for trace in traces:
+        assert trace.info.execution_duration == 250
+        assert trace.info.state == "OK" and trace.info.response_preview == "Ilse, they say"
+        root, passages, answer = trace.data.spans
+        assert [s.name for s in (root, passages, answer)] == ["bm25", "passages", "answer"]
+        assert passages.parent_id == answer.parent_id == root.span_id
+        assert root.start_time_ns == passages.start_time_ns <= passages.end_time_ns == answer.start_time_ns
+        assert answer.end_time_ns <= root.end_time_ns == root.start_time_ns + 250_000_000
+        assert answer.outputs == "Ilse, they say"
+        assert passages.outputs[0]["metadata"]["title"] == "The bridge"
+
+    finish(cell, [record(0, 0.25), record(1, 0.0, failed=True)])
+    assert show(cell, results).state == "updated"  # shown once, always shown
+    traces = traces_of_the_run()
+    assert sorted(t.info.state for t in traces) == ["ERROR", "OK"]
+
+    content = json.loads((cell / CELL_FILE).read_text())
+    (cell / CELL_FILE).write_text(json.dumps({**content, "dtype": "bfloat16"}))
+    show(cell, results)  # the run is replaced, its traces go with it
+    assert len(client(results).search_traces(locations=[run.info.experiment_id])) == 2
+
+
+def test_sync_writes_traces_when_asked(results: Path) -> None:
+    cell = make_cell(results, dataset="sync_traced", n=2)
+    arguments = ["sync", "--results", str(cell), "--uri", local_store(results)]
+    assert CliRunner().invoke(track, arguments).exit_code == 0
+    assert CliRunner().invoke(track, [*arguments, "--trace"]).output.startswith("updated")
+    (run,) = runs_of(results, "sync_traced")
+    found = client(results).search_traces(locations=[run.info.experiment_id], run_id=run.info.run_id)
+    assert len(found) == 2
+
+
+def test_cells_of_a_session_are_shown_when_it_ends(results: Path) -> None:
+    cells = [make_cell(results, dataset="beside", k=k) for k in (1, 2)]
+    run_hooks(results, cells, "beside", trace=True)
+    runs = runs_of(results, "beside")
+    (parent,) = [r for r in runs if "bench.sweep" in r.data.tags]
+    assert parent.data.tags["bench.content"] == sweep_digest("beside", cells)
+    assert {r.data.tags["mlflow.parentRunId"] for r in runs if r is not parent} == {parent.info.run_id}
+    assert len(client(results).search_traces(locations=[parent.info.experiment_id])) == 12

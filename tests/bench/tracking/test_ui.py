@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench.cli.ui import command as ui
+from bench.errors import BenchError, ConfigError
+from bench.tracking.store import local_store
+from bench.tracking.sync import sync
+from bench.tracking.ui import StopRequest, UiServer
+from tests.bench.tracking.test_tracking import make_cell
+
+
+def invoke(*arguments: str | Path) -> BaseException | None:
+    return CliRunner().invoke(ui, [str(a) for a in arguments]).exception
+
+
+@pytest.fixture(autouse=True)
+def _own_store_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BENCH_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+def test_without_records_it_says_how_to_make_some(tmp_path: Path) -> None:
+    error = invoke("--results", tmp_path / "none")
+    assert isinstance(error, BenchError)
+    assert "bench run --method" in str(error)
+
+
+def test_with_records_but_no_store_it_names_sync(tmp_path: Path) -> None:
+    make_cell(tmp_path)
+    error = invoke("--results", tmp_path)
+    assert isinstance(error, BenchError)
+    assert f"bench track sync --results {tmp_path}" in str(error)
+
+
+def test_with_a_tracking_server_it_names_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://ann:pw1234@lab.example/mlflow")
+    error = invoke("--results", tmp_path)
+    assert isinstance(error, BenchError)
+    assert "https://lab.example/mlflow" in str(error)
+    assert "pw1234" not in str(error)
+
+
+def test_a_taken_port_is_refused_with_a_free_one(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        error = invoke("--results", tmp_path, "--port", str(port))
+    assert isinstance(error, ConfigError)
+    assert f"--port {port}: another program" in str(error)
+    free = int(str(error).rsplit(" ", 1)[1])
+    with socket.create_server(("127.0.0.1", free)):
+        assert port < free < port + 100
+
+
+@pytest.mark.slow
+def test_a_damaged_store_ends_with_what_mlflow_said(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database, but long enough to look at" * 20)
+    with UiServer(tmp_path / "mlflow.db", free_port()) as server:
+        with pytest.raises(BenchError, match="MLflow did not start") as error:
+            server.wait_until_up(StopRequest())
+    assert "the store is damaged; make the store again from the records: bench track sync --rebuild" in str(
+        error.value
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="counts processes in /proc")
+def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> None:
+    assert [s.state for s in sync(tmp_path, [make_cell(tmp_path)], uri=local_store(tmp_path))] == ["created"]
+    port = free_port()
+    command = [sys.executable, "-m", "bench.cli.main", "ui", "--port", str(port), "--results", str(tmp_path)]
+    bench = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert bench.stdout is not None
+        first = bench.stdout.readline()  # printed only once the server answers
+        assert first == f"MLflow is at http://127.0.0.1:{port} (Ctrl-C stops it)\n"
+        shown = bench.stdout.readline().split()
+        assert shown[0] == "longdoc-bench/qasper"
+        assert get(port, "/")[0] == 200
+        by_name = "/api/2.0/mlflow/experiments/get-by-name?experiment_name=longdoc-bench/qasper"
+        status, body = get(port, by_name)
+        assert status == 200
+        assert f"/experiments/{json.loads(body)['experiment']['experiment_id']}/runs" in shown[1]
+        assert get(port, by_name, host="attacker.example")[0] == 403  # DNS rebinding
+        assert get(port, "/ajax-api/3.0/mlflow/assistant/config")[0] == 404  # it would run shell commands
+        assert listening_addresses(port) == {"127.0.0.1"}
+        group = [pid for pid, (parent, _) in processes().items() if parent == bench.pid]
+        assert len(group) == 1
+        helpers = {pid for pid, (_, pgid) in processes().items() if pgid == group[0]}
+        assert 2 <= len(helpers) <= 4
+    finally:
+        bench.send_signal(signal.SIGTERM)
+        _, said = bench.communicate(timeout=20)
+    assert (bench.returncode, said.splitlines()[-1]) == (0, "Stopped.")
+    assert helpers.isdisjoint(processes())
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def get(port: int, path: str, host: str | None = None) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path, headers={"Host": host} if host else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def processes() -> dict[int, tuple[int, int]]:
+    """Living processes: pid -> (parent, group)."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, group = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if state != "Z":
+            found[int(stat.parent.name)] = (int(parent), int(group))
+    return found
+
+
+def listening_addresses(port: int) -> set[str]:
+    """The addresses that some process listens on at this port."""
+    found = set()
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        path = Path("/proc/net") / table
+        for line in path.read_text().splitlines()[1:] if path.exists() else []:
+            local, _, state = line.split()[1:4]
+            address, _, number = local.rpartition(":")
+            if state == "0A" and int(number, 16) == port:
+                words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
+                found.add(socket.inet_ntop(family, b"".join(words)))
+    return found

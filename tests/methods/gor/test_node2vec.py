@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.errors import ConfigError
+from bench.flops.meter import Meter, metered
+from bench.models.spec import resolve
+from bench.schema import Chunk, Index, Question
+from methods.gor.node2vec import SKIP_GRAM, Node2Vec, Node2VecConfig, random_walks, skip_gram
+from methods.gor.records import Node, Records
+
+GEOMETRY = resolve("tiny").geometry
+# A square 0-1-2-3 with the diagonal 0-2, and 4 hanging on 3; 5 alone.
+EDGES = np.array([[0, 1, 2, 3, 0, 3], [1, 2, 3, 0, 2, 4]])
+NEAR = {0: {1, 2, 3}, 1: {0, 2}, 2: {0, 1, 3}, 3: {0, 2, 4}, 4: {3}, 5: set[int]()}
+
+
+def walks(p: float = 1.0, q: float = 1.0, count: int = 5, length: int = 12, seed: int = 0) -> list[list[int]]:
+    return random_walks(6, EDGES, walks=count, length=length, p=p, q=q, rng=np.random.default_rng(seed))
+
+
+def test_walks_follow_edges_from_every_node() -> None:
+    found = walks()
+    assert Counter(walk[0] for walk in found) == dict.fromkeys(range(6), 5)
+    for walk in found:
+        assert len(walk) == (12 if walk[0] != 5 else 1)
+        assert all(b in NEAR[a] for a, b in zip(walk, walk[1:], strict=False))
+
+
+@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5), (100.0, 100.0)])
+def test_the_next_node_is_chosen_by_p_and_q(p: float, q: float) -> None:
+    """From 0, reached from 1: back to 1 by 1/p, to 2 (a neighbour of 1) by 1, to 3 by 1/q."""
+    seen: Counter[int] = Counter()
+    for walk in walks(p, q, count=800, length=30):
+        for before, at, after in zip(walk, walk[1:], walk[2:], strict=False):
+            if (before, at) == (1, 0):
+                seen[after] += 1
+    weights = {1: 1 / p, 2: 1.0, 3: 1 / q}
+    total = sum(seen.values())
+    assert total > 500
+    for node, weight in weights.items():
+        share = weight / sum(weights.values())
+        assert seen[node] / total == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / total) + 1e-9)
+
+
+def test_walks_are_those_of_their_seed() -> None:
+    assert walks(seed=3) == walks(seed=3) != walks(seed=4)
+    assert random_walks(0, EDGES[:, :0], walks=2, length=3, p=1, q=1, rng=np.random.default_rng(0)) == []
+
+
+def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
+    """Two cliques of six joined by one edge."""
+    inside = [(a, b) for a in range(6) for b in range(a)]
+    edges = np.array([*inside, *((a + 6, b + 6) for a, b in inside), (0, 6)]).T
+    found = random_walks(12, edges, walks=40, length=30, p=1, q=1, rng=np.random.default_rng(0))
+    with metered(Meter()) as meter:
+        vectors = skip_gram(found, 12, dimensions=16, window=3, passes=5, seed=0)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    likeness = units @ units.T
+    same = np.equal.outer(np.arange(12) < 6, np.arange(12) < 6) & ~np.eye(12, dtype=bool)
+    assert likeness[same].mean() > likeness[~same & ~np.eye(12, dtype=bool)].mean() + 0.2
+    tokens = sum(map(len, found))
+    assert meter.usage[SKIP_GRAM, "walk"].flops == tokens * 4 * 5 * 6 * 6 * 16
+    np.testing.assert_array_equal(vectors, skip_gram(found, 12, dimensions=16, window=3, passes=5, seed=0))
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 2])
+def test_graphs_without_edges_have_vectors_too(nodes: int) -> None:
+    index = Index({"queries": []}, {"embeddings": np.ones((nodes, 4), np.float32)})
+    vectors = Node2Vec(Node2VecConfig(dimensions=8), GEOMETRY).finish(index, None).arrays["vectors"]
+    assert vectors.shape == (nodes, 8) and np.isfinite(vectors).all()
+
+
+def test_the_question_stands_where_its_record_would() -> None:
+    texts = np.eye(4, dtype=np.float32)
+    nodes = tuple(Node(f"t{i}", Chunk(0, i, i, i + 1, f"t{i}", 1)) for i in range(4))
+    records = Records(nodes, (), texts, texts[:0], {})
+    vectors = np.array([[1, 0], [0, 1], [1, 1], [-1, -1]], np.float32)
+    asked = np.array([[0.9, 0.8, 0.0, 0.1]], np.float32)
+
+    class One:
+        def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Any:
+            class Fixed:
+                async def embed(self, texts: list[str], *, exact: bool = False) -> np.ndarray[Any, Any]:
+                    return asked
+
+            return Fixed()
+
+    method = Node2Vec(Node2VecConfig(records_k=2), GEOMETRY)
+    index = Index({}, {"vectors": vectors})
+    models: Any = One()
+    found = asyncio.run(method.score(records, index, Question("?", None, 8), models))  # type: ignore[arg-type]
+    half = np.sqrt(0.5)  # linked to t0 and t1: the mean of their vectors points to (1, 1)
+    np.testing.assert_allclose(found, [half, half, 1, -1], atol=1e-6)
+
+
+def test_without_gensim_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
+    with pytest.raises(ConfigError, match=r"pip install 'longdoc-bench\[gor\]'"):
+        skip_gram([[0]], 1, dimensions=4, window=2, passes=1, seed=0)

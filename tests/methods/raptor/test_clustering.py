@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from methods.raptor import clustering
+from methods.raptor.clustering import cluster_labels, hard_clusters, soft_clusters
+
+LONG = 10**6
+
+
+def _texts(n: int, kind: str, dim: int = 16) -> NDArray[np.float32]:
+    if kind == "equal":
+        return np.ones((n, dim), np.float32)
+    if kind == "zero":
+        return np.zeros((n, dim), np.float32)
+    return np.random.default_rng(7).normal(size=(n, dim)).astype(np.float32)
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UMAP out of the way: a text's own first coordinate is its reduced embedding."""
+    monkeypatch.setattr(
+        clustering, "reduced", lambda embeddings, neighbours, seed: embeddings[:, :1].astype(np.float64)
+    )
+
+
+def _on_line(*places: float) -> NDArray[np.float32]:
+    return np.array([[place, 1.0] for place in places], np.float32)
+
+
+@pytest.mark.parametrize("kind", ["random", "equal", "zero"])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 11, 12, 14, 40])
+@pytest.mark.parametrize("max_tokens", [LONG, 35])
+def test_every_text_has_a_group_and_no_group_is_too_long(n: int, kind: str, max_tokens: int) -> None:
+    embeddings, tokens = _texts(n, kind), [10] * n
+    soft = soft_clusters(embeddings, tokens, max_tokens=max_tokens, seed=3)
+    hard = hard_clusters(embeddings, tokens, max_tokens=max_tokens, seed=3)
+    assert {i for group in soft for i in group} == set(range(n))
+    assert sorted(i for group in hard for i in group) == list(range(n)), "one group a text"
+    for groups in (soft, hard):
+        assert groups == sorted(set(groups))
+        assert all(list(group) == sorted(set(group)) for group in groups)
+        assert all(len(group) * 10 <= max_tokens for group in groups)
+
+
+def test_up_to_eleven_texts_are_one_group_and_twelve_are_clustered() -> None:
+    two_topics = np.concatenate([_texts(6, "random"), -_texts(6, "random")]) + 0.01 * _texts(12, "random")
+    assert soft_clusters(two_topics[:11], [1] * 11, max_tokens=LONG, seed=0) == [tuple(range(11))]
+    assert len(soft_clusters(two_topics, [1] * 12, max_tokens=LONG, seed=0)) > 1
+
+
+def test_the_same_seed_gives_the_same_groups() -> None:
+    embeddings = _texts(40, "random")
+    first = soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=1)
+    assert soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=1) == first
+    assert any(
+        soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=seed) != first for seed in (2, 3, 4)
+    ), "UMAP is seeded by the seed, not by a constant"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_keeps_its_number_of_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # When numba first runs it leaves OpenMP, and so torch, with a thread per core: on a busy machine
+    # generation became 60 times slower. It does so once a process, hence the stand-in.
+    import torch
+
+    def as_numba_does(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> NDArray[np.float64]:
+        torch.set_num_threads(7)
+        return embeddings[:, :2].astype(np.float64)
+
+    monkeypatch.setattr(clustering, "reduced", as_numba_does)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        soft_clusters(_texts(14, "random"), [1] * 14, max_tokens=LONG, seed=0)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_text_between_two_clusters_joins_both_and_none_is_left_out() -> None:
+    # Two clusters of the same shape around -4 and 4: the point at 0 belongs to either with 0.5.
+    around = [-6.0, -5.0, -4.0, -3.0, -2.0]
+    points = np.array([*around, 0.0, *(-x for x in reversed(around))])[:, None]
+    labels = _two_components(points, 0.1)
+    assert len(labels[5]) == 2 and len(labels[0]) == len(labels[10]) == 1
+    assert set(labels[0] + labels[10]) == {0, 1}
+    assert len(_two_components(points, None)[5]) == 1, "the likeliest only"
+    above_all = _two_components(points, 0.9)
+    assert len(above_all[5]) == 1, "no cluster claims it with more than 0.9, so it joins the likeliest"
+
+
+def _two_components(points: NDArray[np.float64], threshold: float | None) -> list[list[int]]:
+    """Labels with the number of clusters fixed at two."""
+    patch = pytest.MonkeyPatch()
+    with patch.context() as m:
+        m.setattr(clustering, "range", lambda low, high: [2], raising=False)
+        return cluster_labels(points, threshold, 0)
+
+
+def test_bic_finds_the_number_of_clusters() -> None:
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.normal(center, 0.1, size=(20, 2)) for center in (0.0, 5.0, 10.0)])
+    labels = cluster_labels(points, 0.1, 0)
+    assert len({tuple(its) for its in labels}) == 3
+    assert all(labels[i] == labels[20 * (i // 20)] for i in range(60))
+
+
+@pytest.mark.usefixtures("line")
+def test_large_clusters_are_clustered_once_more_inside() -> None:
+    # Three blobs of 13; the first look at everything is blurred, so that it sees two of them as one.
+    blurred: list[int] = []
+
+    def labels(points: NDArray[np.float64], threshold: float | None, seed: int) -> list[list[int]]:
+        blurred.append(len(points))
+        edge = 50 if len(points) == 39 else 25
+        return [[int(place > edge)] for place in points[:, 0]]
+
+    patch = pytest.MonkeyPatch()
+    with patch.context() as m:
+        m.setattr(clustering, "cluster_labels", labels)
+        embeddings = _on_line(*range(13), *range(30, 43), *range(100, 113))
+        groups = soft_clusters(embeddings, [1] * 39, max_tokens=LONG, seed=0)
+    assert groups == [tuple(range(13)), tuple(range(13, 26)), tuple(range(26, 39))]
+    assert blurred == [39, 26, 13], "all of them, then each cluster of more than eleven"
+
+
+@pytest.mark.usefixtures("line")
+@pytest.mark.parametrize(
+    ("sizes", "max_tokens", "expected"),
+    [
+        ([3, 3, 3, 3, 3], 6, [(0, 1), (2, 3), (4,)]),
+        ([9, 1, 1], 5, [(0,), (1, 2)]),  # a single text may be longer
+        ([5, 5], 10, [(0, 1)]),
+    ],
+)
+def test_a_small_group_that_is_too_long_is_cut_in_order(
+    sizes: list[int], max_tokens: int, expected: list[tuple[int, ...]]
+) -> None:
+    embeddings = _on_line(*range(len(sizes)))
+    assert hard_clusters(embeddings, sizes, max_tokens=max_tokens, seed=0) == expected
+
+
+@pytest.mark.usefixtures("line")
+def test_a_long_cluster_is_divided_by_similarity_and_by_length_where_that_does_not_divide_it() -> None:
+    calls: list[int] = []
+
+    def labels(points: NDArray[np.float64], threshold: float | None, seed: int) -> list[list[int]]:
+        calls.append(len(points))
+        if len(points) == 14:  # everything: 8 and 6
+            return [[int(place > 7)] for place in points[:, 0]]
+        if len(points) == 8:  # the long one again: 5 and 3
+            return [[int(place > 4)] for place in points[:, 0]]
+        return [[0] for _ in points]  # 5 of them do not divide further
+
+    patch = pytest.MonkeyPatch()
+    with patch.context() as m:
+        m.setattr(clustering, "cluster_labels", labels)
+        groups = soft_clusters(_on_line(*range(14)), [10] * 8 + [1] * 6, max_tokens=30, seed=0)
+    assert groups == [(0, 1, 2), (3, 4), (5, 6, 7), (8, 9, 10, 11, 12, 13)]
+    assert calls == [14, 8, 5]

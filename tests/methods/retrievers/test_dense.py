@@ -1,0 +1,171 @@
+"""Dense rankers on small random encoders: whose vectors, pooled how, compared how."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.conformance import DOCUMENTS, QUESTION
+from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
+from bench.method.dense import encoder_pair, unit_rows
+from bench.method.registry import load_method
+from bench.models.model_set import LoadedModels, load_embedder
+from bench.models.presets import PRESETS
+from bench.models.spec import resolve
+from bench.run.cell import CellRequest, plan_cell
+from bench.schema import Index, Question
+from tests.bench.models.builders import encoder_model, hf_tokenizer, save_encoder, save_plain_encoder
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    save_plain_encoder(folder / "query", seed=1)
+    save_plain_encoder(folder / "context", seed=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dpr_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dpr")
+    save_plain_encoder(folder / "query", "dpr-question", seed=3)
+    save_plain_encoder(folder / "context", "dpr-context", seed=4)
+    return folder
+
+
+def indexed(name: str, encoder: str, chunk_tokens: int = 20) -> tuple[Any, LoadedModels, Index]:
+    kind = load_method(name)
+    config = kind.Config(encoder=encoder, chunk_tokens=chunk_tokens)
+    method = kind(config, resolve("tiny").geometry, 0)
+    models = LoadedModels({role: resolve(spec or "tiny") for role, spec in method.models().items()})
+    return method, models, asyncio.run(method.index(DOCUMENTS["story"], models))
+
+
+def scores(method: Any, models: LoadedModels, index: Index) -> np.ndarray[Any, Any]:
+    question = Question(QUESTION, DOCUMENTS["story"], 8)
+    text = DOCUMENTS["story"].documents[0].full_text
+    from bench.schema import Chunk
+
+    chunks = [Chunk(d, i, a, b, text[a:b], n) for i, (d, a, b, n) in enumerate(index.data["chunks"])]
+    return np.asarray(asyncio.run(method.score(chunks, index, question, models)))
+
+
+def by_hand(family: str, seed: int, texts: list[str], pooling: str) -> np.ndarray[Any, Any]:
+    """What transformers gives, one text at a time."""
+    model, tokenizer = encoder_model(family, "sdpa", seed), hf_tokenizer(None)
+    vectors = []
+    for text in texts:
+        ids = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            out = model(input_ids=ids.input_ids, attention_mask=ids.attention_mask)
+        if pooling == "own":
+            vectors.append(out.pooler_output[0].numpy())
+        elif pooling == "cls":
+            vectors.append(out.last_hidden_state[0, 0].numpy())
+        else:
+            vectors.append(out.last_hidden_state[0].mean(0).numpy())
+    return np.stack(vectors)
+
+
+def chunk_texts(index: Index) -> list[str]:
+    text = DOCUMENTS["story"].documents[0].full_text
+    return [text[start:end] for _, start, end, _ in index.data["chunks"]]
+
+
+def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(pair: Path) -> None:
+    method, models, index = indexed("dragon", str(pair))
+    contexts = by_hand("bert", 2, chunk_texts(index), "cls")
+    query = by_hand("bert", 1, [QUESTION], "cls")[0]
+    np.testing.assert_allclose(index.arrays["embeddings"], contexts, atol=1e-5)
+    np.testing.assert_allclose(scores(method, models, index), contexts @ query, rtol=1e-4)
+    assert not np.allclose(np.linalg.norm(contexts, axis=1), 1, atol=0.1), "nothing is normalised"
+    assert not np.allclose(contexts @ query, contexts @ by_hand("bert", 2, [QUESTION], "cls")[0])
+
+
+def test_dpr_takes_each_encoder_s_own_vector_its_projection_included(dpr_pair: Path) -> None:
+    contexts = by_hand("dpr-context", 4, ["Mara hid it.", "Otto sold a goat."], "own")
+    encoder = load_embedder(resolve(str(dpr_pair / "context"), device="cpu"), "cls")
+    found = asyncio.run(encoder.embed(["Mara hid it.", "Otto sold a goat."]))
+    np.testing.assert_allclose(found, contexts, atol=1e-6)
+    assert found.shape == (2, 24) and encoder.dim == 24
+    query = load_embedder(resolve(str(dpr_pair / "query"), device="cpu"), "cls")
+    assert query.dim == 32
+    np.testing.assert_allclose(
+        asyncio.run(query.embed(["Who?"])), by_hand("dpr-question", 3, ["Who?"], "own"), atol=1e-6
+    )
+
+
+def test_contriever_compares_means_by_dot_product_and_sbert_unit_means(pair: Path) -> None:
+    encoder = str(pair / "query")
+    method, models, index = indexed("contriever", encoder)
+    contexts = by_hand("bert", 1, chunk_texts(index), "mean")
+    query = by_hand("bert", 1, [QUESTION], "mean")[0]
+    np.testing.assert_allclose(scores(method, models, index), contexts @ query, rtol=1e-4)
+    method, models, index = indexed("sbert", encoder)
+    cosine = unit_rows(contexts) @ unit_rows(query[None])[0]
+    np.testing.assert_allclose(scores(method, models, index), cosine, atol=1e-5)
+    assert index.data["max_tokens"] == 96
+
+
+def test_the_index_of_a_pair_does_not_depend_on_the_query_encoder(pair: Path, tmp_path: Path) -> None:
+    other = tmp_path / "pair"
+    save_plain_encoder(other / "query", seed=9)
+    save_plain_encoder(other / "context", seed=2)
+    first, second = (
+        plan_cell(CellRequest("dragon", "hotpotqa", options={"encoder": str(folder)}, limit=1))
+        for folder in (pair, other)
+    )
+    assert first.index_key_parts() == second.index_key_parts()
+    assert first.identity.cell_id != second.identity.cell_id
+
+
+def test_an_encoder_that_pools_otherwise_is_refused(tmp_path: Path) -> None:
+    for role in ("query", "context"):
+        save_encoder(tmp_path / role, pooling="mean", normalise=False)
+    with pytest.raises(ConfigError, match="pools its token vectors by mean; this method .* pooled by cls"):
+        indexed("dragon", str(tmp_path))
+    save_encoder(tmp_path / "cls", pooling="cls", normalise=False)
+    with pytest.raises(ConfigError, match="cls pools its token vectors by cls"):
+        indexed("contriever", str(tmp_path / "cls"))
+
+
+def test_the_default_pair_is_that_of_the_readers_scale() -> None:
+    def pair(model: str, **options: str) -> str:
+        method = load_method("dragon")
+        return method(method.Config(**options), resolve(model).geometry).models()["context_encoder"]
+
+    assert pair("tiny") == "tiny-dual-context"
+    assert pair("llama-3.1-8b") == "dragon-plus-context"
+    assert pair("tiny", encoder="dragon-plus") == "dragon-plus-context"
+
+
+def test_hub_weights_that_are_not_here_are_an_error_before_anything_is_asked() -> None:
+    cell = plan_cell(CellRequest("dragon", "hotpotqa", options={"encoder": "dragon-plus"}, limit=1))
+    assert cell.identity.models["query_encoder"]["revision"] == "2d3808c087119b953f8494b7638c216c71712cee"
+    with pytest.raises(ModelUnavailableError, match="hf download facebook/dragon-plus-query-encoder"):
+        LoadedModels(cell.roles)
+
+
+def test_a_pair_is_two_presets_or_two_folders(pair: Path) -> None:
+    assert encoder_pair("dpr").context == "dpr-context"
+    assert encoder_pair(str(pair)).query == str(pair / "query")
+    with pytest.raises(UnknownNameError, match=r"Unknown encoder pair 'dragon'.*dragon-plus"):
+        encoder_pair("dragon")
+
+
+@pytest.mark.parametrize("name", ["dragon-plus-query", "dragon-plus-context", "contriever", "dpr-query"])
+def test_the_presets_are_bert_base(name: str) -> None:
+    architecture = PRESETS[name].architecture
+    assert architecture is not None
+    # BERT-base: 109,482,240 parameters, 590,592 of them its pooler, which DPR does not have.
+    assert architecture.parameters == 109_482_240 - (590_592 if name.startswith("dpr") else 0)
+
+
+def test_unit_rows_leave_a_zero_row_alone() -> None:
+    rows = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))
+    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0]])

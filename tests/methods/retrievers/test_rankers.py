@@ -1,0 +1,183 @@
+"""TF-IDF and rank fusion by hand, and the two lines that frame every table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bench.errors import QuestionError
+from bench.flops.meter import Meter, metered
+from bench.method.prompts import reader_prompt
+from bench.models.api import ModelSet
+from bench.schema import Chunk, Document, DocumentSet, Evidence, Index, Prediction, Question
+from methods.closed_book import ClosedBook, ClosedBookConfig
+from methods.oracle import Oracle, OracleConfig
+from methods.retrievers.bm25 import Bm25, Bm25Config
+from methods.retrievers.bm25_dpr import Bm25Dpr, Bm25DprConfig, reciprocal_rank_fusion, shared_ranks
+from methods.retrievers.tfidf import Tfidf, TfidfConfig
+from tests.stand_ins import GEOMETRY, WordModels
+
+TEXTS = ("the kite lay in the mill", "the fair", "a kite, a red kite", "the mill and the mill", "?!")
+
+
+def chunks(texts: tuple[str, ...]) -> list[Chunk]:
+    return [Chunk(0, i, 0, len(t), t, 1) for i, t in enumerate(texts)]
+
+
+def asked(text: str, documents: DocumentSet | None = None) -> Question:
+    return Question(text, documents or DocumentSet(()), 8)
+
+
+def tfidf(question: str, texts: tuple[str, ...] = TEXTS, **options: Any) -> np.ndarray[Any, Any]:
+    ranker = Tfidf(TfidfConfig(**options), GEOMETRY)
+    return np.asarray(asyncio.run(ranker.score(chunks(texts), Index(), asked(question), WordModels())))
+
+
+def test_tfidf_is_the_cosine_of_smoothed_tfidf_vectors() -> None:
+    found = tfidf("red KITE?", ("red kite", "red red barn", "a barn"))
+    # idf = 1 + ln((1 + n) / (1 + df)), n = 3: red 2, kite 1, barn 2, a 1.
+    common, rare = 1 + np.log(4 / 3), 1 + np.log(4 / 2)
+    query = np.array([common, rare, 0, 0]) / np.hypot(common, rare)
+    first = query
+    second = np.array([2 * common, 0, common, 0]) / np.hypot(2 * common, common)
+    np.testing.assert_allclose(found, [query @ first, query @ second, 0], atol=1e-12)
+
+
+def test_tfidf_without_a_known_word_leaves_the_document_order() -> None:
+    assert not tfidf("nowhere").any()
+    assert not tfidf("kite", ("?!", "...")).any()
+    assert not tfidf("").any()
+    assert tfidf("kite mill").argmax() == 0  # both words, one each
+    many = ("kite kite kite kite fair barn", "kite mill fair barn")
+    assert tfidf("kite", many, sublinear_tf=True)[0] < tfidf("kite", many)[0]
+
+
+def test_equal_scores_share_the_best_of_their_ranks() -> None:
+    np.testing.assert_array_equal(shared_ranks(np.array([0.0, 3.0, 0.0, 5.0, 3.0])), [4, 2, 4, 1, 2])
+    assert shared_ranks(np.zeros(0)).shape == (0,)
+
+
+def test_fusion_adds_reciprocal_ranks() -> None:
+    dense, sparse = np.array([0.9, 0.8, 0.1]), np.array([0.0, 7.0, 7.0])
+    fused = reciprocal_rank_fusion([dense, sparse], 60)
+    np.testing.assert_allclose(fused, [1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 61])
+    np.testing.assert_array_equal(
+        np.argsort(-reciprocal_rank_fusion([dense, np.zeros(3)], 60)), [0, 1, 2]
+    )  # a ranker that knows nothing changes nothing
+
+
+def test_bm25_dpr_fuses_what_bm25_and_dpr_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = np.array([0.1, 0.9, 0.5, 0.3, 0.2])
+
+    async def dpr_scores(*_: Any) -> np.ndarray[Any, Any]:
+        return dense
+
+    monkeypatch.setattr("methods.retrievers.dpr.Dpr.score", dpr_scores)
+    question, models = asked("red kite"), WordModels()
+    sparse = asyncio.run(Bm25(Bm25Config(b=0.5), GEOMETRY).score(chunks(TEXTS), Index(), question, models))
+    method = Bm25Dpr(Bm25DprConfig(b=0.5, rrf_k=10), GEOMETRY)
+    fused = asyncio.run(method.score(chunks(TEXTS), Index(), question, models))
+    np.testing.assert_allclose(fused, reciprocal_rank_fusion([sparse, dense], 10))
+    assert fused.argmax() == 2
+    assert Bm25DprConfig().encoder == "auto" and Bm25DprConfig().rrf_k == 60
+
+
+class Scored(Tfidf):
+    """A ranker whose scores are given."""
+
+    given: tuple[float, ...] = ()
+
+    async def score(
+        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
+    ) -> NDArray[np.float64]:
+        return np.array(self.given[: len(chunks)])
+
+
+def ranked(scores: tuple[float, ...], words: int, **options: Any) -> Prediction:
+    """What the reader of 256 words is given of one passage per score, each of so many words."""
+    ranker = Scored(TfidfConfig(chunk_tokens=words, **options), GEOMETRY)
+    ranker.given = scores
+    pages = DocumentSet(tuple(Document("", " ".join([f"page{i}"] * words)) for i in range(len(scores))))
+
+    async def ask() -> Prediction:
+        models: Any = WordModels()
+        return await ranker.answer(await ranker.index(pages, models), asked("Where", pages), models)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("order", "kept"), [("rank", [3, 1]), ("document", [1, 3])])
+def test_a_window_that_is_too_short_loses_the_worst_passages_first(order: str, kept: list[int]) -> None:
+    found = ranked((0.1, 0.7, 0.3, 0.9), 100, k=4, order=order)
+    assert [item.document for item in found.context] == kept
+    assert found.truncated and found.context[0].score == (0.9 if order == "rank" else 0.7)
+
+
+@pytest.mark.parametrize(("k", "kept"), [(2, [1, 0]), (3, [1, 0, 2]), (5, [1, 0, 2, 3])])
+def test_passages_with_equal_scores_are_read_in_document_order(k: int, kept: list[int]) -> None:
+    found = ranked((0.5, 0.7, 0.5, 0.5), 8, k=k)
+    assert [item.document for item in found.context] == kept and not found.truncated
+
+
+# -------------------------------------------------------------------------------- the two lines
+
+PAGES = DocumentSet(
+    (
+        Document("Mill", "It is old. The kite is in it."),
+        Document("Fair", "It was loud."),
+        Document("Otto", "He sold it."),
+        Document("", ""),
+    )
+)
+
+
+def oracle(evidence: tuple[Evidence, ...] | None, documents: DocumentSet = PAGES) -> Any:
+    question = replace(asked("Where is it", documents), evidence=evidence)
+    return asyncio.run(Oracle(OracleConfig(), GEOMETRY).answer(Index(), question, WordModels()))
+
+
+def test_oracle_reads_the_supporting_documents_in_source_order() -> None:
+    given = oracle((Evidence(2, 0, "He sold it."), Evidence(0, 1, "The kite is in it."), Evidence(0)))
+    assert [(c.document, c.text) for c in given.context] == [
+        (0, "Mill\nIt is old. The kite is in it."),
+        (2, "Otto\nHe sold it."),
+    ]
+    assert not given.flags and not given.truncated
+
+
+def test_oracle_reads_labelled_passages_of_a_long_text_and_joins_what_overlaps() -> None:
+    paper = DocumentSet((Document("T", "Aaaa bbbb.\nCccc dddd.\nEeee ffff."),))
+    labels = tuple(
+        Evidence(0, text=text) for text in ("Eeee ffff.", "Aaaa bbbb.", "bbbb.\nCccc", "Eeee ffff.")
+    )
+    given = oracle(labels, paper)
+    assert [c.text for c in given.context] == ["Aaaa bbbb.\nCccc", "Eeee ffff."]
+    full_text = paper.documents[0].full_text
+    assert all(full_text[c.start : c.end] == c.text for c in given.context)
+
+
+def test_oracle_without_labels_fails_that_question() -> None:
+    with pytest.raises(QuestionError, match="no evidence labels"):
+        oracle(None)
+
+
+def test_oracle_asks_an_unanswerable_question_alone() -> None:
+    given = oracle(())
+    assert given.context == [] and given.flags == ("empty_context",)
+    assert oracle((Evidence(3),)).context == []  # a labelled document without text
+
+
+def test_closed_book_sees_the_question_only() -> None:
+    question = asked("Where is it", PAGES)
+    with metered(Meter()) as meter:
+        given = asyncio.run(ClosedBook(ClosedBookConfig(), GEOMETRY).answer(Index(), question, WordModels()))
+    alone = reader_prompt("pecan", "", question)
+    assert meter.new_tokens == given.prompt_tokens == WordModels().lm().count_tokens(alone) + 2
+    assert given.context == () and given.flags == ()
+    assert "Information" not in alone

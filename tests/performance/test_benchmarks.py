@@ -1,0 +1,102 @@
+"""The benchmarks themselves, quickly: that they run and compare what they say, not how fast anything is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bench.engine.setup import build_engine
+from bench.errors import UnknownNameError
+from performance import LONG, NAMES, capture, gpu, ranking
+from performance.__main__ import command
+from performance.workloads import SMALL, model, random_tokens, run_searches, searches
+
+
+def measured(name: str, out: Path) -> dict[str, dict[str, Any]]:
+    """A benchmark's quick run from the command line: its measurements by name."""
+    done = CliRunner().invoke(command, [name, "--quick", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    result = json.loads((out / "results" / f"{name}.json").read_text())
+    assert result["quick"] and result["not_run"] is None and f"## {name}: " in done.output
+    assert f"## {name}: " in (out / "RESULTS.md").read_text()
+    return {one["name"]: one for one in result["measurements"]}
+
+
+def test_imports_finds_no_heavy_package(tmp_path: Path) -> None:
+    found = measured("imports", tmp_path)
+    assert found["of these that load a heavy package"]["met"] is True
+    assert found["bench --help"]["value"] > 0
+
+
+def test_the_rankers_are_timed_on_the_texts_of_the_question_sets() -> None:
+    assert ranking.sample_sets() == ["hotpotqa", "musique", "narrativeqa", "qasper"]
+
+
+def test_the_straight_implementation_finds_the_same_path_answer_and_graph(tmp_path: Path) -> None:
+    found = measured("straight", tmp_path)
+    assert found["same path"]["value"] == found["same answer"]["value"] == 100
+    assert found["graphs with the same nodes"]["value"] == 100
+    edges = found["largest difference of an edge's weight"]
+    assert edges["details"]["edges"] > 0 and edges["value"] < 1e-5
+    (flops,) = (
+        one["value"]
+        for name, one in found.items()
+        if name.endswith("straight over ours, FLOPs") and "question" in name
+    )
+    assert flops > 1.5  # three steps, everything anew at each
+
+
+def test_capture_compares_the_same_numbers() -> None:
+    engine = build_engine("small", model(SMALL), max_context=256)
+    text = random_tokens(200, random.Random(2))
+    found = capture.read(engine, text, 16)
+    assert found.shape == (200, 16) and capture.read(engine, text, 0).size == 0
+    np.testing.assert_allclose(found, capture.read_eagerly(model(SMALL, "eager"), text, 16), atol=1e-6)
+    spans = capture.covering(200, 16)
+    assert spans[0][0] == 0 and spans[-1][1] == 200
+    assert all(end == start for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_the_gpu_benchmark_says_why_it_was_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(gpu.NotRun, match="no CUDA device"):
+        gpu.measure(quick=True)
+
+
+def test_what_the_gpu_benchmark_measures_can_be_measured_on_any_engine() -> None:
+    engine = build_engine("small", model(SMALL), max_context=512)
+    work = searches(3, opening=40, steps=2, node=10, answer=4)
+    found = {one.name: one for one in gpu.measure_on(engine, work, prefill=32, products=64, rounds=1)}
+    assert found["answers of 3 that change with what shares the pass"].value == 0  # fp32
+    assert found["largest difference of a logit with what shares the pass"].value < 1e-4
+    assert found["prefill: share of the rate of matrix products"].value > 0
+
+
+def test_drawn_searches_are_answered_in_order_whatever_is_in_flight() -> None:
+    engine = build_engine("small", model(SMALL), max_context=512)
+    work = searches(4, opening=60, steps=3, node=10, answer=5)
+    alone, together = run_searches(engine, work, 1), run_searches(engine, work, 4)
+    assert [one.answer for one in alone] == [one.answer for one in together]
+    assert all(len(one.logits) == 4 and len(one.answer) == 5 for one in alone)
+
+
+def test_an_unknown_name_is_refused_before_anything_runs() -> None:
+    done = CliRunner().invoke(command, ["servin"])
+    assert isinstance(done.exception, UnknownNameError) and "serving" in str(done.exception)
+
+
+def test_every_benchmark_has_a_module_that_says_what_it_measures() -> None:
+    import importlib
+
+    for name in (*NAMES, *LONG):
+        module = importlib.import_module(f"performance.{name}")
+        assert callable(module.measure) and len((module.__doc__ or "").splitlines()) > 2

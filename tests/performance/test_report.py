@@ -1,0 +1,114 @@
+"""What is measured, as values, JSON and Markdown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from performance import report
+from performance.measuring import Run, Timed
+from performance.report import Measurement, NotRun, number, rate, ratio, spread
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    slow = Timed((Run(4.0, 3.0), Run(9.0, 3.0), Run(2.0, 3.0)), None)
+    fast = Timed((Run(2.0, 1.0), Run(3.0, 1.0), Run(2.0, 1.0)), None)
+    found = ratio("slow over fast", slow, fast, ">= 2")
+    assert (found.value, found.low, found.high, found.met) == (2.0, 1.0, 3.0, True)
+    assert found.details["cpu_ratio"] == [3.0, 3.0, 3.0]
+    assert rate("fast", fast, "items/s").value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "met"),
+    [
+        (2.2, ">= 2.2", True),
+        (2.19, ">= 2.2", False),
+        (1.16, "<= 1.15", False),
+        (1.0004, "= 1", True),
+        (1.001, "= 1", False),
+    ]
+    + [(5.0, "", None)],
+)
+def test_a_target_is_reached_or_missed(value: float, target: str, met: bool | None) -> None:
+    assert Measurement("m", value, "x", target).met is met
+
+
+def test_an_even_number_of_rounds_has_the_middle_of_the_two_as_median() -> None:
+    assert spread("m", [4.0, 1.0, 2.0, 9.0], "s").value == 3.0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (1.0, "1"),
+        (1.2345, "1.23"),
+        (12.345, "12.3"),
+        (1234.5, "1,234"),
+        (7.46e-8, "0.0000000746"),
+    ],
+)
+def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_result_holds_what_a_reader_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(quick: bool) -> list[Measurement]:
+        return [
+            Measurement("speed-up", 2.5, "x", ">= 2", 2.25, 2.75, {"rounds": 3}),
+            Measurement("memory", 1.5, "x", "<= 1.1"),
+        ]
+
+    result = _run("capture", measure, "Faster reading.\n\nHow it is measured.", monkeypatch)
+    report.write({**result, "commit": "abc"}, tmp_path)
+    kept = json.loads((tmp_path / "results" / "capture.json").read_text())
+    assert {"benchmark", "title", "about", "quick", "date", "commit", "seconds", "versions", "python"} < set(
+        kept
+    )
+    assert {"processor", "cores", "threads", "memory_gb", "accelerator", "load_before"} <= set(
+        kept["machine"]
+    )
+    assert {"torch", "transformers"} <= set(kept["versions"])
+    assert kept["measurements"][0] == {
+        "name": "speed-up",
+        "value": 2.5,
+        "unit": "x",
+        "target": ">= 2",
+        "met": True,
+        "low": 2.25,
+        "high": 2.75,
+        "details": {"rounds": 3},
+    }
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "## capture: Faster reading\n\nHow it is measured." in text
+    assert "| speed-up | 2.50x | 2.25 to 2.75 | ≥ 2 | reached |" in text
+    assert "| capture | memory | 1.50x | ≤ 1.1 | **missed** |" in text
+    assert kept["machine"]["processor"] in text and "commit abc" in text and "Quick run" in text
+
+
+def test_a_machine_that_cannot_run_one_says_so_and_other_results_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(quick: bool) -> list[Measurement]:
+        raise NotRun("no CUDA device")
+
+    one = _run("grid", lambda quick: [Measurement("m", 1.0, "x")], "Grid.", monkeypatch)
+    other = _run("gpu", measure, "A card.", monkeypatch)
+    for result in (one, other):
+        report.write({**result, "commit": None}, tmp_path)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "Not run: no CUDA device." in text and "| m | 1x |" in text
+
+
+def _run(name: str, measure: Any, doc: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    module = ModuleType(f"performance.{name}", doc)
+    module.measure = measure  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, f"performance.{name}", module)
+    return report.run(name, quick=True)

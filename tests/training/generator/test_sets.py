@@ -1,0 +1,138 @@
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import ConfigError
+from bench.files.paths import ASSETS
+from bench.models.tokenizer import TextTokenizer
+from training.generator import sample_set, write_samples
+from training.generator.names import NameSource
+from training.generator.sets import SHAPES, UNANSWERABLE
+
+COMMITTED = Path(__file__).parents[3] / "datasets" / "sample"
+DOCUMENTS = {"narrativeqa": 1, "qasper": 1, "hotpotqa": 10, "musique": 20}
+TOKENS = {"narrativeqa": (2000, 4100), "qasper": (1000, 1400), "hotpotqa": (250, 450), "musique": (400, 750)}
+
+
+@pytest.fixture(scope="module")
+def sets() -> dict[str, list[dict[str, Any]]]:
+    return {dataset: sample_set(dataset) for dataset in SHAPES}
+
+
+def full_text(row: dict[str, Any]) -> str:
+    return "\n\n".join(f"{d['title']}\n{d['text']}" for d in row["documents"])
+
+
+def test_writing_twice_gives_the_committed_bytes(tmp_path: Path) -> None:
+    first, second = write_samples(tmp_path / "a"), write_samples(tmp_path / "b")
+
+    assert [p.name for p in first] == [f"{d}.jsonl" for d in SHAPES]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes() == (COMMITTED / one.name).read_bytes()
+
+
+def test_another_seed_gives_other_questions() -> None:
+    first = {row["question"] for row in sample_set("hotpotqa")}
+    other = {row["question"] for row in sample_set("hotpotqa", seed=1)}
+
+    assert len(first & other) < 5
+
+
+@pytest.mark.parametrize("dataset", SHAPES)
+def test_rows_have_the_format(dataset: str, sets: dict[str, list[dict[str, Any]]]) -> None:
+    rows = sets[dataset]
+
+    assert len(rows) >= 40
+    assert len({row["id"] for row in rows}) == len(rows)
+    for row in rows:
+        assert row["dataset"] == dataset and row["task"] == "qa" and row["license"] == "Apache-2.0"
+        assert row["answers"] and all(row["answers"]) and row["question"].endswith("?")
+        assert row["summary"].endswith(".")
+        if dataset in ("narrativeqa", "qasper", "hotpotqa"):
+            assert len(row["documents"]) == DOCUMENTS[dataset]
+        else:  # a twin may have lost the document that told nothing else
+            assert len(row["documents"]) in (19, 20)
+        assert bool(row["evidence"]) == ("unanswerable" not in row["metadata"]["kind"])
+        for label in row["evidence"]:
+            assert label["text"] in row["documents"][label["document"]]["text"]
+        assert json.loads(json.dumps(row)) == row
+
+
+@pytest.mark.parametrize("dataset", SHAPES)
+def test_answers_stand_in_the_documents_and_the_unanswerable_do_not(
+    dataset: str, sets: dict[str, list[dict[str, Any]]]
+) -> None:
+    for row in sets[dataset]:
+        if row["answers"][0] not in (UNANSWERABLE, "Yes", "No"):
+            assert row["answers"][0].lower() in full_text(row).lower()
+
+
+@pytest.mark.parametrize("dataset", ["hotpotqa", "musique"])
+def test_evidence_points_at_the_sentences_and_lies_in_as_many_documents_as_hops(
+    dataset: str, sets: dict[str, list[dict[str, Any]]]
+) -> None:
+    for row in sets[dataset]:
+        places = row["evidence"]
+        for place in places:
+            assert place["text"] in row["documents"][place["document"]]["text"]
+        if row["answers"] == [UNANSWERABLE]:
+            assert places == []
+        else:
+            assert len({p["document"] for p in places}) == len(places) == row["metadata"]["hops"]
+            assert any(row["answers"][0].lower() in p["text"].lower() for p in places)
+
+
+def test_an_unanswerable_twin_lacks_one_supporting_sentence(sets: dict[str, list[dict[str, Any]]]) -> None:
+    rows = sets["musique"]
+    twins = [row for row in rows if not row["metadata"]["answerable"]]
+
+    assert len(twins) >= 5
+    for twin in twins:
+        (original,) = [r for r in rows if r["question"] == twin["question"] and r is not twin]
+        text = full_text(twin)
+        missing = [e for e in original["evidence"] if e["text"] not in text]
+        assert len(missing) == 1
+
+
+@pytest.mark.parametrize("dataset", SHAPES)
+def test_no_name_of_the_sets_occurs_in_training(dataset: str, sets: dict[str, list[dict[str, Any]]]) -> None:
+    training = NameSource("train").all_names()
+    for row in sets[dataset]:
+        words = set(re.findall(r"[A-Z][a-z]+", full_text(row) + " " + row["question"]))
+        assert words.isdisjoint(training), words & training
+
+
+@pytest.mark.parametrize("dataset", SHAPES)
+def test_no_answer_is_worth_guessing(dataset: str, sets: dict[str, list[dict[str, Any]]]) -> None:
+    rows = sets[dataset]
+    counts = Counter(row["answers"][0] for row in rows)
+
+    assert counts.pop("Yes", 0) == counts.pop("No", 0)
+    assert counts.pop(UNANSWERABLE, 0) <= 0.15 * len(rows)
+    assert max(counts.values()) <= 0.1 * len(rows)
+
+
+@pytest.mark.parametrize("dataset", SHAPES)
+def test_lengths_are_a_quarter_of_the_originals(dataset: str, sets: dict[str, list[dict[str, Any]]]) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    hf = PreTrainedTokenizerFast(tokenizer_file=str(ASSETS / "tiny" / "tokenizer.json"))
+    tokenizer = TextTokenizer("tiny", hf)
+    low, high = TOKENS[dataset]
+    for row in sets[dataset][::6]:
+        assert low <= len(tokenizer.encode(full_text(row)).ids) <= high
+
+
+def test_bad_parameters_say_what_is_expected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no sample set 'squad'; there are: narrativeqa"):
+        sample_set("squad")
+    with pytest.raises(ConfigError, match="must be 0 or more, got -1"):
+        write_samples(tmp_path, seed=-1)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="is a file; give a directory"):
+        write_samples(file)

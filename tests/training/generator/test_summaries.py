@@ -1,0 +1,98 @@
+"""The generated set for summarisation: the committed bytes, its shape, and references that are true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.data import load
+from bench.data.cards import load_card, sample_names
+from bench.errors import ConfigError
+from bench.files.paths import ASSETS
+from bench.metrics import get_metric
+from bench.models.tokenizer import TextTokenizer
+from training.generator import write_summary_samples
+from training.generator.summaries import DATASET, PARTS, QUERY, summary_rows
+
+COMMITTED = Path(__file__).parents[3] / "datasets" / "sample"
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, list[dict[str, Any]]]:
+    return {part: summary_rows(part) for part in PARTS}
+
+
+def full_text(row: dict[str, Any]) -> str:
+    return "\n\n".join(f"{d['title']}\n{d['text']}" for d in row["documents"])
+
+
+def test_writing_twice_gives_the_committed_bytes(tmp_path: Path) -> None:
+    first, second = write_summary_samples(tmp_path / "a"), write_summary_samples(tmp_path / "b")
+    assert [path.stem for path in first] == ["chronicles", "chronicles_train"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes() == (COMMITTED / one.name).read_bytes()
+    assert summary_rows(DATASET, seed=1)[0]["answers"] != summary_rows(DATASET)[0]["answers"]
+
+
+def test_a_bad_place_or_seed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="0 or more"):
+        write_summary_samples(tmp_path, seed=-1)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file"):
+        write_summary_samples(tmp_path / "file")
+
+
+def test_one_to_four_references_and_several_documents_each(parts: dict[str, list[dict[str, Any]]]) -> None:
+    for rows in parts.values():
+        assert {len(row["answers"]) for row in rows} == {1, 2, 3, 4}
+        for row in rows:
+            assert row["question"] == QUERY and row["task"] == "summarization"
+            assert len(row["documents"]) >= 4
+            assert len(set(row["answers"])) == len(row["answers"])
+            assert len({answer.split(".")[0] for answer in row["answers"]}) >= len(row["answers"]) - 1
+
+
+def test_documents_are_longer_than_the_window_of_the_small_model(
+    parts: dict[str, list[dict[str, Any]]],
+) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    hf = PreTrainedTokenizerFast(tokenizer_file=str(ASSETS / "tiny" / "tokenizer.json"))
+    tokenizer = TextTokenizer("tiny", hf)
+    for row in (row for rows in parts.values() for row in rows):
+        assert 2048 < len(tokenizer.encode(full_text(row)).ids) < 3000
+
+
+def test_every_name_of_a_reference_is_told_in_the_documents(parts: dict[str, list[dict[str, Any]]]) -> None:
+    for row in (row for rows in parts.values() for row in rows):
+        text = full_text(row)
+        for answer in row["answers"]:
+            names = {word for word in answer.replace(".", "").replace(",", "").split() if word[0].isupper()}
+            assert names and all(name in text for name in names)
+
+
+def test_what_is_learned_from_and_what_is_asked_about_share_no_document(
+    parts: dict[str, list[dict[str, Any]]],
+) -> None:
+    asked, learned = ({d["text"] for r in rows for d in r["documents"]} for rows in parts.values())
+    assert not asked & learned
+
+
+def test_the_card_loads_both_parts() -> None:
+    card = load_card(DATASET)
+    assert DATASET in sample_names() and card.hub is None
+    asked, learned = load(card), load(card, training=True)
+    assert (len(asked.examples), len(learned.examples)) == (10, 8)
+    assert {e.documents.id for e in asked.examples}.isdisjoint({e.documents.id for e in learned.examples})
+    assert asked.label == "chronicles (sample)" and not asked.warnings
+
+
+def test_another_reference_of_the_same_documents_is_nearer_than_one_of_others(
+    parts: dict[str, list[dict[str, Any]]],
+) -> None:
+    score = get_metric("rouge_1").score  # type: ignore[union-attr]
+    rows = [row for row in parts[DATASET] if len(row["answers"]) == 4]
+    (one, other) = rows
+    assert score(one["answers"][0], one["answers"][1:]) > score(one["answers"][0], other["answers"])

@@ -1,0 +1,127 @@
+"""The path of a GPU run, on the processor: data processes, slices, parts, export and figures."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from training import checkpoint as checkpoint_module
+from training import evaluate
+from training.checkpoint import (
+    Checkpoint,
+    compact_average,
+    load_checkpoint,
+    restored_average,
+    save_checkpoint,
+)
+from training.schedule import load_schedule
+from training.train import main, stretched
+
+SCHEDULE = {
+    "batch_tokens": 256,
+    "warmup": 4,
+    "stages": [
+        {
+            "steps": 20,
+            "lengths": {128: 0.5, 256: 0.5},
+            "mix": {"simple": 1, "read_first": 1, "walk": 1},
+            "options": {"share": 0.2},
+            "muon_lr": [0.01, 0.005],
+            "adam_lr": 0.003,
+            "context_weight": 0.1,
+        }
+    ],
+}
+COMMON = ("--size", "tiny-s", "--precision", "float32", "--threads", "1", "--no-compile", "--workers", "2")
+
+
+@pytest.fixture
+def schedule(tmp_path: Path) -> Path:
+    path = tmp_path / "schedule.yaml"
+    path.write_text(yaml.safe_dump(SCHEDULE))
+    return path
+
+
+def test_slices_end_like_one_run_with_an_export_and_its_figures(
+    tmp_path: Path, schedule: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_module, "MOST_BYTES", 2 * 2**20)
+    monkeypatch.setattr(evaluate, "ONE_HOP_FACTS", {170: 9})
+    common = [*COMMON, "--schedule", str(schedule)]
+    main([str(tmp_path / "whole"), *common])
+    main([str(tmp_path / "slices"), *common, "--until", "8"])
+    main([str(tmp_path / "slices"), *common, "--then", "export,evaluate", "--evaluate-scale", "0"])
+
+    whole, slices = (
+        load_checkpoint(tmp_path / run / "checkpoint.safetensors") for run in ("whole", "slices")
+    )
+    assert slices.meta["step"] == 20
+    for part in ("model", "average", "optimizer"):
+        ours, theirs = getattr(slices, part), getattr(whole, part)
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    parts = sorted((tmp_path / "slices").glob("checkpoint*"))
+    assert len(parts) > 3 and max(path.stat().st_size for path in parts) < 2 * 2**20 + 10_000
+    assert {path.name.split(".")[1] for path in parts} == {"20", "safetensors"}  # of no earlier step
+    assert (tmp_path / "slices" / "model" / "model.safetensors").is_file()
+    lines = (tmp_path / "slices" / "evaluation.jsonl").read_text().splitlines()
+    assert {json.loads(line)["figure"] for line in lines} == {"one_hop_exact_match", "one_hop_question_first"}
+
+
+def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_module, "MOST_BYTES", 8)
+    path = tmp_path / "checkpoint.safetensors"
+    save_checkpoint(Checkpoint({"a": torch.ones(2), "b": torch.ones(2)}, {}, {}, {"step": 3}), path)
+    assert load_checkpoint(path).model.keys() == {"a", "b"}
+
+    (tmp_path / "checkpoint.3.2.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"not a whole training checkpoint.*checkpoint\.3\.2"):
+        load_checkpoint(path)
+    with pytest.raises(ValueError, match="a has 12 bytes, a part of a checkpoint at most 8"):
+        save_checkpoint(Checkpoint({"a": torch.ones(3)}, {}, {}, {"step": 4}), path)
+
+
+def test_a_compact_average_is_closer_than_its_float16_export() -> None:
+    model = {"w": torch.randn(1000, generator=torch.Generator().manual_seed(1))}
+    average = {"w": model["w"] + 0.01 * torch.randn(1000, generator=torch.Generator().manual_seed(2))}
+    found = restored_average(compact_average(average, model), model)["w"]
+
+    assert (found - average["w"]).abs().max() < 1e-4 * average["w"].abs().mean()
+    again = restored_average(compact_average({"w": found}, model), model)["w"]
+    assert torch.equal(again, found)
+    assert restored_average(average, model)["w"] is average["w"]
+
+
+def test_a_stretched_schedule_keeps_its_stages(schedule: Path) -> None:
+    found = stretched(load_schedule(schedule), 0.5)
+
+    assert [stage.steps for stage in found.stages] == [10]
+    with pytest.raises(ValueError, match="--stretch 0: expected a number above 0"):
+        stretched(found, 0)
+
+
+def test_a_gpu_that_is_not_there_is_said_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "--device", "cuda"])
+    assert "sees no GPU" in capsys.readouterr().err
+
+
+def test_training_needs_few_packages() -> None:
+    absent = (
+        "transformers",
+        "huggingface_hub",
+        "datasets",
+        "sentence_transformers",
+        "mlflow",
+        "ray",
+        "scipy",
+    )
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({absent})); import training.train"
+    found = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+
+    assert found.returncode == 0, found.stderr
