@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from bench.errors import DataError, UnknownNameError
+from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.models.model_set import LoadedModels
 from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.judge_protocol import PROTOCOLS
 from bench.run.session import Session
 from bench.tables.cells import TableData, collect, plan_table
 from bench.tables.definition import Row, TableDefinition, load_table
 from bench.tables.judged import judged_table
 from bench.tables.latency import measure, stored_time, timed_table
+from bench.tables.make import TableRequest, make_table
 
 ROWS = (
     Row(id="closed_book", label="Closed book", method="closed_book"),
@@ -165,6 +167,20 @@ def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
     table.definition.__dict__["judged_against"] = "other"
     with pytest.raises(DataError, match="judged_against is 'other'"):
         judged_table(table, planned, None, results, "tiny")
+
+
+def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    table, planned = made("judged", data, results, judged_against="bm25")
+    asked = judged_table(table, planned, Session(results), results, "tiny", protocol=PROTOCOLS["paper"])
+    assert asked.columns == ("Data and method", "wins", "BM25 wins", "failed", "n", "TFLOPs")
+    (line, gone) = asked.rows
+    assert line[1:5] == ("–", "–", "2", "2")  # tiny writes no JSON
+    assert gone[1] == "–"
+    assert "without a JSON object" in asked.caption[0]
+    assert judged_table(table, planned, None, results, "tiny").rows[0][1] == "–", "kept apart from ours"
+    with pytest.raises(ConfigError, match="--protocol is for tables of judgements"):
+        make_table(TableRequest(load_table("table1"), Setting(), Session(results), protocol="paper"))
 
 
 def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere() -> None:
