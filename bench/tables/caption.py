@@ -232,8 +232,11 @@ def about_times(questions: int, machines: Iterable[str], loads: Sequence[float])
     questions: timed of each cell; machines: measured on; loads: their load averages meanwhile.
     """
     return (
-        f"Seconds: mean of the first {questions} questions, failed ones left out, asked one at a time with "
-        "the index ready, models loaded, nothing else in flight; slowest: the longest of them. Measured on: "
+        f"Seconds: means of the first {questions} questions, failed ones left out, asked one at a time, "
+        "models loaded, nothing else in flight. Ranking: the question embedded, the index finished (a "
+        "graph network or node2vec's walks over its nodes), every passage or node scored, without a "
+        f"language model, as in the paper; {DASH} for methods that do not rank once per question. With "
+        "reader: index finished, ranked, read; slowest: the longest of them. Measured on: "
         f"{', '.join(sorted(machines)) or 'nothing yet'}."
         + (f" Load average of the machine: {min(loads)} to {max(loads)}." if loads else "")
     )
