@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 from bench.errors import ConfigError
 from bench.run.cell import Setting
+from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.cells import Plan, TableData, collect, plan_table, retrieval_view, run_and_collect
@@ -39,13 +40,16 @@ class TableRequest:
     """Nothing is computed: what is missing stays empty."""
     judge: str | None = None
     """The model that compares, in tables of judgements; None: the reader."""
+    protocol: ProtocolName = "both_orders"
+    """How it is asked."""
     rate: float | None = None
     """FLOP/s of one GPU, from which simulated costs say the hours; None: they do not."""
 
     @property
     def name(self) -> str:
         """What the table's files are called."""
-        return self.definition.id + ("" if self.view == "scores" else f"_{self.view}")
+        asked = "" if self.protocol == "both_orders" else f"_{self.protocol}"
+        return self.definition.id + ("" if self.view == "scores" else f"_{self.view}") + asked
 
     @property
     def results(self) -> Path:
@@ -63,6 +67,10 @@ def make_table(request: TableRequest) -> Rendered:
         return render_simulated(definition, request.setting.model, rate=request.rate)
     if request.view == "retrieval" and definition.kind != "cells":
         raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
+    if request.protocol != "both_orders" and definition.kind != "judged":
+        raise ConfigError(
+            f"{definition.id} has no judge: --protocol is for tables of judgements, such as gor2."
+        )
     return KINDS[definition.kind](request)
 
 
@@ -88,7 +96,8 @@ def _judged(request: TableRequest) -> Rendered:
     session = None if request.render_only else request.session
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
     printed = published(request.definition.id)
-    return judged_table(table, planned, session, request.results, judge, dtype, printed).render()
+    protocol = PROTOCOLS[request.protocol]
+    return judged_table(table, planned, session, request.results, judge, dtype, printed, protocol).render()
 
 
 def _lengths(request: TableRequest) -> Rendered:
