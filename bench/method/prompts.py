@@ -66,7 +66,7 @@ def reader_prompt_ending(question: Question) -> str:
 
 
 def _longbench_parts(question: Question) -> tuple[str, str]:
-    """What stands before and after the context; the question is filled in, braces in a document left alone."""
+    """What stands before and after the context, with the question; braces in a document are left alone."""
     if not question.longbench_prompt:
         raise ConfigError(
             f"prompt=longbench: the card of data set {question.dataset!r} has no longbench_prompt. "

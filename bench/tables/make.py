@@ -77,25 +77,27 @@ def make_table(request: TableRequest) -> Rendered:
 def _scores(request: TableRequest) -> Rendered:
     table, _ = _collected(request)
     shown = retrieval_view(table) if request.view == "retrieval" else table
-    return render(shown, published(request.definition.id))
+    return render(shown, published(request.definition.published_as))
 
 
 def _amortised(request: TableRequest) -> Rendered:
     table, _ = _collected(request)
-    return amortised_table(table, published(request.definition.id)).render()
+    return amortised_table(table, published(request.definition.published_as)).render()
 
 
 def _timed(request: TableRequest) -> Rendered:
     table, planned = _collected(request)
     session = None if request.render_only else request.session
-    return timed_table(table, planned, published(request.definition.id), session, request.results).render()
+    return timed_table(
+        table, planned, published(request.definition.published_as), session, request.results
+    ).render()
 
 
 def _judged(request: TableRequest) -> Rendered:
     table, planned = _collected(request)
     session = None if request.render_only else request.session
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
-    printed = published(request.definition.id)
+    printed = published(request.definition.published_as)
     protocol = PROTOCOLS[request.protocol]
     return judged_table(table, planned, session, request.results, judge, dtype, printed, protocol).render()
 

@@ -67,7 +67,7 @@ class Pecan(Method[PecanConfig]):
         }
 
     def choices(self) -> Mapping[str, JsonValue]:
-        """How the two scores are added, how the question is asked again, and how long a tree's summaries are."""
+        """How the two scores are added, how the question is asked again, how long a tree's summaries are."""
         tree = {"summary_tokens": self._plan().summary_tokens} if self.config.graph == "tree" else {}
         again = {} if self.config.second_turn == "paper" else {"second_turn": self.config.second_turn}
         return {"score_norm": self.config.norm, **again, **tree}
