@@ -278,10 +278,7 @@ def _fullest(folder: Path, card: Card) -> tuple[Path, str]:
         most = max((count for count, _ in counted), default=0)
         if most:
             file = next(file for count, file in counted if count == most)
-            return (
-                file,
-                f"{folder}: of {len(counted)} data files the one with most questions ({most}): {file.name}",
-            )
+            return file, f"{folder}: {file.name} has most questions ({most}) of {len(counted)} data files"
     return folder, ""
 
 

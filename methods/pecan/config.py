@@ -62,8 +62,8 @@ class PecanConfig(MethodConfig):
     prompt: PromptStyle = Field(
         DEFAULT_PROMPT,
         exclude_if=lambda chosen: chosen == DEFAULT_PROMPT,
-        description="whose words the restated second turn has: pecan (P Table A2), or longbench, what follows the "
-        "context in LongBench's template of the data set",
+        description="whose words the restated second turn has: pecan (P Table A2), or longbench, "
+        "what follows the context in LongBench's template of the data set",
     )
 
     # The graph (P Sec. 3.1).
