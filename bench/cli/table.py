@@ -21,7 +21,7 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval"]
+    columns: Literal["scores", "retrieval", "costs"]
     simulate_costs: bool
     rate: float | None
     judge: str | None
@@ -35,10 +35,11 @@ class TableFlags:
 @click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; several times")
 @click.option(
     "--columns",
-    type=click.Choice(["scores", "retrieval"]),
+    type=click.Choice(["scores", "retrieval", "costs"]),
     default="scores",
     show_default=True,
-    help="retrieval: how much of the evidence and of the answers the contexts hold",
+    help="retrieval: how much of the evidence and of the answers the contexts hold; costs: with and without "
+    "probes, of the reader and of the models beside it",
 )
 @click.option(
     "--row",
