@@ -1,8 +1,8 @@
 """Attention to a few watched tokens, from the log-sum-exp that variable-length attention returns.
 
 The probability that query q gives key k is exp(scale * q·k - lse(q)), where lse is the logarithm of the sum
-over all keys. So a search, whose nodes watch its question, reads the question's keys alone: the other keys are
-not read a second time, and all rows are served together.
+over all keys. So a search, whose nodes watch its question, reads the question's keys alone: no other key is
+read a second time, and all rows are served together.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SpanAttention:
     ) -> None:
         """Add a layer's attention.
 
-        query: (Hq, T, hd); keys: (positions, Hkv, hd); lse: (Hq, T), fp32, over the keys that a query may see.
+        query: (Hq, T, hd); keys: (positions, Hkv, hd); lse: (Hq, T), fp32, over all keys of a query.
         """
         heads, (kv_heads, width) = len(query), keys.shape[1:]
         queries, reach = self._queries.shape[1], self._keys.shape[1]

@@ -76,7 +76,7 @@ def recomputed(
     model: Any, ids: list[int], spans: Sequence[tuple[int, int]]
 ) -> tuple[Any, NDArray[np.float32]]:
     """Last logits, and attention of every token to every span, from one plain eager forward over all ids."""
-    out = model(torch.tensor([ids]), use_cache=False, output_attentions=True)
-    mean = torch.stack(out.attentions).float().mean((0, 2))[0]
+    out = model(torch.tensor([ids], device=model.device), use_cache=False, output_attentions=True)
+    mean = torch.stack(out.attentions).float().mean((0, 2))[0].cpu()
     columns = [mean[:, a:b].mean(1) for a, b in spans]
-    return out.logits[0, -1].float(), torch.stack(columns, 1).numpy()
+    return out.logits[0, -1].float().cpu(), torch.stack(columns, 1).numpy()
