@@ -73,7 +73,7 @@ def command(model: str, forward: ForwardPass, convention: str, measure: bool) ->
 
 def _measured(spec: ModelSpec, forward: ForwardPass) -> str:
     """Closed form and both counts, each with its ratio to the closed form."""
-    from bench.models.flop_counts import count_forward, require_here
+    from bench.models.flop_counts import count_forward, require_local
     from bench.models.loader import load_causal
 
     if spec.kind != "causal":
@@ -82,7 +82,7 @@ def _measured(spec: ModelSpec, forward: ForwardPass) -> str:
         spec.architecture, forward.new_tokens, forward.cached, logit_rows=forward.logit_rows
     )
     closed = flops_of_usage(spec.architecture, usage, "matmul")
-    require_here(spec)
+    require_local(spec)
     model = load_causal(replace(spec, attention="eager"))
     counted = count_forward(model, forward.new_tokens, forward.cached, usage.logit_rows)
     rows = {"closed form": closed, "torch FlopCounterMode": counted.torch, "fvcore, doubled": counted.fvcore}

@@ -36,6 +36,14 @@ results_option = click.option(
     show_default=True,
     help="where records, indexes, tables and the MLflow store lie",
 )
+protocol_option = click.option(
+    "--protocol",
+    type=click.Choice(["both_orders", "paper"]),
+    default="both_orders",
+    show_default=True,
+    help="how the judge is asked: both_orders, by four criteria, a win needs both orders; paper, one JSON "
+    "verdict for each pair (Graph of Records, App. D.3)",
+)
 trace_option = click.option(
     "--trace", is_flag=True, help="show in MLflow how each question was answered, one span per visited node"
 )

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from bench.cli.options import gathered, session_options, setting_options
+from bench.cli.options import gathered, protocol_option, session_options, setting_options
 
 if TYPE_CHECKING:
     from bench.run.cell import Setting
+    from bench.run.judge_protocol import ProtocolName
     from bench.run.session import Session
 
 
@@ -20,10 +21,11 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval"]
+    columns: Literal["scores", "retrieval", "costs"]
     simulate_costs: bool
     rate: float | None
     judge: str | None
+    protocol: ProtocolName
     render_only: bool
 
 
@@ -33,10 +35,11 @@ class TableFlags:
 @click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; several times")
 @click.option(
     "--columns",
-    type=click.Choice(["scores", "retrieval"]),
+    type=click.Choice(["scores", "retrieval", "costs"]),
     default="scores",
     show_default=True,
-    help="retrieval: how much of the evidence and of the answers the contexts hold",
+    help="retrieval: how much of the evidence and of the answers the contexts hold; costs: with and without "
+    "probes, of the reader and of the models beside it",
 )
 @click.option(
     "--row",
@@ -57,6 +60,7 @@ class TableFlags:
     help="with --simulate-costs: what one GPU sustains, for the GPU-hours of the full data sets",
 )
 @click.option("--judge", help="who compares, in tables of judgements: a model; default: --model")
+@protocol_option
 @click.option("--render-only", is_flag=True, help="never compute: render what is there")
 @gathered("flags", TableFlags)
 @session_options
@@ -80,6 +84,7 @@ def command(table_id: str, setting: Setting, flags: TableFlags, session: Session
         view="simulated" if flags.simulate_costs else flags.columns,
         render_only=flags.render_only,
         judge=flags.judge,
+        protocol=flags.protocol,
         rate=None if flags.rate is None else flags.rate * 1e12,
     )
     rendered = make_table(request)

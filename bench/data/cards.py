@@ -1,7 +1,7 @@
-"""Data set cards: one YAML file per data set, validated; what is known of it beyond its examples.
+"""Data set cards: one validated YAML file per data set, with everything but its examples.
 
-A card names where the full set is to be had (pinned), its licence, task and split, how it is scored
-and how long an answer may be, LongBench's prompt of it, and the values that the papers fix per data
+A card names where to download the full set (pinned), its licence, task and split, how it is scored
+and how long an answer may be, its LongBench prompt, and the values that the papers fix per data
 set. Cards are plain data: no tags, no aliases, unknown keys refused.
 """
 
@@ -21,7 +21,7 @@ from bench.metrics import get_metrics
 from bench.schema import Task
 
 MAX_CARD_BYTES = 64 * 1024
-"""A card is a page of text; anything larger is not one."""
+"""A card is a page of text; a larger file is refused."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -31,14 +31,14 @@ class _Part(BaseModel):
 
 
 class HubFile(_Part):
-    """One file of the hub repository, with its checksum where one is known."""
+    """One file of the hub repository, with its checksum if known."""
 
     path: str = Field(min_length=1, pattern=r"^\w[\w./-]*$")
     sha256: Sha256 | None = None
 
 
 class HubSource(_Part):
-    """Where the full set lies on the Hugging Face hub, or on GitHub: exact files of an exact commit."""
+    """Where the full set is on the Hugging Face hub or GitHub: exact files of an exact commit."""
 
     host: Literal["huggingface", "github"] = "huggingface"
     repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
@@ -48,21 +48,21 @@ class HubSource(_Part):
     split: str
     files: tuple[HubFile, ...] = Field(min_length=1, strict=False)
     train_files: tuple[HubFile, ...] = Field(default=(), strict=False)
-    """What a method may learn from (``train_on=hub``); empty where none is known."""
+    """What a method may learn from (``train_on=hub``); empty if none is known."""
     examples: int | None = Field(default=None, gt=0)
-    """Questions in the split; a download that holds another number is reported. None: not known."""
+    """Questions in the split; a download with a different count is reported. None: unknown."""
 
 
 class Selection(_Part):
-    """Which examples of a set a paper uses: those of long documents, the first so many."""
+    """Which examples of a set a paper uses: only those with long documents, or only the first ones."""
 
     source: str
     more_than: int | None = Field(default=None, gt=0)
-    """Only examples whose documents have more than so many words together, titles included."""
+    """Only examples whose documents together exceed this many words, titles included."""
     measured_by: str | None = None
-    """Field of the examples' metadata that tells the length in the place of words."""
+    """Metadata field that holds the length to compare, instead of a word count."""
     documents: int | None = Field(default=None, gt=0)
-    """Only the questions on the first so many document sets; not where a method learns from the data."""
+    """Only questions on this many document sets, the first in the file; ignored for training data."""
 
 
 class Lengths(_Part):
@@ -71,7 +71,7 @@ class Lengths(_Part):
     source: str
     questions: int | None = Field(default=None, gt=0)
     documents: int | None = Field(default=None, gt=0)
-    """Document sets of the evaluated split. None: every question has documents of its own."""
+    """Document sets in the evaluated split. None: every question has its own documents."""
     mean_tokens: int | None = Field(default=None, gt=0)
     min_tokens: int | None = Field(default=None, gt=0)
     max_tokens: int | None = Field(default=None, gt=0)
@@ -80,16 +80,16 @@ class Lengths(_Part):
 
 
 class PaperValues(_Part):
-    """What one paper fixes for this set. The bench hands it on; its methods and tables give it a meaning."""
+    """What one paper fixes for this set. The harness passes it on; methods and tables interpret it."""
 
     source: str
     options: dict[str, bool | int | float | str | None] = Field(default_factory=dict)
-    """Values that a method may take where its own option is open, as ``Question.paper_values``; null: the
+    """Values that a method may use where its own option is unset, as ``Question.paper_values``; null: the
     paper fixes none. They are part of a cell's identity."""
     top_x: dict[str, Annotated[int, Field(gt=0)]] = Field(default_factory=dict)
     """Row of a table -> passages that it keeps in the paper's comparison at about equal cost."""
     compression_rate: float | None = Field(default=None, gt=0, le=1)
-    """Share of the document that a compressor keeps in the paper's table; fitted where it states none."""
+    """Share of the document that a compressor keeps in the paper's table; fitted if the paper states none."""
 
 
 class Card(_Part):
@@ -103,21 +103,21 @@ class Card(_Part):
     citation: str
     licence: str
     hub: HubSource | None = None
-    """None: nowhere in a form that can be fetched file by file, or generated by this project."""
+    """None: not published file by file, or generated by this project."""
     obtain: str = ""
-    """Without a hub: how to get the data, in a sentence."""
+    """For a card without a hub: how to get the data, in one sentence."""
     split_name: str = ""
-    """Without a hub: the split that is evaluated, where the data say which one they are of."""
+    """For a card without a hub: the evaluated split, if the data name their splits."""
     formats: tuple[str, ...] = Field(min_length=1, strict=False)
-    """Names of the formats (:mod:`bench.data.formats`) that the set is passed around in."""
+    """Names of the formats (:mod:`bench.data.formats`) in which the set is distributed."""
     metrics: tuple[str, ...] = Field(min_length=1, strict=False)
     max_new_tokens: int = Field(gt=0)
     query: str = ""
-    """What is asked where an example of a summarisation set has no question of its own."""
+    """Question for examples of a summarisation set that have none of their own."""
     selection: Selection | None = None
-    """Which part of the set a paper uses; the sample sets are shown whole."""
+    """Which part of the set a paper uses; ignored for the sample sets."""
     longbench_prompt: str | None = None
-    """LongBench's template, with ``{context}`` and ``{input}``, for ``prompt=longbench``; None: none."""
+    """LongBench's template, with ``{context}`` and ``{input}``, for ``prompt=longbench``, if any."""
     lengths: Lengths | None = None
     papers: dict[str, PaperValues] = Field(default_factory=dict)
 
@@ -148,7 +148,7 @@ class Card(_Part):
 
     @property
     def split(self) -> str:
-        """The split that is evaluated; empty where data are not told apart by split."""
+        """The evaluated split; empty if the set has no splits."""
         return self.hub.split if self.hub else self.split_name
 
 
@@ -158,17 +158,17 @@ def card_names(folder: Path = DATASET_CARDS) -> list[str]:
 
 
 def sample_names() -> tuple[str, ...]:
-    """The data sets of which a sample set ships with the project, sorted."""
+    """The data sets with a sample set that ships with the project, sorted."""
     return tuple(name for name in card_names() if (SAMPLE_SETS / f"{name}.jsonl").is_file())
 
 
 def list_cards(folder: Path = DATASET_CARDS) -> list[Card]:
-    """All cards, sorted by name; raises DataError for a card that does not hold."""
+    """All cards, sorted by name; raises DataError for an invalid card."""
     return [load_card(name, folder) for name in card_names(folder)]
 
 
 def load_card(name: str, folder: Path = DATASET_CARDS) -> Card:
-    """The card of that data set.
+    """The card of the data set ``name``.
 
     Raises UnknownNameError for a name without a card, DataError (file:line and key) for a bad card.
     """
@@ -186,11 +186,11 @@ def read_card(path: Path) -> Card:
     try:
         status = path.stat()
     except OSError:
-        return _read_card(path, 0, 0)  # says what is wrong
+        return _read_card(path, 0, 0)  # raises the readable error
     return _read_card(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=64)
 def _read_card(path: Path, changed_ns: int, size: int) -> Card:
-    """The card in a file of that age and size: a sweep reads it for each of its cells."""
+    """The card in a file, cached by modification time and size: a sweep reads it for each of its cells."""
     return open_yaml(path, Card, "data set card", MAX_CARD_BYTES).content

@@ -1,4 +1,4 @@
-"""What a data file is and what is wrong with it: everything ``bench data check`` says."""
+"""What a data file contains and what is wrong with it: the report behind ``bench data check``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.data.cards import Card
 from bench.data.entries import Problem
-from bench.data.loading import claim, left_out
+from bench.data.loading import claim, unwanted_split
 from bench.data.source import Source, open_source
 from bench.errors import DataError
 from bench.schema import JsonValue
@@ -23,7 +23,7 @@ class TextCounter:
     name: str
     """The tokenizer, or ``whitespace``."""
     unit: str
-    """``tokens``, or ``words`` where no tokenizer is to be had."""
+    """``tokens``, or ``words`` if no tokenizer is available."""
     count: Callable[[str], int]
 
 
@@ -32,7 +32,7 @@ WORDS = TextCounter("whitespace", "words", lambda text: len(text.split()))
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths per example, all its documents with their titles together."""
+    """Lengths per example: the sum over its documents, titles included."""
 
     counter: str
     unit: str
@@ -44,7 +44,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check found."""
+    """The result of a check."""
 
     path: str
     usable: bool
@@ -55,9 +55,9 @@ class Report:
     """Format and container in words."""
     revision: str = ""
     datasets: Mapping[str, int] = field(default_factory=dict)
-    """Data set as the entries name it -> examples; ``?`` when they do not say."""
+    """Data set as the entries name it -> examples; ``?`` if they name none."""
     splits: Mapping[str, int] = field(default_factory=dict)
-    """Split -> examples, where one source holds several."""
+    """Split -> examples, if one source holds several splits."""
     examples: int = 0
     questions: int = 0
     """Distinct question texts."""
@@ -75,7 +75,7 @@ class Report:
 
 
 def check(path: Path, counter: TextCounter = WORDS, card: Card | None = None) -> Report:
-    """Read all of a file or folder and report on it; never raises for what is wrong with the data.
+    """Read all of a file or folder and report on it; faults in the data are reported, never raised.
 
     card: also check that the data belong to that data set.
     """
@@ -101,18 +101,18 @@ def _check(source: Source, counter: TextCounter, card: Card | None) -> Report:
     lengths: list[int] = []
     documents = evidence = others = 0
     try:
-        for found in source.examples():
-            if isinstance(found, Problem):
-                problems.append(found)
+        for item in source.examples():
+            if isinstance(item, Problem):
+                problems.append(item)
                 continue
             if card is not None:
-                if (fault := claim(card, found)) is not None:
+                if (fault := claim(card, item)) is not None:
                     problems.append(fault)
                     continue
-                others += bool(left_out(card, found))
-            example = found.example
-            datasets[" or ".join(found.datasets) or "?"] += 1
-            splits.update([found.split] if found.split else [])
+                others += bool(unwanted_split(card, item))
+            example = item.example
+            datasets[" or ".join(item.datasets) or "?"] += 1
+            splits.update([item.split] if item.split else [])
             questions.add(example.question)
             documents += len(example.documents.documents)
             evidence += bool(example.evidence)
@@ -124,7 +124,7 @@ def _check(source: Source, counter: TextCounter, card: Card | None) -> Report:
     except DataError as error:
         return replace(known, problems=(*problems, _as_problem(error)))
     if card is not None and others:
-        message = f"only the split {card.split!r} is evaluated; {others} examples are of others"
+        message = f"only the split {card.split!r} is evaluated; {others} examples belong to other splits"
         problems.append(Problem(str(source.path), message, "warning"))
     errors = any(problem.severity == "error" for problem in problems)
     return replace(

@@ -1,9 +1,9 @@
-"""How entries lie in a file: JSON lines, a JSON array, JSON objects one after another, CSV, parquet.
+"""Raw entries of a file: JSON lines, a JSON array, concatenated JSON objects, CSV or parquet.
 
-What an entry *means* is the affair of :mod:`bench.data.formats`; here a file becomes a stream of raw
-entries, each with its place. A part that cannot be read comes out as a :class:`Problem` in the stream,
-so that loading can stop at the first one and checking can list them all. Lines, arrays, CSV and
-parquet are streamed; only one entry is held at a time.
+What an entry *means* is up to :mod:`bench.data.formats`; here a file becomes a stream of raw entries,
+each with its place. A part that cannot be read becomes a :class:`Problem` in the stream, so that
+loading can stop at the first one and checking can list them all. Lines, arrays, CSV and parquet are
+streamed: only one entry is in memory at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Place:
     number: int
     unit: Literal["line", "row"] = "line"
     item: int | None = None
-    """Which entry it is, from 1, where a single line holds several."""
+    """Number of the entry, from 1, if one line holds several."""
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.number}" if self.unit == "line" else f"{self.path}: row {self.number}"
@@ -49,14 +49,14 @@ class Entry:
     value: dict[str, JsonValue]
     place: Place
     position: int
-    """Of the entry in its file, from 0."""
+    """Index of the entry in its file, from 0."""
     key: str = ""
-    """The name under which a surrounding object holds the entry, such as a Qasper paper id."""
+    """Key of the entry in a surrounding object, such as a Qasper paper id."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with the data: where, what, and whether the data can be used in spite of it."""
+    """Something wrong with the data: where, what, and whether the data are still usable."""
 
     place: str
     message: str
@@ -67,16 +67,16 @@ class Problem:
 
 
 def container_of(path: Path) -> Container:
-    """How entries lie in the file, told from its content alone.
+    """The container format of a file, detected from its content alone.
 
-    Raises DataError for a file that is empty, packed, in a foreign encoding, or plain text.
+    Raises DataError for a file that is empty, compressed, not UTF-8, or plain text.
     """
     with _opened(path) as file:
         head = file.read(2**16)
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith((b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd")):
-        raise DataError(f"{path}: a compressed file; unpack it and give what is inside.")
+        raise DataError(f"{path}: a compressed file; unpack it and pass the file inside.")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}:1: UTF-16 text; save it as UTF-8.")
     start = head.removeprefix(_BOM).lstrip()
@@ -88,11 +88,11 @@ def container_of(path: Path) -> Container:
         return _lines_or_objects(path)
     if re.match(rb'"?[A-Za-z_]\w*"?(,"?[A-Za-z_]\w*"?)+\r?\n', start):
         return "CSV"
-    raise DataError(f"{path}:1: neither JSON nor CSV with a header line; it begins {_excerpt(start)}.")
+    raise DataError(f"{path}:1: neither JSON nor CSV with a header line; it starts with {_excerpt(start)}.")
 
 
 def read_entries(path: Path, container: Container) -> Iterator[Entry | Problem]:
-    """The entries of a file in order; a part that cannot be read is a Problem in their place."""
+    """The entries of a file in order; a part that cannot be read is yielded as a Problem."""
     reader = {
         "JSON lines": _json_lines,
         "JSON array": _json_values,
@@ -103,7 +103,7 @@ def read_entries(path: Path, container: Container) -> Iterator[Entry | Problem]:
     if container != "parquet":
         with _opened(path) as file:
             if file.read(3) == _BOM:
-                yield Problem(f"{path}:1", "begins with a byte order mark, which was skipped", "warning")
+                yield Problem(f"{path}:1", "starts with a byte order mark, which was skipped", "warning")
     yield from reader(path)
 
 
@@ -139,7 +139,7 @@ def _json_lines(path: Path) -> Iterator[Entry | Problem]:
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Lines of a file; one that is too long comes cut just past the limit, the rest is skipped."""
+    """Lines of a file; a line over the limit is cut one byte past it and the rest skipped."""
     while line := file.readline(MAX_LINE_BYTES + 1):
         yield line
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
@@ -147,7 +147,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _lines_or_objects(path: Path) -> Container:
-    """Which of the two a file is that begins with ``{``."""
+    """JSON lines or JSON objects, for a file that starts with ``{``."""
     with _opened(path) as file:
         lines = (line.removeprefix(_BOM).strip() for line in _lines(file))
         first = next(line for line in lines if line)
@@ -157,7 +157,7 @@ def _lines_or_objects(path: Path) -> Container:
         if first == b"{" or len(first) > MAX_LINE_BYTES:
             return "JSON objects"
         following = (line for _, line in zip(range(50), lines, strict=False))
-        # The first line is damaged; a whole object on a later line says that they are lines.
+        # The first line is damaged; a complete object on a later line means JSON lines.
         return "JSON lines" if any(_object_in(line) for line in following) else "JSON objects"
 
 
@@ -174,7 +174,7 @@ def _holds_entries(value: dict[str, JsonValue]) -> bool:
     return bool(value) and all(isinstance(part, dict) for part in value.values())
 
 
-# --- JSON values: one array, or objects one after another ---------------------------------------
+# --- JSON values: one array, or concatenated objects --------------------------------------------
 
 
 class _Malformed(Exception):
@@ -184,7 +184,7 @@ class _Malformed(Exception):
 
 
 def _json_values(path: Path) -> Iterator[Entry | Problem]:
-    """Entries of an array; of one object that holds them by name; or of objects one after another."""
+    """Entries of an array, of one object that maps names to entries, or of concatenated objects."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             scanner = _Scanner(file)
@@ -203,7 +203,7 @@ def _json_values(path: Path) -> Iterator[Entry | Problem]:
 
 
 class _Scanner:
-    """Reads JSON values off a text stream one at a time and knows their lines."""
+    """Reads JSON values from a text stream one at a time and tracks their line numbers."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -213,7 +213,7 @@ class _Scanner:
         self._line = 1
 
     def entries(self) -> Iterator[tuple[JsonValue, int, str]]:
-        """Entries with line and key (empty where they have none)."""
+        """Entries with line and key (empty if they have none)."""
         if self._peek() == "[":
             self._skip("[")
             if self._peek() != "]":
@@ -231,12 +231,12 @@ class _Scanner:
                 yield {key: value for key, value, _ in members}, line, ""
 
     def _members(self) -> Iterator[tuple[str, JsonValue, int]]:
-        """Keys, values and lines of the object that begins here."""
+        """Keys, values and lines of the object that starts here."""
         self._skip("{")
         more = self._peek() != "}"
         while more:
             if self._peek() != '"':
-                raise self._malformed(f"expected a quoted key, found {self._found()}", self._at)
+                raise self._malformed(f"expected a quoted key, found {self._next_token()}", self._at)
             key, line = self._value()
             self._skip(":")
             value, _ = self._value()
@@ -254,12 +254,12 @@ class _Scanner:
                 value, end = _DECODER.raw_decode(self._buffer, self._at)
             except (ValueError, RecursionError) as error:
                 if self._fill():
-                    continue  # the value may go on beyond what has been read
+                    continue  # the value may continue past the buffer
                 at = error.pos if isinstance(error, json.JSONDecodeError) else self._at
-                fault = error.msg if isinstance(error, json.JSONDecodeError) else _say(error)
+                fault = error.msg if isinstance(error, json.JSONDecodeError) else _reason(error)
                 raise self._malformed(fault, at) from None
             if len(self._buffer) - end < 3 and self._fill():
-                continue  # a number may go on: "1", "1." and "1e-" all begin 1e-5
+                continue  # a number may continue: "1", "1." and "1e-" are all prefixes of 1e-5
             self._line += self._buffer.count("\n", self._at, end)
             self._at = end
             return value, line
@@ -278,14 +278,14 @@ class _Scanner:
 
     def _skip(self, expected: str) -> None:
         if self._peek() != expected:
-            raise self._malformed(f"expected {expected!r}, found {self._found()}", self._at)
+            raise self._malformed(f"expected {expected!r}, found {self._next_token()}", self._at)
         self._at += 1
 
-    def _found(self) -> str:
+    def _next_token(self) -> str:
         return repr(self._peek()) if self._peek() else "the end of the file (is it cut off?)"
 
     def _fill(self) -> bool:
-        """Read on, twice as much for a value that has outgrown the buffer; False at the end."""
+        """Read more, at least as much as the value read so far; False at the end."""
         more = self._stream.read(max(_READ_CHARS, len(self._buffer) - self._at))
         if more:
             self._before += self._at
@@ -311,10 +311,10 @@ def _decode_json(text: str) -> JsonValue:
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at character {error.pos + 1}") from None
     except RecursionError as error:
-        raise ValueError(_say(error)) from None
+        raise ValueError(_reason(error)) from None
 
 
-def _say(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
@@ -363,7 +363,7 @@ def _parquet_rows(path: Path) -> Iterator[Entry | Problem]:
         yield Problem(f"{path}: row {number + 1}", f"not readable as parquet: {cause}; fetch the file again")
 
 
-# --- words for errors ---------------------------------------------------------------------------
+# --- error messages -----------------------------------------------------------------------------
 
 
 def _opened(path: Path) -> IO[bytes]:

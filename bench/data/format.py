@@ -1,4 +1,4 @@
-"""What a format is: how its entries are recognised, and how an entry becomes examples."""
+"""A data format: how its entries are recognised and how an entry becomes examples."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from bench.schema import Document, DocumentSet, Evidence, Example, JsonValue, Ta
 
 
 class EntryError(Exception):
-    """An entry that cannot become examples; the text says which field and what was expected."""
+    """An entry that cannot become examples; the message names the field and what was expected."""
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """An example as its file tells it, before a card has claimed it (``example.dataset`` is empty)."""
+    """An example as its file states it, before a card has claimed it (``example.dataset`` is empty)."""
 
     example: Example
     datasets: tuple[str, ...] = ()
-    """The data sets that the entry may belong to; empty when its content does not say."""
+    """The data sets that the entry may belong to; empty if its content names none."""
     split: str = ""
-    """The split that the entry says it is of, where one file holds several."""
+    """The entry's split, if one file holds several."""
     notes: tuple[str, ...] = ()
-    """Oddities that were kept, each worth a warning."""
+    """Oddities that were accepted, each worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class Format:
     name: str
     title: str
     recognises: Callable[[Entry], bool]
-    """Whether an entry is of this format; true also for one that lacks a field or two."""
+    """Whether an entry has this format; also true for one that lacks a field or two."""
     parse: Callable[[Entry], Iterator[Parsed]] | None = None
-    """The examples of an entry; raises EntryError. None: known, but no examples can be had from it."""
+    """The examples of an entry; raises EntryError. None: a known format without examples."""
     why_not: str = ""
-    """Without ``parse``: why, and what to use instead."""
+    """For a format without ``parse``: why, and what to use instead."""
     companions: Callable[[Path], list[Path]] = lambda path: []
-    """Further files beside ``path`` that the examples depend on."""
+    """Files next to ``path`` that the examples also depend on."""
     one_per_file: bool = False
-    """Whether a folder of this format holds its examples in files of their own."""
+    """Whether a folder of this format holds one file per example."""
 
 
 class Fields(BaseModel):
-    """Base of the typed views of entries: no coercion, further fields ignored."""
+    """Base of the typed views of entries: no coercion, extra fields ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -80,7 +80,7 @@ def parsed(
     split: str = "",
     notes: Iterable[str] = (),
 ) -> Parsed:
-    """One example with repeated answers and evidence dropped, the first of each kept."""
+    """One example without its repeated answers and evidence."""
     example = Example(
         id=id,
         dataset="",
@@ -105,5 +105,5 @@ def _fault(fault: dict[str, Any]) -> str:
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
     if fault["type"] == "missing":
         return f"{where} is missing"
-    given = repr(fault["input"])
-    return f"{where}: {fault['msg'].lower()}, found {given if len(given) <= 60 else given[:57] + '...'}"
+    value = repr(fault["input"])
+    return f"{where}: {fault['msg'].lower()}, found {value if len(value) <= 60 else value[:57] + '...'}"

@@ -1,12 +1,12 @@
-"""The full sets from the Hugging Face hub or GitHub: exact files of an exact commit, kept.
+"""The full sets from the Hugging Face hub or GitHub: exact files of an exact commit, cached.
 
-Files are fetched one by one by commit, and then read like any local file. Verified by SHA-256 are those whose
-checksum the card has, or the hub itself, which gives it for large files. Of others, such as those of QMSum
-and SQuALITY on GitHub, it is known only that they came over HTTPS from the address of their commit: their
-content is compared with nothing, and a warning says so.
+Files are fetched one by one by commit, then read like any local file. A file is verified by SHA-256 if its
+checksum is on the card or comes from the hub, which has one for large files. Other files, such as those of
+QMSum and SQuALITY on GitHub, are trusted because they came over HTTPS from the URL of their commit; their
+content is not verified, and a warning says so.
 
-Asking ``datasets`` for a repository instead would not do: scripts no longer run, and without network it takes
-whatever version its cache holds, unasked. What comes from GitHub lies beside it, in the same cache folder.
+The ``datasets`` library is no substitute: it does not run loading scripts, and offline it silently uses
+whatever version is in its cache. Files from GitHub are stored in the hub's cache folder.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _TIMEOUT_S = 60
 
 
 def fetch(card: Card, cache: Path | None = None, *, training: bool = False) -> list[Path]:
-    """The set's files in the hub cache, downloaded if need be; checked where a checksum is known.
+    """Paths of the set's files in the hub cache, downloaded if missing and verified if a checksum is known.
 
-    cache: the cache folder; default that of huggingface_hub (HF_HOME, HF_HUB_CACHE). training: the files
-    that a method may learn from, in the place of those that are evaluated.
-    Raises DataError when a file is neither cached nor to be had, or is damaged (it is removed then), and for
-    a card that names no files.
+    cache: the cache folder; by default huggingface_hub's (HF_HOME, HF_HUB_CACHE).
+    training: the files that a method may learn from instead of the evaluated ones.
+    Raises DataError if a file is neither cached nor downloadable, if it is damaged (it is then removed),
+    and for a card that names no files.
     """
     if card.hub is None:
-        raise DataError(f"{card.name}: not to be fetched. {card.obtain}")
+        raise DataError(f"{card.name} cannot be downloaded. {card.obtain}")
     files = card.hub.train_files if training else card.hub.files
     if not files:
         raise DataError(
-            f"{card.name}: its card names no training files. Give a file or folder, --set train_on=PATH."
+            f"{card.name}: its card names no training files. Use a file or folder: --set train_on=PATH."
         )
-    one = _fetch_github if card.hub.host == "github" else _fetch
-    return [one(card, card.hub, file, cache) for file in files]
+    fetch_file = _fetch_github if card.hub.host == "github" else _fetch_hub
+    return [fetch_file(card, card.hub, file, cache) for file in files]
 
 
 def _fetch_github(card: Card, source: HubSource, file: HubFile, cache: Path | None) -> Path:
-    """One file of a commit on GitHub; written under another name first, so that it is whole or not there."""
+    """One file of a commit on GitHub, written atomically."""
     from urllib.request import urlopen
 
     from huggingface_hub import constants
@@ -57,19 +57,19 @@ def _fetch_github(card: Card, source: HubSource, file: HubFile, cache: Path | No
     path = folder / file.path
     if not path.is_file():
         if constants.HF_HUB_OFFLINE:
-            raise DataError(_not_to_be_had(card, source, file, OSError("offline mode (HF_HUB_OFFLINE=1)")))
+            raise DataError(_download_error(card, source, file, OSError("offline mode (HF_HUB_OFFLINE=1)")))
         log.warning("%s: fetching %s from GitHub (%s)", card.name, file.path, source.repo)
         url = f"{GITHUB}/{source.repo}/{source.revision}/{file.path}"
         try:
-            with urlopen(url, timeout=_TIMEOUT_S) as answer:
-                write_bytes(path, answer.read())
-        except (OSError, HTTPException) as error:  # urllib's own errors are of the first kind
-            raise DataError(_not_to_be_had(card, source, file, error)) from None
+            with urlopen(url, timeout=_TIMEOUT_S) as response:
+                write_bytes(path, response.read())
+        except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
+            raise DataError(_download_error(card, source, file, error)) from None
     _verify(card, file, path)
     return path
 
 
-def _fetch(card: Card, source: HubSource, file: HubFile, cache: Path | None) -> Path:
+def _fetch_hub(card: Card, source: HubSource, file: HubFile, cache: Path | None) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -92,25 +92,25 @@ def _fetch(card: Card, source: HubSource, file: HubFile, cache: Path | None) -> 
         try:
             path = from_hub(local_only=False)
         except (HfHubHTTPError, OSError) as error:
-            raise DataError(_not_to_be_had(card, source, file, error)) from None
+            raise DataError(_download_error(card, source, file, error)) from None
     _verify(card, file, path)
     return path
 
 
-def _not_to_be_had(card: Card, source: HubSource, file: HubFile, error: Exception) -> str:
+def _download_error(card: Card, source: HubSource, file: HubFile, error: Exception) -> str:
     cause = error.__cause__ or error
     sample = ", or --data sample" if card.name in sample_names() else ""
     return (
         f"{card.name}: {file.path} of {source.repo} at revision {source.revision} is not in the local "
-        f"cache, and the hub gave: {type(cause).__name__}: {str(cause).splitlines()[0]}. "
-        f"With network: bench data fetch --dataset {card.name} (and not HF_HUB_OFFLINE=1). From another "
+        f"cache, and the download failed: {type(cause).__name__}: {str(cause).splitlines()[0]}. "
+        f"With network: bench data fetch --dataset {card.name} (unset HF_HUB_OFFLINE). From another "
         "machine: copy its hub cache and set HF_HUB_CACHE to it. Otherwise: --data PATH with a copy of "
         f"the set ({', '.join(card.formats)}){sample}."
     )
 
 
 def known_checksum(file: HubFile, path: Path) -> str | None:
-    """The SHA-256 of the card, or else the one that the hub itself gave; None: neither is there.
+    """The SHA-256 on the card, or else the one from the hub; None if neither is known.
 
     path: where :func:`fetch` put the file.
     """
@@ -121,7 +121,7 @@ def known_checksum(file: HubFile, path: Path) -> str | None:
 
 
 def _verify(card: Card, file: HubFile, path: Path) -> None:
-    """Compare the checksum with the one that is known, if any."""
+    """Compare the file with its known checksum, if any; raises DataError and removes a damaged file."""
     blob = path.resolve()
     expected = known_checksum(file, path)
     if expected is None:

@@ -1,4 +1,4 @@
-"""A data set's examples from one of its three sources: shipped sample, hub, or a file of the user's."""
+"""A data set's examples from one of three sources: the shipped sample, the hub, or the user's own file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 from bench.data import hub
 from bench.data.cards import Card, Selection, card_names, list_cards, sample_names
 from bench.data.entries import Problem
-from bench.data.source import DATA_SUFFIXES, Found, Source, open_files, open_source
+from bench.data.source import DATA_SUFFIXES, SoundExample, Source, open_files, open_source
 from bench.errors import ConfigError, DataError
 from bench.files.paths import SAMPLE_SETS
 from bench.schema import DocumentSet, Example
@@ -20,37 +20,38 @@ SourceKind = Literal["sample", "hub", "path"]
 
 
 class DataUnavailableError(DataError):
-    """A data set that cannot be had in the way that was asked for, where others can."""
+    """A data set that is not available from the requested source, although others are."""
 
 
 @dataclass(frozen=True)
 class LoadedData:
-    """Examples with where they came from."""
+    """Examples and where they came from."""
 
     examples: tuple[Example, ...]
     label: str
-    """As records, tables and the terminal say it: ``qasper (sample)``, ``qasper (dev.json)``."""
+    """As shown in records, tables and the terminal: ``qasper (sample)``, ``qasper (dev.json)``."""
     source: SourceKind
     format: str
     """Name of the format (:mod:`bench.data.formats`)."""
     revision: str
     """The hub's commit, or ``sha256:`` and the hash of the file contents."""
     warnings: tuple[str, ...] = ()
-    """What is odd about the data, each kind once with its first place and its count."""
+    """Oddities of the data, each kind once with its first place and count."""
 
 
 def load(card: Card, data: str = "sample", limit: int | None = None, *, training: bool = False) -> LoadedData:
-    """The examples of a data set, the first ``limit`` in file order, of those that the card selects.
+    """The first ``limit`` examples that the card selects, in file order.
 
-    data: ``sample`` (the set that ships with the project), ``hub`` (the full set), or a path; of a folder of
-    several sets, the file or folder named after this one. training: what
-    a method may learn from, in the place of what is evaluated: the card's training files, a sample set's own
-    training part where it has one; of a path, all that is of no other split than training.
-    Raises DataError, naming file and line, at the first problem or for data of another set than the card's,
-    DataUnavailableError where only this set is missing, ConfigError for a limit below 1.
+    data: ``sample`` (the set that ships with the project), ``hub`` (the full set), or a path. In a folder
+    with several sets, the file or folder named after this one is used.
+    training: load what a method may learn from instead of what is evaluated. From the hub these are the
+    card's training files, from the sample its training part if it has one, from a path every example
+    that names no other split.
+    Raises DataError, naming file and line, at the first problem and for data of another set;
+    DataUnavailableError if only this set is missing; ConfigError for a limit below 1.
     """
     if limit is not None and limit < 1:
-        raise ConfigError(f"limit {limit}: expected at least 1, or none for all examples.")
+        raise ConfigError(f"limit {limit}: expected at least 1; leave it out to use all examples.")
     kind: SourceKind
     match data:
         case "sample":
@@ -60,11 +61,11 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
         case _:
             path = _own_part(Path(data).expanduser(), card)
             kind, name, source = "path", path.resolve().name, open_source(path)
-    chosen = _Chosen(card, kind, training)
-    examples, warnings = _collect(card, source, limit, chosen)
+    selector = _Selector(card, kind, training)
+    examples, warnings = _collect(card, source, limit, selector)
     expected = card.hub.examples if card.hub and kind == "hub" and not training else None
-    if limit is None and expected is not None and chosen.seen != expected:
-        warnings.append(f"{source.path}: {chosen.seen} examples; the card expects {expected}")
+    if limit is None and expected is not None and selector.seen != expected:
+        warnings.append(f"{source.path}: {selector.seen} examples; the card expects {expected}")
     return LoadedData(
         examples=tuple(examples),
         label=f"{card.name} ({name})",
@@ -75,31 +76,31 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     )
 
 
-def claim(card: Card, found: Found) -> Problem | None:
-    """Why an example cannot be one of the card's data set; None when it can."""
-    if found.datasets and not any(card.accepts(name) for name in found.datasets):
-        theirs = " or ".join(found.datasets)
-        known = [name for name in found.datasets if any(other.accepts(name) for other in list_cards())]
+def claim(card: Card, sound: SoundExample) -> Problem | None:
+    """Why an example does not belong to the card's data set; None if it does."""
+    if sound.datasets and not any(card.accepts(name) for name in sound.datasets):
+        named = " or ".join(sound.datasets)
+        known = [name for name in sound.datasets if any(other.accepts(name) for other in list_cards())]
         advice = (
-            f"give --dataset {known[0]}, or a file of {card.name}" if known else f"give one of {card.name}"
+            f"use --dataset {known[0]}, or a file of {card.name}" if known else f"use a file of {card.name}"
         )
-        return Problem(str(found.place), f"this is {theirs} data, not {card.name}; {advice}")
-    if found.example.task != card.task:
-        return Problem(str(found.place), f"a {found.example.task} example; {card.name} is a {card.task} set")
+        return Problem(str(sound.place), f"this is {named} data, not {card.name}; {advice}")
+    if sound.example.task != card.task:
+        return Problem(str(sound.place), f"a {sound.example.task} example; {card.name} is a {card.task} set")
     return None
 
 
-def left_out(card: Card, found: Found, split: str | None = None) -> str:
-    """The name of the example's split when it is another than the one that is wanted, else empty.
+def unwanted_split(card: Card, sound: SoundExample, split: str | None = None) -> str:
+    """The example's split if it is not the wanted one, else empty.
 
-    split: by default the one that is evaluated; empty: every one is.
+    split: the wanted split, by default the evaluated one; empty: all splits.
     """
     wanted = card.split if split is None else split
-    return found.split if wanted and found.split != wanted else ""
+    return sound.split if wanted and sound.split != wanted else ""
 
 
-class _Chosen:
-    """Which examples of a source are used: those of the wanted split, and of the card's selection."""
+class _Selector:
+    """Selects examples by split and by the card's selection, and counts the ones it drops."""
 
     def __init__(self, card: Card, kind: SourceKind, training: bool) -> None:
         self.training = training
@@ -108,76 +109,79 @@ class _Chosen:
         self.documents = self.selection.documents if self.selection and not training else None
         self.seen = 0
         """Examples of the split, selected or not."""
-        self.others: Counter[str] = Counter()
-        self.short = 0
-        self.beyond = 0
+        self.other_splits: Counter[str] = Counter()
+        self.too_short = 0
+        self.over_document_limit = 0
 
-    def takes(self, card: Card, found: Found) -> bool:
-        """Whether the example is used; counts those that are not."""
-        if other := left_out(card, found, self.split):
-            self.others[other] += 1
+    def accepts(self, card: Card, sound: SoundExample) -> bool:
+        """Whether the example is used; dropped examples are counted."""
+        if other := unwanted_split(card, sound, self.split):
+            self.other_splits[other] += 1
             return False
         self.seen += 1
         if self.selection is None or self.selection.more_than is None:
             return True
-        long = length(found.example, self.selection) > self.selection.more_than
-        self.short += not long
+        long = length(sound.example, self.selection) > self.selection.more_than
+        self.too_short += not long
         return long
 
+    def listed_splits(self) -> str:
+        """The dropped splits with their sizes: ``dev 12, train 400``."""
+        return ", ".join(f"{name} {count}" for name, count in sorted(self.other_splits.items()))
+
     def remarks(self) -> Iterator[str]:
-        """What was left out, in sentences."""
-        if self.others:
-            held = ", ".join(f"{name} {count}" for name, count in sorted(self.others.items()))
-            yield f"only the split {self.split!r} is used; left out: {held}"
-        if self.short and self.selection:
+        """One sentence per kind of dropped examples."""
+        if self.other_splits:
+            yield f"only the split {self.split!r} is used; left out: {self.listed_splits()}"
+        if self.too_short and self.selection:
             unit = self.selection.measured_by or "words"
             yield (
                 f"only examples of more than {self.selection.more_than:,} ({unit}) are used, as in "
-                f"{self.selection.source}; left out: {self.short}"
+                f"{self.selection.source}; left out: {self.too_short}"
             )
-        if self.beyond and self.selection:
+        if self.over_document_limit and self.selection:
             yield (
                 f"only the questions on the first {self.documents} document sets are used, as in "
-                f"{self.selection.source}; left out: {self.beyond}"
+                f"{self.selection.source}; left out: {self.over_document_limit}"
             )
 
 
 TRAINING_SPLIT = "train"
-"""As the formats name it, where one file holds several splits."""
+"""The training split's name in files that hold several splits."""
 
 
 def length(example: Example, selection: Selection) -> float:
-    """The length that a selection goes by: words of the documents and titles, or what the data tell."""
-    told = example.metadata.get(selection.measured_by) if selection.measured_by else None
-    if told is not None:
-        return float(told)
+    """The length that a selection compares: words of documents and titles, or a metadata field."""
+    recorded = example.metadata.get(selection.measured_by) if selection.measured_by else None
+    if recorded is not None:
+        return float(recorded)
     return sum(len(document.full_text.split()) for document in example.documents.documents)
 
 
 def _collect(
-    card: Card, source: Source, limit: int | None, chosen: _Chosen
+    card: Card, source: Source, limit: int | None, selector: _Selector
 ) -> tuple[list[Example], list[str]]:
     examples: list[Example] = []
     warnings = Tally()
     documents: dict[str, DocumentSet] = {}  # questions on one text share it in memory
-    for found in _sound(card, source, warnings):
-        if not chosen.takes(card, found):
+    for sound in _sound_examples(card, source, warnings):
+        if not selector.accepts(card, sound):
             continue
-        example = found.example
-        if chosen.documents == len(documents) and example.documents.id not in documents:
-            chosen.beyond += 1
+        example = sound.example
+        if selector.documents == len(documents) and example.documents.id not in documents:
+            selector.over_document_limit += 1
             continue
         shared = documents.setdefault(example.documents.id, example.documents)
         question = example.question if example.question.strip() else card.query
         examples.append(replace(example, dataset=card.name, documents=shared, question=question))
         if limit is not None and len(examples) == limit:
             break
-    remarks = list(chosen.remarks())
-    if not examples and chosen.others and not chosen.seen:
-        held = ", ".join(f"{name} {count}" for name, count in sorted(chosen.others.items()))
-        purpose = "learned from" if chosen.training else "evaluated"
+    remarks = list(selector.remarks())
+    if not examples and selector.other_splits and not selector.seen:
+        purpose = "learned from" if selector.training else "evaluated"
         raise DataError(
-            f"{source.path}: no question of the split {chosen.split!r}, which is {purpose}; found {held}."
+            f"{source.path}: no question of the split {selector.split!r}, which is {purpose}; found "
+            f"{selector.listed_splits()}. Use a file of that split."
         )
     if not examples:
         raise DataError(f"{source.path}: no examples" + (f": {'; '.join(remarks)}." if remarks else "."))
@@ -186,13 +190,13 @@ def _collect(
     return examples, warnings.lines()
 
 
-def _sound(card: Card, source: Source, warnings: Tally) -> Iterator[Found]:
+def _sound_examples(card: Card, source: Source, warnings: Tally) -> Iterator[SoundExample]:
     """The examples up to the first error, which is raised; warnings are tallied."""
-    for found in source.examples():
-        problem = found if isinstance(found, Problem) else claim(card, found)
+    for item in source.examples():
+        problem = item if isinstance(item, Problem) else claim(card, item)
         if problem is None:
-            assert isinstance(found, Found)
-            yield found
+            assert isinstance(item, SoundExample)
+            yield item
         elif problem.severity == "warning":
             warnings.add(problem.place, problem.message)
         else:
@@ -200,10 +204,10 @@ def _sound(card: Card, source: Source, warnings: Tally) -> Iterator[Found]:
 
 
 class Tally:
-    """Warnings grouped by what they say."""
+    """Warnings grouped by message."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start empty."""
         self._first: dict[str, str] = {}
         self._count: Counter[str] = Counter()
 
@@ -213,7 +217,7 @@ class Tally:
         self._count[message] += 1
 
     def lines(self) -> list[str]:
-        """``place: message``, with how many more places there are."""
+        """``place: message`` per kind, with the number of further places."""
         return [
             f"{place}: {message}" + (f" (and {more} more)" if (more := self._count[message] - 1) else "")
             for message, place in self._first.items()
@@ -221,7 +225,7 @@ class Tally:
 
 
 def has_training_part(name: str) -> bool:
-    """Whether a set's sample ships with a part to learn from."""
+    """Whether a sample set has a training part."""
     return (SAMPLE_SETS / f"{name}_train.jsonl").is_file()
 
 
@@ -230,16 +234,16 @@ def _sample(card: Card, training: bool) -> Source:
     path = SAMPLE_SETS / f"{card.name}{'_train' if part else ''}.jsonl"
     if not path.is_file():
         raise DataError(
-            f"{card.name}: there is no sample set of it. Give --data hub or --data PATH, or choose a set "
+            f"{card.name} has no sample set. Use --data hub or --data PATH, or choose a data set "
             f"that has one: {', '.join(sample_names())}."
         )
     return open_source(path)
 
 
 def _own_part(path: Path, card: Card) -> Path:
-    """The path, or what is named after the card in a folder of several sets.
+    """The path, or the file or folder named after the card in a folder of several sets.
 
-    Raises DataUnavailableError for a folder that holds such parts of other cards only.
+    Raises DataUnavailableError for a folder that only has parts named after other cards.
     """
     if not path.is_dir():
         return path
@@ -257,6 +261,6 @@ def _own_part(path: Path, card: Card) -> Path:
 
 def _hub(card: Card, training: bool) -> Source:
     if card.hub is None:
-        raise DataUnavailableError(f"{card.name}: not to be fetched. {card.obtain}")
+        raise DataUnavailableError(f"{card.name} cannot be downloaded. {card.obtain}")
     files = hub.fetch(card, training=training)
     return open_files(Path(card.hub.repo), files)

@@ -1,4 +1,4 @@
-"""A data file or folder on disk: which format it has, and its examples or problems one by one."""
+"""A data file or folder on disk: its format, and a stream of its examples and problems."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from bench.errors import DataError
 from bench.schema import Example
 
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".csv", ".parquet"})
-"""What counts as a data file when a folder is given; a file given by name may be called anything."""
+"""Suffixes of data files in a folder; a file passed by its own path may have any name."""
 _ENTRIES_TO_TRY = 50
-"""A format shows within this many entries, or the file has none that we know."""
+"""Number of entries to inspect before a file's format counts as unknown."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """A sound example of a source."""
+class SoundExample:
+    """A usable example of a source, with its place."""
 
     example: Example
     datasets: tuple[str, ...]
-    """The data sets that it may belong to; empty when its content does not say."""
+    """The data sets that it may belong to; empty if its content names none."""
     split: str
-    """The split that it says it is of, where one source holds several."""
+    """Its split, if one source holds several."""
     place: Place
 
 
@@ -41,14 +41,14 @@ class Source:
     """Data whose format is known."""
 
     path: Path
-    """As the user gave it."""
+    """As the user passed it."""
     format: Format
     container: Container
     files: tuple[Path, ...]
     """The files that hold the entries, in order."""
 
-    def examples(self) -> Iterator[Found | Problem]:
-        """Every example in file order, with the problems where they occur."""
+    def examples(self) -> Iterator[SoundExample | Problem]:
+        """Every example in file order, interleaved with the problems."""
         ids = _Ids()
         for entry in self._entries():
             if isinstance(entry, Problem):
@@ -65,14 +65,14 @@ class Source:
                     yield from (Problem(place, oddity, "warning") for oddity in oddities_of(parsed))
                     if example.id != parsed.example.id:
                         first = ids.place_of(parsed.example.id)
-                        message = f"id {parsed.example.id!r} is that of another question at {first}"
-                        yield Problem(place, f"{message}; this one is called {example.id!r}", "warning")
-                    yield Found(example, parsed.datasets, parsed.split, entry.place)
+                        message = f"id {parsed.example.id!r} belongs to a different question at {first}"
+                        yield Problem(place, f"{message}; renamed to {example.id!r}", "warning")
+                    yield SoundExample(example, parsed.datasets, parsed.split, entry.place)
             except EntryError as error:
                 yield Problem(place, str(error))
 
     def digest(self) -> str:
-        """SHA-256 over everything the examples depend on: file contents, and names where several."""
+        """SHA-256 over everything the examples depend on: file contents, plus names if there are several."""
         files = [*self.files, *self.format.companions(self.files[0])]
         sums = [(file.name, _sha256(file)) for file in files]
         if len(sums) == 1:
@@ -106,12 +106,12 @@ class _Ids:
         self._copies: Counter[str] = Counter()
 
     def admit(self, example: Example, place: Place) -> Example:
-        """The example, renamed when its id is another question's; raises EntryError for a repetition."""
+        """The example, renamed if its id is taken; raises EntryError for a duplicate example."""
         content = (example.question, example.documents.id)
         id = example.id
         while id in self._seen:
-            first, theirs = self._seen[id]
-            if theirs == content:
+            first, first_content = self._seen[id]
+            if first_content == content:
                 raise EntryError(f"repeats the example {example.id!r} of {first}; remove one of the two")
             self._copies[example.id] += 1
             id = f"{example.id}-{self._copies[example.id] + 1}"
@@ -138,7 +138,7 @@ def faults_of(example: Example) -> Iterator[str]:
 
 
 def oddities_of(parsed: Parsed) -> Iterator[str]:
-    """What is kept but worth a warning."""
+    """What is accepted but worth a warning."""
     yield from parsed.notes
     if not all(answer.strip() for answer in parsed.example.answers):
         yield "one of the reference answers is empty"
@@ -156,10 +156,10 @@ def _texts(example: Example) -> Iterator[tuple[str, str]]:
 
 
 def open_source(path: Path) -> Source:
-    """The data at ``path``, its format told from its content.
+    """The data at ``path``, its format detected from its content.
 
-    Raises DataError when there is none, when the format is unknown, or when a folder does not say
-    which of its files is meant.
+    Raises DataError if there are no data, if the format is unknown, or if a folder holds several
+    unrelated data files.
     """
     if path.is_dir():
         table = release_table(path)
@@ -172,7 +172,7 @@ def open_source(path: Path) -> Source:
 
 
 def open_files(path: Path, files: Sequence[Path]) -> Source:
-    """The data in these files, which are parts of one thing; raises DataError as :func:`open_source`."""
+    """The data in ``files``, the parts of one source; raises DataError like :func:`open_source`."""
     container = container_of(files[0])
     first_problem: Problem | None = None
     first_entry: Entry | None = None
@@ -189,7 +189,8 @@ def open_files(path: Path, files: Sequence[Path]) -> Source:
         names = ", ".join(list(first_entry.value)[:12])
         known = ", ".join(format.title for format in FORMATS if format.parse)
         raise DataError(
-            f"{first_entry.place}: {container} of no known format, with the fields {names}. Known: {known}."
+            f"{first_entry.place}: {container} in an unknown format, with the fields {names}. "
+            f"Known formats: {known}."
         )
     raise DataError(str(first_problem or f"{files[0]}:1: the file holds no entries; expected at least one."))
 
@@ -208,7 +209,7 @@ def data_files(folder: Path) -> list[Path]:
 
 
 def _files_of_folder(folder: Path) -> list[Path]:
-    """The one data file of a folder, or all shards of one."""
+    """The one data file of a folder, all its shards, or its files of one example each."""
     files = data_files(folder)
     shards = [re.fullmatch(r"(.+)-(\d{5})-of-(\d{5})(-\w+)?\.parquet", file.name) for file in files]
     if files and all(shards) and len({(m[1], m[3]) for m in shards if m}) == 1:
@@ -216,16 +217,16 @@ def _files_of_folder(folder: Path) -> list[Path]:
         if len(files) != expected:
             raise DataError(f"{folder}: {len(files)} of {expected} shards; fetch the others.")
         return files
-    if len(files) == 1 or (files and _holds_one(files[0])):
+    if len(files) == 1 or (files and _is_one_per_file(files[0])):
         return files
     if not files:
         raise DataError(f"{folder}: no data file in this folder ({', '.join(sorted(DATA_SUFFIXES))}).")
     listed = ", ".join(file.name for file in files[:8]) + (", ..." if len(files) > 8 else "")
-    raise DataError(f"{folder}: {len(files)} data files in this folder; give one of them: {listed}.")
+    raise DataError(f"{folder}: {len(files)} data files in this folder; pass one of them: {listed}.")
 
 
-def _holds_one(file: Path) -> bool:
-    """Whether a file is of a format that has a file for each example."""
+def _is_one_per_file(file: Path) -> bool:
+    """Whether a file's format has one file per example."""
     try:
         return open_files(file, [file]).format.one_per_file
     except DataError:

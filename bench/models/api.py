@@ -1,4 +1,4 @@
-"""The async model interface of methods, without devices, batches and caches.
+"""The async model interface for methods: no devices, batches or caches.
 
 Text that a method passes in is always *text*: nothing in it can become a control token. The model
 applies its chat template; a context opens inside the first user turn.
@@ -19,10 +19,10 @@ from bench.engine.sampling import Sampling
 
 @dataclass(frozen=True)
 class Geometry:
-    """The lengths a model is used at; methods take their defaults from here.
+    """The lengths at which a model is used; methods take their defaults from here.
 
-    PECAN, Sec. 3.1 and 4: chunks of 300 tokens and a window s of 8K. The small shipped models read the
-    papers' set-up at quarter scale.
+    PECAN, Sec. 3.1 and 4: chunks of 300 tokens and a window s of 8K. The small shipped models use the
+    papers' setup at quarter scale.
     """
 
     chunk_tokens: int
@@ -55,13 +55,13 @@ class Tokenization:
 
 @dataclass(frozen=True)
 class Probe:
-    """How likely the model is to begin its answer with each of a few words."""
+    """How likely the model is to start its answer with each of a few words."""
 
     probabilities: Mapping[str, float]
     """Softmax over the choices alone; sums to 1."""
     logits: Mapping[str, float]
     mass: float
-    """Probability of all choices together among the whole vocabulary, in 0..1."""
+    """Total probability of the choices over the whole vocabulary, in 0..1."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Generation:
 class ReadingContext(Protocol):
     """A conversation in the model's KV cache: it grows, is asked, and rolls back.
 
-    Every token of it is forwarded exactly once (design idea 3).
+    Every token in it is forwarded exactly once.
     """
 
     @property
@@ -111,7 +111,7 @@ class ReadingContext(Protocol):
         """Forward the queued tokens without reading logits, so that :meth:`recorded` covers them."""
 
     def watch(self, span: Span) -> int:
-        """From here on every token appended (or generated) records its attention to ``span``.
+        """From now on, record the attention of every appended or generated token to ``span``.
 
         Returns the span's column in :meth:`recorded`. Costs memory tokens x spans, never tokens x tokens.
         Raises ValueError for a span that is empty or reaches past the context.
@@ -123,7 +123,7 @@ class ReadingContext(Protocol):
         Mean over layers, heads and the tokens of the watched span; causal, not normalised. Tokens that
         were appended before a span was watched have 0 in its column. The last tokens may be missing
         while they are still queued, as the last generated token is; settle, probe or generate forwards them.
-        Raises ValueError when the span begins before anything was watched.
+        Raises ValueError if the span starts before anything was watched.
         """
 
     def mark(self) -> int:
@@ -132,7 +132,7 @@ class ReadingContext(Protocol):
     def rewind(self, mark: int) -> None:
         """Forget everything after ``mark`` (taken on this context in an open user turn); costs nothing.
 
-        Raises ValueError for a mark that lies ahead.
+        Raises ValueError for a mark past the end of the context.
         """
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class LanguageModel(Protocol):
 
 
 class Embedder(Protocol):
-    """A text encoder; rows of its output are compared by cosine or dot product as the method says."""
+    """A text encoder; the method chooses cosine or dot product to compare rows of its output."""
 
     @property
     def name(self) -> str:
@@ -194,21 +194,21 @@ class Embedder(Protocol):
 
     @property
     def max_tokens(self) -> int:
-        """Texts are cut to this many tokens; the library cuts silently, so record it."""
+        """Texts are cut to this many tokens, silently; see :meth:`truncated`."""
 
     @property
     def dim(self) -> int:
         """Length of an embedding."""
 
     def truncated(self, texts: Sequence[str]) -> int:
-        """How many of the texts are longer than ``max_tokens`` and would lose their end."""
+        """How many of the texts exceed ``max_tokens`` and would lose their end."""
 
     async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
         """Embeddings of the texts, shape (len(texts), dim), as the checkpoint defines them.
 
-        exact: computed in double precision and rounded, so that their bits depend neither on what shares a
-        batch nor on threads or processor; twice the time. For what amplifies small differences, such as
-        clustering.
+        exact: compute in double precision and round, so that the result is bitwise independent of the rest
+        of the batch, of threads and of the processor; takes twice the time. For algorithms that amplify
+        small differences, such as clustering.
         """
 
 
@@ -221,5 +221,5 @@ class ModelSet(Protocol):
     def embedder(self, role: str = "embedder", *, pooling: Literal["mean", "cls"] | None = None) -> Embedder:
         """The text encoder in this role.
 
-        pooling: how its token vectors must become one; needed where a plain encoder folder does not state it.
+        pooling: how its token vectors become one; needed if a plain encoder folder does not state it.
         """

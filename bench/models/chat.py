@@ -1,8 +1,8 @@
 """The tokens of a conversation: the model's own chat template, cut into fixed pieces.
 
 A template is rendered once with markers instead of contents and split at them; afterwards pieces and
-contents are encoded separately and joined. So a content can neither smuggle in a
-control token nor change how the template around it is tokenised, and a cached prefix never changes.
+contents are encoded separately and joined. So a content can neither smuggle in a control token nor change
+how the template around it is tokenised, and a cached prefix never changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChatFormat:
     """Token ids around the contents of a conversation that starts and ends with a user turn."""
 
     opening: tuple[int, ...]
-    """BOS (exactly one, where the model has one), system turn if any, header of the first user turn."""
+    """BOS (exactly one, if the model has one), system turn if any, header of the first user turn."""
     closing: tuple[int, ...]
     """End of a user turn and header of the answer to be generated."""
     reply_opening: tuple[int, ...]
@@ -58,7 +58,7 @@ class _PlainFormat:
 PLAIN_FORMATS: Mapping[str, _PlainFormat] = {
     # Phi-2's model card asks for "Instruct: <prompt>\nOutput:".
     "instruct-output": _PlainFormat("Instruct: ", "\nOutput:", "\nInstruct: ", " "),
-    # Any base model: the prompt as it is, then "Answer:".  # our choice
+    # Any base model: the plain prompt, then "Answer:".  # our choice
     "answer": _PlainFormat("", "\n\nAnswer:", "\n\n", " "),
 }
 
@@ -77,7 +77,7 @@ def chat_format(tokenizer: TextTokenizer, style: str = "template") -> ChatFormat
     else:
         if style == "template":
             log.warning(
-                "%s has no chat template: it is given the prompt as it is, then 'Answer:'. It is probably a "
+                "%s has no chat template: it gets the plain prompt followed by 'Answer:'. It is probably a "
                 "base model, which follows instructions poorly; its instruct version has a template.",
                 tokenizer.name,
             )
@@ -156,9 +156,9 @@ def _template_pieces(tokenizer: TextTokenizer) -> tuple[str, str, str, str]:
 
 
 def _with_one_bos(tokenizer: TextTokenizer, opening: tuple[int, ...]) -> tuple[int, ...]:
-    """The opening with exactly one BOS in front where template or tokenizer writes one, else as it is.
+    """The opening with exactly one leading BOS if template or tokenizer writes one, else unchanged.
 
-    Only leading tokens are BOS: ChatML begins every turn, the user's too, with that same token.
+    Only leading tokens are BOS: ChatML starts every turn, the user's included, with the same token.
     """
     bos = tokenizer.hf.bos_token_id
     if bos is None:

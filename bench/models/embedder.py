@@ -20,7 +20,7 @@ class SentenceEncoder:
     """Embeddings as the checkpoint defines them: its own pooling, normalisation and truncation.
 
     Cost (phase ``embed``): the tokens that each text has after truncation, ``[CLS]`` and ``[SEP]``
-    included and padding not, so that a text costs the same in every batch.
+    included and padding excluded, so that a text costs the same in every batch.
     """
 
     def __init__(self, name: str, model: Any, architecture: Architecture, batch_size: int = 32) -> None:
@@ -67,13 +67,13 @@ class SentenceEncoder:
         return [len(ids) for ids in encoded["input_ids"]]
 
     def truncated(self, texts: Sequence[str]) -> int:
-        """How many of the texts are longer than ``max_tokens`` and lose their end."""
+        """How many of the texts exceed ``max_tokens`` and lose their end."""
         return sum(length > self.max_tokens for length in self.token_lengths(texts))
 
     async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
         """Embeddings of the texts, float32, shape (len(texts), dim), as the checkpoint defines them.
 
-        exact: see :class:`bench.models.api.Embedder`. Credited alike.
+        exact: see :class:`bench.models.api.Embedder`; the credited cost is the same.
         """
         if not texts:
             return np.zeros((0, self.dim), dtype=np.float32)

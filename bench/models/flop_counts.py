@@ -1,7 +1,7 @@
 """FLOPs of one forward of a real model by two counters, to check the closed form.
 
-Both count matrix products alone, which is convention ``matmul`` of :mod:`bench.flops.formulas`; eager
-attention shows them every product.
+Both count only matrix products, which is convention ``matmul`` of :mod:`bench.flops.formulas`; with eager
+attention they see every product.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CountedFlops:
     """By ``fvcore.nn.FlopCountAnalysis``, doubled: it counts multiply-adds."""
 
 
-def require_here(spec: ModelSpec) -> None:
+def require_local(spec: ModelSpec) -> None:
     """Raise ModelUnavailableError unless the model's files are on this machine; nothing is downloaded."""
     source = spec.source
     here = is_cached(source) if isinstance(source, HubSource) else True

@@ -1,12 +1,13 @@
 """Convert a GGUF file to an ordinary model folder: config, safetensors, tokenizer with chat template.
 
 Every family whose GGUF files transformers can read is convertible; transformers' own tables map the names
-and axes. Weights are de-quantised one by one and saved in shards, so the
-conversion holds a shard and a matrix in memory, never the model.
+and axes. Weights are de-quantised one by one and saved in shards, so the conversion needs memory for one
+shard and one matrix, never for the whole model.
 
-A de-quantised weight is ``scale * level + minimum`` of short numbers, which float32 holds to its last
-bit or two. bfloat16, in which the larger models were published, rounds it once more, by at most 1/256
-of its value: a level of a 4-bit weight is 1/15 of its block's range. Vectors (norms, biases) stay float32.
+A de-quantised weight is ``scale * level + minimum`` of short numbers, which float32 represents to within
+its last bit or two. bfloat16, in which the larger models were published, rounds it once more, by at most
+1/256 of its value; a level of a 4-bit weight is 1/15 of its block's range. Vectors (norms, biases) stay
+float32.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _HEAD = "lm_head.weight"
 
 
 def require_package(name: str) -> None:
-    """Raise ModelUnavailableError where the package ``gguf`` is missing."""
+    """Raise ModelUnavailableError if the package ``gguf`` is missing."""
     if importlib.util.find_spec("gguf") is None:
         raise ModelUnavailableError(
             f"{name}: converting it needs the package gguf, which is not installed. Run: pip install"
@@ -115,11 +116,11 @@ _PRE_TOKENIZERS: Mapping[str, Callable[[], PreTokenizer]] = {
 
 
 def _pre_tokenizer(file: Path) -> PreTokenizer | None:
-    """The vocabulary's pre-tokenizer; None: keep the one that transformers reads from the file.
+    """The vocabulary's pre-tokenizer; None: use the one that transformers reads from the file.
 
-    The file only names it, and transformers (5.23) falls back to GPT-2's for names that it does not know:
-    white space and numbers are then split differently than when the vocabulary was learned. A
-    SentencePiece vocabulary needs none.
+    The file only names it, and transformers (5.23) falls back to GPT-2's for unknown names, which splits
+    white space and numbers differently from when the vocabulary was learned. A SentencePiece vocabulary
+    needs none.
     """
     from gguf import GGUFReader
 
@@ -171,7 +172,7 @@ def _save_weights(file: Path, folder: Path, source: PackedSource) -> None:
         del expected[_HEAD]
         embedding = model.get_input_embeddings().weight
         name = next(name for name, weight in model.named_parameters() if weight is embedding)
-        # Of the two that a tied model's file may hold, the output matrix has the finer levels.
+        # If a tied model's file has both matrices, the output matrix has the finer levels.
         origin[name] = origin[_HEAD] if origin[_HEAD] in stored else origin[name]
     missing = [name for name in expected if origin[name] not in stored]
     if missing or unused:

@@ -4,9 +4,9 @@ Every token of a conversation goes through the model exactly once: text is queue
 together with the closing of the turn at the next probe or generation; a probe then rolls its closing back.
 
 Costs are credited per request to the meter that is current when it is submitted: n tokens at once
-on m cached ones count n*(m+n) attended pairs, also when a long prompt is forwarded in pieces, so that a
-cost depends on the request alone, not on what shared the pass. Phases: ``prefill`` (the text, and the
-closing before an answer), ``probe`` (a probe's closing), ``decode`` (each further token). Where text and
+on m cached ones count n*(m+n) attended pairs, even if a long prompt is forwarded in pieces, so that a
+cost depends only on the request, not on what shared the pass. Phases: ``prefill`` (the text, and the
+closing before an answer), ``probe`` (a probe's closing), ``decode`` (each further token). If text and
 closing share a forward, each is credited with its own rows and the sums are exactly the forward's;
 the call itself counts as a ``probe``.
 """
@@ -52,7 +52,7 @@ class CausalLanguageModel:
     ) -> None:
         """model: a ``PreTrainedModel`` in eval mode; chat_style: see :func:`chat_format`.
 
-        limits: how much goes into one forward pass; default: by device.
+        limits: the size of one forward pass; default: by device.
         """
         self._name, self._model, self._tokenizer = name, model, tokenizer
         self._geometry, self.architecture, self._limits = geometry, architecture, limits
@@ -116,18 +116,18 @@ class CausalLanguageModel:
     async def open(self, max_tokens: int | None = None) -> EngineContext:
         """A fresh context inside its first user turn, with room for ``max_tokens`` (default: the window).
 
-        Waits while other contexts hold the memory. Raises WindowExceededError when the model, or the
-        memory set aside for its contexts, cannot hold so many tokens.
+        Waits while other contexts use the memory. Raises WindowExceededError if the model, or the
+        memory reserved for its contexts, cannot hold that many tokens.
         """
         room = min(self.geometry.window, self.max_positions) if max_tokens is None else max_tokens
         if room > self.max_positions:
             raise WindowExceededError(
-                f"{self.name}: a context of {room} tokens was asked for; the model takes"
-                f" {self.max_positions}."
+                f"{self.name}: a context of {room} tokens was requested; the model takes at most"
+                f" {self.max_positions}. Shorten the context or choose a model with a longer window."
             )
         if room > self.engine.kv_cache.tokens:
             raise WindowExceededError(
-                f"{self.name}: a context of {room} tokens was asked for; the memory for keys and values holds"
+                f"{self.name}: a context of {room} tokens was requested; the memory for keys and values holds"
                 f" {self.engine.kv_cache.tokens}. Use a device with more memory."
             )
         return EngineContext(self, await self.engine.reserve(room), room)
@@ -151,9 +151,9 @@ class CausalLanguageModel:
             return await context.generate(max_new_tokens, sampling)
 
     def choice_ids(self, choices: Sequence[str]) -> list[int]:
-        """The token with which each choice would begin an answer.
+        """The first token of an answer that starts with each choice.
 
-        Raises ConfigError when there are fewer than two, one is empty, or two begin with the same token.
+        Raises ConfigError if there are fewer than two, one is empty, or two start with the same token.
         """
         firsts = [self.tokenize(self.chat.answer_prefix + choice).ids[:1] for choice in choices]
         if len(choices) < 2 or not all(firsts) or not all(choices):
@@ -163,13 +163,13 @@ class CausalLanguageModel:
         ids = [first[0] for first in firsts]
         if len(set(ids)) < len(ids):
             raise ConfigError(
-                f"{self.name}: choices {list(choices)} cannot be told apart by their first token (ids {ids})"
-                " with this tokenizer. Choose words that begin differently."
+                f"{self.name}: choices {list(choices)} share a first token (ids {ids}) with this tokenizer."
+                " Choose words that start differently."
             )
         return ids
 
     def credit(self, meter: Meter, phase: str, usage: Usage) -> None:
-        """Credit the usage, priced, to the meter; nothing when no token went through."""
+        """Credit the usage, priced, to the meter; does nothing if no token was forwarded."""
         if usage.new_tokens:
             meter.credit(self.name, phase, priced(self.architecture, usage))
 
@@ -225,7 +225,7 @@ class EngineContext:
     async def probe(self, choices: Sequence[str]) -> Probe:
         """Close the user turn, read the next-token logits of the choices, and roll the closing back.
 
-        Raises ConfigError when the tokenizer cannot tell the choices apart by their first token.
+        Raises ConfigError if two choices share their first token.
         """
         ids = self._lm.choice_ids(choices)
         closing = self._lm.chat.closing
@@ -310,7 +310,7 @@ class EngineContext:
                 )
 
     def watch(self, span: Span) -> int:
-        """From here on every token appended (or generated) records its attention to ``span``; its column."""
+        """Record the attention of every later token to ``span``; returns its column in :meth:`recorded`."""
         with self._exclusive():
             if not 0 <= span.start < span.end <= self.length:
                 raise ValueError(f"{span} is not a range of tokens within the context's {self.length}")
@@ -322,10 +322,10 @@ class EngineContext:
         """Attention of the tokens of ``span`` to the watched spans, shape (tokens, watched spans).
 
         Mean over layers, heads and the tokens of the watched span. Tokens at the end that are still
-        queued are missing. Raises ValueError when the span begins before anything was watched.
+        queued are missing. Raises ValueError if the span starts before anything was watched.
         """
         if not self._watched or span.start < self._watched_since[0]:
-            raise ValueError(f"{span} begins before the context recorded any attention")
+            raise ValueError(f"{span} starts before the context recorded any attention")
         first = self._watched_since[0]
         out = np.zeros(
             (max(0, min(span.end, self._slot.length) - span.start), len(self._watched)), np.float32
@@ -348,15 +348,15 @@ class EngineContext:
     def rewind(self, mark: int) -> None:
         """Forget everything after ``mark``, an answer and later turns included; costs nothing.
 
-        Raises ValueError for a mark that lies ahead.
+        Raises ValueError for a mark past the end of the context.
         """
         with self._exclusive():
             if not 0 <= mark <= self.length:
                 raise ValueError(f"mark {mark} is not within the context's {self.length} tokens")
             self._queue = self._queue[: max(0, mark - self._slot.length)]
             self._lm.engine.rewind(self._slot, mark)
-            kept = sum(since <= mark for since in self._watched_since)
-            del self._watched[kept:], self._watched_since[kept:]
+            still_watched = sum(since <= mark for since in self._watched_since)
+            del self._watched[still_watched:], self._watched_since[still_watched:]
             self._trim_recorded()
             self._answered = False
 
@@ -408,28 +408,28 @@ class EngineContext:
             self._recorded = []
             return
         left = max(0, self._slot.length - self._watched_since[0])
-        kept: list[NDArray[np.float32]] = []
+        trimmed: list[NDArray[np.float32]] = []
         for rows in self._recorded:
             if left > 0:
-                kept.append(rows[:left])
+                trimmed.append(rows[:left])
             left -= len(rows)
-        self._recorded = kept
+        self._recorded = trimmed
 
     def _require_room(self, tokens: int) -> None:
         if self.length + tokens > self._capacity:
             raise WindowExceededError(
-                f"{self._lm.name}: {tokens} more tokens do not fit: the context holds {self.length} and was"
-                f" opened for {self._capacity}."
+                f"{self._lm.name}: {tokens} more tokens do not fit: the context has {self.length} and was"
+                f" opened for {self._capacity}. Open it with more, or shorten the text."
             )
 
     @contextmanager
     def _exclusive(self, *, asking: bool = False) -> Iterator[None]:
-        """Raise RuntimeError for a closed or broken context, or one with another call under way."""
+        """Raise RuntimeError for a closed or broken context, or one with another call still running."""
         if self._unusable:
             raise RuntimeError(f"this context cannot be used: {self._unusable}")
         if self._busy:
             raise RuntimeError(
-                "another call on this context is under way; await its calls one after the other"
+                "another call on this context is still running; await its calls one after the other"
             )
         if asking and self._answered:
             raise RuntimeError("the model has answered; extend the context with the next user turn first")

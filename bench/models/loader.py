@@ -1,7 +1,7 @@
 """The only loader of Hugging Face models and tokenizers.
 
-Safetensors only, no code from a repository, nothing left at random values: a checkpoint that misses
-a weight is refused.
+Safetensors only, no code from a repository, no randomly initialised weights: an incomplete checkpoint is
+refused.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def load_causal(spec: ModelSpec) -> Any:
 def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
     """The ``SentenceTransformer`` of an encoder, in float32 on its device, with its own truncation length.
 
-    pooling: how the token vectors must become one. A sentence-transformers folder and a preset state it
-    themselves; a plain transformers folder does not, and is pooled as asked (default: mean, as
-    sentence-transformers does).
+    pooling: how the token vectors become one. A sentence-transformers folder and a preset state it
+    themselves; a plain transformers folder does not and uses this value (default: mean, as in
+    sentence-transformers).
     Raises ModelUnavailableError, and ConfigError for an encoder that states another pooling.
     """
     import torch
@@ -142,7 +142,7 @@ def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
 
 
 _DPR_CONTEXT = {r"^ctx_encoder\.": "question_encoder."}
-"""DPR's two encoders are one architecture under two names; transformers' auto class knows one of them."""
+"""DPR's two encoders are one architecture under two names, of which transformers' auto class knows one."""
 
 
 def _encoder_modules(
@@ -209,7 +209,7 @@ def _device(spec: ModelSpec) -> Any:
 
 
 def _require_memory(spec: ModelSpec) -> None:
-    """Raise ConfigError where the weights would fill this machine's memory, naming smaller models.
+    """Raise ConfigError if the weights do not fit into this machine's memory, naming smaller models.
 
     Weights stored in the run's own number format are memory-mapped, one copy for all processes, and may be
     in the page cache already; so the check is against available memory, not free memory.
@@ -241,14 +241,14 @@ def weights_bytes(spec: ModelSpec) -> int:
 
 
 def _require_gpus(spec: ModelSpec) -> None:
-    """Raise ConfigError without several GPUs to spread a model over, or without accelerate."""
+    """Raise ConfigError unless there are several GPUs to spread a model over, and accelerate."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count < 2:
         raise ConfigError(
             f"device {spec.device!r} spreads {spec.name} over several GPUs; torch {torch.__version__} sees "
-            f"{count} here. Provide more, or load it onto one device: cpu, cuda or cuda:N."
+            f"{count} here. Use a machine with more, or load it onto one device: cpu, cuda or cuda:N."
         )
     if importlib.util.find_spec("accelerate") is None:
         raise ConfigError(f"device {spec.device!r} needs the package accelerate. Run: pip install accelerate")

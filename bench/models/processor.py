@@ -1,7 +1,7 @@
 """The number format that this processor multiplies faster: measured once and cached.
 
 Processors with bfloat16 units (AMX, AVX512-BF16, Arm's BF16) multiply it up to several times as fast as
-float32; all others emulate it, many times slower. The answer is part of a cell's identity, so it must
+float32; all others emulate it, many times slower. The result is part of a cell's identity, so it must
 not vary with the machine's load: it is cached per processor and torch version.
 """
 
@@ -25,13 +25,13 @@ MEASURED_FROM = 300_000_000
 takes seconds in either, and results stay the same on every processor."""
 _UNITS = {"amx_bf16", "avx512_bf16", "bf16"}
 _WORTH = 1.3
-"""How much faster bfloat16 must be to be chosen, since it rounds."""
+"""Minimum speed-up for bfloat16 to be chosen, since it rounds."""
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
 @lru_cache(maxsize=1)
 def faster_dtype() -> Literal["float32", "bfloat16"]:
-    """The format to compute in on this processor; float32, without measuring, where it has no bfloat16."""
+    """The faster number format on this processor; float32, without measuring, if it has no bfloat16."""
     name, flags = _processor()
     if not _UNITS & flags:
         return "float32"
@@ -52,7 +52,7 @@ def faster_dtype() -> Literal["float32", "bfloat16"]:
 
 
 def _processor() -> tuple[str, set[str]]:
-    """Name and instruction sets; no instruction sets where the system lists none (then float32)."""
+    """Name and instruction sets; empty if the system lists none (then float32)."""
     try:
         lines = _CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -63,7 +63,7 @@ def _processor() -> tuple[str, set[str]]:
 
 
 def _measured_gain(rows: int = 512, columns: int = 2048) -> float:
-    """Time of a matrix product in float32 over that in bfloat16: the least of several, in turn."""
+    """Time of a matrix product in float32 over bfloat16: minima of several alternating runs."""
     import torch
 
     shapes = ((rows, columns), (columns, columns))

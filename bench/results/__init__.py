@@ -1,1 +1,1 @@
-"""What lies in a results folder: records, summaries, indexes, finished cells."""
+"""The contents of a results folder: records, summaries, indexes, finished cells."""

@@ -1,4 +1,4 @@
-"""The label of a cell, made of its options, and the trade-off curve that it belongs to."""
+"""The label of a cell, built from its options, and the trade-off curve that it belongs to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENVIRONMENT = ("versions", "python", "platform")
 """Fields of a cell's description that describe the machine and its software."""
 
 _MAX_OPTIONS = 4
-"""Options in a cell's label; all of them are in its description."""
+"""Maximum number of options in a cell's label; its description has all of them."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ def curve_point(cell: CellDescription) -> CurvePoint | None:
     """
     for option, step in cell.config.items():
         if option in (cell.replayed or ()) and isinstance(step, int) and not isinstance(step, bool):
-            told = {"choices", "non_defaults", "replayed"}
-            left_out = {*ENVIRONMENT, *told, "cell_id", "created_at", "git_commit"}
-            shared = {key: value for key, value in cell.to_json().items() if key not in left_out}
+            derived = {"choices", "non_defaults", "replayed"}
+            excluded = {*ENVIRONMENT, *derived, "cell_id", "created_at", "git_commit"}
+            shared = {key: value for key, value in cell.to_json().items() if key not in excluded}
             shared["config"] = {key: value for key, value in cell.config.items() if key != option}
             key = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]
             return CurvePoint(option, step, cell_label(cell, without=(option,)), key)

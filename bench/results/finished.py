@@ -37,17 +37,17 @@ class FinishedCell:
 
 
 @dataclass(frozen=True)
-class FoundCells:
-    """What a results folder holds."""
+class CellScan:
+    """The cells below a results folder."""
 
     finished: tuple[FinishedCell, ...]
     """Sorted by path; a cell that exists twice is listed once."""
     unfinished: int
-    """Folders of cells without a summary that fits their records."""
+    """Number of cell folders without a summary that matches their records."""
 
 
-def find_finished(results: Path) -> FoundCells:
-    """The cells below ``results`` whose summary fits their records."""
+def find_finished(results: Path) -> CellScan:
+    """The cells below ``results``; a cell is finished if its summary matches its records."""
     finished: dict[str, FinishedCell] = {}
     unfinished = 0
     for folder in find_cells(results):
@@ -56,11 +56,11 @@ def find_finished(results: Path) -> FoundCells:
             unfinished += 1
         else:
             finished.setdefault(cell.id, cell)
-    return FoundCells(tuple(finished.values()), unfinished)
+    return CellScan(tuple(finished.values()), unfinished)
 
 
 def read_finished(folder: Path) -> FinishedCell | None:
-    """The cell in ``folder``; None unless its summary fits its records."""
+    """The cell in ``folder``; None unless its summary matches its records."""
     try:
         description, summary = read_description(folder), read_summary(folder)
         digest = records_digest(folder)
@@ -77,7 +77,7 @@ def records_digest(folder: Path) -> str:
 
 
 _NO_CELLS = {ARTIFACT_FOLDER, "indexes"}
-"""Folders that hold many files and no cell, and are not searched."""
+"""Folders without cells that may have many files; the search skips them."""
 
 
 def find_cells(results_dir: Path) -> Iterator[Path]:

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 
-LOOK_AGAIN_S = 0.1
-"""Between looks at an index that another process is building."""
+POLL_S = 0.1
+"""Seconds between checks for an index that another process is building."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def index_key(parts: Mapping[str, JsonValue]) -> str:
 
 
 class CheckpointFile:
-    """The state of a training in one file; each save replaces it in one step."""
+    """The state of a training run in one file; each save replaces it atomically."""
 
     def __init__(self, path: Path) -> None:
         """path: ``<root>/<method>/<key>.checkpoint``; written when first saved."""
@@ -72,11 +72,11 @@ class CheckpointFile:
                 raise ValueError("its checksum does not match")
             return Index(json.loads(data), load(arrays))
         except (ValueError, SafetensorError) as error:
-            log.warning("%s is damaged (%s); the training begins again", self.path, error)
+            log.warning("%s is damaged (%s); training starts over", self.path, error)
             return None
 
     def save(self, state: Index) -> None:
-        """Replace the saved state; raises WriteError and keeps the previous state if that fails."""
+        """Replace the saved state; on failure raises WriteError and leaves the previous state."""
         from safetensors.numpy import save
 
         data = json.dumps(state.data, allow_nan=False).encode()
@@ -99,7 +99,7 @@ class IndexStore:
     """A folder of indexes: ``<root>/<method>/<key>/{index.json, arrays.safetensors, manifest.json}``."""
 
     def __init__(self, root: Path) -> None:
-        """Use (and create when needed) the folder ``root``."""
+        """Use the folder ``root``, created if needed."""
         self.root = root
         self._swept: set[str] = set()
 
@@ -122,21 +122,21 @@ class IndexStore:
         try:
             return self._read(folder)
         except _Damaged as damage:
-            log.warning("index %s is damaged (%s); it is built again", folder, damage)
+            log.warning("index %s is damaged (%s); rebuilding it", folder, damage)
             shutil.rmtree(folder, ignore_errors=True)
             return None
         except OSError as error:
             raise BenchError(
-                f"Cannot read the index {folder}: {error.strerror or error}. It was left alone; remove the "
-                "folder to have it built again."
+                f"Cannot read the index {folder}: {error.strerror or error}. It was not changed; remove the "
+                "folder to rebuild it."
             ) from error
 
     @contextlib.asynccontextmanager
     async def building(self, method: str, key: str) -> AsyncIterator[None]:
-        """Inside the block no other process builds this index; one may have before: look for it again.
+        """Lock the index for building; inside the block, check first whether another process has built it.
 
-        Whoever waits for it lets the event loop go on with other work. Where nothing can be locked the block
-        is entered all the same: two processes then build what one could have.
+        Waiting for the lock does not block the event loop. On a file system without locks the block runs
+        unlocked, and two processes may then build the same index.
         """
         path = self.root / method / f".{key}.lock"
         lock = FileLock(path)
@@ -146,12 +146,12 @@ class IndexStore:
                 try:
                     lock.acquire(blocking=False)
                 except Timeout:
-                    await asyncio.sleep(LOOK_AGAIN_S)
+                    await asyncio.sleep(POLL_S)
         try:
             yield
         finally:
             if lock.is_locked:
-                with contextlib.suppress(OSError):  # a lock on a removed file counts for nobody else
+                with contextlib.suppress(OSError):  # another process may have removed the file
                     path.unlink()
                 lock.release()
 

@@ -1,6 +1,6 @@
-"""Append-only files of JSON lines that survive a crash: records, a judge's replies.
+"""Append-only files of JSON lines that survive a crash: records and a judge's replies.
 
-An appended line is durable. A line that a crash cut moves to another file, and its entry counts as missing.
+An appended line is durable. A line cut by a crash moves to another file, and its entry counts as missing.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def is_locked(folder: Path) -> bool:
 
 
 class JsonLines(ABC, Generic[RowT, KeyT]):
-    """The append-only rows of one folder, held by one process at a time.
+    """The append-only rows of one folder, locked by one process at a time.
 
     Opening takes an exclusive lock and waits, with a log line, while another process holds it. Valid rows
-    are kept; damaged lines move to ``NAME.damaged.jsonl``.
+    stay; damaged lines move to ``NAME.damaged.jsonl``.
     """
 
     file_name: ClassVar[str]
@@ -170,7 +170,7 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
         except OSError as error:
             raise BenchError(
                 f"{self.folder} cannot be locked ({error.strerror or error}), and without a lock two runs "
-                "could write the same records. Choose a place on another file system with --out or --results."
+                "could write the same records. Use a folder on another file system: --out or --results."
             ) from error
 
     def _recover(self) -> None:

@@ -21,7 +21,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The fields as the file holds them; unset ones are left out."""
+        """The fields as stored in the file; unset ones are left out."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -32,7 +32,7 @@ class Interval(_Frozen):
     low: float | None = None
     high: float | None = None
     reason: str = ""
-    """Why there is no interval; empty where there is one."""
+    """Why there is no interval; empty if there is one."""
 
     def scaled(self, factor: float) -> Interval:
         """All three values times ``factor``."""
@@ -48,7 +48,7 @@ class MeasureInterval(Interval):
 
 
 class TokenMeans(_Frozen):
-    """Mean tokens per question, of the reader's tokenizer; ``forwarded`` counts every model's."""
+    """Mean tokens per question, by the reader's tokenizer; ``forwarded`` sums over all models."""
 
     prompt: float
     completion: float
@@ -61,7 +61,7 @@ class Summary(_Frozen):
     summary_version: int
     cell_id: str = ""
     records_sha256: str = ""
-    """Of the records file; if it does not match, the summary is stale."""
+    """SHA-256 of the records file; if it does not match, the summary is stale."""
     n: int
     """Questions."""
     n_documents: int
@@ -70,7 +70,7 @@ class Summary(_Frozen):
     metrics: dict[str, Interval]
     """Metric -> interval, 0..1."""
     retrieval: dict[str, MeasureInterval] = {}
-    """Measure of the contexts -> interval, 0..1; those that no question has are left out."""
+    """Measure of the contexts -> interval, 0..1; measures that no question has are left out."""
     query_flops: Interval
     """FLOPs per question."""
     index_flops: float
@@ -80,7 +80,7 @@ class Summary(_Frozen):
     context_items: float
     """Mean passages or nodes per question."""
     wall_s: float
-    """Mean seconds per question, waiting for the model included."""
+    """Mean seconds per question, including time spent waiting for the model."""
     flags: dict[str, int]
     """Event -> questions."""
     errors: dict[str, int]
@@ -121,8 +121,8 @@ class Summary(_Frozen):
 class CellDescription(_Frozen):
     """``cell.json``: the identity of a cell in full, labels, and where its numbers come from.
 
-    ``cell_id``, ``method`` and ``dataset`` are required; other fields have a default, so that a description
-    written by hand is read too.
+    ``cell_id``, ``method`` and ``dataset`` are required; all other fields have defaults, so that a
+    description written by hand is valid too.
     """
 
     cell_id: str = Field(min_length=1)
@@ -133,10 +133,10 @@ class CellDescription(_Frozen):
     non_defaults: tuple[str, ...] | None = None
     """The options whose value is not the default; None: not recorded."""
     replayed: tuple[str, ...] | None = None
-    """The options that the method replays. Cells that differ in them alone are points of one curve. None:
+    """The options that the method replays: cells that differ only in these are points of one curve. None:
     not recorded."""
     choices: dict[str, JsonValue] = {}
-    """Option -> resolved value: what a table says of the method beside its models and prompt."""
+    """Option -> resolved value, as tables print it next to the method's models and prompt."""
     dataset: str = Field(min_length=1)
     data_source: str = ""
     """``sample``, ``hub`` or ``path``."""
@@ -156,12 +156,12 @@ class CellDescription(_Frozen):
     """The reader as the user named it."""
     model_label: str = ""
     model_small: bool = False
-    """Whether the reader is a small stand-in trained by this project."""
+    """Whether the reader is one of the small models trained by this project."""
     dtype: str = ""
     limit: int | None = None
     flop_convention: str = ""
     metrics: tuple[str, ...] = ()
-    """The data set's, the main one first."""
+    """The data set's metrics, the main one first."""
     created_at: str = ""
     """ISO 8601."""
     git_commit: str | None = None
@@ -189,9 +189,7 @@ def read_description(folder: Path) -> CellDescription:
     return _read(folder / CELL_FILE, CellDescription)
 
 
-_REPAIR = (
-    "Run the cell's command again: the file is written once more, and no recorded question is asked again."
-)
+_REPAIR = "Run the cell's command again: it rewrites the file without repeating any recorded question."
 
 
 def _read(path: Path, kind: type[ModelT]) -> ModelT:

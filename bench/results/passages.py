@@ -1,4 +1,4 @@
-"""The texts of the passages that records hold as character spans, cut from the data again."""
+"""The texts of recorded passages: records store character spans, the data have the text."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class SourceTexts:
         self.dataset = dataset
         self.places = [str(path) for path in own_files] if source == "path" else [source]
         self.missing = 0
-        """Passages whose document was not found."""
+        """Number of passages whose document is missing."""
         self.reason = "" if self.places else "name your file with --documents"
-        """Why some were not found, if known."""
+        """Why documents are missing, if known."""
         self._loaded: dict[str, Document] | None = None
 
     def text(self, item: ContextRecord, ids: Sequence[str]) -> str | None:
-        """The text that the reader was given; None if the document is unavailable.
+        """The passage's text as the reader received it; None if the document is unavailable.
 
         ids: the content hashes of the record's documents.
         """

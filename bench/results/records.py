@@ -1,4 +1,4 @@
-"""Records: one JSON line per question, appended and fsync'd as it finishes. Every table is made of them.
+"""Records: one JSON line per question, appended and fsync'd as it finishes. All tables derive from them.
 
 The field names of :class:`Record` are the published schema (``docs/records.md``).
 """
@@ -140,7 +140,7 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 class RecordStore(JsonLines[Record, str]):
-    """The append-only records of one cell by example id, held by one process at a time.
+    """The append-only records of one cell by example id, locked by one process at a time.
 
     Questions whose lines are damaged count as unanswered.
     """

@@ -25,7 +25,7 @@ def summarize(
     cell_id: str = "",
     records_sha256: str = "",
 ) -> Summary:
-    """The summary of a cell's records, a pure function of them.
+    """The summary of a cell's records; a pure function of them.
 
     Intervals are 95 %, documents resampled. Means of FLOPs and tokens are over all questions, failed ones
     included with what they spent. ``index_flops`` is the mean over document sets, each counted once.

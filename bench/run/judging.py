@@ -1,9 +1,7 @@
-"""Two answers to the same questions compared by a model: which is better, by four criteria, in both orders.
+"""Two answers to the same questions compared by a model: which is better, by a protocol.
 
-The criteria are those of Graph of Records, which has them from GraphRAG (Edge et al. 2024); the wording is
-ours. A judge favours a place: so every pair is shown twice, once in each order, and an answer wins only if it
-is preferred in both. Otherwise it is a tie; that the two orders disagree is counted by itself. A reply that
-names none of the three possible verdicts, or several, is unparsable, and so is its pair.
+How the judge is asked and read is a protocol's (:mod:`bench.run.judge_protocol`): ours, by four criteria in
+both orders, or Graph of Records' own.
 
 Whatever the judge says is kept at once, one line per reply with its cost; the same command again asks what is
 missing, and with ``--retry-failed`` also what could not be asked. Judged are the stored records: nothing is
@@ -13,12 +11,11 @@ answered anew. Of a method that answers from several random draws, the first ans
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -33,62 +30,29 @@ from bench.results.comparison import paired
 from bench.results.json_lines import JsonLines, Row, valid_rows
 from bench.results.models import Interval
 from bench.results.records import TFLOP, Failure, Record
+from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict
 from bench.schema import JsonValue
 
-CRITERIA: Mapping[str, str] = {
-    "comprehensiveness": "How many of the aspects and details that the question asks about does the answer "
-    "cover?",
-    "diversity": "How varied is the answer: how many different sides of the matter does it show?",
-    "empowerment": "How well does the answer help a reader to understand the matter and to judge for "
-    "themselves?",
-    "overall": "All in all, which answer is better?",
-}
-"""Criterion -> what the judge is told of it (Graph of Records, App. D.3; GraphRAG, Sec. 4.1.2; our words)."""
-
-Order = Literal["AB", "BA"]
-"""Which of the two methods' answers is shown first."""
-Verdict = Literal["first", "second", "tie"]
-"""The judge's word on the answers as shown."""
 Outcome = Literal["win", "loss", "tie", "unparsable"]
 """Of the first method, from both orders."""
 
-VERDICT_TOKENS = 16
-"""Most tokens of a reply: a line of two words.  # our choice"""
-NO_ANSWER = "(no answer)"
-"""What the judge is shown for an empty answer or a failed question."""
 IN_FLIGHT = 32
 
 VERDICTS_FILE, JUDGEMENT_FILE, SUMMARY_FILE = "verdicts.jsonl", "judgement.json", "summary.json"
 
 
-def judge_prompt(question: str, first: str, second: str, criterion: str) -> str:
-    """The question, both answers in the order they are to be shown, one criterion, and how to reply."""
-    return (
-        f"Two answers to the same question are to be compared.\n\nQuestion:\n{question}\n\n"
-        f"Answer 1:\n{first.strip() or NO_ANSWER}\n\nAnswer 2:\n{second.strip() or NO_ANSWER}\n\n"
-        f"Criterion: {criterion}. {CRITERIA[criterion]}\n\n"
-        "Which answer is better by this criterion? Reply with one of these and nothing else: Answer 1, "
-        "Answer 2, Tie."
-    )
+def outcome(verdicts: Mapping[Order, Verdict | None]) -> Outcome:
+    """The first method's outcome, from the verdict in every order in which it was shown.
 
-
-_NAMED = re.compile(r"\b(?:answer\s*)?(?P<number>[12])\b|\b(?P<tie>tie)\b", re.IGNORECASE)
-
-
-def parse_verdict(reply: str) -> Verdict | None:
-    """The verdict in the first line of a reply that has text; None where that names none, or several."""
-    line = next((line for line in reply.splitlines() if line.strip()), "")
-    named = {"tie" if found["tie"] else found["number"] for found in _NAMED.finditer(line)}
-    return {"1": "first", "2": "second", "tie": "tie"}[named.pop()] if len(named) == 1 else None  # type: ignore[return-value]
-
-
-def outcome(shown_first: Verdict | None, shown_second: Verdict | None) -> Outcome:
-    """The first method's outcome, from the verdict when it was shown first, and when it was shown second."""
-    if shown_first is None or shown_second is None:
+    A win needs all of them, and a loss; otherwise it is a tie. One that cannot be read makes the pair
+    unparsable.
+    """
+    if None in verdicts.values():
         return "unparsable"
-    if (shown_first, shown_second) == ("first", "second"):
+    ours: Mapping[Order, Verdict] = {"AB": "first", "BA": "second"}
+    if all(verdict == ours[order] for order, verdict in verdicts.items()):
         return "win"
-    if (shown_first, shown_second) == ("second", "first"):
+    if all(verdict not in ("tie", ours[order]) for order, verdict in verdicts.items()):
         return "loss"
     return "tie"
 
@@ -126,6 +90,8 @@ class CriterionSummary(BaseModel):
     """Ties of which the two orders disagree."""
     preference: Interval
     """Wins less losses, -1..1, unparsable pairs in it as 0."""
+    win_rate: Interval | None = None
+    """Wins among wins and losses, 0..1, as Graph of Records counts; None where there is neither."""
 
 
 class JudgementSummary(BaseModel):
@@ -158,13 +124,18 @@ class Judgement:
     """Replies given now; 0 when all were there."""
 
 
-def judgement_id(first: Sequence[Record], second: Sequence[Record], judge: Mapping[str, JsonValue]) -> str:
+def judgement_id(
+    first: Sequence[Record],
+    second: Sequence[Record],
+    judge: Mapping[str, JsonValue],
+    protocol: JudgeProtocol = BOTH_ORDERS,
+) -> str:
     """The hash of all that the verdicts depend on: questions, both methods' answers, judge, prompts."""
     shown = [
         [p.first.example_id, p.first.question, _text(p.first), _text(p.second)] for p in paired(first, second)
     ]
-    prompts = [judge_prompt("question", "one", "two", name) for name in CRITERIA]
-    return stable_hash({"shown": shown, "judge": dict(judge), "prompts": prompts, "tokens": VERDICT_TOKENS})
+    prompts = [protocol.prompt("question", "one", "two", name) for name in protocol.criteria]
+    return stable_hash({"shown": shown, "judge": dict(judge), "prompts": prompts, "tokens": protocol.tokens})
 
 
 def judge_records(
@@ -174,10 +145,11 @@ def judge_records(
     lm: Callable[[], LanguageModel],
     about: Mapping[str, JsonValue],
     *,
+    protocol: JudgeProtocol = BOTH_ORDERS,
     in_flight: int = IN_FLIGHT,
     retry_failed: bool = False,
 ) -> Judgement:
-    """Every pair judged by every criterion in both orders; replies that are in ``folder`` are kept.
+    """Every pair judged as the protocol says; replies that are in ``folder`` are kept.
 
     first, second: the records of two cells with questions in common. lm: the judge, loaded only when there is
     something to ask. about: what is written beside the verdicts, with ``judgement_id``.
@@ -188,8 +160,8 @@ def judge_records(
     wanted = [
         (pair.first, pair.second, criterion, order)
         for pair in pairs
-        for criterion in CRITERIA
-        for order in get_args(Order)
+        for criterion in protocol.criteria
+        for order in protocol.orders(pair.first.example_id)
     ]
     with ReplyStore(folder) as store:
         write_json(folder / JUDGEMENT_FILE, dict(about))
@@ -197,44 +169,55 @@ def judge_records(
             store.discard([key for key, reply in store.done.items() if reply.error is not None])
         missing = [w for w in wanted if (w[0].example_id, w[2], w[3]) not in store.done]
         if missing:
-            asyncio.run(_ask_all(missing, lm(), store, in_flight))
-        summary = summarize_replies(store.done, [(p.first, p.second) for p in pairs])
+            asyncio.run(_ask_all(missing, lm(), protocol, store, in_flight))
+        summary = summarize_replies(store.done, [(p.first, p.second) for p in pairs], protocol)
         write_json(folder / SUMMARY_FILE, summary.model_dump(mode="json", exclude_unset=True))
     return Judgement(folder, summary, len(missing))
 
 
 def stored_summary(
-    folder: Path, first: Sequence[Record], second: Sequence[Record]
+    folder: Path,
+    first: Sequence[Record],
+    second: Sequence[Record],
+    protocol: JudgeProtocol = BOTH_ORDERS,
 ) -> JudgementSummary | None:
     """The summary of the replies in a folder, which is only read; None while some are missing."""
     if not (folder / VERDICTS_FILE).is_file():
         return None
     replies = {reply.key: reply for reply in valid_rows(folder / VERDICTS_FILE, Reply)}
     try:
-        return summarize_replies(replies, [(pair.first, pair.second) for pair in paired(first, second)])
+        pairs = [(pair.first, pair.second) for pair in paired(first, second)]
+        return summarize_replies(replies, pairs, protocol)
     except KeyError:
         return None
 
 
 async def _ask_all(
-    missing: Sequence[tuple[Record, Record, str, Order]], lm: LanguageModel, store: ReplyStore, in_flight: int
+    missing: Sequence[tuple[Record, Record, str, Order]],
+    lm: LanguageModel,
+    protocol: JudgeProtocol,
+    store: ReplyStore,
+    in_flight: int,
 ) -> None:
     queue = iter(missing)
 
     async def worker() -> None:
         for a, b, criterion, order in queue:
-            store.append(await _ask(a, b, criterion, order, lm))
+            store.append(await _ask(a, b, criterion, order, lm, protocol))
 
     await asyncio.gather(*(worker() for _ in range(min(in_flight, len(missing)))))
 
 
-async def _ask(a: Record, b: Record, criterion: str, order: Order, lm: LanguageModel) -> Reply:
+async def _ask(
+    a: Record, b: Record, criterion: str, order: Order, lm: LanguageModel, protocol: JudgeProtocol
+) -> Reply:
     """One reply; a pair that does not fit the judge's window is recorded with the reason."""
     shown = (_text(a), _text(b)) if order == "AB" else (_text(b), _text(a))
     reply = error = None
     with metered(Meter()) as meter:
         try:
-            reply = (await lm.generate(judge_prompt(a.question, *shown, criterion), VERDICT_TOKENS)).text
+            prompt = protocol.prompt(a.question, *shown, criterion)
+            reply = (await lm.generate(prompt, protocol.tokens)).text
         except QuestionError as fault:
             error = str(Failure(type(fault).__name__, str(fault)))
     return Reply(
@@ -242,7 +225,7 @@ async def _ask(a: Record, b: Record, criterion: str, order: Order, lm: LanguageM
         criterion=criterion,
         order=order,
         reply=reply,
-        verdict=None if reply is None else parse_verdict(reply),
+        verdict=None if reply is None else protocol.verdict(reply),
         flops=meter.flops,
         usage=meter.to_json(),
         error=error,
@@ -256,6 +239,7 @@ def _text(record: Record) -> str:
 def summarize_replies(
     replies: Mapping[tuple[str, str, str], Reply],
     pairs: Sequence[tuple[Record, Record]],
+    protocol: JudgeProtocol = BOTH_ORDERS,
     seed: int = 0,
 ) -> JudgementSummary:
     """Per criterion: outcomes of the first method, and its preference (wins less losses), from all replies.
@@ -265,25 +249,30 @@ def summarize_replies(
     """
     clusters = [" ".join(first.document_ids) for first, _ in pairs]
     criteria: dict[str, CriterionSummary] = {}
-    for criterion in CRITERIA:
-        both = [
-            (replies[a.example_id, criterion, "AB"].verdict, replies[a.example_id, criterion, "BA"].verdict)
+    for criterion in protocol.criteria:
+        verdicts: list[dict[Order, Verdict | None]] = [
+            {
+                order: replies[a.example_id, criterion, order].verdict
+                for order in protocol.orders(a.example_id)
+            }
             for a, _ in pairs
         ]
-        outcomes = [outcome(*verdicts) for verdicts in both]
+        outcomes = [outcome(one) for one in verdicts]
         counts = Counter(outcomes)
         values = [{"win": 1.0, "loss": -1.0}.get(one, 0.0) for one in outcomes]
-        interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng([seed, len(values)]))
+        decided = [at for at, result in enumerate(outcomes) if result in ("win", "loss")]
+        won = [float(outcomes[at] == "win") for at in decided]
         criteria[criterion] = CriterionSummary(
             win=counts["win"],
             loss=counts["loss"],
             tie=counts["tie"],
             unparsable=counts["unparsable"],
             inconsistent=sum(
-                found == "tie" and verdicts != ("tie", "tie")
-                for found, verdicts in zip(outcomes, both, strict=True)
+                result == "tie" and set(one.values()) != {"tie"}
+                for result, one in zip(outcomes, verdicts, strict=True)
             ),
-            preference=Interval(mean=interval.mean, low=interval.low, high=interval.high),
+            preference=_interval(values, clusters, seed),
+            win_rate=_interval(won, [clusters[at] for at in decided], seed) if decided else None,
         )
     given = list(replies.values())
     errors = Counter(Failure.parsed(reply.error).kind for reply in given if reply.error)
@@ -295,6 +284,11 @@ def summarize_replies(
         errors=dict(sorted(errors.items())),
         flops=sum(reply.flops for reply in given),
     )
+
+
+def _interval(values: Sequence[float], clusters: Sequence[str], seed: int) -> Interval:
+    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng([seed, len(values)]))
+    return Interval(mean=interval.mean, low=interval.low, high=interval.high)
 
 
 class ReplyStore(JsonLines[Reply, tuple[str, str, str]]):

@@ -78,7 +78,7 @@ class QuestionRunner:
 
             async def one(documents: DocumentSet) -> StoredIndex:
                 async with slots:
-                    return await self._load_or_build(documents)
+                    return await self.load_or_build(documents)
 
             return await asyncio.gather(*map(one, sets), return_exceptions=True)
 
@@ -185,13 +185,13 @@ class QuestionRunner:
 
     async def _finished(self, documents: DocumentSet) -> StoredIndex:
         """The index that questions are answered with; its meter holds all that is not a question's."""
-        stored, learned = await self._load_or_build(documents), self._learned
+        stored, learned = await self.load_or_build(documents), self._learned
         with metered(Meter()) as meter:
             index = self.cells[0].method.finish(stored.index, learned.index if learned else None)
         parts = [stored.meter, meter, *([learned.meter] if learned else [])]
         return StoredIndex(index, Meter.combined(parts))
 
-    async def _load_or_build(self, documents: DocumentSet) -> StoredIndex:
+    async def load_or_build(self, documents: DocumentSet) -> StoredIndex:
         """The index as it is kept."""
         name, key = self.cells[0].index_name, self._key(documents)
         stored = self.store.load(name, key)
@@ -283,7 +283,8 @@ class Ready:
     """What questions of a cell are answered with."""
 
     indexes: Mapping[str, Index]
-    """Id of a document set -> its index."""
+    """Id of a document set -> its index as it is kept: what questions are answered with once
+    :meth:`bench.method.contract.Method.finish` has combined it with what was learned."""
     learned: Index | None
     """What the method learned before any question; None where it learns nothing."""
 
@@ -296,5 +297,5 @@ async def make_ready(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Se
     asker = QuestionRunner([cell], indexes, models, TimeLimit(None))
     async with asker.working():
         await asker.learn()
-        found = {documents.id: (await asker.index(documents)).index for documents in sets}
-    return Ready(found, asker.learned)
+        kept = {documents.id: (await asker.load_or_build(documents)).index for documents in sets}
+    return Ready(kept, asker.learned)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bench.flops.formulas import CONVENTION_NOTES
 from bench.metrics import METRIC_LABELS
 from bench.metrics.statistics import Interval
+from bench.tables.cost_parts import Part, Shares
 from bench.tables.formats import DASH, MINUS
 from bench.tables.notes import CostNotes, DataNotes, Event, ReaderNotes, TableNotes
 from bench.tables.order import OrderAgreement
@@ -187,6 +188,34 @@ def _where(event: Event) -> str:
     return f"{event.count} of {event.questions} ({event.dataset}{f': {errors}' if errors else ''})"
 
 
+_SHARES: Mapping[Part, str] = {
+    "probes": "Of a question's TFLOPs, probes, which PECAN's paper counts as free",
+    "others": "Of a question's TFLOPs, models beside the reader",
+    "index_others": "Of the index's, models beside the reader",
+}
+
+
+def about_shares(shares: Iterable[Shares]) -> list[str]:
+    """A sentence for each part of the costs, with the rows that have it and its range over the data sets."""
+    sentences = []
+    for part in shares:
+        rows = []
+        for label, least, most in part.rows:
+            low, high = round(100 * least), round(100 * most)
+            rows.append(f"{label} {high} %" if low == high else f"{label} {low} to {high} %")
+        sentences.append(f"{_SHARES[part.part]}: {', '.join(rows)}.")
+    return sentences
+
+
+def about_cost_parts() -> list[str]:
+    """What the columns of a cost's parts are."""
+    return [
+        "Reader: the model that answers, probes included; other models: encoders, a compressor, another "
+        "builder. Without probes: as PECAN's paper counts (Sec. 3.2.1). Index: once per document set, "
+        "mean over them."
+    ]
+
+
 def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:
     """A sentence for each of score and cost: tau on every data set where there is one."""
     by_metric: dict[str, list[str]] = {}
@@ -232,8 +261,11 @@ def about_times(questions: int, machines: Iterable[str], loads: Sequence[float])
     questions: timed of each cell; machines: measured on; loads: their load averages meanwhile.
     """
     return (
-        f"Seconds: mean of the first {questions} questions, failed ones left out, asked one at a time with "
-        "the index ready, models loaded, nothing else in flight; slowest: the longest of them. Measured on: "
+        f"Seconds: means of the first {questions} questions, failed ones left out, asked one at a time, "
+        "models loaded, nothing else in flight. Ranking: the question embedded, the index finished (a "
+        "graph network or node2vec's walks over its nodes), every passage or node scored, without a "
+        f"language model, as in the paper; {DASH} for methods that do not rank once per question. With "
+        "reader: index finished, ranked, read; slowest: the longest of them. Measured on: "
         f"{', '.join(sorted(machines)) or 'nothing yet'}."
         + (f" Load average of the machine: {min(loads)} to {max(loads)}." if loads else "")
     )
@@ -244,9 +276,20 @@ def not_timed(rows: Sequence[str]) -> list[str]:
     return [f"Not timed, or no question could be answered: {'; '.join(rows)}."] if rows else []
 
 
-def about_judgements(against: str, judge: str, *, small: bool) -> str:
-    """What the columns of judgements are; against: the reference row; small: the judge is a stand-in."""
+def about_judgements(against: str, judge: str, *, small: bool, protocol: str) -> str:
+    """What the columns of judgements are.
+
+    against: the reference row; small: the judge is a stand-in; protocol: how it was asked.
+    """
     stand_in = ", a small stand-in trained by this project that was never taught to judge" if small else ""
+    if protocol == "paper":
+        return (
+            f"Wins: share of pairs whose overall winner is the row's answer, or {against}'s, among those "
+            f"with one; judge: {judge}{stand_in}. Asked once for each pair, as in Graph of Records, App. "
+            "D.3; which answer stands first is drawn for each question, as the paper does not say. Failed: "
+            "replies without a JSON object that names the overall winner, left out of the shares, as the "
+            "paper leaves out those without a valid evaluation. TFLOPs: of the judge, for the whole line."
+        )
     return (
         f"Win / tie / loss of {against} against each row, in questions; judge: {judge}{stand_in}. Both "
         "orders of every pair are asked, and a win needs both; orders disagree and unparsable are over all "

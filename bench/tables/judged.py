@@ -11,8 +11,8 @@ from bench.models.api import LanguageModel
 from bench.models.spec import resolve
 from bench.results.records import RECORDS_FILE, Record, read_records
 from bench.run.cell import Cell
+from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol
 from bench.run.judging import (
-    CRITERIA,
     IN_FLIGHT,
     Judgement,
     JudgementSummary,
@@ -46,6 +46,7 @@ def judge_cells(
     judge: str,
     dtype: str | None,
     results: Path,
+    protocol: JudgeProtocol = BOTH_ORDERS,
     in_flight: int = IN_FLIGHT,
     retry_failed: bool = False,
 ) -> Judgement:
@@ -56,7 +57,7 @@ def judge_cells(
     """
     spec = resolve(judge, dtype=dtype)
     identity = spec.identity()
-    identifier = judgement_id(first, second, identity)
+    identifier = judgement_id(first, second, identity, protocol)
 
     def loaded() -> LanguageModel:
         from bench.models.model_set import LoadedModels
@@ -69,10 +70,19 @@ def judge_cells(
         "second": names[1],
         "judge": dict(identity),
         "geometry": asdict(spec.geometry),
-        "criteria": list(CRITERIA),
+        "protocol": protocol.name,
+        "criteria": list(protocol.criteria),
     }
-    folder = results / FOLDER / identifier
-    return judge_records(first, second, folder, loaded, about, in_flight=in_flight, retry_failed=retry_failed)
+    return judge_records(
+        first,
+        second,
+        results / FOLDER / identifier,
+        loaded,
+        about,
+        protocol=protocol,
+        in_flight=in_flight,
+        retry_failed=retry_failed,
+    )
 
 
 def judged_table(
@@ -83,10 +93,12 @@ def judged_table(
     judge: str,
     dtype: str | None = None,
     published: PublishedValues | None = None,
+    protocol: JudgeProtocol = BOTH_ORDERS,
 ) -> PlainTable:
     """A line for each data set and row: outcomes of the reference row against it, by criterion.
 
-    published: the paper's win rates, shown beside them.
+    published: the paper's win rates, shown beside them. protocol: how the judge is asked; by the paper's,
+    both win rates in percent, as it prints them.
 
     session: missing verdicts are asked for, as many at a time as it asks questions, and failed ones where it
     asks those again; None: such rows stay empty, and a footnote names them. Raises DataError for a definition
@@ -97,10 +109,15 @@ def judged_table(
     against = next((row for row in definition.rows if row.id == definition.judged_against), None)
     if against is None:
         raise DataError(f"{definition.id}: judged_against is {definition.judged_against!r}, which is no row.")
-    measures = ("orders disagree", "unparsable", "n", "TFLOPs")
+    paper = protocol is not BOTH_ORDERS
     rates = {"win_rate": "wins publ.", "against_win_rate": f"{against.label} wins publ."}
     shown = {metric: name for metric, name in rates.items() if any(key[2] == metric for key in published)}
-    columns = ("Data and method", *(name.capitalize() for name in CRITERIA), *measures, *shown.values())
+    measures = (
+        ("wins", f"{against.label} wins", "failed")
+        if paper
+        else (*(name.capitalize() for name in protocol.criteria), "orders disagree", "unparsable")
+    )
+    columns = ("Data and method", *measures, "n", "TFLOPs", *shown.values())
     empty = [DASH] * (len(columns) - 1 - len(shown))
     rows: list[tuple[str, ...]] = []
     waiting: list[str] = []
@@ -115,8 +132,10 @@ def judged_table(
             if own is None or other is None:
                 rows.append((label, *empty, *printed))
                 continue
-            summary = _summary(own, other, (against.label, row.label), judge, dtype, results, session)
-            rows.append((label, *(_line(summary) if summary else empty), *printed))
+            names = (against.label, row.label)
+            summary = _summary(own, other, names, judge, dtype, results, session, protocol)
+            line = _rates if paper else _line
+            rows.append((label, *(line(summary) if summary else empty), *printed))
             waiting += [] if summary else [label]
     notes, spec = notes_of(table), resolve(judge, dtype=dtype)
     return PlainTable(
@@ -125,7 +144,7 @@ def judged_table(
         columns,
         tuple(rows),
         (
-            about_judgements(against.label, spec.label, small=spec.small),
+            about_judgements(against.label, spec.label, small=spec.small, protocol=protocol.name),
             *([about_published_judgements(against.label)] if shown else []),
             *caption(notes),
         ),
@@ -141,10 +160,12 @@ def _summary(
     dtype: str | None,
     results: Path,
     session: Session | None,
+    protocol: JudgeProtocol,
 ) -> JudgementSummary | None:
     if session is None:
         identity = resolve(judge, dtype=dtype).identity()
-        return stored_summary(results / FOLDER / judgement_id(own, other, identity), own, other)
+        folder = results / FOLDER / judgement_id(own, other, identity, protocol)
+        return stored_summary(folder, own, other, protocol)
     judgement = judge_cells(
         own,
         other,
@@ -152,6 +173,7 @@ def _summary(
         judge=judge,
         dtype=dtype,
         results=results,
+        protocol=protocol,
         in_flight=session.in_flight,
         retry_failed=session.retry_failed,
     )
@@ -159,7 +181,7 @@ def _summary(
 
 
 def _line(summary: JudgementSummary) -> list[str]:
-    outcomes = [summary.criteria[name] for name in CRITERIA]
+    outcomes = list(summary.criteria.values())
     return [
         *(f"{c.win} / {c.tie} / {c.loss}" for c in outcomes),
         str(sum(c.inconsistent for c in outcomes)),
@@ -167,6 +189,17 @@ def _line(summary: JudgementSummary) -> list[str]:
         str(summary.n),
         three_digits(summary.tflops),
     ]
+
+
+def _rates(summary: JudgementSummary) -> list[str]:
+    """Both win rates in percent, that of the reference row second and with its interval."""
+    (overall,) = summary.criteria.values()
+    rates = [DASH, DASH]
+    if overall.win_rate is not None:
+        own = overall.win_rate.scaled(100)
+        interval = "" if own.low is None or own.high is None else f" [{own.low:.1f}, {own.high:.1f}]"
+        rates = [f"{100 - own.mean:.1f} %", f"{own.mean:.1f} %{interval}"]
+    return [*rates, str(overall.unparsable), str(summary.n), three_digits(summary.tflops)]
 
 
 def _percent(published: PublishedValues, place: tuple[str, str, str]) -> str:

@@ -2,9 +2,12 @@
 
 The records' own ``wall_s`` will not do: there, many questions are in flight at once and wait for each other.
 Here the first questions of a finished cell are answered again, alone, after one from the end of the data
-that is not counted (it loads and warms up the models). What is measured depends on the machine, so it is no
-record: it is kept apart, with the machine, and a table says what it was measured on; on another machine it is
-measured again.
+that is not counted (it loads and warms up the models). Both are clocked: the ranking alone, which is what
+Graph of Records prints (Sec. 3.5: without "the inference time brought by the LLM itself"), and ranking and
+reading together. Of both, :meth:`Method.finish <bench.method.contract.Method.finish>` is a part, since a
+question on a new document waits for it: there, a graph network embeds nodes, and node2vec walks. What is
+measured depends on the machine, so it is no record: it is kept apart, with the machine, and a table says
+what it was measured on; on another machine it is measured again.
 """
 
 from __future__ import annotations
@@ -23,15 +26,16 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.flops.meter import Meter, metered
+from bench.method.ranking import PickAndRead
 from bench.method.validation import require_prediction
 from bench.models.api import ModelSet
 from bench.models.spec import cuda_available
 from bench.results.index_store import IndexStore
 from bench.run.cell import Cell
-from bench.run.question_runner import make_ready
+from bench.run.question_runner import Ready, make_ready
 from bench.run.redaction import fault_text
 from bench.run.session import Session
-from bench.schema import Example, Index, JsonValue
+from bench.schema import Example, Index, JsonValue, Question
 from bench.tables.caption import about_times, caption, not_timed, without_values
 from bench.tables.cells import Plan, TableCell, TableData
 from bench.tables.formats import DASH, three_digits
@@ -45,7 +49,7 @@ FOLDER = "query_times"
 """Below the results folder."""
 QUESTIONS = 5
 """Questions timed of a cell.  # our choice"""
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,9 @@ class QueryTime:
     version: int
     cell_id: str
     seconds: tuple[float, ...]
-    """One for each question that was answered, in the order of the data."""
+    """Ranking and reading, for each question that was answered, in the order of the data."""
+    ranking: tuple[float, ...]
+    """Ranking alone, for each of them; empty where the method does not rank once per question."""
     machine: str
     """What they were measured on."""
     load: float | None
@@ -63,8 +69,13 @@ class QueryTime:
 
     @property
     def mean(self) -> float:
-        """Seconds per question."""
+        """Seconds per question, the reading included."""
         return statistics.fmean(self.seconds)
+
+    @property
+    def mean_ranking(self) -> float | None:
+        """Seconds per question of the ranking alone; None where the method does not rank."""
+        return statistics.fmean(self.ranking) if self.ranking else None
 
 
 def machine() -> str:
@@ -85,7 +96,8 @@ def stored_time(cell: Cell, results: Path) -> QueryTime | None:
         return None
     if stored.get("version") != VERSION:
         return None
-    return QueryTime(VERSION, stored["cell_id"], tuple(stored["seconds"]), stored["machine"], stored["load"])
+    seconds, ranking = tuple(stored["seconds"]), tuple(stored["ranking"])
+    return QueryTime(VERSION, stored["cell_id"], seconds, ranking, stored["machine"], stored["load"])
 
 
 def measure(cell: Cell, results: Path, models: ModelSet, questions: int = QUESTIONS) -> QueryTime | None:
@@ -100,39 +112,63 @@ def measure(cell: Cell, results: Path, models: ModelSet, questions: int = QUESTI
         log.warning("%s: none of the first %d questions could be answered", cell.identity.folder, questions)
         return None
     load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
-    seconds = tuple(round(time_s, 4) for time_s in times)
-    measured = QueryTime(VERSION, cell.identity.cell_id, seconds, machine(), load)
+    seconds = tuple(round(one.answer_s, 4) for one in times)
+    ranking = tuple(round(one.ranking_s, 6) for one in times if one.ranking_s is not None)
+    measured = QueryTime(VERSION, cell.identity.cell_id, seconds, ranking, machine(), load)
     write_json(_path(cell, results), asdict(measured))
     return measured
 
 
-async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: int) -> list[float]:
+@dataclass(frozen=True)
+class _Clocked:
+    """Seconds of one question."""
+
+    answer_s: float
+    ranking_s: float | None
+
+
+async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: int) -> list[_Clocked]:
     examples = cell.data.examples
     store = IndexStore(results / "indexes")
-    indexes: dict[str, Index] = {}
+    kept: dict[str, Ready] = {}
 
-    async def seconds(example: Example) -> float | None:
+    async def clocked(example: Example) -> _Clocked | None:
         try:
             documents, question = example.documents, cell.question(example)
-            if documents.id not in indexes:
-                indexes.update((await make_ready(cell, store, models, [documents])).indexes)
-            started = time.perf_counter()
+            if documents.id not in kept:
+                kept[documents.id] = await make_ready(cell, store, models, [documents])
+            stored, learned = kept[documents.id].indexes[documents.id], kept[documents.id].learned
             with metered(Meter()):
-                answer = await cell.method.answer(indexes[documents.id], question, models)
-            elapsed_s = time.perf_counter() - started
+                started = time.perf_counter()
+                index = cell.method.finish(stored, learned)
+                finish_s = time.perf_counter() - started
+                rank_s = await _ranking_s(cell, index, question, models)
+                started = time.perf_counter()
+                answer = await cell.method.answer(index, question, models)
+                answer_s = time.perf_counter() - started
             require_prediction(answer, documents)
         except BenchError:
             raise  # the set-up is at fault, not the question
         except Exception as fault:  # fails its question alone, as in a run
             log.warning("question %s failed and is not timed: %s", example.id, fault_text(fault))
             return None
-        return elapsed_s
+        return _Clocked(finish_s + answer_s, None if rank_s is None else finish_s + rank_s)
 
     for example in reversed(examples[-questions:]):  # not counted: it loads what is loaded on first use
-        if await seconds(example) is not None:
+        if await clocked(example) is not None:
             break
-    times = [await seconds(example) for example in examples[:questions]]
-    return [elapsed_s for elapsed_s in times if elapsed_s is not None]
+    times = [await clocked(example) for example in examples[:questions]]
+    return [one for one in times if one is not None]
+
+
+async def _ranking_s(cell: Cell, index: Index, question: Question, models: ModelSet) -> float | None:
+    """Seconds from the question to the choice of what is read; None where the method does not rank."""
+    method = cell.method
+    if not isinstance(method, PickAndRead):
+        return None
+    started = time.perf_counter()
+    method.pick(await method.rank(index, question, models), method.config)
+    return time.perf_counter() - started
 
 
 def _path(cell: Cell, results: Path) -> Path:
@@ -146,14 +182,17 @@ def timed_table(
     session: Session | None,
     results: Path,
 ) -> PlainTable:
-    """A line for each row and data set: seconds and TFLOPs per question, beside the published seconds.
+    """A line for each row and data set: seconds of ranking beside the published ones, and with the reader.
 
     session: answers what was not timed yet on this machine; None: what was is shown, other cells stay empty,
     and a footnote names them.
     """
     from bench.models.model_set import LoadedModels
 
-    columns = ("Data and method", "seconds", "slowest", "questions", "TFLOPs", "publ. seconds")
+    columns = (
+        *("Data and method", "ranking, s", "publ. ranking, s", "with reader, s", "slowest, s"),
+        *("questions", "TFLOPs"),
+    )
     rows, times, untimed = [], [], []
     for dataset in table.definition.datasets:
         for row in table.definition.rows:
@@ -185,12 +224,14 @@ def _line(cell: TableCell, measured: QueryTime | None, printed: float | None) ->
     tflops = DASH if cell.summary is None else three_digits(cell.summary.tflops)
     publ = DASH if printed is None else f"{printed:g}"
     if measured is None:
-        return label, DASH, DASH, DASH, tflops, publ
+        return label, DASH, publ, DASH, DASH, DASH, tflops
+    ranking = measured.mean_ranking
     return (
         label,
+        DASH if ranking is None else three_digits(ranking),
+        publ,
         f"{measured.mean:.2f}",
         f"{max(measured.seconds):.2f}",
         str(len(measured.seconds)),
         tflops,
-        publ,
     )

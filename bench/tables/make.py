@@ -9,9 +9,12 @@ from typing import Literal, TypeAlias
 
 from bench.errors import ConfigError
 from bench.run.cell import Setting
+from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.cells import Plan, TableData, collect, plan_table, retrieval_view, run_and_collect
+from bench.tables.cost_parts import costs_of
+from bench.tables.costs import costs_table
 from bench.tables.definition import TableDefinition
 from bench.tables.formats import Rendered
 from bench.tables.judged import judged_table
@@ -22,7 +25,7 @@ from bench.tables.render import render
 from bench.tables.settings import settings_table
 from bench.tables.simulated_costs import render_simulated
 
-View: TypeAlias = Literal["scores", "retrieval", "simulated"]
+View: TypeAlias = Literal["scores", "retrieval", "costs", "simulated"]
 
 
 @dataclass(frozen=True)
@@ -34,18 +37,22 @@ class TableRequest:
     session: Session
     """Runs the cells that are missing, and says where results lie."""
     view: View = "scores"
-    """retrieval: what the contexts hold of the evidence; simulated: costs from published lengths alone."""
+    """retrieval: what the contexts hold of the evidence; costs: what they are made of; simulated: costs from
+    published lengths alone."""
     render_only: bool = False
     """Nothing is computed: what is missing stays empty."""
     judge: str | None = None
     """The model that compares, in tables of judgements; None: the reader."""
+    protocol: ProtocolName = "both_orders"
+    """How it is asked."""
     rate: float | None = None
     """FLOP/s of one GPU, from which simulated costs say the hours; None: they do not."""
 
     @property
     def name(self) -> str:
         """What the table's files are called."""
-        return self.definition.id + ("" if self.view == "scores" else f"_{self.view}")
+        asked = "" if self.protocol == "both_orders" else f"_{self.protocol}"
+        return self.definition.id + ("" if self.view == "scores" else f"_{self.view}") + asked
 
     @property
     def results(self) -> Path:
@@ -63,18 +70,33 @@ def make_table(request: TableRequest) -> Rendered:
         return render_simulated(definition, request.setting.model, rate=request.rate)
     if request.view == "retrieval" and definition.kind != "cells":
         raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
+    if request.view == "costs" and definition.kind not in ("cells", "amortised"):
+        raise ConfigError(
+            f"{definition.id} shows no costs: --columns costs is for tables with a row per method."
+        )
+    if request.protocol != "both_orders" and definition.kind != "judged":
+        raise ConfigError(
+            f"{definition.id} has no judge: --protocol is for tables of judgements, such as gor2."
+        )
     return KINDS[definition.kind](request)
 
 
 def _scores(request: TableRequest) -> Rendered:
     table, _ = _collected(request)
-    shown = retrieval_view(table) if request.view == "retrieval" else table
-    return render(shown, published(request.definition.id))
+    if request.view == "retrieval":
+        return render(retrieval_view(table), published(request.definition.id))
+    costs = costs_of(table)
+    if request.view == "costs":
+        return costs_table(table, costs).render()
+    return render(table, published(request.definition.id), costs)
 
 
 def _amortised(request: TableRequest) -> Rendered:
     table, _ = _collected(request)
-    return amortised_table(table, published(request.definition.id)).render()
+    costs = costs_of(table)
+    if request.view == "costs":
+        return costs_table(table, costs).render()
+    return amortised_table(table, published(request.definition.id), costs).render()
 
 
 def _timed(request: TableRequest) -> Rendered:
@@ -88,7 +110,8 @@ def _judged(request: TableRequest) -> Rendered:
     session = None if request.render_only else request.session
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
     printed = published(request.definition.id)
-    return judged_table(table, planned, session, request.results, judge, dtype, printed).render()
+    protocol = PROTOCOLS[request.protocol]
+    return judged_table(table, planned, session, request.results, judge, dtype, printed, protocol).render()
 
 
 def _lengths(request: TableRequest) -> Rendered:

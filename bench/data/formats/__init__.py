@@ -1,6 +1,6 @@
-"""The formats that data sets are passed around in: one module per format or family.
+"""The formats in which data sets are distributed: one module per format or family.
 
-``FORMATS`` is the registry, most specific first: an entry has the first format that recognises it.
+``FORMATS`` is the registry, most specific first: the first format that recognises an entry wins.
 """
 
 from __future__ import annotations
@@ -52,5 +52,5 @@ FORMATS: tuple[Format, ...] = (
 
 
 def recognise(entry: Entry) -> Format | None:
-    """The format of an entry; None when no format knows it."""
+    """The format of an entry; None if no format recognises it."""
     return next((format for format in FORMATS if format.recognises(entry)), None)

@@ -1,10 +1,10 @@
-"""AcademicEval: papers whose abstract is to be written (Zhang et al. 2025), one JSON file a paper.
+"""AcademicEval: write the abstract of a paper (Zhang et al. 2025); one JSON file per paper.
 
     {"title", "main_content", "gt", ...}
 
-``gt`` is the abstract, or what else a setting asks for. Further papers (``additional_info``), which some
-settings add as demonstrations, are not part of the document. A file's split is the one in its name, as a word
-of it: ``test_0.json``, ``latest_papers_train_3.json``.
+``gt`` is the abstract, or another target text in other settings. Further papers (``additional_info``), which
+some settings add as demonstrations, are not part of the document. The split is taken from the file's name, in
+which it is a word of its own: ``test_0.json``, ``latest_papers_train_3.json``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
     paper = fields_of(entry, _Paper)
     splits = sorted(set(_SPLIT.findall(entry.place.path.stem.lower())))
     if len(splits) > 1:
-        raise EntryError(f"its file's name tells two splits: {', '.join(splits)}; rename the file after one")
+        raise EntryError(f"its file name has two splits: {', '.join(splits)}; rename the file after one")
     yield parsed(
         id=f"academic_eval-{entry.place.path.stem}-{entry.position}",
         question="",

@@ -4,7 +4,7 @@
      "documents": [{"title", "text"}, ...]}
 
 and optionally ``evidence`` (``[{"document", "sentence", "text"}]``, positions from 0) and ``metadata``.
-Further fields (``source``, ``license``) are ignored. The shipped sample sets are in this format.
+Other fields (``source``, ``license``) are ignored. The shipped sample sets are in this format.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
             raise EntryError(f"evidence names document {label.document}, but there are {len(line.documents)}")
         text = line.documents[label.document].text
         if label.sentence is None and label.text is not None and label.text not in text:
-            raise EntryError(f"document {label.document} does not hold the evidence {label.text[:60]!r}")
+            raise EntryError(f"document {label.document} does not contain the evidence {label.text[:60]!r}")
     yield parsed(
         id=line.id,
         question=line.question,

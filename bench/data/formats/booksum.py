@@ -1,8 +1,8 @@
 """BookSum: chapters with summaries from study guides (Kryściński et al. 2022).
 
-Two forms hold the texts: rows of one chapter and one summary (``chapter``, ``chapter_length``,
+Two layouts contain the texts: rows of one chapter and one summary (``chapter``, ``chapter_length``,
 ``summary_text``, ``book_id``, ``source``), as CSV or parquet; and rows of one chapter and all its summaries
-(``text``, ``summary: [{source, text}]``). The authors' own alignment files hold paths only.
+(``text``, ``summary: [{source, text}]``). The authors' alignment files contain only paths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.data.format import Fields, Format, Parsed, fields_of, has, parsed
 from bench.schema import Document, JsonValue
 
 LENGTH = "chapter_length"
-"""Of the text in words, as the rows tell it."""
+"""Metadata field: length of the chapter in words, as the row states it."""
 
 
 def _number(value: Any) -> Any:
@@ -83,12 +83,12 @@ def _is_chapter(entry: Entry) -> bool:
     return "text" in entry.value and isinstance(entry.value.get("summary"), list)
 
 
-BOOKSUM = Format("booksum", "BookSum, one summary a row", has("chapter", "summary_text"), _parse_row)
-BOOKSUM_CHAPTERS = Format("booksum-chapters", "BookSum, all summaries in a row", _is_chapter, _parse_chapter)
+BOOKSUM = Format("booksum", "BookSum, one summary per row", has("chapter", "summary_text"), _parse_row)
+BOOKSUM_CHAPTERS = Format("booksum-chapters", "BookSum, all summaries per row", _is_chapter, _parse_chapter)
 BOOKSUM_ALIGNMENT = Format(
     "booksum-alignment",
     "BookSum alignment",
     has("summary_path"),
-    why_not="it holds paths and ids only, neither chapters nor summaries; fetch the texts with BookSum's own "
+    why_not="it has only paths and ids, neither chapters nor summaries; fetch the texts with BookSum's own "
     "scripts",
 )

@@ -1,10 +1,10 @@
-"""Lines of a text and its summary, as the hub has GovReport and WCEP-10.
+"""Lines of a text and its summary: GovReport and WCEP-10 on the hub.
 
     {"report", "summary"}        GovReport
-    {"document", "summary"}      GovReport as its authors have it on the hub; WCEP-10
+    {"document", "summary"}      GovReport in its authors' hub repository; WCEP-10
 
-``document`` is a text, or a list of texts; WCEP-10 joins its articles with ``</s>``. Lines with a
-``document`` name no data set: they belong to the one that they are asked for as.
+``document`` is a text or a list of texts; WCEP-10 joins its articles with ``</s>``. Lines with a
+``document`` name no data set; they belong to whichever one the user loads them as.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.data.format import Fields, Format, Parsed, fields_of, parsed
 from bench.schema import Document
 
 SEPARATOR = "</s>"
-"""Between the articles of WCEP-10 (PRIMERA's code)."""
+"""Separates the articles of WCEP-10 (PRIMERA's code)."""
 
 
 class _Line(Fields):

@@ -4,8 +4,8 @@
      "context": [[title, [sentence, ...]], ...], "supporting_facts": [[title, sentence], ...]}
 
 On the hub the two lists of pairs are columns: ``context: {title: [], sentences: [[]]}`` and
-``supporting_facts: {title: [], sent_id: []}``. Sentences carry their own leading blanks, so a document's
-text is their concatenation. 2WikiMultihopQA uses the same JSON with a field ``evidences`` more.
+``supporting_facts: {title: [], sent_id: []}``. Sentences include their leading spaces, so a document's
+text is their concatenation. 2WikiMultihopQA uses the same JSON with an additional field ``evidences``.
 """
 
 from __future__ import annotations
@@ -95,17 +95,17 @@ def _example(
             notes.append("a supporting fact names a title that the context does not have")
         elif 0 <= sentence < len(context[document][1]):
             evidence.append(Evidence(document, sentence, context[document][1][sentence]))
-        else:  # known faults of the release: kept as evidence for the document alone
+        else:  # known faults of the release: the document still counts as evidence
             notes.append("a supporting fact names a sentence that its document does not have")
             evidence.append(Evidence(document))
-    extras = {"type": fields.type, "level": fields.level}
+    labels = {"type": fields.type, "level": fields.level}
     return parsed(
         id=fields.id,
         question=fields.question,
         answers=[fields.answer],
         documents=(Document(title, "".join(sentences)) for title, sentences in context),
         evidence=evidence,
-        metadata={name: value for name, value in extras.items() if value},
+        metadata={name: value for name, value in labels.items() if value},
         datasets=(dataset,),
         notes=dict.fromkeys(notes),
     )

@@ -2,7 +2,7 @@ r"""LongBench's lines: one example with its context as one string (THUDM/LongBen
 
     {"input", "context", "answers": [...], "length", "dataset", "language", "all_classes", "_id"}
 
-The same fields as CSV, with the answers written as a Python list, are read too. The context of the
+The same fields as CSV, with the answers as a Python list literal, also parse. The context of the
 multi-document sets is ``Passage 1:\n<title>\n<text>\nPassage 2:\n...``; it is split at these headings.
 """
 
@@ -25,7 +25,7 @@ _SUMMARIES = {"gov_report", "qmsum", "multi_news", "vcsum", "samsum"}
 
 
 def _list_literal(value: Any) -> Any:
-    """A CSV cell's ``"['a', 'b']"`` as a list; anything else as it is."""
+    """A CSV cell's ``"['a', 'b']"`` as a list; anything else unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -70,16 +70,16 @@ def base_name(dataset: str) -> str:
 
 
 def task_of(dataset: str) -> Task:
-    """Whether LongBench's set of that name asks for an answer or a summary."""
+    """Whether the LongBench set ``dataset`` asks for an answer or a summary."""
     return "summarization" if base_name(dataset) in _SUMMARIES else "qa"
 
 
 def split_passages(context: str, *, titled: bool = True) -> tuple[Document, ...]:
     """The passages of a multi-document context; a context without passage headings is one document.
 
-    Title is the first line of a passage and text the rest, so that heading, title and text joined by
-    newlines give back the context byte for byte. ``titled=False``: the title is empty. Only headings
-    in counting order split, so that a text that quotes a heading stays whole.
+    The title is the first line of a passage and the text is the rest, so that joining heading, title
+    and text with newlines restores the context byte for byte. ``titled=False``: the title is empty.
+    Headings only count in numerical order, so that a text that quotes a heading is not split.
     """
     if not context.startswith("Passage 1:\n"):
         return (Document("", context),)

@@ -2,9 +2,9 @@
 
     {"0": {"origin_prompt", "prediction", "gold": [...], ...}, "1": ...}
 
-The prompt is LongBench's, so context and question can be cut out of it with the templates that the
-cards keep; ``gold`` are the references; the predictions are ignored. Sets that share a template
-(HotpotQA, MuSiQue) cannot be told apart: the entry belongs to whichever of them it is asked for as.
+The prompt is LongBench's, so the templates on the cards recover context and question from it. ``gold``
+holds the references; the predictions are ignored. Sets that share a template (HotpotQA, MuSiQue) are
+indistinguishable: the entry belongs to whichever of them the user loads it as.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
             documents=split_passages(context),
             task=task_of(datasets[0]),
             datasets=datasets,
-            notes=[f"the prompt is that of {' and '.join(datasets)} alike"] if len(datasets) > 1 else [],
+            notes=[f"{' and '.join(datasets)} share this prompt"] if len(datasets) > 1 else [],
         )
         return
     known = ", ".join(name for names in _templates().values() for name in names)
     raise EntryError(
-        f"origin_prompt is LongBench's prompt of none of {known}; it begins {dump.origin_prompt[:60]!r}"
+        f"origin_prompt fits LongBench's prompt of none of {known}; it starts {dump.origin_prompt[:60]!r}"
     )
 
 
@@ -57,17 +57,17 @@ def _templates() -> dict[str, tuple[str, ...]]:
 
 
 def cut_prompt(prompt: str, template: str) -> tuple[str, str] | None:
-    """Context and question that fill the template to give the prompt; None if it does not fit.
+    """The context and question that fill the template to make the prompt; None if it does not fit.
 
-    A context that holds the template's middle part is cut at the last one: questions are short.
+    If the context contains the template's middle part, the last occurrence counts: questions are short.
     """
     before, _, rest = template.partition("{context}")
     middle, _, after = rest.partition("{input}")
     if not (prompt.startswith(before) and prompt.endswith(after)):
         return None
     filling = prompt[len(before) : len(prompt) - len(after)]
-    context, found, question = filling.rpartition(middle)
-    return (context, question) if found else None
+    context, separator, question = filling.rpartition(middle)
+    return (context, question) if separator else None
 
 
 LONGBENCH_PREDICTIONS = Format(

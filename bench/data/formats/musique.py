@@ -4,9 +4,9 @@
      "paragraphs": [{"idx", "title", "paragraph_text", "is_supporting"}, ...],
      "question_decomposition": [...]}
 
-References are the answer and its aliases. MuSiQue-Full has each question a second time with supporting
-paragraphs taken out (``answerable: false``, the same id): there the reference is "Unanswerable", as in
-Qasper. The papers use MuSiQue-Ans, which has no such questions.
+References are the answer and its aliases. MuSiQue-Full repeats each question with supporting paragraphs
+removed (``answerable: false``, the same id): there the reference is "Unanswerable", as in Qasper. The
+papers use MuSiQue-Ans, which has no such questions.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
         evidence=[Evidence(index) for index, part in enumerate(fields.paragraphs) if part.is_supporting],
         metadata=metadata,
         datasets=("musique",),
-        notes=[] if fields.answerable else [f"a question without answer (MuSiQue-Full): {UNANSWERABLE!r}"],
+        notes=[] if fields.answerable else [f"an unanswerable question (MuSiQue-Full): {UNANSWERABLE!r}"],
     )
 
 

@@ -2,13 +2,13 @@
 
 The release is ``documents.csv``, ``qaps.csv`` (document_id, set, question, answer1, answer2, ...),
 ``third_party/wikipedia/summaries.csv``, and the stories that its ``download_stories.sh`` writes to
-``tmp/<document_id>.content``. Given the folder (or ``qaps.csv``), the document of a question is the
-whole story; given ``summaries.csv``, it is the plot summary (the paper's easier setting). A hub row
-holds the question and its whole story: ``document: {id, kind, text, summary}, question: {text},
-answers: [{text}]``. Questions have no ids of their own: document id and position in the file.
+``tmp/<document_id>.content``. Loaded from the folder (or ``qaps.csv``), the document of a question is
+the whole story; loaded from ``summaries.csv``, it is the plot summary (the paper's easier setting). A
+hub row has the question and its whole story: ``document: {id, kind, text, summary}, question: {text},
+answers: [{text}]``. Questions have no ids; theirs are made of the document id and the row number.
 
-Stories are what the web sites served: mostly UTF-8, some Latin-1, some with HTML left in. The text is
-kept as it is, but for a byte order mark.
+Stories are stored as the web sites served them: mostly UTF-8, some Latin-1, some with HTML left in.
+The text stays unchanged except that a byte order mark is removed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Row(Fields):
 
 
 def release_table(folder: Path) -> Path | None:
-    """The question table of a release folder; None when the folder is not one."""
+    """The question table of a release folder; None for any other folder."""
     table = folder / "qaps.csv"
     return table if table.is_file() and (folder / "documents.csv").is_file() else None
 
@@ -148,7 +148,7 @@ def _release_in(folder: Path) -> _Release:
     tables = (folder / "documents.csv", folder / "qaps.csv")
     for table in tables:
         if not table.is_file():
-            raise EntryError(f"{table} is missing; give the whole release folder")
+            raise EntryError(f"{table} is missing; pass the whole release folder")
     return _cached_release(folder, tuple(table.stat().st_mtime_ns for table in tables))
 
 
@@ -164,12 +164,12 @@ def _story(folder: Path, document_id: str) -> tuple[Document, tuple[str, ...]]:
     return _read_story(path, path.stat().st_mtime_ns)
 
 
-@lru_cache(maxsize=2)  # questions on one story stand together
+@lru_cache(maxsize=2)  # questions on one story are adjacent
 def _read_story(path: Path, changed: int) -> tuple[Document, tuple[str, ...]]:
     content = path.read_bytes()
     try:
         return Document("", content.decode("utf-8-sig")), ()
-    except UnicodeDecodeError:  # Latin-1 knows every byte
+    except UnicodeDecodeError:  # Latin-1 decodes every byte
         return Document("", content.decode("latin-1")), (f"{path.name} is not UTF-8; read as Latin-1",)
 
 
@@ -204,6 +204,6 @@ NARRATIVEQA_DOCUMENTS = Format(
     "narrativeqa-documents",
     "NarrativeQA release, list of documents",
     has("document_id", "story_url"),
-    why_not="it holds neither questions nor stories; give the folder it lies in",
+    why_not="it has neither questions nor stories; pass the folder that contains it",
 )
 NARRATIVEQA_HUB = Format("narrativeqa-hub", "NarrativeQA, hub rows", _is_row, _parse_row)

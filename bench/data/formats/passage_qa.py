@@ -2,8 +2,8 @@
 
     {"question", "answer": [...], "passage"}
 
-The lines name neither themselves nor their data set: ids are counted, and the set is what it is asked
-for as.
+The lines have no ids and name no data set: ids are numbered, and the lines belong to whichever data set
+the user loads them as.
 """
 
 from __future__ import annotations

@@ -5,12 +5,12 @@ The release is one object of papers::
     {paper id: {"title", "abstract", "full_text": [{"section_name", "paragraphs": [...]}],
                 "qas": [{"question", "question_id", "answers": [{"answer": {...}}]}]}}
 
-The hub keeps lists of objects as columns (``full_text: {section_name: [], paragraphs: [[]]}``,
+The hub stores lists of objects as columns (``full_text: {section_name: [], paragraphs: [[]]}``,
 ``qas: {question: [], question_id: [], answers: [{answer: [...]}]}``), one paper per entry.
 
 The document's text is the abstract, then per section a blank line, its name and its paragraphs, one
-per line. References are one per annotator: "Unanswerable", "Yes" or "No", the free-form answer, or the
-extractive spans joined by ", ". Evidence are the annotators' paragraphs; figures and tables
+per line. There is one reference per annotator: "Unanswerable", "Yes" or "No", the free-form answer, or
+the extractive spans joined by ", ". The evidence is the annotators' paragraphs; figures and tables
 ("FLOAT SELECTED") are not part of the text and are left out.
 """
 
@@ -132,7 +132,7 @@ def kind(answer: _Answer) -> str:
 
 
 def reference(answer: _Answer) -> str | None:
-    """One annotator's answer as text; None where the annotator gave none."""
+    """One annotator's answer as text; None if the annotator gave none."""
     match kind(answer):
         case "unanswerable":
             return UNANSWERABLE

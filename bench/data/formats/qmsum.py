@@ -1,11 +1,11 @@
-"""QMSum: meetings with queries about the whole of them (Zhong et al. 2021).
+"""QMSum: meetings with queries about them (Zhong et al. 2021).
 
     {"meeting_transcripts": [{"speaker", "content"}, ...], "general_query_list": [{"query", "answer"}],
      "specific_query_list": [...], "topic_list": [...]}
 
-Only the general queries are examples: they ask for the whole meeting, as Graph of Records does; specific ones
-ask for a span of it. The document is one line per turn, ``speaker: content``. A file does not say which split
-it is of.
+Only the general queries become examples, as in Graph of Records: they are about the whole meeting; specific
+ones are about a span of it. The document has one line per turn, ``speaker: content``. The files do not name
+their split.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class _Meeting(Fields):
 def _parse(entry: Entry) -> Iterator[Parsed]:
     meeting = fields_of(entry, _Meeting)
     text = "\n".join(f"{turn.speaker}: {turn.content}" for turn in meeting.meeting_transcripts)
-    for number, asked in enumerate(meeting.general_query_list):
+    for number, query in enumerate(meeting.general_query_list):
         yield parsed(
             id=f"qmsum-{entry.position}-{number}",
-            question=asked.query,
-            answers=[asked.answer],
+            question=query.query,
+            answers=[query.answer],
             documents=(Document("", text),),
             task="summarization",
             datasets=("qmsum",),

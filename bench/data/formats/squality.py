@@ -3,8 +3,8 @@
     {"metadata": {"passage_id", ...}, "document",
      "questions": [{"question_text", "question_number", "responses": [{"response_text"}, ...]}, ...]}
 
-Only the question for the plot is an example: it asks for the whole story. The other four of a story ask for
-one side of it.
+Only the question for the plot becomes an example: it is about the whole story. The other four questions on a
+story are about one aspect of it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class _Story(Fields):
 
 def _parse(entry: Entry) -> Iterator[Parsed]:
     story = fields_of(entry, _Story)
-    asked = [question for question in story.questions if question.question_text.strip() == PLOT]
-    if not asked:
+    plot_questions = [question for question in story.questions if question.question_text.strip() == PLOT]
+    if not plot_questions:
         raise EntryError(f"none of its {len(story.questions)} questions is {PLOT!r}")
     yield parsed(
         id=f"squality-{story.metadata.passage_id}",
         question=PLOT,
-        answers=(response.response_text for response in asked[0].responses),
+        answers=(response.response_text for response in plot_questions[0].responses),
         documents=(Document("", story.document),),
         task="summarization",
         datasets=("squality",),

@@ -1,9 +1,9 @@
-"""WCEP: news articles on one event with a line of summary (Gholipour Ghalandari et al. 2020).
+"""WCEP: news articles on one event with a one-line summary (Gholipour Ghalandari et al. 2020).
 
     {"id", "date", "summary", "articles": [{"title", "text", "url", ...}, ...]}
 
-The set as PRIMERA's authors passed it on has no titles and is read as lines of document and summary
-(:mod:`bench.data.formats.document_summary`).
+The version distributed by PRIMERA's authors has no titles; it is read by
+:mod:`bench.data.formats.document_summary`.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ class RayQuestionRunner(QuestionRunner):
 
     async def _finished(self, documents: DocumentSet) -> StoredIndex:
         """Where in the cluster's memory the kept index lies; each worker finishes it for itself."""
-        stored = await self._load_or_build(documents)
+        stored = await self.load_or_build(documents)
         return _Shipped(Index(), stored.meter, self._ray.put(documents), self._ray.put(stored))
 
     async def _call(self, what: str, ask: Callable[[Any, str], Any]) -> object:

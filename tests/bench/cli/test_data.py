@@ -124,7 +124,8 @@ def test_a_release_folder_says_which_of_its_sets_is_evaluated(tmp_path: Path) ->
     assert result.exit_code == 0
     assert "narrativeqa (2); splits: train (1), test (1)" in result.output
     assert (
-        f"warning: {tmp_path}: only the split 'test' is evaluated; 1 examples are of others" in result.output
+        f"warning: {tmp_path}: only the split 'test' is evaluated; 1 examples belong to other splits"
+        in result.output
     )
     (tmp_path / "qaps.csv").write_text(header + "d1,train,Who?,a,b\n")
     assert run("check", tmp_path).exit_code == 0

@@ -11,20 +11,20 @@ import pytest
 from bench.data.entries import Problem
 from bench.data.formats.longbench import split_passages
 from bench.data.formats.longbench_predictions import cut_prompt
-from bench.data.source import Found, open_source
+from bench.data.source import SoundExample, open_source
 from bench.schema import Document, Evidence, Example
 
 
-def found_in(path: Path) -> tuple[list[Found], list[Problem]]:
+def examples_in(path: Path) -> tuple[list[SoundExample], list[Problem]]:
     items = list(open_source(path).examples())
-    return [i for i in items if isinstance(i, Found)], [i for i in items if isinstance(i, Problem)]
+    return [i for i in items if isinstance(i, SoundExample)], [i for i in items if isinstance(i, Problem)]
 
 
 def one(tmp_path: Path, entry: Any) -> Example:
     """The only example of a file that holds this entry."""
     path = tmp_path / "file"
     path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert [p for p in problems if p.severity == "error"] == []
     assert len(found) == 1
     return found[0].example
@@ -33,7 +33,7 @@ def one(tmp_path: Path, entry: Any) -> Example:
 def error(tmp_path: Path, entry: Any) -> str:
     path = tmp_path / "file"
     path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    _, problems = found_in(path)
+    _, problems = examples_in(path)
     errors = [p for p in problems if p.severity == "error"]
     assert len(errors) == 1
     assert errors[0].place.startswith(f"{path}:1")
@@ -78,7 +78,7 @@ def test_bench_line(tmp_path: Path) -> None:
         ({"documents": [{"title": "T"}]}, "documents[0].text is missing"),
         ({"documents": ["text"]}, "documents[0]: input should be a valid dictionary"),
         ({"evidence": [{"document": 2}]}, "evidence names document 2, but there are 2"),
-        ({"evidence": [{"document": 0, "text": "Ten."}]}, "document 0 does not hold the evidence 'Ten.'"),
+        ({"evidence": [{"document": 0, "text": "Ten."}]}, "document 0 does not contain the evidence 'Ten.'"),
         ({"question": "half \ud83d"}, "question holds half a character (surrogate '\\ud83d' at 5)"),
         ({"documents": [{"text": "\udc00"}], "evidence": None}, "document 0 holds half a character"),
     ],
@@ -97,7 +97,7 @@ def test_empty_documents_are_kept_and_mentioned(tmp_path: Path) -> None:
     lines = [{**BENCH, "id": "a", "documents": [], "evidence": None}, {**BENCH, "id": "b"}]
     lines[1]["documents"] = [{"text": " "}, {"text": ""}]
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert [len(f.example.documents.documents) for f in found] == [0, 2]
     assert [str(p) for p in problems] == [
         f"{path}:1: there are no documents",
@@ -116,11 +116,9 @@ def test_ids_are_unique_within_a_file(tmp_path: Path) -> None:
         BENCH,
     ]
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert [f.example.id for f in found] == ["x1", "x1-2", "x1-3", "x1-2-2"]
-    assert (
-        problems[0].message == f"id 'x1' is that of another question at {path}:1; this one is called 'x1-2'"
-    )
+    assert problems[0].message == f"id 'x1' belongs to a different question at {path}:1; renamed to 'x1-2'"
     assert problems[0].severity == "warning"
     assert problems[-1].severity == "error"
     assert str(problems[-1]) == f"{path}:5: repeats the example 'x1' of {path}:1; remove one of the two"
@@ -155,7 +153,7 @@ def test_longbench_without_id_counts_lines(tmp_path: Path) -> None:
     path = tmp_path / "file"
     line = {key: value for key, value in LONGBENCH.items() if key != "_id"}
     path.write_text("\n".join([json.dumps(line), json.dumps({**line, "input": "When?"})]), encoding="utf-8")
-    assert [f.example.id for f in found_in(path)[0]] == ["hotpotqa_e-0", "hotpotqa_e-1"]
+    assert [f.example.id for f in examples_in(path)[0]] == ["hotpotqa_e-0", "hotpotqa_e-1"]
 
 
 @pytest.mark.parametrize("context", ["", "No heading.\nPassage 2:\nx", "Passage 1: x\nPassage 2:\ny"])
@@ -172,7 +170,7 @@ def test_longbench_csv_answers_are_a_python_list(tmp_path: Path) -> None:
         "Q3?,text,[1],3,qasper,c\n",
         encoding="utf-8",
     )
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert found[0].example.answers == ("its", "say 'x'")  # adjacent literals, as Python reads them
     assert [p.place for p in problems] == [f"{path}:3", f"{path}:4"]
     assert "should be a list of strings" in problems[0].message
@@ -223,7 +221,7 @@ def test_hotpotqa(tmp_path: Path, entry: Any) -> None:
 def test_hotpotqa_oddities_are_mentioned_and_2wiki_is_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(json.dumps([HOTPOT, {**HOTPOT, "_id": "6b", "evidences": []}]), encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert [f.datasets for f in found] == [("hotpotqa",), ("2wikimqa",)]
     assert {p.message for p in problems} == {
         "a supporting fact names a title that the context does not have",
@@ -270,7 +268,7 @@ def test_musique_full_twins(tmp_path: Path) -> None:
     path = tmp_path / "file"
     twin = {**MUSIQUE, "answerable": False, "paragraphs": MUSIQUE["paragraphs"][:1]}
     path.write_text("\n".join(map(json.dumps, (MUSIQUE, twin))), encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert [f.example.id for f in found] == ["3hop1__1_2_3", "3hop1__1_2_3-unanswerable"]
     assert found[1].example.answers == ("Unanswerable",)
     assert found[1].example.evidence == ()
@@ -336,7 +334,7 @@ COLUMNAR = {
 def test_qasper(tmp_path: Path, entry: Any) -> None:
     path = tmp_path / "file"
     path.write_text(json.dumps(entry), encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     first, second = (f.example for f in found)
     assert first.answers == ("a, b", "a thing", "No", "Yes", "Unanswerable")
     assert first.documents.documents == (Document("T", "We do.\n\nIntro\nFirst.\nSecond.\n\nThird."),)
@@ -395,7 +393,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def test_narrativeqa_release_folder(release: Path) -> None:
-    found, problems = found_in(release)
+    found, problems = examples_in(release)
     assert [f.example.id for f in found] == ["d1-0", "d2-1", "d1-2"]
     assert [f.example.documents.documents[0].text for f in found] == ["Story é", "Café", "Story é"]
     assert found[1].example.answers == ("now",)
@@ -405,7 +403,7 @@ def test_narrativeqa_release_folder(release: Path) -> None:
 
 
 def test_narrativeqa_summaries(release: Path) -> None:
-    found, problems = found_in(release / "third_party/wikipedia/summaries.csv")
+    found, problems = examples_in(release / "third_party/wikipedia/summaries.csv")
     assert [f.example.id for f in found] == ["d1-0", "d1-2", "d2-1"]
     assert found[1].example.documents.documents == (Document("", "Ann leaves,\nalone."),)
     assert problems == []
@@ -413,7 +411,7 @@ def test_narrativeqa_summaries(release: Path) -> None:
 
 def test_narrativeqa_release_with_missing_parts(release: Path) -> None:
     (release / "tmp/d1.content").unlink()
-    found, problems = found_in(release)
+    found, problems = examples_in(release)
     assert [f.example.id for f in found] == ["d2-1"]
     assert [p.place for p in problems if p.severity == "error"] == [
         f"{release}/qaps.csv:2",
@@ -422,8 +420,8 @@ def test_narrativeqa_release_with_missing_parts(release: Path) -> None:
     assert "run download_stories.sh" in problems[0].message
 
     (release / "documents.csv").unlink()
-    _, problems = found_in(release / "qaps.csv")
-    assert "documents.csv is missing; give the whole release folder" in problems[0].message
+    _, problems = examples_in(release / "qaps.csv")
+    assert "documents.csv is missing; pass the whole release folder" in problems[0].message
 
 
 def test_narrativeqa_digest_covers_the_stories(release: Path) -> None:
@@ -441,7 +439,7 @@ def test_passage_lines(tmp_path: Path) -> None:
 def test_mixed_formats_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("\n".join(map(json.dumps, (BENCH, MUSIQUE))), encoding="utf-8")
-    _, problems = found_in(path)
+    _, problems = examples_in(path)
     assert str(problems[0]) == f"{path}:2: a MuSiQue entry among longdoc-bench entries"
 
 
@@ -455,7 +453,7 @@ def test_qmsum_gives_its_general_queries_on_the_turns(tmp_path: Path) -> None:
     }
     path = tmp_path / "file"
     path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert not problems
     assert [(f.example.question, f.example.answers) for f in found] == [
         ("Summarize.", ("They met.",)),
@@ -526,7 +524,7 @@ def test_texts_and_their_summary(
 ) -> None:
     path = tmp_path / "file"
     path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    found, problems = found_in(path)
+    found, problems = examples_in(path)
     assert [document.text for document in found[0].example.documents.documents] == texts
     assert found[0].datasets == datasets
     assert ["does not say" in problem.message for problem in problems] == [True] * (not datasets)
@@ -564,12 +562,12 @@ ABSTRACT_WANTED = {"title": "T", "abstract": "A.", "main_content": "Text.", "gt"
 def test_a_papers_split_is_a_whole_word_of_its_files_name(tmp_path: Path, name: str, split: str) -> None:
     path = tmp_path / f"{name}.json"
     path.write_text(json.dumps(ABSTRACT_WANTED), encoding="utf-8")
-    (found,), problems = found_in(path)
+    (found,), problems = examples_in(path)
     assert found.split == split and not problems
 
 
 def test_a_papers_file_that_names_two_splits_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train_from_test_2.json"
     path.write_text(json.dumps(ABSTRACT_WANTED), encoding="utf-8")
-    found, (problem,) = found_in(path)
-    assert not found and "its file's name tells two splits: test, train" in str(problem)
+    found, (problem,) = examples_in(path)
+    assert not found and "its file name has two splits: test, train" in str(problem)

@@ -78,7 +78,7 @@ def test_another_sets_file_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.jsonl", line(0), line(1, dataset="hotpotqa_e"))
     with pytest.raises(DataError) as error:
         load(QASPER, str(path))
-    assert f"{path}:2: this is hotpotqa_e data, not qasper; give --dataset hotpotqa_e" in str(error.value)
+    assert f"{path}:2: this is hotpotqa_e data, not qasper; use --dataset hotpotqa_e" in str(error.value)
     for name in ("qasper_original", "Qasper-v0.3"):
         assert load(QASPER, str(write(path, line(0, dataset=name)))).examples[0].dataset == "qasper"
 
@@ -94,11 +94,14 @@ def test_a_summarisation_example_is_no_question(tmp_path: Path) -> None:
     [
         ("", "the file is empty"),
         ("[]", "holds no entries"),
-        ("{}", "of no known format"),
-        ('{"a": 1, "b": 2}', "JSON lines of no known format, with the fields a, b. Known: longdoc-bench, "),
+        ("{}", "in an unknown format"),
+        (
+            '{"a": 1, "b": 2}',
+            "JSON lines in an unknown format, with the fields a, b. Known formats: longdoc-bench, ",
+        ),
         ("a,b\n", "holds no entries"),
         ('{"id": \n', "not JSON"),
-        ('{"summary_path": "a.txt"}', "BookSum alignment: it holds paths and ids only"),
+        ('{"summary_path": "a.txt"}', "BookSum alignment: it has only paths and ids"),
     ],
 )
 def test_files_without_examples(tmp_path: Path, content: str, says: str) -> None:
@@ -125,7 +128,7 @@ def test_folders(tmp_path: Path) -> None:
     assert (len(loaded.examples), loaded.label) == (1, f"qasper ({tmp_path.name})")
     write(tmp_path / "test.jsonl", line(0))
     with pytest.raises(
-        DataError, match=r"2 data files in this folder; give one of them: dev.jsonl, test.jsonl"
+        DataError, match=r"2 data files in this folder; pass one of them: dev.jsonl, test.jsonl"
     ):
         load(QASPER, str(tmp_path))
 
@@ -146,7 +149,7 @@ def test_parquet_shards_of_a_folder(tmp_path: Path) -> None:
 
 def test_the_sample_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "SAMPLE_SETS", tmp_path)
-    with pytest.raises(DataError, match="there is no sample set of it"):
+    with pytest.raises(DataError, match="has no sample set"):
         load(QASPER)
     write(tmp_path / "qasper.jsonl", line(0))
     loaded = load(QASPER)
@@ -180,7 +183,7 @@ def test_of_a_folder_of_several_sets_the_part_with_the_cards_name_is_used(tmp_pa
     ):
         load(load_card("hotpotqa"), str(tmp_path))
     assert issubclass(DataUnavailableError, DataError)
-    with pytest.raises(DataUnavailableError, match="wcep: not to be fetched"):
+    with pytest.raises(DataUnavailableError, match="wcep cannot be downloaded"):
         load(load_card("wcep"), "hub")
 
 

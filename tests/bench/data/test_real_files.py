@@ -9,7 +9,7 @@ import pytest
 
 from bench.data import check, load
 from bench.data.cards import load_card
-from bench.data.source import Found, open_source
+from bench.data.source import SoundExample, open_source
 from bench.schema import Document, Example
 
 RELEASE = "raw/narrativeqa/original_release_sample"
@@ -103,7 +103,7 @@ def test_lengths(real_data: Path, name: str, mean: int, minimum: int, maximum: i
 
 
 def examples(path: Path) -> list[Example]:
-    return [found.example for found in open_source(path).examples() if isinstance(found, Found)]
+    return [found.example for found in open_source(path).examples() if isinstance(found, SoundExample)]
 
 
 def content(example: Example) -> tuple[str, tuple[str, ...], tuple[Document, ...]]:

@@ -130,4 +130,4 @@ def test_a_reader_without_chat_template_is_told_of(caplog: pytest.LogCaptureFixt
     chat = chat_format(text_tokenizer(None))
     assert chat == chat_format(text_tokenizer(None), "answer")
     (record,) = caplog.records
-    assert "has no chat template: it is given the prompt as it is, then 'Answer:'" in record.getMessage()
+    assert "has no chat template: it gets the plain prompt followed by 'Answer:'" in record.getMessage()

@@ -446,7 +446,7 @@ def test_a_text_that_does_not_fit_is_refused_and_nothing_is_appended() -> None:
         context = await lm.open()
         await context.extend("short")
         before = context.length
-        with pytest.raises(WindowExceededError, match=f"the context holds {before} and was opened for 96"):
+        with pytest.raises(WindowExceededError, match=f"the context has {before} and was opened for 96"):
             await context.extend("word " * 100)
         with pytest.raises(WindowExceededError):
             await context.say("word " * 100)
@@ -488,7 +488,7 @@ def test_the_header_of_the_next_turn_needs_room_too() -> None:
         room = 128 - before - len(lm.chat.closing)
         text = "." * room
         assert lm.count_tokens(text) == room > len(lm.chat.next_turn) > 0
-        with pytest.raises(WindowExceededError, match=f"the context holds {before} and was opened for 128"):
+        with pytest.raises(WindowExceededError, match=f"the context has {before} and was opened for 128"):
             await context.extend(text)
         assert context.length == before
         await context.extend(text[len(lm.chat.next_turn) :])
@@ -511,7 +511,7 @@ def test_a_context_has_the_room_it_was_opened_with() -> None:
     assert run(room_of(None)) == lm.geometry.window == 512
     assert run(room_of(700)) == 700
     with pytest.raises(
-        WindowExceededError, match="a context of 1025 tokens was asked for; the model takes 1024"
+        WindowExceededError, match="a context of 1025 tokens was requested; the model takes at most 1024"
     ):
         run(lm.open(1025))
 
@@ -650,8 +650,8 @@ def test_logits_that_are_not_numbers_are_an_error_and_never_an_answer() -> None:
     [
         (["Yes"], "two or more non-empty"),
         (["Yes", ""], "two or more non-empty"),
-        (["Yes", "Yes"], "told apart"),
-        (["harbour", "harbours"], "told apart by their first token"),
+        (["Yes", "Yes"], "share a first token"),
+        (["harbour", "harbours"], "share a first token"),
     ],
 )
 def test_choices_that_cannot_be_told_apart_are_refused(choices: list[str], message: str) -> None:

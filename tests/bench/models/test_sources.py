@@ -61,7 +61,7 @@ def test_a_hub_that_cannot_be_reached_is_said_to_be(monkeypatch: pytest.MonkeyPa
         ),
         (errors.RevisionNotFoundError("no", response=_response(404)), "has no revision '0e9e39f'"),
         (errors.IncompleteSnapshotError("half", snapshot_path="."), "is only partly in the local cache"),
-        (OSError(28, "No space left on device"), "No space left.*the same command continues"),
+        (OSError(28, "No space left on device"), "No space left.*Run the same command again"),
     ],
 )
 def test_each_way_to_fail_has_its_own_advice(

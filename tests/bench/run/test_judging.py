@@ -16,17 +16,14 @@ from bench.files.atomic import WriteError
 from bench.flops.meter import Usage, current_meter
 from bench.models.api import Generation
 from bench.results.records import FlopCounts, Record, TokenCounts
+from bench.run.judge_protocol import BOTH_ORDERS, CRITERIA, NO_ANSWER, PAPER
 from bench.run.judging import (
-    CRITERIA,
-    NO_ANSWER,
     VERDICTS_FILE,
     Reply,
     ReplyStore,
-    judge_prompt,
     judge_records,
     judgement_id,
     outcome,
-    parse_verdict,
     stored_summary,
 )
 
@@ -96,7 +93,7 @@ def run(
     ],
 )
 def test_a_reply_names_one_verdict_or_none(reply: str, verdict: str | None) -> None:
-    assert parse_verdict(reply) == verdict
+    assert BOTH_ORDERS.verdict(reply) == verdict
 
 
 @pytest.mark.parametrize(
@@ -113,7 +110,7 @@ def test_a_reply_names_one_verdict_or_none(reply: str, verdict: str | None) -> N
     ],
 )
 def test_a_win_needs_both_orders(shown_first: Any, shown_second: Any, found: str) -> None:
-    assert outcome(shown_first, shown_second) == found
+    assert outcome({"AB": shown_first, "BA": shown_second}) == found
 
 
 def test_every_pair_is_judged_by_every_criterion_in_both_orders(tmp_path: Path) -> None:
@@ -160,7 +157,7 @@ def test_a_pair_too_long_for_the_judge_is_no_verdict_and_says_why(tmp_path: Path
 
 
 def test_an_answer_that_was_not_given_is_shown_as_such() -> None:
-    assert f"Answer 1:\n{NO_ANSWER}\n" in judge_prompt("q?", " ", "b", "overall")
+    assert f"Answer 1:\n{NO_ANSWER}\n" in BOTH_ORDERS.prompt("q?", " ", "b", "overall")
 
 
 def test_replies_are_kept_and_only_what_is_missing_is_asked_again(tmp_path: Path) -> None:
@@ -257,3 +254,90 @@ def test_a_failed_reply_is_asked_again_with_retry_failed_and_only_then(tmp_path:
     assert again.summary.errors == {} and again.summary.unparsable_replies == 8
     assert again.summary.criteria["overall"].win == 1
     assert run(tmp_path, Judge(rule), retry_failed=True).asked == 0
+
+
+def paper_reply(winner: object, **others: object) -> str:
+    return json.dumps({"Comprehensiveness": {"Winner": "Answer 1"}, **others, "Overall Winner": winner})
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        (paper_reply({"Winner": "Answer 1", "Explanation": "more {detail}"}), "first"),
+        ("Here it is:\n```json\n" + paper_reply({"Winner": "answer 2"}) + "\n```", "second"),
+        ("<think>{ Answer 1? }</think>" + paper_reply({"Winner": "[Answer 2]"}), "second"),
+        (paper_reply({"Winner": "Answer 1"}) + paper_reply({"Winner": "Answer 2"}), "second"),
+        (paper_reply({"Winner": "Tie"}), None),
+        (paper_reply({"Winner": "Answer 1 or Answer 2"}), None),
+        (paper_reply({"Explanation": "Answer 1"}), None),
+        (paper_reply("Answer 1"), None),  # not the object that was asked for
+        (paper_reply({"Winner": "Answer 1"})[:-1], None),  # cut off
+        ('{"Comprehensiveness": {"Winner": "Answer 1"}}', None),
+        ("Answer 1", None),
+        ("", None),
+    ],
+)
+def test_the_papers_reply_is_a_whole_json_object_or_failed(reply: str, verdict: str | None) -> None:
+    assert PAPER.verdict(reply) == verdict
+
+
+def test_the_papers_prompt_has_braces_of_json_and_answers_as_they_are() -> None:
+    prompt = PAPER.prompt("What of {it}?", "{answer2}", "b {0}", "overall")
+    assert "Here is the question: What of {it}?" in prompt
+    assert "Answer 1: {answer2}; Answer 2: b {0}\n" in prompt
+    assert '{ "Comprehensiveness": { "Winner": "[Answer 1 or Answer 2]"' in prompt and "{{" not in prompt
+
+
+class PaperJudge:
+    """Prefers by the paper's prompt; fails where an answer is ``broken``."""
+
+    def __init__(self, winner: Callable[[str, str], str]) -> None:
+        self.winner, self.asked = winner, 0
+
+    async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
+        self.asked += 1
+        first, second = prompt.split("two answers: Answer 1: ")[1].split("\n\n")[0].split("; Answer 2: ")
+        winner = self.winner(first, second)
+        current_meter().credit("judge", "decode", Usage(calls=1, new_tokens=7, flops=100))
+        text = "{" if "broken" in (first, second) else paper_reply({"Winner": winner})
+        return Generation(text, (1,), "stop", 10)
+
+
+def by_length(first: str, second: str) -> str:
+    return f"Answer {1 if len(first) > len(second) else 2}"
+
+
+def test_the_papers_protocol_asks_once_and_leaves_failed_replies_out_of_win_rates(tmp_path: Path) -> None:
+    one = [record(n, "a long answer" if n < 6 else "short") for n in range(9)] + [record(9, "broken")]
+    two = [record(n, "medium one") for n in range(10)]
+    judge = PaperJudge(by_length)
+    summary = run(tmp_path, judge, one, two, protocol=PAPER).summary
+    assert judge.asked == 10 == summary.replies
+    overall = summary.criteria["overall"]
+    assert (overall.win, overall.loss, overall.tie, overall.unparsable) == (6, 3, 0, 1)
+    assert overall.win_rate.mean == pytest.approx(6 / 9)
+    assert set(summary.criteria) == {"overall"}
+    assert stored_summary(tmp_path, one, two, PAPER) == summary
+    assert judgement_id(one, two, {}) != judgement_id(one, two, {}, PAPER)
+
+
+def test_the_papers_protocol_shows_either_answer_first_but_the_same_on_every_run(tmp_path: Path) -> None:
+    one, two = [record(n, "a") for n in range(40)], [record(n, "b") for n in range(40)]
+    shown: list[str] = []
+
+    def first_place(first: str, second: str) -> str:
+        shown.append(first)
+        return "Answer 1"
+
+    rate = (
+        run(tmp_path, PaperJudge(first_place), one, two, protocol=PAPER).summary.criteria["overall"].win_rate
+    )
+    assert 0.25 < rate.mean < 0.75, "a favour for a place is no favour for a method"
+    assert {"a", "b"} == set(shown)
+    assert [PAPER.orders(r.example_id) for r in one] == [PAPER.orders(r.example_id) for r in two]
+
+
+def test_no_verdict_at_all_has_no_win_rate(tmp_path: Path) -> None:
+    broken = [record(n, "broken") for n in range(3)]
+    summary = run(tmp_path, PaperJudge(by_length), broken, broken, protocol=PAPER).summary
+    assert summary.criteria["overall"].win_rate is None and summary.criteria["overall"].unparsable == 3

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.errors import DataError, UnknownNameError
+from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.models.model_set import LoadedModels
 from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.judge_protocol import PROTOCOLS
 from bench.run.session import Session
 from bench.tables.cells import TableData, collect, plan_table
 from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.formats import three_digits
 from bench.tables.judged import judged_table
 from bench.tables.latency import measure, stored_time, timed_table
+from bench.tables.make import TableRequest, make_table
+from bench.tables.published import Published
 
 ROWS = (
     Row(id="closed_book", label="Closed book", method="closed_book"),
@@ -74,9 +80,9 @@ def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp
     assert "core" in found.machine or "NVIDIA" in found.machine
     lines = timed_table(table, planned, {}, Session(results), results)
     by_row = {line[0].rpartition(": ")[2]: line for line in lines.rows}
-    assert by_row["BM25"][1] == f"{found.mean:.2f}"  # what is kept is not measured again
-    assert by_row["Closed book"][3] == "2"
-    assert by_row["Gone"][1:4] == ("–", "–", "–")
+    assert by_row["BM25"][3] == f"{found.mean:.2f}"  # what is kept is not measured again
+    assert by_row["Closed book"][1] == "–" and by_row["Closed book"][5] == "2"
+    assert by_row["Gone"][1:6] == ("–", "–", "–", "–", "–")
     assert "no_such_method" in " ".join(lines.notes)
     assert (cell.folder(results) / "records.jsonl").read_bytes() == before
 
@@ -111,10 +117,44 @@ def test_a_question_that_fails_is_not_timed_and_takes_no_other_along(
     assert measure(cell, results, LoadedModels(cell.roles), questions=2) is None
     made_table = timed_table(table, planned, {}, Session(results), results)
     by_row = {line[0].rpartition(": ")[2]: line for line in made_table.rows}
-    assert by_row["BM25"][1] == "–" and by_row["Closed book"][3] == "2"
+    assert by_row["BM25"][1] == by_row["BM25"][3] == "–" and by_row["Closed book"][5] == "2"
     assert [n for n in made_table.notes if "timed" in n] == [
         "Not timed, or no question could be answered: chronicles (toy.jsonl): BM25."
     ]
+
+
+def test_ranking_is_timed_without_the_reader_and_finishing_the_index_belongs_to_both(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    table, planned = made("timed", data, results)
+    cell = planned["bm25", "chronicles"]
+    rank, read, finish = cell.method.rank, cell.method.read_picked, cell.method.finish
+
+    async def slow_rank(*arguments: Any) -> Any:
+        await asyncio.sleep(0.05)
+        return await rank(*arguments)
+
+    async def slow_read(*arguments: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await read(*arguments)
+
+    def slow_finish(*arguments: Any) -> Any:
+        time.sleep(0.2)
+        return finish(*arguments)
+
+    for name, slow in (("rank", slow_rank), ("read_picked", slow_read), ("finish", slow_finish)):
+        monkeypatch.setattr(cell.method, name, slow)
+    measured = measure(cell, results, LoadedModels(cell.roles), questions=1)
+    assert measured is not None and measured.mean_ranking is not None
+    assert 0.25 <= measured.mean_ranking < 0.5
+    assert measured.mean >= 0.75
+    printed = {("bm25", "chronicles", "seconds"): Published(9.4, "P", "BM25")}
+    there = timed_table(table, planned, printed, None, results)
+    assert next(line for line in there.rows if line[0].endswith("BM25"))[1:3] == (
+        three_digits(measured.mean_ranking),
+        "9.4",
+    )
 
 
 def test_the_models_are_warmed_up_by_a_question_that_is_not_timed(
@@ -165,6 +205,20 @@ def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
     table.definition.__dict__["judged_against"] = "other"
     with pytest.raises(DataError, match="judged_against is 'other'"):
         judged_table(table, planned, None, results, "tiny")
+
+
+def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    table, planned = made("judged", data, results, judged_against="bm25")
+    asked = judged_table(table, planned, Session(results), results, "tiny", protocol=PROTOCOLS["paper"])
+    assert asked.columns == ("Data and method", "wins", "BM25 wins", "failed", "n", "TFLOPs")
+    (line, gone) = asked.rows
+    assert line[1:5] == ("–", "–", "2", "2")  # tiny writes no JSON
+    assert gone[1] == "–"
+    assert "without a JSON object" in asked.caption[0]
+    assert judged_table(table, planned, None, results, "tiny").rows[0][1] == "–", "kept apart from ours"
+    with pytest.raises(ConfigError, match="--protocol is for tables of judgements"):
+        make_table(TableRequest(load_table("table1"), Setting(), Session(results), protocol="paper"))
 
 
 def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere() -> None:
