@@ -59,7 +59,7 @@ def _pareto(figure: Figure, setting: Setting, results: Path, session: Session | 
     _require(bool(finished), f"any row of {figure.table}", setting)
     shown = tuple(dataset for dataset in definition.datasets if dataset in finished)
     shown_table = TableData(definition.model_copy(update={"datasets": shown}), table.cells)
-    return pareto(shown_table, published(definition.id))
+    return pareto(shown_table, published(definition.published_as))
 
 
 def _curve(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:

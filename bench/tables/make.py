@@ -84,11 +84,11 @@ def make_table(request: TableRequest) -> Rendered:
 def _scores(request: TableRequest) -> Rendered:
     table, _ = _collected(request)
     if request.view == "retrieval":
-        return render(retrieval_view(table), published(request.definition.id))
+        return render(retrieval_view(table), published(request.definition.published_as))
     costs = costs_of(table)
     if request.view == "costs":
         return costs_table(table, costs).render()
-    return render(table, published(request.definition.id), costs)
+    return render(table, published(request.definition.published_as), costs)
 
 
 def _amortised(request: TableRequest) -> Rendered:
@@ -96,20 +96,22 @@ def _amortised(request: TableRequest) -> Rendered:
     costs = costs_of(table)
     if request.view == "costs":
         return costs_table(table, costs).render()
-    return amortised_table(table, published(request.definition.id), costs).render()
+    return amortised_table(table, published(request.definition.published_as), costs).render()
 
 
 def _timed(request: TableRequest) -> Rendered:
     table, planned = _collected(request)
     session = None if request.render_only else request.session
-    return timed_table(table, planned, published(request.definition.id), session, request.results).render()
+    return timed_table(
+        table, planned, published(request.definition.published_as), session, request.results
+    ).render()
 
 
 def _judged(request: TableRequest) -> Rendered:
     table, planned = _collected(request)
     session = None if request.render_only else request.session
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
-    printed = published(request.definition.id)
+    printed = published(request.definition.published_as)
     protocol = PROTOCOLS[request.protocol]
     return judged_table(table, planned, session, request.results, judge, dtype, printed, protocol).render()
 
