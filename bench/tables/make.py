@@ -16,6 +16,7 @@ from bench.tables.cells import Plan, TableData, collect, plan_table, retrieval_v
 from bench.tables.cost_parts import costs_of
 from bench.tables.costs import costs_table
 from bench.tables.definition import TableDefinition
+from bench.tables.export import export_table, exported_table
 from bench.tables.formats import Rendered
 from bench.tables.judged import judged_table
 from bench.tables.latency import timed_table
@@ -47,6 +48,10 @@ class TableRequest:
     """How it is asked."""
     rate: float | None = None
     """FLOP/s of one GPU, from which simulated costs say the hours; None: they do not."""
+    exported: Path | None = None
+    """A folder of :mod:`bench.tables.export` that the cells are taken from; None: from the results."""
+    export: Path | None = None
+    """Where to write the finished cells without any text of the data; None: nowhere."""
 
     @property
     def name(self) -> str:
@@ -78,17 +83,26 @@ def make_table(request: TableRequest) -> Rendered:
         raise ConfigError(
             f"{definition.id} has no judge: --protocol is for tables of judgements, such as gor2."
         )
+    if (request.export or request.exported) and definition.kind != "cells":
+        raise ConfigError(f"{definition.id}: --export and --from are for tables of scores, such as table1.")
+    if request.exported and request.view != "scores":
+        raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
     return KINDS[definition.kind](request)
 
 
 def _scores(request: TableRequest) -> Rendered:
+    printed = published(request.definition.published_as)
+    if request.exported is not None:
+        return render(exported_table(request.definition, request.exported), printed)
     table, _ = _collected(request)
+    if request.export is not None:
+        export_table(table, request.export)
     if request.view == "retrieval":
-        return render(retrieval_view(table), published(request.definition.published_as))
+        return render(retrieval_view(table), printed)
     costs = costs_of(table)
     if request.view == "costs":
         return costs_table(table, costs).render()
-    return render(table, published(request.definition.published_as), costs)
+    return render(table, printed, costs)
 
 
 def _amortised(request: TableRequest) -> Rendered:
