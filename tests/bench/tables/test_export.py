@@ -53,9 +53,8 @@ def test_the_same_table_comes_back_without_data_records_and_models(table: TableD
     export_table(table, tmp_path)
     back = exported_table(TABLE, tmp_path)
     before, after = (render(shown, {}).files() for shown in (table, back))
-    assert after["csv"] == before["csv"]
-    assert back.cells["closed", "musique"].missing == "not in this export"
-    assert after["md"] == before["md"].replace("not run yet", "not in this export")
+    for kind, text in before.items():
+        assert after[kind] == text.replace("not run yet", "not in this export")
 
 
 def test_no_text_of_the_data_leaves_and_every_question_has_its_line(table: TableData, tmp_path: Path) -> None:
