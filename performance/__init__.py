@@ -2,7 +2,8 @@
 
 One module per subject, each with ``measure(quick)``, a list of :class:`~performance.report.Measurement`; its
 docstring is what the report says about it. They share :mod:`measuring <performance.measuring>` (time by
-turns, peak memory, processes of their own), :mod:`workloads <performance.workloads>` (models and questions),
+turns, peak memory, processes of their own), :mod:`drawn <performance.drawn>` (random models and searches),
+:mod:`workloads <performance.workloads>` (questions of the sample sets),
 :mod:`plain <performance.plain>` (the same work on plain transformers) and :mod:`report <performance.report>`
 (``results/NAME.json`` and ``RESULTS.md``).
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from bench.engine.engine import Engine, Request
 from bench.engine.setup import build_engine
+from performance.drawn import CHOICES, MEDIUM, TINY, model, random_tokens
 from performance.measuring import Candidate, by_turns, in_own_process, memory_can_be_measured, peak_memory
 from performance.report import Measurement, ratio
-from performance.workloads import CHOICES, MEDIUM, TINY, model, random_tokens
 
 SPANS = 64
 

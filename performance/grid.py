@@ -23,9 +23,10 @@ from bench.run.cell import CellRequest
 from bench.run.runner import run_cells
 from bench.schema import Example
 from bench.sweeps.grid import GridCell, plan_sweep
+from performance.drawn import TINY, in_flight
 from performance.measuring import Candidate, by_turns
 from performance.report import Measurement, ratio
-from performance.workloads import TINY, PecanWork, in_flight, pecan_work
+from performance.workloads import PecanWork, pecan_work
 
 GRID: dict[str, list[Any]] = {"t_p": list(range(1, 9)), "t_c": [0.3, 0.5, 0.7, 0.9, 0.98]}
 IN_FLIGHT = 32

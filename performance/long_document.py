@@ -22,10 +22,10 @@ from bench.models.model_set import LoadedModels, load_language_model
 from bench.models.spec import resolve
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, DocumentSet
+from performance.drawn import TINY
 from performance.measuring import peak_memory
 from performance.report import Measurement
 from performance.scale import sample_rows
-from performance.workloads import TINY
 
 log = logging.getLogger(__name__)
 

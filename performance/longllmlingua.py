@@ -15,9 +15,9 @@ from typing import Any
 
 from bench.models.model_set import LoadedModels
 from bench.run.cell import CellRequest, plan_cell
+from performance.drawn import TINY
 from performance.measuring import stopwatch, wrapped
 from performance.report import Measurement, NotRun, spread
-from performance.workloads import TINY
 
 
 def measure(quick: bool) -> list[Measurement]:

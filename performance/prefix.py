@@ -18,9 +18,9 @@ from bench.results.index_store import IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.runner import run_cells
+from performance.drawn import TINY
 from performance.measuring import Candidate, by_turns
 from performance.report import Measurement, ratio
-from performance.workloads import TINY
 
 MOST_K = 14
 

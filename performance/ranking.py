@@ -18,9 +18,9 @@ from bench.method.ranking import RankThenRead
 from bench.models.model_set import LoadedModels
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Chunk, DocumentSet, Example, Index
+from performance.drawn import TINY
 from performance.measuring import Candidate, by_turns
 from performance.report import Measurement, duration
-from performance.workloads import TINY
 
 RANKERS = ("bm25", "tfidf", "sbert")
 """Those whose models are always at hand."""

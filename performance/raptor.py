@@ -20,9 +20,9 @@ from typing import Any
 from bench.models.api import Generation
 from bench.models.model_set import LoadedModels
 from bench.run.cell import CellRequest, plan_cell
+from performance.drawn import TINY
 from performance.measuring import in_own_process, memory_can_be_measured, peak_memory, wrapped
 from performance.report import Measurement, spread
-from performance.workloads import TINY
 
 PHASES = ("embedding", "UMAP", "GMM", "summaries")
 

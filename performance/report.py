@@ -7,9 +7,10 @@ import inspect
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,18 @@ def spread(name: str, values: Sequence[float], unit: str, target: str = "", **de
 def run(name: str, quick: bool) -> dict[str, Any]:
     """Run one benchmark here and now; everything but the commit of its result, as JSON."""
     module = importlib.import_module(f"performance.{name}")
-    title, _, about = (inspect.getdoc(module) or "").partition("\n")
+    return result(name, partial(module.measure, quick), quick)
+
+
+def result(name: str, work: Callable[[], Sequence[Measurement]], quick: bool) -> dict[str, Any]:
+    """What all or a part of a benchmark finds, here and now, as JSON."""
+    title, _, about = (inspect.getdoc(importlib.import_module(f"performance.{name}")) or "").partition("\n")
     machine = Machine.here()
     origin = environment()
     started = time.perf_counter()
     not_run, found = None, list[Measurement]()
     try:
-        found = module.measure(quick)
+        found = list(work())
     except NotRun as reason:
         not_run = str(reason)
     return {

@@ -41,9 +41,9 @@ from bench.run.cell import Cell, CellRequest
 from bench.run.cell_folder import describe
 from bench.schema import Document, DocumentSet, Example
 from bench.sweeps.grid import plan_sweep
+from performance.drawn import TINY
 from performance.measuring import REPOSITORY, peak_memory, status_bytes
 from performance.report import Measurement
-from performance.workloads import TINY
 from training.generator import sample_set
 
 log = logging.getLogger(__name__)

@@ -25,22 +25,12 @@ from bench.engine.setup import build_engine
 from bench.models.api import Generation
 from bench.schema import Index, Prediction
 from methods.pecan.graph import Graph
+from performance.drawn import CHOICES, SMALL, TINY, Search, in_flight, model, run_searches, searches
 from performance.measuring import Candidate, Timed, by_turns
 from performance.plain import PlainModel, plain_model, search_on_a_cache
 from performance.report import Measurement, rate, ratio
 from performance.straight import StraightGraph, build
-from performance.workloads import (
-    CHOICES,
-    SMALL,
-    TINY,
-    PecanWork,
-    Search,
-    in_flight,
-    model,
-    pecan_work,
-    run_searches,
-    searches,
-)
+from performance.workloads import PecanWork, pecan_work
 
 QUESTIONS_IN_FLIGHT, DOCUMENTS_IN_FLIGHT = 32, 16
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -21,12 +22,14 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval"]
+    columns: Literal["scores", "retrieval", "costs"]
     simulate_costs: bool
     rate: float | None
     judge: str | None
     protocol: ProtocolName
     render_only: bool
+    exported: Path | None
+    export: Path | None
 
 
 @click.command(name="table")
@@ -35,10 +38,11 @@ class TableFlags:
 @click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; several times")
 @click.option(
     "--columns",
-    type=click.Choice(["scores", "retrieval"]),
+    type=click.Choice(["scores", "retrieval", "costs"]),
     default="scores",
     show_default=True,
-    help="retrieval: how much of the evidence and of the answers the contexts hold",
+    help="retrieval: how much of the evidence and of the answers the contexts hold; costs: with and without "
+    "probes, of the reader and of the models beside it",
 )
 @click.option(
     "--row",
@@ -61,6 +65,19 @@ class TableFlags:
 @click.option("--judge", help="who compares, in tables of judgements: a model; default: --model")
 @protocol_option
 @click.option("--render-only", is_flag=True, help="never compute: render what is there")
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="also write the finished cells there, question by question, without any text of the data",
+)
+@click.option(
+    "--from",
+    "exported",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="render the cells of such a folder; needs neither data nor models",
+)
 @gathered("flags", TableFlags)
 @session_options
 def command(table_id: str, setting: Setting, flags: TableFlags, session: Session) -> None:
@@ -85,6 +102,8 @@ def command(table_id: str, setting: Setting, flags: TableFlags, session: Session
         judge=flags.judge,
         protocol=flags.protocol,
         rate=None if flags.rate is None else flags.rate * 1e12,
+        exported=flags.exported,
+        export=flags.export,
     )
     rendered = make_table(request)
     path = session.results / "tables" / request.name

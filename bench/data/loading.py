@@ -11,7 +11,7 @@ from typing import Literal
 from bench.data import hub
 from bench.data.cards import Card, Selection, card_names, list_cards, sample_names
 from bench.data.entries import Problem
-from bench.data.source import DATA_SUFFIXES, SoundExample, Source, open_files, open_source
+from bench.data.source import DATA_SUFFIXES, SoundExample, Source, data_files, open_files, open_source
 from bench.errors import ConfigError, DataError
 from bench.files.paths import SAMPLE_SETS
 from bench.schema import DocumentSet, Example
@@ -43,7 +43,8 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     """The first ``limit`` examples that the card selects, in file order.
 
     data: ``sample`` (the set that ships with the project), ``hub`` (the full set), or a path. In a folder
-    with several sets, the file or folder named after this one is used.
+    with several sets, the file or folder named after this one is used, and of several files there the one
+    with most questions.
     training: load what a method may learn from instead of what is evaluated. From the hub these are the
     card's training files, from the sample its training part if it has one, from a path every example
     that names no other split.
@@ -53,16 +54,19 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     if limit is not None and limit < 1:
         raise ConfigError(f"limit {limit}: expected at least 1; leave it out to use all examples.")
     kind: SourceKind
+    chosen = ""
     match data:
         case "sample":
             kind, name, source = "sample", "sample", _sample(card, training)
         case "hub":
             kind, name, source = "hub", "hub", _hub(card, training)
         case _:
-            path = _own_part(Path(data).expanduser(), card)
+            path, chosen = _own_part(Path(data).expanduser(), card)
             kind, name, source = "path", path.resolve().name, open_source(path)
     selector = _Selector(card, kind, training)
     examples, warnings = _collect(card, source, limit, selector)
+    if chosen:
+        warnings.insert(0, chosen)
     expected = card.hub.examples if card.hub and kind == "hub" and not training else None
     if limit is None and expected is not None and selector.seen != expected:
         warnings.append(f"{source.path}: {selector.seen} examples; the card expects {expected}")
@@ -240,23 +244,50 @@ def _sample(card: Card, training: bool) -> Source:
     return open_source(path)
 
 
-def _own_part(path: Path, card: Card) -> Path:
-    """The path, or the file or folder named after the card in a folder of several sets.
+def _own_part(path: Path, card: Card) -> tuple[Path, str]:
+    """The path, or the file or folder named after the card in a folder of several sets; and what was chosen.
 
     Raises DataUnavailableError for a folder that only has parts named after other cards.
     """
     if not path.is_dir():
-        return path
+        return path, ""
     for name in (card.name, *(f"{card.name}{suffix}" for suffix in sorted(DATA_SUFFIXES))):
         if (path / name).exists():
-            return path / name
+            return _fullest(path / name, card)
     parts = {inside.stem for inside in path.iterdir()}
     others = sorted(parts & set(card_names()))
     if others:
         raise DataUnavailableError(
             f"{path}: no file or folder named {card.name}; there are {', '.join(others)}."
         )
-    return path
+    return path, ""
+
+
+def _fullest(folder: Path, card: Card) -> tuple[Path, str]:
+    """Of a folder with several sources, the one with most questions of the card's set, and a word on it.
+
+    Files with errors are passed over, unless all have some: then the folder itself is the answer, and opening
+    it says what is wrong.
+    """
+    if not folder.is_dir():
+        return folder, ""
+    try:
+        open_source(folder)
+    except DataError:
+        counted = [(_usable(file, card), file) for file in data_files(folder)]
+        most = max((count for count, _ in counted), default=0)
+        if most:
+            file = next(file for count, file in counted if count == most)
+            return file, f"{folder}: {file.name} has most questions ({most}) of {len(counted)} data files"
+    return folder, ""
+
+
+def _usable(file: Path, card: Card) -> int:
+    """How many questions of the card's set the file holds; 0 where it cannot be used as it is."""
+    try:
+        return sum(1 for _ in _sound_examples(card, open_source(file), Tally()))
+    except DataError:
+        return 0
 
 
 def _hub(card: Card, training: bool) -> Source:

@@ -9,7 +9,8 @@ On a CPU rows are served one by one. On a GPU, where a call costs more than its 
 that watches spans also gets its mean attention to them (mean over heads, summed over layers): memory is
 tokens x spans, never tokens x tokens, since the probabilities are formed for a block of queries at a time, in
 memory that the blocks and layers of a pass share. On a CPU such a block stays in a core's cache, which makes
-it about as fast as the fused kernel, whose probabilities nobody sees.
+it about as fast as the fused kernel, whose probabilities nobody sees. Where variable-length attention serves,
+spans that lie close together are left to :mod:`bench.engine.span_attention`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from transformers import AttentionInterface
 
 from bench.engine.kv_cache import PAGE, KVCache
+from bench.engine.span_attention import SpanAttention, Watching
 
 NAME = "longdoc_bench_packed"
 """The function's name in transformers' AttentionInterface."""
@@ -68,6 +70,13 @@ class Row:
     def total(self) -> int:
         """Length of its context after this batch."""
         return self.cached + self.new
+
+    @property
+    def watching(self) -> Watching:
+        """Its tokens that watch spans; it has a watch."""
+        assert self.watch is not None
+        start, stop, _ = self.watch.rows.indices(self.new)
+        return Watching(self.first + start, stop - start, self.cached + start, self.base, self.watch.spans)
 
 
 @dataclass
@@ -129,13 +138,18 @@ class Batch:
         self.destinations = torch.tensor(
             [row.base + p for row in rows for p in range(row.cached, row.total)], device=device
         )
+        watched = [row for row in rows if row.watch is not None]
+        self.near_rows = [row for row in watched if varlen and row.watching.near]
+        watched = [row for row in watched if not (varlen and row.watching.near)]
+        near = [row.watching for row in self.near_rows]
+        self.near = SpanAttention(near, device, CUDA_BLOCK_ELEMENTS) if near else None
         self.wide = [row for row in rows if row.new > 1 and row.watch is None]
-        self.watching_wide = [row for row in rows if row.new > 1 and row.watch is not None]
+        self.watching_wide = [row for row in watched if row.new > 1]
         for row in self.watching_wide:
             assert row.watch is not None
             row.watch.matrix = _averaging(row.watch.spans, row.total, device)
         plain = [] if varlen else [row for row in rows if row.new == 1 and row.watch is None]
-        watching = [row for row in rows if row.new == 1 and row.watch is not None]
+        watching = [row for row in watched if row.new == 1]
         together = decodes_together(device)
         self.decoding = _lay_out(plain, device) if plain and together else None
         self.single = [] if together else plain
@@ -175,6 +189,10 @@ class Batch:
         """Give every row's watch its total over the layers of all devices."""
         if self.attended is not None:
             self.attended.settle()
+        if self.near is not None:
+            for row, total in zip(self.near_rows, self.near.totals(), strict=True):
+                assert row.watch is not None
+                row.watch.total = total
         for other in self._elsewhere.values():
             other.settle()
             for row, other_row in zip(self.rows, other.rows, strict=True):
@@ -264,7 +282,9 @@ def packed_attention(
         batch.kv_cache.keys_transposed[layer].index_copy_(2, batch.destinations, key[0].transpose(1, 2))
     out = torch.empty_like(query[0].transpose(0, 1), memory_format=torch.contiguous_format)  # (T, Hq, hd)
     if batch.varlen:
-        _varlen(batch, query, keys, values, scale, sliding_window, out)
+        lse = _varlen(batch, query, keys, values, scale, sliding_window, out)
+        if batch.near is not None:
+            batch.near.add(query[0], keys, lse, scale, sliding_window)
     else:
         if batch.decoding is not None:
             _decode(batch.decoding, query, keys, values, scale, sliding_window, out)
@@ -532,12 +552,15 @@ def _varlen(
     scale: float,
     window: int | None,
     out: torch.Tensor,
-) -> None:
-    """All rows in one launch: torch's variable-length attention over pages of the KV cache."""
-    from torch.nn.attention.varlen import varlen_attn
+) -> torch.Tensor:
+    """All rows in one launch: torch's variable-length attention over pages of the KV cache.
+
+    Returns the log-sum-exp of each query's scores, (Hq, T), fp32.
+    """
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
     kv_heads, width = keys.shape[1:]
-    o = varlen_attn(
+    o, lse = varlen_attn(
         query[0].transpose(0, 1).contiguous(),
         keys.view(-1, PAGE, kv_heads, width),
         values.view(-1, PAGE, kv_heads, width),
@@ -545,6 +568,7 @@ def _varlen(
         None,
         batch.longest_query,
         batch.longest_context,
+        return_aux=AuxRequest(lse=True),
         scale=scale,
         window_size=(-1 if window is None else window - 1, 0),
         enable_gqa=query.shape[1] != kv_heads,
@@ -552,8 +576,8 @@ def _varlen(
         block_table=batch.pages,
         num_splits=1,  # the result of a row must not depend on its neighbours
     )
-    assert isinstance(o, torch.Tensor)  # a pair only where auxiliary outputs are asked for
     out.copy_(o)
+    return lse
 
 
 def _context(row: Row, pool: torch.Tensor) -> torch.Tensor:

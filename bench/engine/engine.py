@@ -9,6 +9,7 @@ others. A row depends on its neighbours only in the rounding of sums.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -123,7 +124,7 @@ class Engine:
         self.share_prefixes = True
         """Whether a context reuses the prefix that another context has forwarded."""
         self.prefixes = PrefixIndex(retained_tokens)
-        self.varlen = _varlen_serves(model)
+        self.varlen = varlen_serves(model)
         self.passes = 0
         """Forward passes so far."""
         self.tokens = 0
@@ -472,8 +473,15 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
-def _varlen_serves(model: Any) -> bool:
-    """Whether torch's variable-length attention runs this model: CUDA, half precision."""
+def varlen_serves(model: Any) -> bool:
+    """Whether torch's variable-length attention runs this model: CUDA, half precision, a torch with pages."""
     import torch
 
-    return model.device.type == "cuda" and model.dtype in (torch.bfloat16, torch.float16)
+    if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    used = {"return_aux", "enable_gqa", "seqused_k", "block_table", "num_splits"}
+    return used <= inspect.signature(varlen_attn).parameters.keys()

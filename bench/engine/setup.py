@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.engine.engine import Engine, Limits
+from bench.engine.engine import Engine, Limits, varlen_serves
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.placement import index_device, layer_devices
 from bench.errors import BenchError
@@ -121,7 +121,7 @@ def _self_check(
         first += len(ids)
     half = model.dtype in (torch.bfloat16, torch.float16)
     with torch.inference_mode():
-        batch = Batch(rows, kv_cache, model.device, varlen=half and model.device.type == "cuda")
+        batch = Batch(rows, kv_cache, model.device, varlen=varlen_serves(model))
         try:
             with serving(batch, model):
                 logits = model(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bench.errors import BenchError
+from bench.errors import BenchError, ConfigError
 from bench.figures.definition import Figure, Kind
 from bench.figures.drawing import Curve, Drawn, bars, distribution, histories_over_epochs, pareto, trade_off
 from bench.models.spec import resolve
@@ -23,6 +23,7 @@ from bench.schema import JsonValue
 from bench.sweeps.grid import GridCell, plan_sweep, shared_runs
 from bench.tables.cells import TableData, collect, plan_table, run_and_collect
 from bench.tables.definition import load_table
+from bench.tables.export import exported_table
 from bench.tables.formats import three_digits
 from bench.tables.published import published
 
@@ -40,12 +41,24 @@ class NothingFinishedError(BenchError):
         )
 
 
-def make_figure(figure: Figure, setting: Setting, results: Path, session: Session | None = None) -> Drawn:
+def make_figure(
+    figure: Figure,
+    setting: Setting,
+    results: Path,
+    session: Session | None = None,
+    exported: Path | None = None,
+) -> Drawn:
     """The figure from finished cells below ``results``.
 
-    session: runs the cells that are missing; None: nothing is run.
-    Raises NothingFinishedError when there is nothing to draw.
+    session: runs the cells that are missing; None: nothing is run. exported: a folder of
+    :mod:`bench.tables.export` that the cells are taken from instead.
+    Raises NothingFinishedError when there is nothing to draw, ConfigError for a figure that does not show
+    the rows of a table where it is to be drawn from an export.
     """
+    if exported is not None:
+        if figure.kind != "pareto":
+            raise ConfigError(f"{figure.id}: --from is for figures of a table's rows, such as pareto.")
+        return _plane(figure, exported_table(load_table(figure.table), exported), setting)
     return _DRAWERS[figure.kind](figure, setting, results, session)
 
 
@@ -55,11 +68,17 @@ def _pareto(figure: Figure, setting: Setting, results: Path, session: Session | 
     table = (
         run_and_collect(definition, planned, session) if session else collect(definition, planned, results)
     )
+    return _plane(figure, table, setting)
+
+
+def _plane(figure: Figure, table: TableData, setting: Setting) -> Drawn:
+    """A table's rows, score over cost, on the data sets of which a cell is finished."""
+    definition = table.definition
     finished = {dataset for (_, dataset), cell in table.cells.items() if cell.summary is not None}
     _require(bool(finished), f"any row of {figure.table}", setting)
     shown = tuple(dataset for dataset in definition.datasets if dataset in finished)
     shown_table = TableData(definition.model_copy(update={"datasets": shown}), table.cells)
-    return pareto(shown_table, published(definition.id))
+    return pareto(shown_table, published(definition.published_as))
 
 
 def _curve(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:

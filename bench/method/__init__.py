@@ -30,6 +30,7 @@ from bench.method.prompts import (
     answer_instruction,
     join_passages,
     reader_prompt,
+    reader_prompt_ending,
 )
 from bench.method.ranking import JOIN_DOCUMENTS, PickAndRead, Picked, RankConfig, RankThenRead, Switch
 from bench.method.reading import fits, passages, read
@@ -109,6 +110,7 @@ __all__ = [
     "passages",
     "read",
     "reader_prompt",
+    "reader_prompt_ending",
     "restored",
     "stored",
     "summarize",

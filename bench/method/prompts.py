@@ -53,11 +53,24 @@ def reader_prompt(style: PromptStyle, context: str, question: Question) -> str:
     """
     if style == DEFAULT_PROMPT:
         return question_prompt(context, question.text, answer_instruction(question.task))
+    before, after = _longbench_parts(question)
+    return before + context + after
+
+
+def reader_prompt_ending(question: Question) -> str:
+    """What follows the context in LongBench's template: its instruction and the question.
+
+    Raises ConfigError when the data set's card has no such template.
+    """
+    return _longbench_parts(question)[1].strip()
+
+
+def _longbench_parts(question: Question) -> tuple[str, str]:
+    """What stands before and after the context, with the question; braces in a document are left alone."""
     if not question.longbench_prompt:
         raise ConfigError(
             f"prompt=longbench: the card of data set {question.dataset!r} has no longbench_prompt. "
             f"Use prompt={DEFAULT_PROMPT}, or add the template to the card."
         )
-    # Replaced one after the other in a fixed order, so that braces in a document are left alone.
     before, _, after = question.longbench_prompt.partition("{context}")
-    return before.replace("{input}", question.text) + context + after.replace("{input}", question.text)
+    return before.replace("{input}", question.text), after.replace("{input}", question.text)

@@ -8,7 +8,7 @@ commit recorded).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bench.flops.architecture import Architecture, decoder, encoder
@@ -53,6 +53,9 @@ class Preset:
     normalised: bool = False
     max_tokens: int | None = None
     """An encoder's truncation length, special tokens included."""
+    suited: Mapping[str, str] = field(default_factory=dict)
+    """Option -> value that suits this reader, for every method that has the option and is not told otherwise.
+    Chosen on questions that no table uses (docs/real_reader.md)."""
 
 
 _BERT_BASE = encoder("bert", layers=12, hidden=768, heads=12, ffn=3072, vocab=30522, max_positions=512)
@@ -67,6 +70,8 @@ def _parts(distribution: str, version: str, file: str, digests: str) -> tuple[Wh
         for n, digest in enumerate(digests.split(), 1)
     )
 
+
+_SUITS_QWEN_CODER = {"prompt": "longbench", "second_turn": "restated"}
 
 _ALL_PRESETS = (
     Preset(
@@ -271,6 +276,7 @@ _ALL_PRESETS = (
             ),
         ),
         licence="Apache-2.0",
+        suited=_SUITS_QWEN_CODER,
         architecture=decoder(
             "qwen2",
             layers=28,
@@ -308,6 +314,7 @@ _ALL_PRESETS = (
             ),
         ),
         licence="Apache-2.0",
+        suited=_SUITS_QWEN_CODER,
         architecture=decoder(
             "qwen2",
             layers=24,

@@ -98,6 +98,11 @@ class ModelSpec:
         return self.preset.caution if self.preset else ""
 
     @property
+    def suited(self) -> Mapping[str, str]:
+        """Options of methods that suit this reader; empty for most models."""
+        return self.preset.suited if self.preset else {}
+
+    @property
     def chat(self) -> str:
         """How prompts are wrapped; see :mod:`bench.models.chat`."""
         return self.preset.chat if self.preset else "template"

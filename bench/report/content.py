@@ -166,11 +166,11 @@ def _part(table: TableData) -> TablePart:
     cells = {key: cell for key, cell in table.cells.items() if key[1] in finished}
     shown = TableData(definition.model_copy(update={"datasets": finished}), cells)
     if definition.kind == "amortised":
-        plain = amortised_table(shown, published(definition.id))
+        plain = amortised_table(shown, published(definition.published_as))
         head, sentences, notes = plain.columns, plain.caption, plain.notes
         parts = [Section("", plain.rows)]
     else:
-        values = published(definition.id)
+        values = published(definition.published_as)
         about = notes_of(shown, values)
         head, sentences = tuple(columns(shown, values)), tuple(caption(about))
         parts = sections(shown, values)

@@ -144,8 +144,9 @@ def plan_cell(request: CellRequest) -> Cell:
     """
     card = load_card(request.dataset)
     method_type = load_method(request.method)
-    config = build_config(method_type.Config, request.options, request.method)
     reader = resolve(request.model, dtype=request.dtype)
+    options = {**_suited(reader, method_type, card), **request.options}
+    config = build_config(method_type.Config, options, request.method)
     method = method_type(config, reader.geometry, request.seed)
     roles = {
         role: reader if not spec else resolve(spec, dtype=request.dtype)
@@ -177,6 +178,16 @@ def plan_cell(request: CellRequest) -> Cell:
         training=training.identity if training else "",
     )
     return Cell(request, method, card, data, reader, roles, identity, training)
+
+
+def _suited(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:
+    """What suits the reader of the method's options; LongBench's prompt only where the card has one."""
+    return {
+        option: value
+        for option, value in reader.suited.items()
+        if option in method.Config.model_fields
+        and (value != "longbench" or card.longbench_prompt is not None)
+    }
 
 
 def _prompt_hash(card: Card) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bench.results.records import TFLOP
-from bench.tables.caption import about_amortised, caption, without_values
+from bench.tables.caption import about_amortised, about_shares, caption, without_values
 from bench.tables.cells import TableCell, TableData
+from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, three_digits
 from bench.tables.notes import notes_of
 from bench.tables.plain import PlainTable
@@ -21,10 +22,13 @@ def amortised_cost(cell: TableCell, questions: int) -> float | None:
     return (cell.summary.index_flops / questions + cell.summary.query_flops.mean) / TFLOP
 
 
-def amortised_table(table: TableData, published: PublishedValues | None = None) -> PlainTable:
+def amortised_table(
+    table: TableData, published: PublishedValues | None = None, costs: AllCosts | None = None
+) -> PlainTable:
     """A line for each row and data set: index, question, and both together for each number of questions.
 
-    published: what the paper prints of the same, beside it.
+    published: what the paper prints of the same, beside it. costs: of the cells, for the shares of their
+    parts.
     """
     printed = published or {}
     parts = {"_index": "index", "": "question", **{f"_total_{n}": f"total, {n} q." for n in QUESTIONS}}
@@ -63,7 +67,7 @@ def amortised_table(table: TableData, published: PublishedValues | None = None) 
         columns,
         tuple(rows),
         (*caption(notes, amortised=True), about_amortised(published=bool(printed_parts))),
-        tuple(without_values(notes)),
+        (*about_shares(shares_of(table, costs or {})), *without_values(notes)),
     )
 
 

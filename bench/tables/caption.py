@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bench.flops.formulas import CONVENTION_NOTES
 from bench.metrics import METRIC_LABELS
 from bench.metrics.statistics import Interval
+from bench.tables.cost_parts import Part, Shares
 from bench.tables.formats import DASH, MINUS
 from bench.tables.notes import CostNotes, DataNotes, Event, ReaderNotes, TableNotes
 from bench.tables.order import OrderAgreement
@@ -185,6 +186,34 @@ def _where(event: Event) -> str:
         return f"{event.count} ({event.dataset})"
     errors = ", ".join(f"{name} {count}" for name, count in event.errors)
     return f"{event.count} of {event.questions} ({event.dataset}{f': {errors}' if errors else ''})"
+
+
+_SHARES: Mapping[Part, str] = {
+    "probes": "Of a question's TFLOPs, probes, which PECAN's paper counts as free",
+    "others": "Of a question's TFLOPs, models beside the reader",
+    "index_others": "Of the index's, models beside the reader",
+}
+
+
+def about_shares(shares: Iterable[Shares]) -> list[str]:
+    """A sentence for each part of the costs, with the rows that have it and its range over the data sets."""
+    sentences = []
+    for part in shares:
+        rows = []
+        for label, least, most in part.rows:
+            low, high = round(100 * least), round(100 * most)
+            rows.append(f"{label} {high} %" if low == high else f"{label} {low} to {high} %")
+        sentences.append(f"{_SHARES[part.part]}: {', '.join(rows)}.")
+    return sentences
+
+
+def about_cost_parts() -> list[str]:
+    """What the columns of a cost's parts are."""
+    return [
+        "Reader: the model that answers, probes included; other models: encoders, a compressor, another "
+        "builder. Without probes: as PECAN's paper counts (Sec. 3.2.1). Index: once per document set, "
+        "mean over them."
+    ]
 
 
 def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -95,7 +95,8 @@ def plan_table(definition: TableDefinition, setting: Setting) -> dict[tuple[str,
                 roles = definition.models.get(setting.model, {})
                 model = None if row.model is None else model_of_role(row.model, roles)
                 options = row.options(card, roles, as_published=as_published, chunk_tokens=chunk_tokens)
-                request = setting.request(row.method, dataset, options, model=model)
+                limit = setting.limit or definition.questions.get(dataset)
+                request = replace(setting, limit=limit).request(row.method, dataset, options, model=model)
                 planned[row.id, dataset] = _plan(request)
             except (ModelUnavailableError, NoTrainingDataError, DataUnavailableError) as error:
                 planned[row.id, dataset] = str(error)

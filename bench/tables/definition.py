@@ -85,9 +85,18 @@ class TableDefinition(BaseModel):
     """Sentences of the caption: what is particular to this table."""
     models: dict[str, dict[str, str]] = Field(default_factory=dict)
     """Reader -> role -> model: which larger and smaller models go with a reader (PECAN, Table 2)."""
+    questions: dict[str, int] = Field(default_factory=dict)
+    """Data set -> how many of its questions, the first ones, where the command names no limit."""
+    values_of: str = ""
+    """The table whose published values stand beside ours; empty: this one's own."""
     reader: str | None = None
     """The paper's reader: with it, on the full data, the values that the paper chose for them hold."""
     rows: tuple[Row, ...]
+
+    @property
+    def published_as(self) -> str:
+        """Id of the table whose published values stand beside ours."""
+        return self.values_of or self.id
 
     def is_of_paper(self, model: str, data: str, limit: int | None) -> bool:
         """Whether a table with this reader on these data is made as the paper's was."""

@@ -13,7 +13,10 @@ from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.cells import Plan, TableData, collect, plan_table, retrieval_view, run_and_collect
+from bench.tables.cost_parts import costs_of
+from bench.tables.costs import costs_table
 from bench.tables.definition import TableDefinition
+from bench.tables.export import export_table, exported_table
 from bench.tables.formats import Rendered
 from bench.tables.judged import judged_table
 from bench.tables.latency import timed_table
@@ -23,7 +26,7 @@ from bench.tables.render import render
 from bench.tables.settings import settings_table
 from bench.tables.simulated_costs import render_simulated
 
-View: TypeAlias = Literal["scores", "retrieval", "simulated"]
+View: TypeAlias = Literal["scores", "retrieval", "costs", "simulated"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class TableRequest:
     session: Session
     """Runs the cells that are missing, and says where results lie."""
     view: View = "scores"
-    """retrieval: what the contexts hold of the evidence; simulated: costs from published lengths alone."""
+    """retrieval: what the contexts hold of the evidence; costs: what they are made of; simulated: costs from
+    published lengths alone."""
     render_only: bool = False
     """Nothing is computed: what is missing stays empty."""
     judge: str | None = None
@@ -44,6 +48,10 @@ class TableRequest:
     """How it is asked."""
     rate: float | None = None
     """FLOP/s of one GPU, from which simulated costs say the hours; None: they do not."""
+    exported: Path | None = None
+    """A folder of :mod:`bench.tables.export` that the cells are taken from; None: from the results."""
+    export: Path | None = None
+    """Where to write the finished cells without any text of the data; None: nowhere."""
 
     @property
     def name(self) -> str:
@@ -67,35 +75,57 @@ def make_table(request: TableRequest) -> Rendered:
         return render_simulated(definition, request.setting.model, rate=request.rate)
     if request.view == "retrieval" and definition.kind != "cells":
         raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
+    if request.view == "costs" and definition.kind not in ("cells", "amortised"):
+        raise ConfigError(
+            f"{definition.id} shows no costs: --columns costs is for tables with a row per method."
+        )
     if request.protocol != "both_orders" and definition.kind != "judged":
         raise ConfigError(
             f"{definition.id} has no judge: --protocol is for tables of judgements, such as gor2."
         )
+    if (request.export or request.exported) and definition.kind != "cells":
+        raise ConfigError(f"{definition.id}: --export and --from are for tables of scores, such as table1.")
+    if request.exported and request.view != "scores":
+        raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
     return KINDS[definition.kind](request)
 
 
 def _scores(request: TableRequest) -> Rendered:
+    printed = published(request.definition.published_as)
+    if request.exported is not None:
+        return render(exported_table(request.definition, request.exported), printed)
     table, _ = _collected(request)
-    shown = retrieval_view(table) if request.view == "retrieval" else table
-    return render(shown, published(request.definition.id))
+    if request.export is not None:
+        export_table(table, request.export)
+    if request.view == "retrieval":
+        return render(retrieval_view(table), printed)
+    costs = costs_of(table)
+    if request.view == "costs":
+        return costs_table(table, costs).render()
+    return render(table, printed, costs)
 
 
 def _amortised(request: TableRequest) -> Rendered:
     table, _ = _collected(request)
-    return amortised_table(table, published(request.definition.id)).render()
+    costs = costs_of(table)
+    if request.view == "costs":
+        return costs_table(table, costs).render()
+    return amortised_table(table, published(request.definition.published_as), costs).render()
 
 
 def _timed(request: TableRequest) -> Rendered:
     table, planned = _collected(request)
     session = None if request.render_only else request.session
-    return timed_table(table, planned, published(request.definition.id), session, request.results).render()
+    return timed_table(
+        table, planned, published(request.definition.published_as), session, request.results
+    ).render()
 
 
 def _judged(request: TableRequest) -> Rendered:
     table, planned = _collected(request)
     session = None if request.render_only else request.session
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
-    printed = published(request.definition.id)
+    printed = published(request.definition.published_as)
     protocol = PROTOCOLS[request.protocol]
     return judged_table(table, planned, session, request.results, judge, dtype, printed, protocol).render()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRIC_LABELS
-from bench.tables.caption import about_order, caption, footnotes
+from bench.tables.caption import about_order, about_shares, caption, footnotes
 from bench.tables.cells import TableCell, TableData
+from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, MINUS, Rendered, Section, TextTable, three_digits
 from bench.tables.notes import known_metrics, notes_of
 from bench.tables.order import order_agreements
@@ -22,8 +23,8 @@ def sections(table: TableData, published: PublishedValues) -> list[Section]:
     ]
 
 
-def render(table: TableData, published: PublishedValues) -> Rendered:
-    """The table in all formats, ours beside the published values."""
+def render(table: TableData, published: PublishedValues, costs: AllCosts | None = None) -> Rendered:
+    """The table in all formats, ours beside the published values; costs: of its cells, for their shares."""
     notes = notes_of(table, published)
     text = TextTable(
         id=table.definition.id,
@@ -31,7 +32,11 @@ def render(table: TableData, published: PublishedValues) -> Rendered:
         columns=tuple(columns(table, published)),
         sections=tuple(sections(table, published)),
         caption=tuple(caption(notes)),
-        notes=(*about_order(order_agreements(table, published)), *footnotes(notes)),
+        notes=(
+            *about_order(order_agreements(table, published)),
+            *about_shares(shares_of(table, costs or {})),
+            *footnotes(notes),
+        ),
         spans=_spans(table, published),
     )
     return Rendered(text.markdown(), text.latex(), _csv(table, published), text.html())

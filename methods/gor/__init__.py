@@ -88,6 +88,12 @@ class GorConfig(RecordsConfig):
     train_documents: int = Field(
         400, ge=1, description="most document sets to learn from, drawn at random (R Table 5: 400)"
     )
+    train_queries: int | None = Field(
+        None,
+        ge=1,
+        description="simulated queries of each document set to learn from, the first n; the graph keeps "
+        "all of them; default: all (R Fig. 2: fewer)",
+    )
     ranking_encoder: str = Field(
         AUTO,
         description="encoder of BERTScore, by which nodes are ranked for training; auto: microsoft/"
@@ -138,6 +144,12 @@ class GorConfig(RecordsConfig):
                 "supervised=on learns from reference summaries, which must not be those that are asked for; "
                 "name training data with train_on=PATH"
             )
+        if self.train_queries is not None and self.supervised == "on":
+            raise ValueError("supervised=on learns from no simulated queries; drop train_queries")
+        if self.train_queries is not None and self.train_queries > self.queries:
+            raise ValueError(
+                f"train_queries={self.train_queries} is more than there are; raise queries={self.queries}"
+            )
         return self
 
 
@@ -172,9 +184,11 @@ class Gor(RecordsMethod[GorConfig]):
                 "'longdoc-bench[gor]', or choose --set train=off"
             )
         dropout, alpha = PAPER_SETTINGS.get(dataset, OTHER_SETS)
+        fewer = config.train_queries
         return Training(
             options={
                 **config.model_dump(mode="json", include=set(LEARNING)),
+                **({"train_queries": fewer} if fewer is not None and fewer < config.queries else {}),
                 "dropout": dropout if config.dropout is None else config.dropout,
                 "alpha": alpha if config.alpha is None else config.alpha,
             },
@@ -200,6 +214,7 @@ class Gor(RecordsMethod[GorConfig]):
             models.embedder(),
             self.config.ranking_layer,
             supervised=training.references,
+            most_queries=training.options.get("train_queries"),
         )
         if not graphs:
             return Index({"graphs": 0, "history": []})

@@ -79,12 +79,13 @@ async def training_graphs(
     layer: int | None,
     *,
     supervised: bool,
+    most_queries: int | None = None,
 ) -> list[TrainingGraph]:
     """The graphs that there is something to learn from, each query with its ranking.
 
-    Self-supervised: the simulated queries, ranked against the chunks that they were asked about. supervised:
-    the items' own questions, ranked against their references; the paper repeats these as often as there are
-    simulated queries, which changes no mean.
+    Self-supervised: the simulated queries, of each graph the first ``most_queries`` or all, ranked against
+    the chunks that they were asked about. supervised: the items' own questions, ranked against their
+    references; the paper repeats these as often as there are simulated queries, which changes no mean.
     """
     graphs = []
     for item in items:
@@ -94,14 +95,15 @@ async def training_graphs(
             pairs = [(r.question, answer) for r in item.references for answer in r.answers]
             asked, targets = [question for question, _ in pairs], [answer for _, answer in pairs]
         else:
-            asked, targets = [q.text for q in records.queries], [texts[q.source] for q in records.queries]
+            simulated = records.queries[:most_queries]
+            asked, targets = [q.text for q in simulated], [texts[q.source] for q in simulated]
         if not texts or not asked:
             continue
         known = dict.fromkeys([*texts, *targets])
         vectors = dict(zip(known, token_vectors(encoder, list(known), layer), strict=True))
         candidates = [vectors[text] for text in texts]
         scores = {target: f_scores(candidates, vectors[target]) for target in dict.fromkeys(targets)}
-        queries = await embedder.embed(asked) if supervised else records.query_embeddings
+        queries = await embedder.embed(asked) if supervised else records.query_embeddings[:most_queries]
         order = best_first(np.stack([scores[target] for target in targets]))
         graphs.append(TrainingGraph(records.embeddings, records.edges, queries, order))
     return graphs

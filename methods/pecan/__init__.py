@@ -67,9 +67,10 @@ class Pecan(Method[PecanConfig]):
         }
 
     def choices(self) -> Mapping[str, JsonValue]:
-        """How the two scores are added, and of a tree the length of its summaries."""
+        """How the two scores are added, how the question is asked again, how long a tree's summaries are."""
         tree = {"summary_tokens": self._plan().summary_tokens} if self.config.graph == "tree" else {}
-        return {"score_norm": self.config.norm, **tree}
+        again = {} if self.config.second_turn == "paper" else {"second_turn": self.config.second_turn}
+        return {"score_norm": self.config.norm, **again, **tree}
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """How the graph is built; every search option shares it."""

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from bench.method import MethodConfig
+from bench.method import DEFAULT_PROMPT, MethodConfig, PromptStyle
 
 Switch = Literal["on", "off"]
 
@@ -59,6 +59,13 @@ class PecanConfig(MethodConfig):
         "question once more, for a reader that goes on answering Yes",
     )  # kept out of a config at its default, so that cells from before the option stay valid
 
+    prompt: PromptStyle = Field(
+        DEFAULT_PROMPT,
+        exclude_if=lambda chosen: chosen == DEFAULT_PROMPT,
+        description="whose words the restated second turn has: pecan (P Table A2), or longbench, "
+        "what follows the context in LongBench's template of the data set",
+    )
+
     # The graph (P Sec. 3.1).
     graph: Literal["ip", "tree"] = Field(
         "ip", description="ip: information points, many to many; tree: one summary a cluster (P Table 3)"
@@ -96,6 +103,11 @@ class PecanConfig(MethodConfig):
     def _fits_together(self) -> Self:
         if self.attention == "off" and self.similarity == "off":
             raise ValueError("attention=off and similarity=off leave nothing to rank nodes by; keep one on")
+        if self.prompt != DEFAULT_PROMPT and self.second_turn == "paper":
+            raise ValueError(
+                f"prompt={self.prompt} repeats the question, second_turn=paper does not: set "
+                f"second_turn=restated, or prompt={DEFAULT_PROMPT}"
+            )
         if self.n_nodes is not None and self.progress_control == "on":
             raise ValueError(
                 f"n_nodes={self.n_nodes} works only with progress_control=off; set that too, or drop it"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from bench.method import answer_instruction
+from bench.method import DEFAULT_PROMPT, PromptStyle, answer_instruction, reader_prompt_ending
 from bench.schema import Question
 
 PECAN_NODE = "* {text}\n"
@@ -48,11 +48,16 @@ PECAN_SEARCH_AFTER_QUESTION = "\n\nInformation:\n"
 PECAN_CHOICES = ("Yes", "No")
 
 
-def pecan_second_turn(style: Literal["paper", "restated"], question: Question) -> str:
+def pecan_second_turn(
+    style: Literal["paper", "restated"], question: Question, prompt: PromptStyle = DEFAULT_PROMPT
+) -> str:
     """Turn 2 of PECAN's search (Table A2); ``restated``: with the question once more, our departure.
 
     In the paper's wording the question stands only in turn 1. A small reader of real text then answers
-    turn 1 again, with Yes, whatever was asked.
+    turn 1 again, with Yes, whatever was asked. Restated under ``prompt=longbench``, it is what follows the
+    context in LongBench's template. Raises ConfigError where the data set's card has no such template.
     """
+    if style == "restated" and prompt == "longbench":
+        return reader_prompt_ending(question)
     instruction = answer_instruction(question.task)
     return instruction if style == "paper" else f"{instruction}\n\nQuestion: {question.text}\nAnswer:"

@@ -203,7 +203,7 @@ class _Walk:
         self.left_out, self.cut = 0, False
         self.attends = False
         """Whether attention to the question is recorded."""
-        self.second_turn = pecan_second_turn(config.second_turn, question)
+        self.second_turn = pecan_second_turn(config.second_turn, question, config.prompt)
         self._room = _Room(self.question, self.head, self.second_turn)
         self._room.add_model(self.searcher, self.window, answers=self.one_model)
         if not self.one_model:

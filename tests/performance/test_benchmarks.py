@@ -16,7 +16,7 @@ from bench.engine.setup import build_engine
 from bench.errors import UnknownNameError
 from performance import LONG, NAMES, capture, gpu, ranking
 from performance.__main__ import command
-from performance.workloads import SMALL, model, random_tokens, run_searches, searches
+from performance.drawn import SMALL, model, random_tokens, run_searches, searches
 
 
 def measured(name: str, out: Path) -> dict[str, dict[str, Any]]:
@@ -70,15 +70,6 @@ def test_the_gpu_benchmark_says_why_it_was_not_run(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(gpu.NotRun, match="no CUDA device"):
         gpu.measure(quick=True)
-
-
-def test_what_the_gpu_benchmark_measures_can_be_measured_on_any_engine() -> None:
-    engine = build_engine("small", model(SMALL), max_context=512)
-    work = searches(3, opening=40, steps=2, node=10, answer=4)
-    found = {one.name: one for one in gpu.measure_on(engine, work, prefill=32, products=64, rounds=1)}
-    assert found["answers of 3 that change with what shares the pass"].value == 0  # fp32
-    assert found["largest difference of a logit with what shares the pass"].value < 1e-4
-    assert found["prefill: share of the rate of matrix products"].value > 0
 
 
 def test_drawn_searches_are_answered_in_order_whatever_is_in_flight() -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from performance.drawn import in_flight
 from performance.measuring import (
     Candidate,
     ChildFailedError,
@@ -14,7 +15,6 @@ from performance.measuring import (
     memory_can_be_measured,
     peak_memory,
 )
-from performance.workloads import in_flight
 
 
 def test_candidates_run_by_turns_and_keep_what_they_returned_last() -> None:

@@ -133,6 +133,23 @@ def test_folders(tmp_path: Path) -> None:
         load(QASPER, str(tmp_path))
 
 
+def test_of_several_files_of_a_set_the_one_with_most_questions_is_used_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "qasper"
+    folder.mkdir()
+    write(folder / "a.jsonl", line(0))
+    write(folder / "b.jsonl", line(0), line(1), line(2))
+    write(folder / "c.jsonl", line(0), line(1), line(2), line(3), {})
+    write(folder / "d.jsonl", line(3), line(4), line(5))
+    loaded = load(QASPER, str(tmp_path))
+    assert (len(loaded.examples), loaded.label) == (3, "qasper (b.jsonl)")
+    assert loaded.warnings[0] == f"{folder}: b.jsonl has most questions (3) of 4 data files"
+    assert load(QASPER, str(tmp_path)).revision == load(QASPER, str(folder / "b.jsonl")).revision
+    for name in "abd":
+        (folder / f"{name}.jsonl").unlink()
+    with pytest.raises(DataError, match="c.jsonl:5"):
+        load(QASPER, str(tmp_path))
+
+
 def test_parquet_shards_of_a_folder(tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet

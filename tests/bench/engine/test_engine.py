@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from transformers import (
     FalconConfig,
     FalconForCausalLM,
@@ -21,17 +19,18 @@ from transformers import (
     GptOssForCausalLM,
 )
 
-from bench.engine import attention
+from bench.engine import attention, span_attention
 from bench.engine import engine as engine_module
 from bench.engine.engine import Engine, Limits, Request, RequestResult
 from bench.engine.kv_cache import PAGE, KVCache
 from bench.engine.prefixes import Slot
 from bench.engine.setup import RefusedModelError, build_engine
 from bench.errors import InvalidLogitsError
+from tests.bench.engine.conversations import CHOICES, Script, play, play_all, recomputed, script
+from tests.bench.engine.paged import serve_like_a_gpu
 from tests.bench.models.builders import CAUSAL_FAMILIES, VOCAB, causal_model
 
 T = TypeVar("T")
-CHOICES = (5, 6)
 ROUNDING = 1e-4
 """Of logits up to 10 whose fp32 sums are taken in another order: over the families they moved by 2.2e-5
 without vector instructions, and by 9e-6 with AVX2. Attention moved by 6e-8."""
@@ -41,79 +40,21 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-@dataclass
-class Script:
-    """A random conversation: what one question asks of the engine, in order."""
-
-    opening: list[int]
-    steps: list[tuple[list[int], list[int]]]
-    last: list[int]
-    decode: int
-
-
-def script(seed: int) -> Script:
-    rng = random.Random(seed)
-
-    def tokens(low: int, high: int) -> list[int]:
-        return [rng.randrange(8, VOCAB) for _ in range(rng.randrange(low, high))]
-
-    steps = [(tokens(1, 40), tokens(1, 12)) for _ in range(rng.randrange(1, 5))]
-    return Script(tokens(10, 90), steps, tokens(1, 20), rng.randrange(3, 10))
-
-
-async def play(engine: Engine, plan: Script) -> list[RequestResult]:
-    """Opening, then step by step extend and probe (watching opening and steps so far), then an answer."""
-    slot = await engine.reserve(512)
-    try:
-        found = [await engine.run(Request(slot, plan.opening, choices=CHOICES))]
-        spans = [(0, len(plan.opening))]
-        for node, suffix in plan.steps:
-            start = slot.length
-            found.append(
-                await engine.run(
-                    Request(slot, node, suffix, choices=CHOICES, watched=list(spans), watch_from=start)
-                )
-            )
-            assert slot.length == start + len(node), "the suffix is rolled back"
-            spans.append((start, slot.length))
-        start = slot.length + len(plan.last)
-        found.append(
-            await engine.run(
-                Request(slot, plan.last, decode=plan.decode, limit=512, watched=spans, watch_from=start)
-            )
-        )
-        return found
-    finally:
-        engine.release(slot)
-
-
-def play_all(engine: Engine, plans: Sequence[Script]) -> list[list[RequestResult]]:
-    async def together() -> list[list[RequestResult]]:
-        return list(await asyncio.gather(*(play(engine, plan) for plan in plans)))
-
-    return run(together())
-
-
-@torch.no_grad()
-def recomputed(
-    model: Any, ids: list[int], spans: Sequence[tuple[int, int]]
-) -> tuple[Any, NDArray[np.float32]]:
-    """Last logits, and attention of every token to every span, from one plain eager forward over all ids."""
-    out = model(torch.tensor([ids]), use_cache=False, output_attentions=True)
-    mean = torch.stack(out.attentions).float().mean((0, 2))[0]
-    columns = [mean[:, a:b].mean(1) for a, b in spans]
-    return out.logits[0, -1].float(), torch.stack(columns, 1).numpy()
-
-
-@pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
+@pytest.mark.parametrize("path", ["one by one", "together", "variable length", "variable length, all keys"])
 @pytest.mark.parametrize("family", CAUSAL_FAMILIES)
 def test_logits_attention_and_text_are_those_of_a_full_eager_recomputation(
-    family: str, together: bool, monkeypatch: pytest.MonkeyPatch
+    family: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoding rows served one by one, as on a CPU, and in one call, as on a GPU."""
-    monkeypatch.setattr(attention, "decodes_together", lambda device: together)
+    """Decoding rows served one by one, as on a CPU; in one call, as on a GPU; all rows in one call, as on a
+    GPU in half precision, attention to spans from the log-sum-exp or, as for spans far apart, from all keys.
+    """
+    monkeypatch.setattr(attention, "decodes_together", lambda device: path != "one by one")
     model = causal_model(family, "eager")
     engine = build_engine(family, model, max_context=1024)
+    if path.startswith("variable"):
+        serve_like_a_gpu(engine, monkeypatch)
+    if path.endswith("all keys"):
+        monkeypatch.setattr(span_attention, "FEW", 0)
     plans = [script(seed) for seed in range(8)]
     for plan, found in zip(plans, play_all(engine, plans), strict=True):
         ids, spans = list(plan.opening), [(0, len(plan.opening))]

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from bench.engine import attention
 from bench.engine.engine import Engine, Request, RequestResult
 from bench.engine.setup import build_engine
-from performance.workloads import SMALL, model
+from performance.drawn import SMALL, model
 
 FIRST, SECOND = (torch.device("meta", at) for at in (0, 1))
 REAL_TENSOR = torch.tensor

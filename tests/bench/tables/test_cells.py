@@ -45,6 +45,18 @@ MORE = Row(id="more", label="TF-IDF Top-X", method="tfidf", set={"k": "auto:bm25
 BM25 = Row(id="bm25", label="BM25", method="bm25", set={"k": 5})
 
 
+def test_a_table_asks_as_many_questions_of_each_data_set_as_it_says(reader: str) -> None:
+    table = definition(BM25).model_copy(update={"questions": {"hotpotqa": 3}})
+
+    def asked(setting: Setting) -> int:
+        cell = plan_table(table, setting)["bm25", "hotpotqa"]
+        assert isinstance(cell, Cell)
+        return cell.identity.n_examples
+
+    assert asked(Setting(reader)) == 3
+    assert asked(Setting(reader, limit=2)) == 2
+
+
 def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str, tmp_path: Path) -> None:
     table = definition(MORE, BM25)
     planned = plan_table(table, Setting(reader, limit=2))

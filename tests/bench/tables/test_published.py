@@ -41,8 +41,17 @@ def _lines(name: str) -> list[dict[str, str]]:
 
 
 def test_every_table_has_its_file_and_every_file_its_table() -> None:
-    assert {table.id for table in list_tables()} == {path.stem for path in FOLDER.glob("*.csv")}
+    assert {table.published_as for table in list_tables()} == {path.stem for path in FOLDER.glob("*.csv")}
     assert _PRINTED.keys() == {path.stem for path in FOLDER.glob("*.csv")}
+
+
+def test_a_table_beside_another_s_values_has_its_rows_data_sets_and_metrics() -> None:
+    tables = {table.id: table for table in list_tables()}
+    for table in tables.values():
+        other = tables[table.published_as]
+        assert {row.id for row in table.rows} <= {row.id for row in other.rows}
+        assert set(table.datasets) <= set(other.datasets)
+        assert set(table.printed) <= set(other.printed)
 
 
 @pytest.mark.parametrize("name", sorted(_PRINTED))

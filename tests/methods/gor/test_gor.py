@@ -149,7 +149,7 @@ def test_dropout_and_alpha_follow_the_data_set(dataset: str, expected: tuple[flo
 def test_every_option_of_learning_is_part_of_its_key_and_none_of_reading() -> None:
     elsewhere = {"similarity", "train", "train_on", "train_documents", "ranking_encoder"}
     learning = set(GorConfig.model_fields) - set(RecordsConfig.model_fields) - elsewhere
-    training = Gor(GorConfig(), GEOMETRY).training("qmsum")
+    training = Gor(GorConfig(train_queries=5), GEOMETRY).training("qmsum")
     assert training is not None and set(training.options) == learning
     index = set(Gor(GorConfig(), GEOMETRY).index_options())
     assert index == {"chunk_tokens", "overlap_tokens", "queries", "k", "temperature"} | {
@@ -157,6 +157,13 @@ def test_every_option_of_learning_is_part_of_its_key_and_none_of_reading() -> No
         "answer_tokens",
         "wording",
     }
+
+
+def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_default() -> None:
+    every, fewer = Gor(GorConfig(), GEOMETRY), Gor(GorConfig(train_queries=5), GEOMETRY)
+    assert fewer.index_options() == every.index_options()
+    assert fewer.training("qmsum") != every.training("qmsum")
+    assert Gor(GorConfig(train_queries=30), GEOMETRY).training("qmsum") == every.training("qmsum")
 
 
 def test_the_encoder_is_the_paper_s_beside_a_reader_at_its_lengths_and_one_that_ships_beside_ours() -> None:
@@ -178,6 +185,8 @@ def test_lengths_follow_the_geometry() -> None:
     [
         ({"supervised": "on", "train_on": "run"}, "name training data with train_on=PATH"),
         ({"supervised": "on", "train": "off"}, "drop it, or train=off"),
+        ({"supervised": "on", "train_on": "train", "train_queries": 5}, "drop train_queries"),
+        ({"train_queries": 31}, "raise queries=30"),
         ({"gnn": "mlp"}, "gat.*gcn.*sgc.*gin.*sage"),
         ({"epochs": 0}, "greater than or equal to 1"),
         ({"dropout": 1.0}, "less than 1"),

@@ -251,9 +251,13 @@ def items() -> list[TrainingItem]:
     ]
 
 
-def rankings(items: list[TrainingItem], *, supervised: bool = False) -> list[TrainingGraph]:
+def rankings(
+    items: list[TrainingItem], *, supervised: bool = False, most_queries: int | None = None
+) -> list[TrainingGraph]:
     encoder = load_embedder(resolve("minilm", device="cpu"))
-    return asyncio.run(training_graphs(items, encoder, encoder, None, supervised=supervised))
+    return asyncio.run(
+        training_graphs(items, encoder, encoder, None, supervised=supervised, most_queries=most_queries)
+    )
 
 
 def test_the_text_that_a_query_was_asked_about_comes_first(items: list[TrainingItem]) -> None:
@@ -266,6 +270,15 @@ def test_the_text_that_a_query_was_asked_about_comes_first(items: list[TrainingI
         assert graph.queries.shape == (len(sources), 384)
     (one,) = rankings(items[2:])
     assert len(one.features) >= 1
+
+
+def test_the_first_queries_are_learned_from_on_the_whole_graph(items: list[TrainingItem]) -> None:
+    whole, fewer = rankings(items)[0], rankings(items, most_queries=1)[0]
+    assert len(whole.queries) > 1
+    np.testing.assert_array_equal(fewer.queries, whole.queries[:1])
+    np.testing.assert_array_equal(fewer.order, whole.order[:1])
+    np.testing.assert_array_equal(fewer.features, whole.features)
+    np.testing.assert_array_equal(fewer.arcs, whole.arcs)
 
 
 def test_with_supervision_questions_are_ranked_against_their_references(items: list[TrainingItem]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bench.errors import BenchError, ConfigError, InvalidLogitsError, WindowExceededError
+from bench.method.options import build_config
 from bench.method.prompts import ANSWER_INSTRUCTION
 from bench.schema import DocumentSet
 from methods.pecan import Pecan, PecanConfig
@@ -183,18 +184,25 @@ def test_each_token_is_forwarded_exactly_once() -> None:
     assert len(text) == len(set(text))
 
 
+LONGBENCH = {"second_turn": "restated", "prompt": "longbench"}
 RESTATED = f"{ANSWER_INSTRUCTION}\n\nQuestion: who\nAnswer:"
 """Turn 2 for a reader of real text that would answer turn 1 again."""
 
 
 @pytest.mark.parametrize(
-    ("options", "turn2"), [({}, ANSWER_INSTRUCTION), ({"second_turn": "restated"}, RESTATED)]
+    ("options", "turn2"),
+    [
+        ({}, ANSWER_INSTRUCTION),
+        ({"second_turn": "restated"}, RESTATED),
+        (LONGBENCH, "Answer in a word.\n\nQuestion: who"),
+    ],
 )
 def test_the_conversation_is_the_papers_word_for_word_or_restates_the_question(
     options: dict[str, Any], turn2: str
 ) -> None:
     fixed = models(p_yes=lambda nodes: 0.9 if len(nodes) == 2 else 0.1)
-    prediction, _ = search(fixed, **options)
+    template = "Read this.\n{context}\n\nAnswer in a word.\n\nQuestion: {input}"
+    prediction, _ = search(fixed, asked=question(longbench_prompt=template), **options)
     (context,) = fixed.reader.contexts
     turn1 = pecan_search_head("who") + "* top\n* p\n"
     wanted = [*OPENING, turn1, *CLOSING, "Yes", *NEXT_TURN, turn2, *CLOSING, "answer after 2"]
@@ -209,6 +217,12 @@ def test_the_paper_s_second_turn_leaves_the_identity_of_older_cells_alone() -> N
     assert "second_turn" not in PecanConfig().model_dump(mode="json")
     assert PecanConfig(second_turn="restated").model_dump(mode="json")["second_turn"] == "restated"
     assert PecanConfig.model_validate(PecanConfig().model_dump()).second_turn == "paper"
+    assert "prompt" not in PecanConfig().model_dump(mode="json")
+
+
+def test_longbench_s_words_hold_the_question_so_the_second_turn_restates_it() -> None:
+    with pytest.raises(ConfigError, match=r"prompt=longbench repeats the question.*prompt=pecan"):
+        build_config(PecanConfig, {"prompt": "longbench"}, "pecan")
 
 
 def test_the_context_of_a_record_is_what_was_read() -> None:

@@ -1,0 +1,131 @@
+"""Attention to a few watched tokens, from the log-sum-exp that variable-length attention returns.
+
+The probability that query q gives key k is exp(scale * q·k - lse(q)), where lse is the logarithm of the sum
+over all keys. So a search, whose nodes watch its question, reads the question's keys alone: no other key is
+read a second time, and all rows are served together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+FEW = 512
+"""Most positions from the first to the last watched token of a row: a question's tokens, not a document's."""
+PIECE = 64
+"""Most queries of a row in one piece; shorter pieces are padded to the longest."""
+
+
+@dataclass(frozen=True)
+class Watching:
+    """A row's queries that watch spans of its context."""
+
+    first: int
+    """Position of the first query in the packed sequence."""
+    count: int
+    position: int
+    """Position of the first query in its context."""
+    base: int
+    """First position of its context in the KV cache."""
+    spans: Sequence[tuple[int, int]]
+    """Half-open ranges of positions in the context."""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The range that holds all watched tokens; (0, 0) if there are none."""
+        full = [(start, end) for start, end in self.spans if start < end]
+        return (min(a for a, _ in full), max(b for _, b in full)) if full else (0, 0)
+
+    @property
+    def near(self) -> bool:
+        """Whether its spans lie close enough together."""
+        start, end = self.reach
+        return 0 < end - start <= FEW
+
+
+class SpanAttention:
+    """Sums over layers of the mean attention over heads, of all rows that watch a few tokens each.
+
+    Rows are cut into P pieces of at most N queries; K is the longest reach, S the most spans of a row.
+    """
+
+    def __init__(self, rows: Sequence[Watching], device: torch.device, most: int) -> None:
+        """most: probabilities formed at once."""
+        self.rows, self.most = rows, most
+        pieces = [(row, at) for row in rows for at in range(0, row.count, PIECE)]
+        counts = [min(PIECE, row.count - at) for row, at in pieces]
+        spans = max(len(row.spans) for row in rows)
+        padded = [[*row.spans, *[(0, 0)] * (spans - len(row.spans))] for row, _ in pieces]
+
+        def column(values: Sequence[int]) -> torch.Tensor:
+            return torch.tensor(values, device=device)[:, None]
+
+        queries = torch.minimum(torch.arange(max(counts), device=device)[None], column(counts) - 1)
+        low, high = (column([row.reach[end] for row, _ in pieces]) for end in (0, 1))
+        reach = low + torch.arange(max(row.reach[1] - row.reach[0] for row in rows), device=device)[None]
+        keys = torch.minimum(reach, high - 1)
+        starts, ends = torch.tensor(padded, device=device).unbind(-1)  # (P, S)
+        self._queries = column([row.first + at for row, at in pieces]) + queries  # (P, N)
+        self._positions = column([row.position + at for row, at in pieces]) + queries
+        self._keys = column([row.base for row, _ in pieces]) + keys  # (P, K)
+        self._reach = reach
+        inside = (reach[..., None] >= starts[:, None]) & (reach[..., None] < ends[:, None])
+        self._averaging = inside / (ends - starts).clamp_(min=1)[:, None].float()  # (P, K, S)
+        self._masks: dict[int | None, torch.Tensor] = {}
+        self._sums = torch.zeros(len(pieces), max(counts), spans, device=device)
+
+    def add(
+        self, query: torch.Tensor, keys: torch.Tensor, lse: torch.Tensor, scale: float, window: int | None
+    ) -> None:
+        """Add a layer's attention.
+
+        query: (Hq, T, hd); keys: (positions, Hkv, hd); lse: (Hq, T), fp32, over all keys of a query.
+        """
+        heads, (kv_heads, width) = len(query), keys.shape[1:]
+        queries, reach = self._queries.shape[1], self._keys.shape[1]
+        mask = self._mask(window)
+        step = max(1, self.most // (heads * queries * reach))
+        for at in range(0, len(self._queries), step):
+            part = slice(at, at + step)
+            chosen = self._queries[part]
+            pieces = len(chosen)
+            q = query[:, chosen].view(kv_heads, -1, pieces, queries, width).permute(2, 0, 1, 3, 4)
+            k = keys[self._keys[part]].permute(0, 2, 3, 1)
+            scores = _product(
+                q.reshape(pieces * kv_heads, -1, width), k.reshape(pieces * kv_heads, width, reach)
+            )
+            scores = scores.view(pieces, heads, queries, reach).mul_(scale)
+            scores -= lse[:, chosen].transpose(0, 1)[..., None]
+            scores += mask[part, None]
+            self._sums[part] += torch.bmm(scores.exp_().mean(1), self._averaging[part])
+
+    def totals(self) -> list[torch.Tensor]:
+        """Each row's (queries, spans), fp32."""
+        found, at = [], 0
+        for row in self.rows:
+            pieces = -(-row.count // PIECE)  # only the last is padded
+            found.append(self._sums[at : at + pieces].flatten(0, 1)[: row.count, : len(row.spans)])
+            at += pieces
+        return found
+
+    def _mask(self, window: int | None) -> torch.Tensor:
+        """Additive mask (P, N, K), fp32: what a query does not attend to is minus infinity."""
+        if window not in self._masks:
+            distance = self._positions[..., None] - self._reach[:, None]
+            allowed = distance >= 0
+            if window is not None:
+                allowed &= distance < window
+            mask = torch.zeros(allowed.shape, device=allowed.device)
+            self._masks[window] = mask.masked_fill_(~allowed, float("-inf"))
+        return self._masks[window]
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Batched matrix product in fp32; of half precision, not rounded to it."""
+    if a.dtype == torch.float32:
+        return torch.bmm(a, b)
+    if a.is_cuda:
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return torch.bmm(a.float(), b.float())

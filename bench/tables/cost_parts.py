@@ -1,0 +1,118 @@
+"""What a row's cost is made of: the reader and the models beside it, and what is spent on probing.
+
+PECAN's paper counts probes as free ("no additional computational resources", Sec. 3.2.1) and an encoder as
+next to nothing. Here both are metered: a probe closes the turn and reads logits, and an encoder that is
+nothing beside 8 B parameters is larger than a small reader. So a table says their shares, and ``--columns
+costs`` shows them apart (:mod:`bench.tables.costs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from bench.flops.meter import Meter
+from bench.results.finished import FinishedCell
+from bench.results.records import RECORDS_FILE, TFLOP, Record, read_records
+from bench.tables.cells import TableData
+
+PROBE = "probe"
+"""The phase under which probes are credited."""
+SAID = 0.01
+"""Least share of a cost that a table mentions.  # our choice"""
+
+
+@dataclass(frozen=True)
+class CostParts:
+    """Mean TFLOPs of a cell and its parts, per question, or of its indexes, per document set."""
+
+    total: float
+    reader: float
+    """Of the model that answers, probes included."""
+    probes: float
+    """Closing the turn and reading logits, whichever model is asked."""
+
+    @property
+    def others(self) -> float:
+        """Of the models beside the reader: encoders, a compressor, another builder."""
+        return self.total - self.reader
+
+    @property
+    def without_probes(self) -> float:
+        """As PECAN's paper counts."""
+        return self.total - self.probes
+
+    def share(self, part: float) -> float:
+        """A part of it as a share, 0..1."""
+        return part / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
+class CellCosts:
+    """What questions cost, and what indexes cost."""
+
+    question: CostParts
+    index: CostParts
+
+
+AllCosts: TypeAlias = Mapping[tuple[str, str], CellCosts]
+"""(row id, data set) -> the costs of a finished cell."""
+
+
+def costs_of(table: TableData) -> dict[tuple[str, str], CellCosts]:
+    """The parts of the cost of every finished cell, read from its records."""
+    return {key: cell_costs(cell.finished) for key, cell in table.cells.items() if cell.finished is not None}
+
+
+def cell_costs(cell: FinishedCell) -> CellCosts:
+    """The parts of a cell's costs; of indexes, each document set counts once."""
+    reader = str(cell.description.models["reader"]["name"])
+    questions: list[Record] = list(read_records(cell.folder / RECORDS_FILE))
+    indexes = {tuple(record.document_ids): record.flops.index_by_model for record in questions}
+    return CellCosts(
+        _parts(
+            (Meter.from_json(record.flops.query_by_model) for record in questions), len(questions), reader
+        ),
+        _parts(map(Meter.from_json, indexes.values()), len(indexes), reader),
+    )
+
+
+def _parts(meters: Iterable[Meter], count: int, reader: str) -> CostParts:
+    """The mean over ``count`` meters."""
+    usage = Meter.combined(meters).usage
+    of_reader = sum(use.flops for (model, _), use in usage.items() if model == reader)
+    probes = sum(use.flops for (_, phase), use in usage.items() if phase == PROBE)
+    total = sum(use.flops for use in usage.values())
+    return CostParts(*(flops / count / TFLOP for flops in (total, of_reader, probes)))
+
+
+Part: TypeAlias = Literal["probes", "others", "index_others"]
+_SHARES: Mapping[Part, Callable[[CellCosts], float]] = {
+    "probes": lambda costs: costs.question.share(costs.question.probes),
+    "others": lambda costs: costs.question.share(costs.question.others),
+    "index_others": lambda costs: costs.index.share(costs.index.others),
+}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Rows whose costs hold a part worth mentioning, with its least and largest share over the data sets."""
+
+    part: Part
+    rows: tuple[tuple[str, float, float], ...]
+    """(Label, least share, largest share), 0..1."""
+
+
+def shares_of(table: TableData, costs: AllCosts) -> list[Shares]:
+    """How much of the costs is probing, or of models beside the reader; rows below a percent are left out."""
+    found = []
+    for part, share in _SHARES.items():
+        rows = []
+        for row in table.definition.rows:
+            own = [share(cost) for (name, _), cost in costs.items() if name == row.id]
+            if own and max(own) >= SAID:
+                rows.append((row.label, min(own), max(own)))
+        if rows:
+            found.append(Shares(part, tuple(rows)))
+    return found

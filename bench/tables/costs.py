@@ -1,0 +1,50 @@
+"""A table's costs by part: with and without probes, of the reader and of the models beside it."""
+
+from __future__ import annotations
+
+from bench.tables.caption import about_cost_parts, about_shares, caption, without_values
+from bench.tables.cells import TableData
+from bench.tables.cost_parts import AllCosts, shares_of
+from bench.tables.formats import DASH, three_digits
+from bench.tables.notes import notes_of
+from bench.tables.plain import PlainTable
+
+
+def costs_table(table: TableData, costs: AllCosts) -> PlainTable:
+    """A line for each data set and row: cost of a question and of an index, in all and by part."""
+    definition, notes = table.definition, notes_of(table)
+    reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
+    of_reference = () if reference is None else (f"reader × {reference.label}",)
+    columns = (
+        *("Data and method", "TFLOPs", "without probes", "reader", "other models", "probes", *of_reference),
+        *("index", "index: reader", "index: other models", "n"),
+    )
+    rows: list[tuple[str, ...]] = []
+    for dataset in definition.datasets:
+        base = None if reference is None else costs.get((reference.id, dataset))
+        for row in definition.rows:
+            cell, cost = table.cells[row.id, dataset], costs.get((row.id, dataset))
+            label = f"{cell.data}: {row.label}"
+            if cost is None or cell.summary is None:
+                rows.append((label, *[DASH] * (len(columns) - 1)))
+                continue
+            q, index = cost.question, cost.index
+            ratio = f"{q.reader / base.question.reader:.2f}" if base and base.question.reader else DASH
+            shown = (q.total, q.without_probes, q.reader, q.others, q.probes)
+            rows.append(
+                (
+                    label,
+                    *map(three_digits, shown),
+                    *((ratio,) if of_reference else ()),
+                    *map(three_digits, (index.total, index.reader, index.others)),
+                    str(cell.summary.n),
+                )
+            )
+    return PlainTable(
+        f"{definition.id}_costs",
+        f"{definition.title}: what the costs are made of",
+        columns,
+        tuple(rows),
+        (*caption(notes), *about_cost_parts(), *about_shares(shares_of(table, costs))),
+        tuple(without_values(notes)),
+    )

@@ -1,0 +1,54 @@
+"""Attention to a few tokens from the log-sum-exp, against the softmax over all keys."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bench.engine.span_attention import FEW, PIECE, SpanAttention, Watching
+
+HEADS, KV_HEADS, WIDTH, SCALE = 4, 2, 8, 0.5
+SPANS = {40: [(3, 9)], 90: [(0, 5), (12, 12), (10, 30)], 7: [(6, 7)]}
+"""Spans of three contexts by length: one, several with an empty one, and one that a query is in."""
+
+
+@pytest.mark.parametrize("most", [1, 1 << 25], ids=["piece by piece", "together"])
+@pytest.mark.parametrize("window", [None, 11])
+def test_sums_over_layers_are_those_of_the_softmax_over_all_keys(window: int | None, most: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    news = {40: 1, 90: PIECE + 20, 7: 3}
+    rows, first = [], 5  # other rows stand before them in the pass
+    for at, (total, spans) in enumerate(SPANS.items()):
+        rows.append(Watching(first, news[total], total - news[total], 100 * at, spans))
+        first += news[total]
+    found = SpanAttention(rows, torch.device("cpu"), most)
+    expected = [torch.zeros(row.count, len(row.spans)) for row in rows]
+    for _ in range(2):
+        query, keys = drawn(HEADS, first, WIDTH), drawn(300, KV_HEADS, WIDTH)
+        lse = torch.zeros(HEADS, first)
+        for row, sums in zip(rows, expected, strict=True):
+            total = row.position + row.count
+            own = slice(row.first, row.first + row.count)
+            k = keys[row.base : row.base + total].repeat_interleave(HEADS // KV_HEADS, 1)
+            scores = torch.einsum("hqd,khd->hqk", query[:, own], k) * SCALE
+            behind = torch.arange(row.position, total)[:, None] - torch.arange(total)[None]
+            scores[:, (behind < 0) | (behind >= (window or total))] = float("-inf")
+            lse[:, own] = scores.logsumexp(-1)
+            p = scores.softmax(-1).mean(0)
+            for at, (start, end) in enumerate(row.spans):
+                sums[:, at] += p[:, start:end].sum(-1) / max(1, end - start)
+        found.add(query, keys, lse, SCALE, window)
+    for total_, sums in zip(found.totals(), expected, strict=True):
+        torch.testing.assert_close(total_, sums, atol=1e-6, rtol=1e-5)
+
+
+def test_spans_are_near_if_all_watched_tokens_fit_the_reach() -> None:
+    def near(*spans: tuple[int, int]) -> bool:
+        return Watching(0, 1, 5000, 0, spans).near
+
+    assert near((10, 40)) and near((4000, 4000 + FEW)) and near((3, 3), (900, 901))
+    assert not near((0, 1), (FEW, FEW + 1)) and not near((4, 4))

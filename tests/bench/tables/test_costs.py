@@ -1,0 +1,140 @@
+"""What a row's cost is made of: probes, the reader, and the models beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.results.records import FlopCounts, Record, RecordStore, TokenCounts
+from bench.run.cell import Setting
+from bench.run.session import Session
+from bench.tables.amortised import amortised_table
+from bench.tables.caption import about_shares
+from bench.tables.cells import TableCell, TableData
+from bench.tables.cost_parts import cell_costs, costs_of, shares_of
+from bench.tables.costs import costs_table
+from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.make import TableRequest, make_table
+from bench.tables.render import render
+from tests import cells
+
+TERA = 10**12
+
+
+def spent(**phases: int) -> dict[str, object]:
+    """Usage of a model by phase, in TFLOPs."""
+    empty = {"calls": 1, "new_tokens": 1, "attended": 1, "logit_rows": 0}
+    return {phase: {**empty, "flops": flops * TERA} for phase, flops in phases.items()}
+
+
+def record(number: int, query: dict[str, object], index: dict[str, object]) -> Record:
+    total = [sum(use["flops"] for m in side.values() for use in m.values()) for side in (query, index)]  # type: ignore[attr-defined]
+    return Record(
+        example_id=f"q{number}",
+        document_ids=[f"d{number // 2}"],
+        question="?",
+        answers=["a"],
+        prediction="a",
+        scores={"f1": 1.0},
+        context=[],
+        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
+        flops=FlopCounts(
+            query=total[0], index=total[1], convention="paper", query_by_model=query, index_by_model=index
+        ),
+        truncated=False,
+        flags=[],
+        wall_s=0.1,
+        error=None,
+        trace={},
+    )
+
+
+def table(tmp_path: Path, **rows: list[Record]) -> TableData:
+    shown = {}
+    for name, records in rows.items():
+        (tmp_path / name).mkdir()
+        with RecordStore(tmp_path / name) as store:
+            for one in records:
+                store.append(one)
+        finished = replace(cells.finished(cells.summary(n=len(records))), folder=tmp_path / name)
+        shown[name, "qasper"] = TableCell(Row(id=name, label=name.upper(), method="bm25"), "qasper", finished)
+    definition = TableDefinition(
+        id="t",
+        title="T",
+        source="S",
+        datasets=("qasper",),
+        metrics=("f1",),
+        ratio_to="pecan",
+        rows=tuple(cell.row for cell in shown.values()),
+    )
+    return TableData(definition, shown)
+
+
+@pytest.fixture
+def two_rows(tmp_path: Path) -> TableData:
+    graph = {"tiny": spent(prefill=4), "minilm": spent(embed=12)}
+    search = {"tiny": spent(prefill=6, probe=1, decode=1), "minilm": spent(embed=2)}
+    other = {"tiny": spent(prefill=2), "minilm": spent(embed=2)}
+    return table(
+        tmp_path,
+        # two questions share d0, one has d1: an index counts once for each document
+        pecan=[
+            record(0, search, graph),
+            record(1, search, graph),
+            record(2, search, {"tiny": spent(prefill=2)}),
+        ],
+        bm25=[record(0, {"tiny": spent(prefill=5)}, {}), record(1, {"tiny": spent(prefill=3)}, {})],
+        sbert=[record(0, other, {"minilm": spent(embed=1)})],
+    )
+
+
+def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_for_each_document(
+    two_rows: TableData,
+) -> None:
+    cell = two_rows.cells["pecan", "qasper"].finished
+    assert cell is not None
+    costs = cell_costs(cell)
+    q, index = costs.question, costs.index
+    assert (q.total, q.reader, q.others, q.probes, q.without_probes) == (10, 8, 2, 1, 9)
+    assert (index.total, index.reader, index.others) == (9, 3, 6)
+    bm25 = two_rows.cells["bm25", "qasper"].finished
+    assert bm25 is not None and cell_costs(bm25).question.total == 4 and cell_costs(bm25).index.total == 0
+
+
+def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
+    said = about_shares(shares_of(two_rows, costs_of(two_rows)))
+    assert said == [
+        "Of a question's TFLOPs, probes, which PECAN's paper counts as free: PECAN 10 %.",
+        "Of a question's TFLOPs, models beside the reader: PECAN 20 %, SBERT 50 %.",
+        "Of the index's, models beside the reader: PECAN 67 %, SBERT 100 %.",
+    ]
+    for rendered in (
+        render(two_rows, {}, costs_of(two_rows)),
+        amortised_table(two_rows, {}, costs_of(two_rows)).render(),
+    ):
+        assert said[0] in rendered.markdown
+    assert "probes" not in render(two_rows, {}).markdown
+
+
+def test_a_share_that_differs_between_data_sets_is_a_range(two_rows: TableData) -> None:
+    cell = two_rows.cells["pecan", "qasper"]
+    assert cell.finished is not None
+    costs = costs_of(two_rows)
+    half = replace(costs["pecan", "qasper"], question=replace(costs["pecan", "qasper"].question, probes=2.5))
+    (said, *_) = about_shares(shares_of(two_rows, {**costs, ("pecan", "musique"): half}))
+    assert said.endswith("PECAN 10 to 25 %.")
+
+
+def test_costs_by_part_are_a_view_of_a_table(two_rows: TableData) -> None:
+    shown = costs_table(two_rows, costs_of(two_rows))
+    by_row = {row[0].rpartition(": ")[2]: dict(zip(shown.columns, row, strict=True)) for row in shown.rows}
+    assert by_row["PECAN"]["without probes"] == "9.00"
+    assert by_row["BM25"]["reader × PECAN"] == "0.50" and by_row["SBERT"]["reader × PECAN"] == "0.25"
+    assert by_row["SBERT"]["index: other models"] == "1.00" and by_row["BM25"]["index"] == "0"
+
+
+def test_tables_without_costs_refuse_the_view() -> None:
+    with pytest.raises(Exception, match="--columns costs is for tables with a row per method"):
+        make_table(TableRequest(load_table("tableA3"), Setting(), Session(Path("nowhere")), view="costs"))

@@ -1,0 +1,86 @@
+"""A table's cells leave without any text of the data, and the same table comes back from them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.errors import BenchError, DataError
+from bench.models.model_set import LoadedModels
+from bench.results.index_store import IndexStore
+from bench.run.cell import Cell, Setting
+from bench.run.runner import run_cell
+from bench.tables.cells import TableData, collect, plan_table
+from bench.tables.definition import Row, TableDefinition
+from bench.tables.export import export_table, exported_table
+from bench.tables.render import render
+from tests.bench.models.builders import save_causal
+
+TABLE = TableDefinition(
+    id="t",
+    title="T",
+    source="S",
+    datasets=("hotpotqa", "musique"),
+    metrics=("f1",),
+    rows=(
+        Row(id="bm25", label="BM25", method="bm25", set={"k": 2}),
+        Row(id="closed", label="Closed book", method="closed_book"),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> TableData:
+    """Two rows on two data sets, by a small random model; one cell is not finished."""
+    folder = tmp_path_factory.mktemp("export")
+    reader = str(save_causal(folder / "small-llama", max_position_embeddings=4096))
+    results = folder / "results"
+
+    def run(cell: Cell) -> object:
+        if (cell.request.method, cell.request.dataset) == ("closed_book", "musique"):
+            return None
+        where = cell.folder(results)
+        return run_cell(cell, where, IndexStore(results / "indexes"), lambda: LoadedModels(cell.roles))
+
+    planned = plan_table(TABLE, Setting(reader, limit=2))
+    return collect(TABLE, planned, results, run)
+
+
+def test_the_same_table_comes_back_without_data_records_and_models(table: TableData, tmp_path: Path) -> None:
+    export_table(table, tmp_path)
+    back = exported_table(TABLE, tmp_path)
+    before, after = (render(shown, {}).files() for shown in (table, back))
+    for kind, text in before.items():
+        assert after[kind] == text.replace("not run yet", "not in this export")
+
+
+def test_no_text_of_the_data_leaves_and_every_question_has_its_line(table: TableData, tmp_path: Path) -> None:
+    paths = export_table(table, tmp_path)
+    lines = list(csv.DictReader(paths[1].open(encoding="utf-8", newline="")))
+    assert len(lines) == 6
+    finished = [cell.finished for cell in table.cells.values() if cell.finished]
+    records = [
+        json.loads(line)
+        for cell in finished
+        for line in (cell.folder / "records.jsonl").read_text("utf-8").splitlines()
+    ]
+    assert [line["example_id"] for line in lines] == [record["example_id"] for record in records]
+    assert [float(line["f1"]) for line in lines] == [record["scores"]["f1"] for record in records]
+    published = "".join(path.read_text("utf-8") for path in paths)
+    for record in records:
+        for text in (record["question"], record["prediction"], *(c["title"] for c in record["context"])):
+            assert len(text) < 4 or text not in published
+
+
+def test_what_cannot_be_exported_or_read_back_is_said(table: TableData, tmp_path: Path) -> None:
+    empty = TableData(TABLE, {key: cell for key, cell in table.cells.items() if cell.finished is None})
+    with pytest.raises(BenchError, match="t: no cell is finished"):
+        export_table(empty, tmp_path)
+    with pytest.raises(DataError, match=r"t_cells.json: no such file. bench table t --export"):
+        exported_table(TABLE, tmp_path)
+    (tmp_path / "t_cells.json").write_text('[{"row": "bm25", "dataset": "hotpotqa"}]')
+    with pytest.raises(DataError, match=r"not the cells of a table \(no 'cell'\)"):
+        exported_table(TABLE, tmp_path)

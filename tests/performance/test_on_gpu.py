@@ -1,0 +1,120 @@
+"""The command for a machine with a GPU, without one: every step runs, is kept, and is not run again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from performance import on_gpu
+from performance.measuring import REPOSITORY
+from performance.on_gpu import NAMES, command
+
+
+def call(out: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(command, [str(out), "--device", "cpu", "--quick", *arguments])
+
+
+def test_every_step_runs_on_a_cpu_and_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = call(tmp_path)
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*(f"{name}.json" for name in NAMES), "gpu.json"]
+    )
+    joined = json.loads((tmp_path / "gpu.json").read_text())
+    values = {one["name"]: one["value"] for one in joined["measurements"]}
+    assert values["tests that pass"] >= 5
+    assert values["answers of 3 that change with what shares the pass"] == 0  # single precision
+    assert values["largest difference of a logit with what shares the pass"] < 1e-4
+    assert values["prefill: share of the rate of matrix products"] > 0
+    assert values["3 questions about 96 tokens: answers that change with shared prefixes"] == 0
+    assert values["3 questions about 96 tokens: tokens computed, over without"] < 0.6
+
+    monkeypatch.setattr(on_gpu, "_process", lambda *_: pytest.fail("a finished step was run again"))
+    again = call(tmp_path)
+    assert again.exit_code == 0 and again.output == done.output
+
+
+def test_nothing_is_imported_that_a_machine_with_torch_and_transformers_may_lack() -> None:
+    program = """
+import sys
+import performance.on_gpu, tests.bench.engine.test_gpu
+print(sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert "'torch'" in done.stdout
+    for package in ("datasets", "fvcore", "mlflow", "pydantic", "rank_bm25", "ruamel", "umap"):
+        assert f"'{package}'" not in done.stdout
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Processes that are asked for; each writes its steps' files, up to ``prefill``, which fails."""
+    asked: list[Sequence[str]] = []
+
+    def process(arguments: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        asked.append(arguments)
+        if "pytest" in arguments:
+            return subprocess.CompletedProcess([], 0, "7 passed in 1.0s")
+        steps, out, _, _ = json.loads(arguments[-1])
+        for step in steps:
+            if step == "prefill":
+                return subprocess.CompletedProcess([], 1, "CUDA error: an illegal memory access")
+            part: dict[str, Any] = {"measurements": [], "seconds": 1}
+            (Path(out) / f"{step}.json").write_text(json.dumps(PART | part))
+        return subprocess.CompletedProcess([], 0, "")
+
+    monkeypatch.setattr(on_gpu, "_process", process)
+    return asked
+
+
+PART = json.loads(
+    '{"benchmark": "gpu", "title": "", "about": "", "quick": true, "date": "", "not_run": null,'
+    '"machine": {"processor": "", "cores": 1, "threads": 1, "memory_gb": 1, "accelerator": "none",'
+    '"load_before": 0}, "versions": {"torch": "", "transformers": ""}}'
+)
+
+
+def test_a_step_that_fails_takes_no_other_along(tmp_path: Path, processes: list[Sequence[str]]) -> None:
+    done = call(tmp_path)
+    assert done.exit_code == 1 and "failed: prefill" in done.output
+    assert "illegal memory access" in (tmp_path / "errors.txt").read_text()
+    assert {path.stem for path in tmp_path.glob("*.json")} == {*NAMES, "gpu"} - {"prefill"}
+    assert len(processes) == 3  # tests, steps up to the fault, steps after it
+
+
+def test_without_time_nothing_is_begun_and_the_next_call_goes_on(
+    tmp_path: Path, processes: list[Sequence[str]]
+) -> None:
+    done = call(tmp_path, "--minutes", "0.1", "--only", "serving,capture")
+    assert done.exit_code == 0 and not processes
+    assert "out of time before the end of serving, capture" in done.output
+    assert call(tmp_path, "--only", "serving,capture").exit_code == 0
+    assert {path.stem for path in tmp_path.glob("*.json")} == {"serving", "capture", "gpu"}
+
+
+def test_a_process_is_stopped_at_its_time_limit() -> None:
+    started = time.monotonic()
+    assert on_gpu._process(["-c", "import time; time.sleep(60)"], 0.5) is None
+    assert time.monotonic() - started < 20
+
+
+def test_steps_that_there_are_not_and_a_missing_gpu_are_said_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: list[Sequence[str]]
+) -> None:
+    assert "no step prefil; there are: tests, serving" in call(tmp_path, "--only", "prefil").output
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = CliRunner().invoke(command, [str(tmp_path)])
+    assert done.exit_code == 2 and "there is no CUDA device" in done.output and not processes
