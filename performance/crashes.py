@@ -169,7 +169,7 @@ def work(folder: Path, pipe: int) -> None:
         setattr(owner, name, named)
 
     bench.run.provenance.git_commit = lambda: "0"  # the commit may change meanwhile
-    naming(bench.run.question_runner.QuestionRunner, "_load_or_build", "index")
+    naming(bench.run.question_runner.QuestionRunner, "load_or_build", "index")
     naming(bench.run.question_runner.QuestionRunner, "ask", "search")
     naming(RecordStore, "append", "write")
     naming(RecordStore, "put_in_order", "write")

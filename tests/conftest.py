@@ -15,7 +15,7 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="true",
     TOKENIZERS_PARALLELISM="false",
-    BENCH_WORKERS="1",  # a further process knows no stand-ins
+    BENCH_WORKERS="1",  # a helper process knows no stand-ins
 )
 # The models of the tests are so small that threads cost more than they save; processes that a test starts
 # inherit this. Read when torch and numpy are loaded, so that it stands before any import of theirs.

@@ -169,7 +169,7 @@ def command(
     long = seconds > ASK_ABOVE_S or not all_known(costs)
     if long and not start.yes and sys.stdin.isatty() and sys.stdout.isatty():
         click.confirm("Start?", abort=True)
-    with session.helped([_places(cost) for cost in costs]):
+    with session.with_helpers([_places(cost) for cost in costs]):
         failures = _run(session, costs, experiment.title)
     if failures:
         raise BenchError("Not everything could be run; the same command tries again:\n" + "\n".join(failures))
@@ -277,7 +277,7 @@ def _run(session: Session, costs: Sequence[GroupCost], name: str) -> list[str]:
     started, done = time.monotonic(), 0
     total = sum(len(cost.cells) for cost in costs)
     # Cells that another process is at work on come last: by then they are finished, or nobody's.
-    for cost in session.free_first(costs, lambda group: group.folders):
+    for cost in session.unlocked_first(costs, lambda group: group.folders):
         first = cost.first
         title = f"{group_title(cost)} on {first.data.label} with {first.reader.label}"
         try:

@@ -16,7 +16,7 @@ from bench.results.index_store import IndexStore
 from bench.results.records import RECORDS_FILE, read_records
 from bench.run.cell import Cell, Setting
 from bench.run.cell_folder import finished_cell
-from bench.run.question_runner import make_ready
+from bench.run.question_runner import prepare
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.schema import JsonValue
@@ -157,7 +157,7 @@ def _epochs(cell: Cell, results: Path) -> Sequence[Mapping[str, float]]:
     """The epochs of the training behind a finished cell."""
     from bench.models.model_set import LoadedModels
 
-    ready = asyncio.run(make_ready(cell, IndexStore(results / "indexes"), LoadedModels(cell.roles), ()))
+    ready = asyncio.run(prepare(cell, IndexStore(results / "indexes"), LoadedModels(cell.roles), ()))
     history: Sequence[Mapping[str, float]] = ready.learned.data.get("history", ()) if ready.learned else ()
     if not history:
         raise BenchError(
@@ -189,9 +189,9 @@ def _finished(
     if session is not None:
         name = f"{', '.join(grid)} on {dataset}" if grid else None
         groups = [[(point.cell, None) for point in group] for group in shared_runs(points)]
-        with session.helped(groups):
-            for places in session.free_first(groups, lambda one: [cell.folder(results) for cell, _ in one]):
-                session.run_together(places, sweep=name)
+        with session.with_helpers(groups):
+            for group in session.unlocked_first(groups, lambda group: [c.folder(results) for c, _ in group]):
+                session.run_together(group, sweep=name)
     return [(point.cell, finished_cell(point.cell, point.cell.folder(results))) for point in points]
 
 

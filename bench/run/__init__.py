@@ -1,1 +1,1 @@
-"""A cell of a table: planned, its questions answered, each recorded."""
+"""Running a cell of a table: plan it, answer its questions, record each answer."""

@@ -1,4 +1,4 @@
-"""A cell of a table before it runs: everything resolved and checked, and no model loaded yet."""
+"""A cell of a table before it runs: everything resolved and checked, no model loaded yet."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from bench.schema import Example, JsonValue, Question
 
 @dataclass(frozen=True)
 class Setting:
-    """What the cells of a table, figure or sweep have in common, whatever their method and data set."""
+    """What all cells of a table, figure or sweep share, whatever their method and data set."""
 
     model: str = "tiny"
     """The reader: preset, hub id or folder."""
     data: str = "sample"
     """``sample``, ``hub`` or a path."""
     limit: int | None = None
-    """Only the first so many questions of each data set; None: all."""
+    """Only this many questions of each data set, from the start; None: all."""
     seed: int = 0
     dtype: str | None = None
     """None: chosen by device."""
@@ -44,7 +44,7 @@ class Setting:
         *,
         model: str | None = None,
     ) -> CellRequest:
-        """A method on a data set in this setting; model: another reader than the setting's."""
+        """A method on a data set in this setting; model: overrides the setting's reader."""
         return CellRequest(
             method, dataset, model or self.model, self.data, options or {}, self.limit, self.seed, self.dtype
         )
@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class CellRequest:
-    """What ``bench run`` was asked for."""
+    """The arguments of ``bench run``."""
 
     method: str
     dataset: str
@@ -67,7 +67,7 @@ class CellRequest:
 
 @dataclass(frozen=True)
 class Cell:
-    """A resolved request: method, data and models are known to exist and to fit together."""
+    """A resolved request: method, data and models exist and fit together."""
 
     request: CellRequest
     method: Method[Any]
@@ -78,25 +78,25 @@ class Cell:
     """Every role of the method with its model, ``reader`` included."""
     identity: CellIdentity
     training: TrainingPlan | None = None
-    """What the method learns before the first question; None: nothing."""
+    """What the method is trained on before the first question; None: no training."""
 
     @property
     def title(self) -> str:
-        """Method, data and model, as lines and bars name the cell."""
+        """Method, data and model, as shown in progress bars and log lines."""
         small = ", a small stand-in" if self.reader.small else ""
         return f"{self.request.method} on {self.data.label} with {self.reader.label}{small}"
 
     @property
     def index_name(self) -> str:
-        """Under which name its indexes are kept."""
+        """Directory of its indexes; methods that build the same index share it."""
         return self.method.index_name or self.method.name
 
     def folder(self, results: Path) -> Path:
-        """Where its records lie below the results folder."""
+        """The cell's folder below the results folder."""
         return results / "cells" / self.identity.folder
 
     def question(self, example: Example) -> Question:
-        """What the method is asked for one example."""
+        """The question that the method gets for one example."""
         return Question(
             text=example.question,
             documents=example.documents,
@@ -109,7 +109,7 @@ class Cell:
         )
 
     def training_key_parts(self) -> dict[str, JsonValue]:
-        """What the method learns depends on besides the documents; only where it learns something."""
+        """What the training depends on besides the documents; only for a cell with a training plan."""
         assert self.training is not None
         training = self.training.training
         return {
@@ -121,7 +121,7 @@ class Cell:
         }
 
     def index_key_parts(self) -> dict[str, JsonValue]:
-        """What an index of this cell depends on besides the documents."""
+        """Everything that an index of this cell depends on besides the documents."""
         return {
             "method": self.index_name,
             "version": self.method.index_version or self.identity.method_version,
@@ -137,10 +137,10 @@ def _load(dataset: str, data: str, limit: int | None, training: bool = False) ->
 
 
 def plan_cell(request: CellRequest) -> Cell:
-    """The cell of a request, checked as far as can be without loading a model.
+    """The cell of a request, checked as far as possible without loading a model.
 
-    Raises BenchError for an unknown name, an option that does not fit, data that cannot be read, or a
-    model whose files are not here.
+    Raises BenchError for an unknown name, an invalid option, unreadable data, or a model whose files are
+    missing.
     """
     card = load_card(request.dataset)
     method_type = load_method(request.method)
@@ -154,11 +154,11 @@ def plan_cell(request: CellRequest) -> Cell:
     }
     data = _load(request.dataset, request.data, request.limit)
 
-    def learned_from(named: str) -> LoadedData:
-        return _load(request.dataset, training_source(named, request.data, card.name), None, True)
+    def load_training(source: str) -> LoadedData:
+        return _load(request.dataset, training_source(source, request.data, card.name), None, True)
 
     training = plan_training(
-        with_source(method.training(card.name), request.data, card), data, learned_from, request.seed
+        with_source(method.training(card.name), request.data, card), data, load_training, request.seed
     )
     identity = CellIdentity(
         method=request.method,
@@ -205,5 +205,5 @@ def _prompt_hash(card: Card) -> str:
 
 
 def _paper_values(card: Card) -> dict[str, dict[str, JsonValue]]:
-    """What the papers fix for this set and a method may take as an option's default."""
+    """What the papers fix for this set, as defaults for a method's options."""
     return {paper: dict(values.options) for paper, values in card.papers.items()}

@@ -1,4 +1,4 @@
-"""A cell's folder: claimed for that cell alone, its records held open, its summary written at the end."""
+"""A cell's folder: claimed for that cell alone, its records locked, its summary written at the end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from bench.run.provenance import environment
 from bench.schema import JsonValue
 
 FILES_OF_A_CELL = 2
-"""That an open one holds: its records and its lock."""
+"""Files that stay open for a cell: its records and its lock."""
 
 
 @contextmanager
 def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
-    """The cell's records; the folder is claimed and held by this process until the end of the block.
+    """The cell's records; this process claims and locks the folder until the end of the block.
 
-    Raises BenchError for a folder of another cell, or one that cannot be written or locked.
+    Raises BenchError for a folder that belongs to another cell or cannot be written or locked.
     """
     _refuse_other_cell(cell, folder)
     with RecordStore(folder) as store:
@@ -41,7 +41,7 @@ def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
 
 
 def finish(cell: Cell, store: RecordStore) -> Summary:
-    """The summary of a cell whose every question has a record, written beside the records."""
+    """Write and return the summary of a cell whose every question has a record."""
     _measure_retrieval(cell, store)
     store.put_in_order([example.id for example in cell.data.examples])
     summary = summarize(
@@ -55,24 +55,23 @@ def finish(cell: Cell, store: RecordStore) -> Summary:
 
 
 def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
-    """The finished cell in ``folder``, or None if anything of it is missing, damaged or stale."""
-    found = read_finished(folder)
-    if found is None or found.id != cell.identity.cell_id:
+    """The finished cell in ``folder``, or None if any of its files is missing, damaged or stale."""
+    finished = read_finished(folder)
+    if finished is None or finished.id != cell.identity.cell_id:
         return None
-    current = found.summary.summary_version == SUMMARY_VERSION and set(found.summary.metrics) == set(
-        cell.card.metrics
-    )
-    return found if current else None
+    summary = finished.summary
+    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == set(cell.card.metrics)
+    return finished if current else None
 
 
 def finished_summary(cell: Cell, folder: Path) -> Summary | None:
-    """The summary of a finished cell in ``folder``, or None as :func:`finished_cell`."""
-    found = finished_cell(cell, folder)
-    return None if found is None else found.summary
+    """The summary of a finished cell in ``folder``, or None like :func:`finished_cell`."""
+    finished = finished_cell(cell, folder)
+    return None if finished is None else finished.summary
 
 
 def describe(cell: Cell) -> CellDescription:
-    """What ``cell.json`` says of the cell: the identity in full, labels, and where the numbers come from."""
+    """The content of ``cell.json``: the full identity, labels, and where the numbers come from."""
     return CellDescription.model_validate(
         {
             "cell_id": cell.identity.cell_id,
@@ -97,10 +96,9 @@ def describe(cell: Cell) -> CellDescription:
 
 
 def with_method(description: CellDescription) -> CellDescription:
-    """The description of a cell with what its method says of its options.
+    """The description with its non-default and replayed options.
 
-    Cells recorded before descriptions held that are completed from the installed method; without it they
-    stay as they are.
+    If the description lacks them, they come from the installed method; without it nothing changes.
     """
     if description.replayed is not None and description.non_defaults is not None:
         return description
@@ -127,25 +125,25 @@ def _non_defaults(method: type[Method[Any]], config: Mapping[str, JsonValue]) ->
 
 
 def other_cell_in(cell: Cell, folder: Path) -> JsonValue:
-    """The id of another cell that the folder belongs to; None: it is this cell's, or nobody's."""
-    there = _cell_id_in(folder)
-    return None if there == cell.identity.cell_id else there
+    """The id of the other cell that owns the folder; None if it is this cell's or has no owner."""
+    owner = _cell_id_in(folder)
+    return None if owner == cell.identity.cell_id else owner
 
 
 def _refuse_other_cell(cell: Cell, folder: Path) -> None:
-    """Raise BenchError for a folder that belongs to another cell; nothing there has been touched."""
-    there = other_cell_in(cell, folder)
-    if there is not None:
+    """Raise BenchError for a folder that belongs to another cell, before anything in it is changed."""
+    owner = other_cell_in(cell, folder)
+    if owner is not None:
         raise BenchError(
-            f"{folder} holds the records of another cell ({there}); this run is "
-            f"{cell.identity.cell_id}. A changed option, model or data set is another cell: choose "
+            f"{folder} holds the records of another cell ({owner}); this run is "
+            f"{cell.identity.cell_id}. A changed option, model or data set makes another cell: choose "
             "another --out."
         )
 
 
 def _claim(cell: Cell, folder: Path) -> None:
-    """Write ``cell.json``, unless a whole one is there; under the folder's lock."""
-    _refuse_other_cell(cell, folder)  # which may have come while this run waited for the lock
+    """Write ``cell.json`` unless there is a valid one; call it with the folder locked."""
+    _refuse_other_cell(cell, folder)  # another run may have claimed it while this one waited for the lock
     try:
         read_description(folder)
     except BenchError:
@@ -153,7 +151,7 @@ def _claim(cell: Cell, folder: Path) -> None:
 
 
 def _cell_id_in(folder: Path) -> JsonValue:
-    """The id in a folder's ``cell.json``, however damaged the rest of it is; None where there is none."""
+    """The id in a folder's ``cell.json``, even if the rest is invalid; None if there is none."""
     try:
         return json.loads((folder / CELL_FILE).read_bytes())["cell_id"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -161,26 +159,26 @@ def _cell_id_in(folder: Path) -> JsonValue:
 
 
 def _refuse_foreign(cell: Cell, store: RecordStore) -> None:
-    asked = {example.id for example in cell.data.examples}
-    foreign = [i for i in store.done if i not in asked]
+    own = {example.id for example in cell.data.examples}
+    foreign = [i for i in store.done if i not in own]
     if foreign:
         raise BenchError(
-            f"{store.path} holds {len(foreign)} record(s) of other questions, such as {foreign[0]!r}. "
-            "Choose another --out, or move the file away."
+            f"{store.path} has {len(foreign)} record(s) of questions that this cell does not ask, such as "
+            f"{foreign[0]!r}. Choose another --out, or move the file away."
         )
 
 
 def _measure_retrieval(cell: Cell, store: RecordStore) -> None:
-    """Records of a version that did not measure their context get its measures; nothing is asked again."""
+    """Measure the contexts of records that have no measures; no question is repeated."""
     examples = {example.id: example for example in cell.data.examples}
-    old = [record for record in store.done.values() if record.retrieval is None]
-    if old:
-        measured = ((r, retrieval_quality(r.context, examples[r.example_id])) for r in old)
-        store.replace([record.model_copy(update={"retrieval": found}) for record, found in measured])
+    unmeasured = [record for record in store.done.values() if record.retrieval is None]
+    if unmeasured:
+        measured = ((r, retrieval_quality(r.context, examples[r.example_id])) for r in unmeasured)
+        store.replace([record.model_copy(update={"retrieval": quality}) for record, quality in measured])
 
 
 def method_of(folder: Path) -> type[Method[Any]] | None:
-    """The method that wrote the records in a cell's folder; None if it is not known or not installed."""
+    """The method that wrote a cell's records; None if unknown, not installed, or of another version."""
     try:
         cell = read_description(folder)
     except BenchError:

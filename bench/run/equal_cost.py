@@ -1,14 +1,14 @@
-"""``k=auto:METHOD``: as many passages as make a ranker cost what another method costs.
+"""``k=auto:METHOD``: the number of passages at which a ranker costs as much as another method.
 
 The papers compare PECAN with retrievers at equal cost: their Top-X is the number of passages at which
 reading costs about as much as PECAN's search does on that data set (PECAN, Table 1). ``k=auto:pecan``
-finds it for any model and data: the k whose mean query FLOPs are nearest to those of PECAN's cell. What
-is found is a plain k, so the cell is the same as if that k had been given.
+finds it for any model and data: the k whose mean query FLOPs are nearest to those of PECAN's cell. The
+result is a plain k, so the cell is the same as with that k on the command line.
 
 ``n_nodes=auto:METHOD`` is the same for a method that reads a fixed number of nodes: as many as METHOD reads
-on average there, rounded (PECAN, Sec. 4.2: "corresponding to the average used by PECAN").
+on average, rounded (PECAN, Sec. 4.2: "corresponding to the average used by PECAN").
 
-Costs are measured, not estimated: every k that the search tries is a cell with records of its own. Cost
+Costs are measured, not estimated: every k that the search tries is a cell with its own records. Cost
 grows almost linearly with k, so a few cells are enough.
 """
 
@@ -30,35 +30,35 @@ from bench.schema import JsonValue
 _AUTO = re.compile(r"auto:(\w+)")
 
 FIRST_K = 5
-"""Where the search begins: the papers' fixed Top-5, which most tables hold anyway."""
+"""Start of the search: the papers' fixed Top-5, a cell that most tables need anyway."""
 
 
 PASSAGES, NODES = "k", "n_nodes"
-"""Options that may wait for another cell: to cost what it costs, or to read as much as it reads."""
+"""Options that can depend on another cell: to match its cost, or the number of nodes it reads."""
 
 
 def reference_method(value: JsonValue, option: str = PASSAGES) -> str | None:
     """The METHOD of ``auto:METHOD``, None for anything else; raises ConfigError for ``auto`` alone."""
     if not isinstance(value, str) or not value.startswith("auto"):
         return None
-    found = _AUTO.fullmatch(value)
-    if found is None:
+    match = _AUTO.fullmatch(value)
+    if match is None:
         raise ConfigError(
-            f"{option}={value}: expected auto:METHOD, the name of a method, or a number.", option=option
+            f"{option}={value}: expected auto:METHOD, with the name of a method, or a number.", option=option
         )
-    return found[1]
+    return match[1]
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """An option whose value follows from another method's cell."""
+    """An option whose value depends on another method's cell."""
 
     option: str
     method: str
 
 
 def waiting_option(options: Mapping[str, JsonValue]) -> Waiting | None:
-    """The option given as ``auto:METHOD``; None where there is none."""
+    """The option set to ``auto:METHOD``; None if there is none."""
     for option in (PASSAGES, NODES):
         method = reference_method(options.get(option), option)
         if method is not None:
@@ -67,7 +67,7 @@ def waiting_option(options: Mapping[str, JsonValue]) -> Waiting | None:
 
 
 def provisional(request: CellRequest) -> CellRequest:
-    """The request with a number in the place of ``auto:METHOD``: what else is wrong with it shows."""
+    """The request with a number instead of ``auto:METHOD``, so that its other options can be checked."""
     waiting = waiting_option(request.options)
     if waiting is None:
         return request
@@ -77,25 +77,29 @@ def provisional(request: CellRequest) -> CellRequest:
 def reference_cell(request: CellRequest) -> Cell | None:
     """The cell that the request waits for: METHOD with its defaults on the same data and model.
 
-    None for a request without ``auto:METHOD``. Raises BenchError as :func:`bench.run.cell.plan_cell`.
+    None for a request without ``auto:METHOD``. Raises BenchError like :func:`bench.run.cell.plan_cell`.
     """
     waiting = waiting_option(request.options)
     return None if waiting is None else plan_cell(replace(request, method=waiting.method, options={}))
 
 
 def match_nodes(request: CellRequest, reference: Path) -> Cell:
-    """The request's cell that reads as many nodes as the cell in that folder read on average, at least 1."""
-    read = [len(record.context) for record in read_records(reference / RECORDS_FILE) if not record.error]
+    """The request's cell with ``n_nodes`` the mean number of nodes of the reference cell, at least 1.
+
+    reference: folder of a finished cell; its failed questions do not count.
+    """
+    counts = [len(record.context) for record in read_records(reference / RECORDS_FILE) if not record.error]
     return plan_cell(
-        replace(request, options={**request.options, NODES: max(1, round(fmean(read)) if read else 1)})
+        replace(request, options={**request.options, NODES: max(1, round(fmean(counts)) if counts else 1)})
     )
 
 
 def match_k(request: CellRequest, target: float, cost_of: Callable[[Cell], float | None]) -> Cell | None:
     """The request's cell with the k whose cost is nearest to ``target``, in mean query FLOPs.
 
-    cost_of: a cell's mean query FLOPs, run first if need be; None where it may not be run.
-    None as soon as a cost that is needed is unknown. Raises BenchError as :func:`bench.run.cell.plan_cell`.
+    cost_of: a cell's mean query FLOPs; may run the cell; None if the cost is unknown.
+    Returns None as soon as a required cost is unknown. Raises BenchError like
+    :func:`bench.run.cell.plan_cell`.
     """
     cells: dict[int, Cell] = {}
 
@@ -110,10 +114,10 @@ def match_k(request: CellRequest, target: float, cost_of: Callable[[Cell], float
 def matched_cell(
     request: CellRequest, results: Path, run: Callable[[Cell], object] | None = None
 ) -> Cell | None:
-    """The cell of a request with ``auto:METHOD``; ``run`` runs a cell that is not finished.
+    """The cell of a request with ``auto:METHOD``.
 
-    None where ``run`` is not given and a cell whose cost is needed is not there.
-    Raises BenchError as :func:`bench.run.cell.plan_cell`.
+    run: runs an unfinished cell. Without it, returns None if a cell whose cost is required is missing.
+    Raises BenchError like :func:`bench.run.cell.plan_cell`.
     """
 
     def cost_of(cell: Cell) -> float | None:
@@ -130,23 +134,23 @@ def matched_cell(
 
 
 def closest_k(target: float, cost_of: Callable[[int], float | None], first: int = FIRST_K) -> int | None:
-    """The k >= 1 whose cost is nearest to ``target``; the smaller one where two are as near.
+    """The k >= 1 whose cost is nearest to ``target``; the smaller one if two are equally near.
 
-    cost_of: grows with k until everything is read, then stays; called once per k that is tried.
-    None as soon as it returns None.
+    cost_of: grows with k until everything is read, then stays constant; called once per k tried.
+    Returns None as soon as it does.
     """
     costs: dict[int, float] = {}
-    low, high = 0, 0  # cost(low) < target <= cost(high); 0: not found yet
+    low, high = 0, 0  # cost(low) < target <= cost(high); 0: not known yet
     k = first
     while True:
-        found = cost_of(k)
-        if found is None:
+        cost = cost_of(k)
+        if cost is None:
             return None
-        costs[k] = found
-        if found >= target:
+        costs[k] = cost
+        if cost >= target:
             high = k
-        elif low and costs[low] == found:
-            return low  # more passages cost no more: all there are have been read
+        elif low and costs[low] == cost:
+            return low  # more passages cost no more: everything is read
         else:
             low = k
         if high - low == 1:
@@ -158,7 +162,7 @@ def closest_k(target: float, cost_of: Callable[[int], float | None], first: int 
 
 
 def _next(low: int, high: int, costs: dict[int, float], target: float) -> int:
-    """The next k to try: where a straight line meets the target; twice or half-way once that is slow."""
+    """The next k to try: by linear interpolation; by doubling or bisection if that takes many steps."""
     if not high and len(costs) > 3:
         return 2 * low
     if not high:

@@ -1,9 +1,8 @@
-"""Where the questions of a run are worked on: on this machine, or by the workers of a Ray cluster.
+"""Where the questions of a run are answered: on this machine, or by the workers of a Ray cluster.
 
-On this machine each process works on cells of its own (:mod:`bench.run.local`). With Ray one
-process, the one that was started, owns the results folder: it alone writes records, indexes and checkpoints.
-A worker is given questions and indexes and gives back records and indexes; it keeps nothing, so it may be
-lost at any moment.
+On this machine each process works on its own cells (:mod:`bench.run.local`). With Ray, only the process
+that was started writes records, indexes and checkpoints. A worker receives questions and indexes and
+returns records and indexes; it stores nothing, so it may be lost at any moment.
 """
 
 from __future__ import annotations
@@ -23,35 +22,35 @@ EXECUTORS = (LOCAL, RAY)
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """What the command line says about where to run."""
+    """The command line's options about where to run."""
 
     name: str = LOCAL
     address: str | None = None
-    """Of a running Ray cluster, ``host:port`` or ``auto``; None: one is started on this machine."""
+    """Address of a running Ray cluster, ``host:port`` or ``auto``; None: start one on this machine."""
     workers: int | None = None
-    """Copies of the models; None: as many as there are GPUs to share, or one per machine without any."""
+    """Number of workers, each with its own models; None: one per GPU share, or per machine without GPUs."""
     gpus: float | None = None
-    """GPUs of each worker: a part of one, one, or several that share its layers; None: 1 where any are."""
+    """GPUs per worker: a fraction of one, one, or several that share its layers; None: 1 if there are any."""
 
     def open(self) -> RayExecutor | LocalWorkers:
-        """The executor. Nothing is started or connected before there is work.
+        """The executor; nothing is started or connected before there is work.
 
-        Raises ConfigError for options that do not fit together, or when Ray is not installed.
+        Raises ConfigError for options that contradict each other, or if Ray is not installed.
         """
         if self.name == LOCAL:
             for flag, value in {"--address": self.address, "--gpus-per-worker": self.gpus}.items():
                 if value is not None:
                     raise ConfigError(
-                        f"{flag} {value} needs --executor ray; without it all runs on this machine, one "
-                        "process for each GPU or idle core."
+                        f"{flag} {value} needs --executor ray; without it everything runs on this machine, "
+                        "one process for each GPU or idle core."
                     )
             from bench.run.local import LocalWorkers
 
             return LocalWorkers(self.workers)
         if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
             raise ConfigError(
-                f"--gpus-per-worker {self.gpus:g}: expected a part of one GPU such as 0.5, a whole number of "
-                "them, or 0 for the processor."
+                f"--gpus-per-worker {self.gpus:g}: expected a fraction of one GPU such as 0.5, a whole "
+                "number of GPUs, or 0 to run on the CPU."
             )
         from bench.run.ray.cluster import require_ray
         from bench.run.ray.executor import RayExecutor

@@ -1,4 +1,4 @@
-"""Observers of a session: the terminal's bar and MLflow's mirror learn of a run here alone."""
+"""Observers of a session: the terminal's progress bar and the MLflow mirror follow a run through these."""
 
 from __future__ import annotations
 
@@ -11,42 +11,41 @@ from bench.run.cell import Cell
 
 
 @dataclass(frozen=True)
-class News:
-    """What a further process has done."""
+class HelperProgress:
+    """Progress of a helper process."""
 
     answered: int = 0
-    """Questions, since the last news."""
+    """Questions answered since the last report."""
     line: str = ""
     """A cell that it has finished, with its score; empty: none."""
 
 
 class RunHooks:
-    """Every method does nothing by default and must return quickly: the run waits for it."""
+    """Base of the observers. By default every method does nothing; it must return quickly: the run waits."""
 
     def on_plan(self, cells: int, questions: int) -> None:
-        """So many cells are to be finished, with so many questions left, here and by further processes."""
+        """Called before the run, with the unfinished cells and questions of this process and its helpers."""
 
-    def on_news(self, news: News) -> None:
-        """A further process got on; called from another thread."""
+    def on_helper_progress(self, news: HelperProgress) -> None:
+        """A helper process made progress; called from another thread."""
 
     def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:
-        """Cells that one run per question serves are about to be run.
+        """A group of cells that share one run per question is about to run.
 
-        done: for each cell the records that exist already, by example id; they are read from disk only when
-        they are looked at.
+        done: for each cell its existing records by example id, read from disk on access.
         """
 
     def on_record(self, record: Record) -> None:
-        """One more record was written."""
+        """A record was written."""
 
     def on_stop(self) -> None:
-        """The cells of the last :meth:`on_start` have all their records, or their run was interrupted."""
+        """The cells of the last :meth:`on_start` are complete, or their run was interrupted."""
 
     def on_answered(self, line: str) -> None:
-        """This process has finished a cell just now; line: which, with its score."""
+        """This process has just finished a cell; line: its name and score."""
 
     def on_cell_finished(self, folder: Path, *, sweep: str | None, own_files: Sequence[Path]) -> None:
-        """A cell is complete in ``folder``, whoever finished it, and when.
+        """A cell is complete in ``folder``, whichever process finished it, also in an earlier run.
 
         sweep: name of the sweep that it belongs to. own_files: the user's files that its data came from.
         """

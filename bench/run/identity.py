@@ -10,12 +10,12 @@ from bench.files.hashing import stable_hash
 from bench.schema import JsonValue
 
 IDENTITY_VERSION = 1
-"""Raise it when the bench itself changes what a record holds or how it is scored."""
+"""Increment it when the harness changes what a record contains or how it is scored."""
 
 
 @dataclass(frozen=True)
 class CellIdentity:
-    """What one cell of a table is: a method with its full config, on a data set, with given models."""
+    """Everything that defines a cell: a method with its full config, a data set, and models."""
 
     method: str
     method_version: str
@@ -28,17 +28,17 @@ class CellIdentity:
     """As printed: ``qasper (sample)``."""
     data_revision: str
     examples: str
-    """Hash over the example ids in order."""
+    """Hash of the example ids in order."""
     n_examples: int
     models: Mapping[str, Mapping[str, JsonValue]]
     """Role -> model identity (name, source, revision or weight hash, dtype)."""
     geometry: Mapping[str, int]
     prompts: str
-    """Hash over the reader's prompt texts, the card's templates and what the papers fix for the set."""
+    """Hash of the reader's prompt texts, the card's templates and what the papers fix for the set."""
     max_new_tokens: int
     seed: int
     training: str = ""
-    """Hash of the documents that the method learns from, where they are not those of the run."""
+    """Hash of the documents that the method learns from, if they are not the run's own."""
 
     @cached_property
     def cell_id(self) -> str:

@@ -1,8 +1,8 @@
-"""More processes on this machine: one for each GPU or idle core, or as many as asked for, on other cells.
+"""Helper processes on this machine: one for each GPU or idle core, or as many as requested.
 
-They are helpers of the command that starts them: each takes cells that nobody else holds, under the same
-locks as any run, and what one of them leaves undone the command does itself. None is needed for the result,
-so any may be lost. They print nothing: the command is told how far they are.
+A helper takes cells that no other process has locked, like any run, and the command that started it runs
+whatever the helpers leave unfinished. The result does not depend on any of them, so any may be lost. They
+print nothing and report their progress to the command.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from typing import IO
 from bench.errors import ConfigError
 from bench.models.spec import cuda_available
 from bench.run.cell import CellRequest
-from bench.run.hooks import News
+from bench.run.hooks import HelperProgress
 from bench.run.threads import processes
 
 log = logging.getLogger(__name__)
 
 Group = Sequence[tuple[CellRequest, Path]]
-"""Cells that one run per question serves, with their folders."""
+"""Cells that share one run per question, with their folders."""
 
 PATIENCE_S = 60.0
-"""How long a helper that was told to end may take."""
+"""Seconds that a helper may take to end before it is killed."""
 
 
 @dataclass(frozen=True)
 class LocalWorkers:
-    """How many processes work on this machine."""
+    """The number of processes on this machine, and the helpers among them."""
 
     wanted: int | None = None
-    """None: one for each GPU, or without any for each idle core."""
+    """Requested number of processes; None: one per GPU, or without GPUs one per idle core."""
 
     def count(self, parameters: int = 0) -> int:
-        """How many: as asked for, or as many as pay; parameters: of the largest model."""
+        """The requested number of processes, or as many as are useful; parameters: of the largest model."""
         return self.wanted or len(_gpus()) or processes(parameters).count
 
     def require_one(self, what: str) -> None:
-        """Raise ConfigError where more than one was asked for, and ``what`` can only use one."""
+        """Raise ConfigError if more than one process was requested; ``what``: why only one is possible."""
         if self.wanted is not None and self.wanted > 1:
             raise ConfigError(
-                f"--workers {self.wanted}: {what}, and without Ray a cell is one process's. Leave it out, or "
-                "share the questions of one cell out with --executor ray."
+                f"--workers {self.wanted}: {what}, and without Ray one process runs a cell. Leave the option "
+                "out, or distribute the questions of one cell with --executor ray."
             )
 
     @contextlib.contextmanager
@@ -63,11 +63,11 @@ class LocalWorkers:
         timeout_s: float | None,
         *,
         parameters: int = 0,
-        told: Callable[[News], None] = lambda news: None,
+        on_progress: Callable[[HelperProgress], None] = lambda progress: None,
     ) -> Iterator[Helpers]:
-        """Inside the block all but one of the processes are at work on the groups; this one is the last.
+        """Inside the block helpers work on the groups; this process counts as one of :meth:`count`.
 
-        told: what they do, from other threads.
+        on_progress: called from other threads.
         """
         count = min(self.count(parameters), len(groups)) if len(groups) > 1 else 1
         gpus = _gpus() if count > 1 else []
@@ -75,85 +75,89 @@ class LocalWorkers:
         helpers = Helpers()
         try:
             for at in range(1, count):
-                # Each begins elsewhere, so that they seldom want the same.
+                # Each starts with another group, so that they rarely want the same one.
                 first = at * len(groups) // count
                 ordered = [*groups[first:], *groups[:first]]
                 gpu = gpus[at % len(gpus)] if gpus else None
-                helpers.add(_Helper({**task, "groups": [_named(group) for group in ordered]}, gpu, told))
+                helpers.add(
+                    _Helper({**task, "groups": [_as_json(group) for group in ordered]}, gpu, on_progress)
+                )
             yield helpers
-            helpers.tell = True
+            helpers.report_failures = True
         finally:
             helpers.end()
 
 
 class Helpers:
-    """The further processes of a command."""
+    """The helper processes of a command."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """Start empty."""
         self._all: list[_Helper] = []
-        self.tell = False
-        """Whether to say at the end which of them failed by themselves."""
+        self.report_failures = False
+        """Whether to log at the end which helpers failed on their own."""
 
     def add(self, helper: _Helper) -> None:
-        """One more."""
+        """Add a helper."""
         self._all.append(helper)
 
     @property
     def count(self) -> int:
-        """How many were started."""
+        """Number of helpers that were started."""
         return len(self._all)
 
     @property
     def working(self) -> bool:
-        """Whether any of them has not ended."""
+        """Whether any of them is still running."""
         return any(helper.working for helper in self._all)
 
     def end(self) -> None:
-        """Have all end, and wait until they have."""
+        """Stop all helpers and wait for them."""
         for helper in self._all:
             helper.stop()
         for helper in self._all:
-            helper.end(tell=self.tell)
+            helper.end(report_failure=self.report_failures)
 
 
 class _Helper:
-    """One further process, from its start to its end."""
+    """One helper process, from its start to its end."""
 
-    def __init__(self, task: dict[str, object], gpu: str | None, told: Callable[[News], None]) -> None:
+    def __init__(
+        self, task: dict[str, object], gpu: str | None, on_progress: Callable[[HelperProgress], None]
+    ) -> None:
         environment = dict(os.environ)
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it ends
-        self._told = told
+        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in end()
+        self._on_progress = on_progress
         self._stopped = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.run.local_worker"],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
             text=True,
         )
         self._listener = threading.Thread(target=self._listen, name="helper", daemon=True)
         self._listener.start()
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it could not start; why is said at its end
+        with contextlib.suppress(BrokenPipeError):  # it could not start; end() reports why
             self._process.stdin.write(json.dumps(task) + "\n")
-            self._process.stdin.flush()  # and stays open: its end is how a helper learns that we are gone
+            self._process.stdin.flush()  # and stays open: end of input tells the helper that we are gone
 
     @property
     def working(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it is still running."""
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Tell it to end, if it has not."""
+        """Ask it to end, if it is still running."""
         self._stopped = self.working
         self._process.terminate()
 
-    def end(self, tell: bool) -> None:
-        """Wait for its end; tell: say so if it had failed by itself."""
+    def end(self, report_failure: bool) -> None:
+        """Wait for its end; report_failure: log if it failed on its own."""
         process = self._process
         try:
             process.wait(PATIENCE_S)
@@ -161,29 +165,29 @@ class _Helper:
             process.kill()
             process.wait()
         self._listener.join()
-        if tell and not self._stopped and process.returncode:
-            self._said.seek(0)
-            last = (self._said.read().decode(errors="replace").strip().splitlines() or ["nothing"])[-1]
-            log.warning("a further process ended with %d and said: %s", process.returncode, last)
+        if report_failure and not self._stopped and process.returncode:
+            self._stderr.seek(0)
+            last = (self._stderr.read().decode(errors="replace").strip().splitlines() or ["nothing"])[-1]
+            log.warning("a helper process ended with exit code %d: %s", process.returncode, last)
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         process.stdout.close()
-        self._said.close()
+        self._stderr.close()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with contextlib.suppress(ValueError, TypeError):  # a line that its end cut
-                self._told(News(**json.loads(line)))
+            with contextlib.suppress(ValueError, TypeError):  # a line cut off by its end
+                self._on_progress(HelperProgress(**json.loads(line)))
 
 
-def _named(group: Group) -> list[dict[str, object]]:
+def _as_json(group: Group) -> list[dict[str, object]]:
     return [{"request": asdict(request), "folder": str(folder.absolute())} for request, folder in group]
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process sees, as ``CUDA_VISIBLE_DEVICES`` names them; the first one is its own."""
+    """The GPUs that this process sees, as in ``CUDA_VISIBLE_DEVICES``; it uses the first one itself."""
     if not cuda_available():
         return []
     import torch

@@ -1,4 +1,4 @@
-"""A further process of :mod:`bench.run.local`: works on the cells that standard input names."""
+"""A helper process of :mod:`bench.run.local`: runs the cells listed on standard input."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from bench.errors import BenchError
 from bench.results.json_lines import is_locked
 from bench.results.records import Record
 from bench.run.cell import CellRequest, plan_cell
-from bench.run.hooks import News, RunHooks
+from bench.run.hooks import HelperProgress, RunHooks
 from bench.run.session import Session
 
 log = logging.getLogger(__name__)
 
 
 class Reports(RunHooks):
-    """Tells the command, one JSON line at a time, how far this process is."""
+    """Reports the progress of this process to the command, one JSON line at a time."""
 
-    def __init__(self, to: IO[str]) -> None:
-        """to: the pipe to the command."""
-        self._to = to
+    def __init__(self, pipe: IO[str]) -> None:
+        """pipe: to the command."""
+        self._pipe = pipe
 
     def on_record(self, record: Record) -> None:
-        """One question."""
-        self._tell(News(answered=1))
+        """Report one question."""
+        self._send(HelperProgress(answered=1))
 
     def on_answered(self, line: str) -> None:
-        """One cell."""
-        self._tell(News(line=line))
+        """Report one cell."""
+        self._send(HelperProgress(line=line))
 
-    def _tell(self, news: News) -> None:
+    def _send(self, progress: HelperProgress) -> None:
         try:
-            self._to.write(json.dumps(asdict(news)) + "\n")
-            self._to.flush()
+            self._pipe.write(json.dumps(asdict(progress)) + "\n")
+            self._pipe.flush()
         except BrokenPipeError:
             raise KeyboardInterrupt from None  # the command is gone
 
 
 def main() -> None:
-    """Work on the groups that standard input names; ends with them, or when standard input does."""
+    """Run the groups listed on standard input; ends when they are done or standard input is closed."""
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_input, daemon=True).start()
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what anything prints is none of the command's
+    os.dup2(2, 1)  # printed text must not reach the command
     session = Session(
         Path(task["results"]),
         in_flight=task["in_flight"],
@@ -58,14 +58,14 @@ def main() -> None:
         hooks=[Reports(pipe)],
         alone=False,
     )
-    for named in task["groups"]:
-        if any(is_locked(Path(one["folder"])) for one in named):
-            continue  # whoever is at work on it will finish it, or the command will
+    for group in task["groups"]:
+        if any(is_locked(Path(entry["folder"])) for entry in group):
+            continue  # the process that locked it will finish it, or the command will
         try:
             session.run_together(
-                [(plan_cell(CellRequest(**one["request"])), Path(one["folder"])) for one in named]
+                [(plan_cell(CellRequest(**entry["request"])), Path(entry["folder"])) for entry in group]
             )
-        except BenchError as error:  # the command meets it as well, and says so
+        except BenchError as error:  # the command meets the same error and reports it
             log.debug("%s", error)
 
 

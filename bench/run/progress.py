@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, elsewhere a line for each finished cell and one a minute."""
+"""Progress of a command: a bar on a terminal, otherwise a line per finished cell and one per minute."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from tqdm import tqdm
 
 from bench.results.records import Record
 from bench.run.cell import Cell
-from bench.run.hooks import News, RunHooks
+from bench.run.hooks import HelperProgress, RunHooks
 
 EVERY_S = 60.0
-"""Without a terminal, something is said at least, and but for finished cells at most, this often."""
+"""Seconds of silence after which a line is printed without a terminal."""
 
 
 class Progress(RunHooks):
     """The one display of a command, for all its processes."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
-        """every_s: seconds between lines that say no more than that it is at work."""
+        """every_s: seconds of silence after which a line is printed without a terminal."""
         self._bar: tqdm[Any] | None = None
         self._every_s = every_s
         self._planned = False
         self._title = ""
         self._cells = self._cells_done = self._questions = self._answered = 0
         self._here = self._here_done = 0
-        """Questions of the cells that this process is at work on."""
+        """Questions of the cells that this process is running, and those of them that have a record."""
         self._clock: threading.Thread | None = None
         self._over = threading.Event()
         self._lock = threading.RLock()
 
     def on_plan(self, cells: int, questions: int) -> None:
-        """Count towards all of these from now on."""
+        """Show the totals of the whole command from now on."""
         self._planned = True
         self._begin(cells, questions)
 
-    def on_news(self, news: News) -> None:
-        """Count what a further process did."""
+    def on_helper_progress(self, progress: HelperProgress) -> None:
+        """Count what a helper process did."""
         with self._lock:
-            self._answered += news.answered
-            if news.line:
-                self.on_answered(news.line)
+            self._answered += progress.answered
+            if progress.line:
+                self.on_answered(progress.line)
 
     def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:
         """Show the bar, with the questions that have a record already counted."""
@@ -87,7 +87,7 @@ class Progress(RunHooks):
             self._bar.update()
 
     def on_stop(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar."""
         with self._lock:
             self._title = ""
             if self._bar is not None:
@@ -95,15 +95,15 @@ class Progress(RunHooks):
                 self._bar = None
 
     def on_answered(self, line: str) -> None:
-        """Say so, unless a terminal shows it."""
+        """Count a finished cell, and print its line if there is no terminal."""
         with self._lock:
             self._cells_done += 1
             self._cells = max(self._cells, self._cells_done)
             if not sys.stderr.isatty():
-                self._say(line)
+                self._print_line(line)
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Stop printing."""
         self._over.set()
         if self._clock is not None:
             self._clock.join()
@@ -111,26 +111,26 @@ class Progress(RunHooks):
     def _begin(self, cells: int, questions: int) -> None:
         with self._lock:
             self._cells, self._questions, self._cells_done, self._answered = cells, questions, 0, 0
-            self._started = self._said = time.monotonic()
+            self._started = self._last_line = time.monotonic()
         if self._clock is None:
             self._clock = threading.Thread(target=self._tick, name="progress", daemon=True)
             self._clock.start()
 
     def _tick(self) -> None:
-        while not self._over.wait(max(0.01, self._said + self._every_s - time.monotonic())):
+        while not self._over.wait(max(0.01, self._last_line + self._every_s - time.monotonic())):
             with self._lock:
-                silent = time.monotonic() - self._said >= self._every_s
+                silent = time.monotonic() - self._last_line >= self._every_s
                 if silent and self._bar is None and self._cells_done < self._cells:
                     at = f"{self._title}, question {self._here_done} of {self._here}"
-                    self._say(at if self._title else "further processes are at work")
+                    self._print_line(at if self._title else "helper processes are working")
                 elif silent:
-                    self._said = time.monotonic()
+                    self._last_line = time.monotonic()
 
-    def _say(self, what: str) -> None:
-        self._said = time.monotonic()
-        took, left = self._said - self._started, max(0, self._questions - self._answered)
+    def _print_line(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        took, left = self._last_line - self._started, max(0, self._questions - self._answered)
         rest = f", about {_minutes(took * left / self._answered)} left" if left and self._answered else ""
-        sys.stderr.write(f"[{self._cells_done}/{self._cells} cells, {_minutes(took)}{rest}] {what}\n")
+        sys.stderr.write(f"[{self._cells_done}/{self._cells} cells, {_minutes(took)}{rest}] {text}\n")
         sys.stderr.flush()
 
     def _count(self, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""Where a cell's numbers came from: package versions, commit, machine kind. No names, no secrets."""
+"""Where a cell's numbers come from: package versions, commit, kind of machine. No names, no secrets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PACKAGES = (
 
 
 def environment() -> dict[str, JsonValue]:
-    """Versions, Python, operating system, processor count and git commit of the running bench."""
+    """Package versions, Python version, platform and git commit of the running harness."""
     return {
         "versions": dict(_versions()),
         "python": platform.python_version(),
@@ -41,7 +41,7 @@ def environment() -> dict[str, JsonValue]:
 
 @lru_cache(maxsize=1)
 def _versions() -> dict[str, str]:
-    """Package -> version, as they were when this process asked first; ten milliseconds for each cell else."""
+    """Package -> version; cached, since a lookup takes ten milliseconds per cell."""
     versions = {"longdoc-bench": __version__}
     for package in _PACKAGES:
         try:
@@ -53,9 +53,9 @@ def _versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, ``+dirty`` when files differ; else None.
+    """The commit of the checkout this package runs from, with ``+dirty`` if files differ; else None.
 
-    As it was when this process asked first: that is the code it runs.
+    Cached from the first call on, since the process keeps running that code.
     """
     root = Path(__file__).resolve().parent.parent.parent
     if not (root / ".git").exists():

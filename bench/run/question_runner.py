@@ -1,6 +1,6 @@
-"""Answering the questions of cells: index (once per document set), answer, score, make the record.
+"""Answer the questions of cells: index (once per document set), answer, score, make the record.
 
-What a method raises here, and what it does not finish in time, becomes the failure of one question.
+An exception or a timeout in a method's code becomes the failure of one question.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 IN_FLIGHT = 32
-"""Questions worked on at a time; the engine's memory for contexts may hold fewer, the rest wait."""
+"""Concurrent questions; if the engine's memory has room for fewer contexts, the rest wait."""
 
 INDEXES_IN_MEMORY = 64
-"""Indexes kept loaded; the longest unused go first and are read from disk when they are needed again."""
+"""Indexes in memory; the least recently used are dropped and reloaded from disk when needed."""
 
 
 class QuestionRunner:
@@ -54,7 +54,7 @@ class QuestionRunner:
         limit: TimeLimit,
         at_once: int = IN_FLIGHT,
     ) -> None:
-        """cells: their method and all that an index depends on agree; at_once: questions in flight."""
+        """cells: share their method and all that an index depends on; at_once: concurrent questions."""
         self.cells, self.store, self.models, self.limit = cells, store, models, limit
         self.at_once = at_once
         self.metrics = get_metrics(cells[0].card.metrics)
@@ -66,12 +66,12 @@ class QuestionRunner:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Inside the block it can be asked."""
+        """Questions can be asked inside the block."""
         async with self.limit.watching():
             yield
 
     async def learn(self) -> None:
-        """Have the method learn what it learns before any question; once, the result is kept."""
+        """Train the method before any question, once, or load the stored result."""
 
         async def build(sets: Sequence[DocumentSet]) -> list[StoredIndex | BaseException]:
             slots = asyncio.Semaphore(self.at_once)
@@ -85,7 +85,7 @@ class QuestionRunner:
         self._learned = await learn(self.cells[0], self.store, build, self.train)
 
     async def train(self, items: Sequence[TrainingItem], checkpoints: CheckpointFile) -> StoredIndex:
-        """What the method learns from the items, with its cost."""
+        """The result of training the method on the items, with its cost."""
         cell = self.cells[0]
         assert cell.training is not None
         with metered(Meter()) as meter:
@@ -95,8 +95,8 @@ class QuestionRunner:
     async def ask(self, example: Example, which: Sequence[int]) -> list[Record]:
         """The records of one example for the cells at ``which``.
 
-        Several are derived from one run; if that run fails, each is asked alone, since a cell that
-        stops earlier may never meet the fault.
+        Several records come from one run; if that run fails, each cell is run separately, since a cell
+        that stops earlier may never reach the fault.
         """
         if len(which) > 1:
             started = time.perf_counter()
@@ -104,7 +104,7 @@ class QuestionRunner:
                 stored = await self.index(example.documents)
                 first = self.cells[which[0]]
                 configs = [self.cells[at].method.config for at in which]
-                found = await self.limit.run(
+                replayed = await self.limit.run(
                     first.method.replay(stored.index, first.question(example), self.models, configs),
                     "answers",
                 )
@@ -118,7 +118,7 @@ class QuestionRunner:
                         stored.meter,
                         wall_s,
                     )
-                    for one, _ in zip(found, which, strict=True)
+                    for one, _ in zip(replayed, which, strict=True)
                 ]
             except BenchError:
                 raise
@@ -127,7 +127,7 @@ class QuestionRunner:
         return [await self._ask_alone(example, self.cells[at]) for at in which]
 
     async def _ask_alone(self, example: Example, cell: Cell) -> Record:
-        """The record of one example in one cell; what the method raises becomes the record's error."""
+        """The record of one example in one cell; an exception in the method becomes the record's error."""
         started = time.perf_counter()
         meter, index_meter = Meter(), Meter()
         prediction: Prediction | None = None
@@ -139,7 +139,7 @@ class QuestionRunner:
                 answer = cell.method.answer(stored.index, cell.question(example), self.models)
                 prediction = require_prediction(await self.limit.run(answer, "answer"), example.documents)
         except BenchError:
-            raise  # the set-up is at fault, not the question
+            raise  # the setup is at fault, not the question
         except Exception as fault:  # the one place where a question may fail: recorded, counted, shown
             log.debug("question %s failed", example.id, exc_info=True)
             error = fault_text(fault)
@@ -152,7 +152,7 @@ class QuestionRunner:
         async def builder() -> None:
             for documents in queue:
                 if not self.has_index(documents):
-                    # A fault is the business of the questions that need this index.
+                    # Errors surface again in the questions that need this index.
                     await asyncio.gather(self.index(documents), return_exceptions=True)
 
         await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(sets)))))
@@ -166,16 +166,16 @@ class QuestionRunner:
 
     @property
     def learned(self) -> Index | None:
-        """What the method learned; None before :meth:`learn`, and where it learns nothing."""
+        """What the method learned; None before :meth:`learn` and for a method without training."""
         return None if self._learned is None else self._learned.index
 
     async def index(self, documents: DocumentSet) -> StoredIndex:
-        """The index that questions on these documents are answered with; built once, however many ask."""
+        """The index for answering questions on these documents; built once for all of them."""
         task = self._indexes.get(documents.id)
         if task is None:
             task = asyncio.create_task(self._finished(documents))
             self._indexes[documents.id] = task
-            # One that is still being built stays, or whoever needs it next would build it a second time.
+            # An index still being built stays, so that it is not built a second time.
             done = (id_ for id_, other in self._indexes.items() if other.done())
             for id_ in list(itertools.islice(done, max(0, len(self._indexes) - INDEXES_IN_MEMORY))):
                 del self._indexes[id_]
@@ -184,7 +184,7 @@ class QuestionRunner:
         return await await_uncancelled(task)
 
     async def _finished(self, documents: DocumentSet) -> StoredIndex:
-        """The index that questions are answered with; its meter holds all that is not a question's."""
+        """The index for answering, with every cost that is not a single question's."""
         stored, learned = await self.load_or_build(documents), self._learned
         with metered(Meter()) as meter:
             index = self.cells[0].method.finish(stored.index, learned.index if learned else None)
@@ -192,7 +192,7 @@ class QuestionRunner:
         return StoredIndex(index, Meter.combined(parts))
 
     async def load_or_build(self, documents: DocumentSet) -> StoredIndex:
-        """The index as it is kept."""
+        """The stored index of these documents, built and stored first if it is missing."""
         name, key = self.cells[0].index_name, self._key(documents)
         stored = self.store.load(name, key)
         if stored is not None:
@@ -205,7 +205,7 @@ class QuestionRunner:
             return built
 
     async def build(self, documents: DocumentSet) -> StoredIndex:
-        """The index as the method builds it, with its cost."""
+        """A newly built index of these documents, with its cost."""
         with metered(Meter()) as meter:
             built = self.cells[0].method.index(documents, self.models)
             index = require_index(await self.limit.run(built, "index"))
@@ -221,7 +221,7 @@ class QuestionRunner:
         wall_s: float,
     ) -> Record:
         text = None if prediction is None else prediction.text
-        given = prediction or Prediction("")
+        answer = prediction or Prediction("")
         context = [
             ContextRecord(
                 document=item.document,
@@ -232,7 +232,7 @@ class QuestionRunner:
                 score=item.score,
                 text=item.text if item.start is None else None,
             )
-            for item in given.context
+            for item in answer.context
         ]
         return Record(
             example_id=example.id,
@@ -240,13 +240,13 @@ class QuestionRunner:
             question=example.question,
             answers=list(example.answers),
             prediction=text,
-            drawn=list(given.drawn),
-            scores=question_scores(text, example.answers, self.metrics, given.drawn),
+            drawn=list(answer.drawn),
+            scores=question_scores(text, example.answers, self.metrics, answer.drawn),
             context=context,
             retrieval=retrieval_quality(context, example),
             tokens=TokenCounts(
-                prompt=given.prompt_tokens,
-                completion=given.completion_tokens,
+                prompt=answer.prompt_tokens,
+                completion=answer.completion_tokens,
                 forwarded=meter.new_tokens,
                 computed=meter.new_tokens - meter.reused_tokens,
             ),
@@ -257,45 +257,42 @@ class QuestionRunner:
                 query_by_model=meter.to_json(),
                 index_by_model=index_meter.to_json(),
             ),
-            truncated=given.truncated,
+            truncated=answer.truncated,
             flags=[
-                *given.flags,
+                *answer.flags,
                 *(["bare_yes_no"] if text and only_yes_or_no(text, example.question) else []),
             ],
             wall_s=round(wall_s, 4),
             error=error,
-            trace=given.trace,
+            trace=answer.trace,
         )
 
 
 async def await_uncancelled(work: asyncio.Future[T]) -> T:
-    """The result of work that goes on when whoever awaits it here is cancelled; how it ends is then not said.
-
-    asyncio.shield does the same, and prints what the work raised where both end at once.
-    """
+    """Await ``work`` without cancelling it; unlike ``asyncio.shield``, a late exception is not logged."""
     work.add_done_callback(lambda done: done.cancelled() or done.exception())
     await asyncio.wait([work])
     return work.result()
 
 
 @dataclass(frozen=True)
-class Ready:
-    """What questions of a cell are answered with."""
+class Prepared:
+    """What is needed to answer questions of a cell."""
 
     indexes: Mapping[str, Index]
-    """Id of a document set -> its index as it is kept: what questions are answered with once
-    :meth:`bench.method.contract.Method.finish` has combined it with what was learned."""
+    """Id of a document set -> its stored index, to be combined with ``learned`` by
+    :meth:`bench.method.contract.Method.finish`."""
     learned: Index | None
-    """What the method learned before any question; None where it learns nothing."""
+    """What the method learned before any question; None for a method without training."""
 
 
-async def make_ready(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Sequence[DocumentSet]) -> Ready:
-    """The indexes of these document sets and what the method learned, from the store or built now.
+async def prepare(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Sequence[DocumentSet]) -> Prepared:
+    """The stored indexes of these document sets and what the method learned; missing ones are built.
 
     Raises BenchError, and whatever building raises.
     """
-    asker = QuestionRunner([cell], indexes, models, TimeLimit(None))
-    async with asker.working():
-        await asker.learn()
-        kept = {documents.id: (await asker.load_or_build(documents)).index for documents in sets}
-    return Ready(kept, asker.learned)
+    runner = QuestionRunner([cell], indexes, models, TimeLimit(None))
+    async with runner.working():
+        await runner.learn()
+        stored = {documents.id: (await runner.load_or_build(documents)).index for documents in sets}
+    return Prepared(stored, runner.learned)

@@ -1,4 +1,4 @@
-"""Texts that others wrote, such as the messages of libraries, before they are kept or shown."""
+"""Remove secrets from texts of other origin, such as library messages, before they are stored or shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECRET_NAME = re.compile(
     r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)$", re.I
 )
 _SHORTEST = 6
-"""Characters; a shorter value may be an ordinary word, and hides nothing."""
+"""Minimum length in characters; a shorter value may be an ordinary word."""
 _SECRET_FORM = re.compile(
     r"(?<=://)[^/\s@]+(?=@)"  # user and password in an address
     r"|\bhf_[A-Za-z0-9]{16,}|\bsk-[\w-]{16,}|\bgh[pousr]_[A-Za-z0-9]{16,}"
@@ -20,7 +20,7 @@ _SECRET_FORM = re.compile(
 
 
 def redacted(text: str) -> str:
-    """The text without secrets: values of environment variables named like one, and what looks like one."""
+    """The text without secrets: values of environment variables named like one, and known token forms."""
     secrets = {v for name, v in os.environ.items() if _SECRET_NAME.search(name) and len(v) >= _SHORTEST}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
@@ -28,9 +28,9 @@ def redacted(text: str) -> str:
 
 
 def fault_text(fault: BaseException, limit: int = 2_000) -> str:
-    """``Kind: message`` of whatever was raised, as a record keeps it.
+    """``Kind: message`` of an exception, as records store it.
 
-    Without secrets, without what UTF-8 cannot hold, at most ``limit`` characters.
+    Secrets are removed, characters that UTF-8 cannot encode replaced; at most ``limit`` characters.
     """
     try:
         message = str(fault)

@@ -1,4 +1,4 @@
-"""Run cells: ask every question that has no record yet, and write its record at once."""
+"""Run cells: ask every question that has no record yet, and write each record at once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from bench.schema import Example
 
 
 class Executor(Protocol):
-    """Where questions are worked on, if not in this process (:mod:`bench.run.executors`)."""
+    """Runs questions outside this process (:mod:`bench.run.executors`)."""
 
-    def asker(
+    def question_runner(
         self, cells: Sequence[Cell], indexes: IndexStore, limit: TimeLimit, in_flight: int
     ) -> QuestionRunner:
-        """Answers questions of cells that one run per question serves; the records are the caller's to write.
+        """A runner for cells that share one run per question; the caller writes the records.
 
-        in_flight: questions that one worker works on at a time.
+        in_flight: concurrent questions per worker.
         """
 
 
@@ -44,7 +44,7 @@ class CellResult:
     folder: Path
     summary: Summary
     answered: int
-    """Questions answered now; 0 when the cell was finished before."""
+    """Questions answered by this run; 0 if the cell was already finished."""
 
 
 def run_cell(
@@ -58,7 +58,7 @@ def run_cell(
     timeout_s: float | None = None,
     hooks: Sequence[RunHooks] = (),
 ) -> CellResult:
-    """Every question of ``cell`` with a record in ``folder``; see :func:`run_cells`."""
+    """Run ``cell`` until every question has a record in ``folder``; see :func:`run_cells`."""
     (result,) = run_cells(
         [(cell, folder)],
         indexes,
@@ -82,18 +82,17 @@ def run_cells(
     hooks: Sequence[RunHooks] = (),
     executor: Executor | None = None,
 ) -> list[CellResult]:
-    """Every question of the cells with a record in their folders; finished questions are never asked again.
+    """Run the cells until every question has a record; finished questions are never asked again.
 
     Several cells must differ only in options that their method replays: each question is then asked
-    once, and every cell's record is derived from that run (design idea 6).
-    models: called once, only when there is something to ask. in_flight: questions worked on at a time.
-    retry_failed: ask questions again whose record is a failure. timeout_s: most seconds for one answer or
-    for the index of one document set (:mod:`bench.run.time_limit`); what takes longer is a failure.
-    hooks: told of the start, of every record, and of the end. executor: where the questions are worked on,
-    with models of its own; default: here.
-    A cell that is listed twice is run once.
-    Raises BenchError when a folder holds another cell or cannot be written. What one question raises is
-    recorded as its failure; an interruption leaves every finished record in place.
+    once, and every cell's record is derived from that run. A cell that is listed twice runs once.
+    models: called once, only if a question is missing. in_flight: concurrent questions.
+    retry_failed: repeat questions whose record is a failure. timeout_s: maximum seconds for one answer or
+    for the index of one document set (:mod:`bench.run.time_limit`); anything longer is a failure.
+    hooks: notified of the start, of every record and of the end. executor: runs the questions, with models
+    of its own; by default this process does.
+    Raises BenchError if a folder belongs to another cell or cannot be written. An exception in one question
+    is recorded as its failure; an interruption leaves every finished record in place.
     """
     distinct = _distinct(cells)
     results: dict[Path, CellResult] = {}
@@ -112,8 +111,8 @@ def run_cells(
                 store.discard([i for i, record in store.done.items() if record.error is not None])
             open_cells[place] = (cell, store)
         before = {place: len(store.done) for place, (_, store) in open_cells.items()}
-        waiting = [open_cells[place] for place in distinct if place in open_cells]
-        _ask_missing(waiting, indexes, models, in_flight, TimeLimit(timeout_s), hooks, executor)
+        unfinished = [open_cells[place] for place in distinct if place in open_cells]
+        _ask_missing(unfinished, indexes, models, in_flight, TimeLimit(timeout_s), hooks, executor)
         for place, (cell, store) in open_cells.items():
             summary = finish(cell, store)
             results[place] = CellResult(store.folder, summary, len(store.done) - before[place])
@@ -121,26 +120,26 @@ def run_cells(
 
 
 def _distinct(cells: Sequence[tuple[Cell, Path]]) -> dict[Path, tuple[Cell, Path]]:
-    """The cells by where they lie, each once; raises BenchError for two different ones in one folder."""
-    found: dict[Path, tuple[Cell, Path]] = {}
+    """Resolved folder -> cell and folder, each once; raises BenchError for two cells in one folder."""
+    distinct: dict[Path, tuple[Cell, Path]] = {}
     for cell, folder in cells:
-        other, _ = found.setdefault(folder.resolve(), (cell, folder))
+        other, _ = distinct.setdefault(folder.resolve(), (cell, folder))
         if other.identity.cell_id != cell.identity.cell_id:
             raise BenchError(
                 f"{folder} would hold the records of two cells ({other.identity.cell_id} and "
-                f"{cell.identity.cell_id}). Give each a folder of its own."
+                f"{cell.identity.cell_id}). Give each its own folder."
             )
-    return found
+    return distinct
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a few questions took; their records are kept."""
+    """How long a few questions took; their records count like any others."""
 
     asked: int
     answer_s: float
     indexed: int
-    """Document sets whose index was not there yet."""
+    """Document sets whose index had to be built."""
     index_s: float
 
 
@@ -156,8 +155,8 @@ def probe_cells(
 ) -> ProbeResult:
     """Ask the first ``questions`` that have no record yet, as :func:`run_cells` would, and time them.
 
-    The cells stay unfinished: run_cells goes on from there. A method that learns from the documents
-    before the first question does so here. Raises BenchError as run_cells does.
+    The cells stay unfinished; run_cells resumes from there. A method with training is trained here, before
+    the first question. Raises BenchError like run_cells.
     """
     allow_open_files(FILES_OF_A_CELL * len(cells))
     with ExitStack() as stack:
@@ -168,21 +167,21 @@ def probe_cells(
         stores = [by_place[folder.resolve()] for _, folder in cells]
         missing = [e for e in cells[0][0].data.examples if any(e.id not in s.done for s in stores)]
         planned, limit = [cell for cell, _ in cells], TimeLimit(timeout_s)
-        asker = _asker(planned, indexes, models, in_flight, limit, executor)
-        return asyncio.run(_probe(asker, missing[:questions], stores))
+        runner = _question_runner(planned, indexes, models, in_flight, limit, executor)
+        return asyncio.run(_probe(runner, missing[:questions], stores))
 
 
 async def _probe(
-    asker: QuestionRunner, examples: Sequence[Example], stores: Sequence[RecordStore]
+    runner: QuestionRunner, examples: Sequence[Example], stores: Sequence[RecordStore]
 ) -> ProbeResult:
     sets = {example.documents.id: example.documents for example in examples}
-    async with asker.working():
-        await asker.learn()
-        new = [documents for documents in sets.values() if not asker.has_index(documents)]
+    async with runner.working():
+        await runner.learn()
+        new = [documents for documents in sets.values() if not runner.has_index(documents)]
         started = time.perf_counter()
-        await asker.build_ahead(new)
+        await runner.build_ahead(new)
         built = time.perf_counter()
-        await _ask_in_order(asker, examples, stores, ())
+        await _ask_in_order(runner, examples, stores, ())
         return ProbeResult(len(examples), time.perf_counter() - built, len(new), built - started)
 
 
@@ -195,7 +194,7 @@ def _ask_missing(
     hooks: Sequence[RunHooks],
     executor: Executor | None,
 ) -> None:
-    """Ask what has no record yet in some of the cells."""
+    """Ask every question that has no record in one of the cells."""
     if not cells:
         return
     examples = cells[0][0].data.examples
@@ -205,14 +204,14 @@ def _ask_missing(
         hook.on_start(planned, [store.done for _, store in cells])
     try:
         if pending:
-            asker = _asker(planned, indexes, models, in_flight, limit, executor)
-            asyncio.run(_ask_all(asker, pending, [store for _, store in cells], hooks))
+            runner = _question_runner(planned, indexes, models, in_flight, limit, executor)
+            asyncio.run(_ask_all(runner, pending, [store for _, store in cells], hooks))
     finally:
         for hook in hooks:
             hook.on_stop()
 
 
-def _asker(
+def _question_runner(
     cells: Sequence[Cell],
     indexes: IndexStore,
     models: Callable[[], ModelSet],
@@ -221,24 +220,24 @@ def _asker(
     executor: Executor | None,
 ) -> QuestionRunner:
     if executor is not None:
-        return executor.asker(cells, indexes, limit, in_flight)
+        return executor.question_runner(cells, indexes, limit, in_flight)
     return QuestionRunner(cells, indexes, models(), limit, in_flight)
 
 
 async def _ask_all(
-    asker: QuestionRunner,
+    runner: QuestionRunner,
     examples: Sequence[Example],
     stores: Sequence[RecordStore],
     hooks: Sequence[RunHooks],
 ) -> None:
-    """Work through the examples in order, as many at a time as the asker takes."""
-    async with asker.working():
-        await asker.learn()
-        await _ask_in_order(asker, examples, stores, hooks)
+    """Work through the examples in order, at most ``runner.at_once`` at a time."""
+    async with runner.working():
+        await runner.learn()
+        await _ask_in_order(runner, examples, stores, hooks)
 
 
 async def _ask_in_order(
-    asker: QuestionRunner,
+    runner: QuestionRunner,
     examples: Sequence[Example],
     stores: Sequence[RecordStore],
     hooks: Sequence[RunHooks],
@@ -253,8 +252,8 @@ async def _ask_in_order(
     async def worker(disk: ThreadPoolExecutor) -> None:
         for example in queue:
             missing = [at for at, store in enumerate(stores) if example.id not in store.done]
-            records = await asker.ask(example, missing)
-            # Waiting for the disk holds up this question only; what is answered is written, come what may.
+            records = await runner.ask(example, missing)
+            # Waiting for the disk delays only this question; an answer is written even if cancelled here.
             await await_uncancelled(
                 loop.run_in_executor(disk, write, list(zip(missing, records, strict=True)))
             )
@@ -262,12 +261,12 @@ async def _ask_in_order(
                 for hook in hooks:
                     hook.on_record(record)
 
-    # Questions that share a document wait for one index: others are built ahead, so that the model
-    # always has work from many documents.
+    # Questions on one document wait for one index; others are built ahead, so that the model always has
+    # work from many documents.
     sets = {example.documents.id: example.documents for example in examples}
     with ThreadPoolExecutor(1, "records") as disk:
-        ahead = asyncio.create_task(asker.build_ahead(list(sets.values())))
-        workers = [asyncio.create_task(worker(disk)) for _ in range(min(asker.at_once, len(examples)))]
+        ahead = asyncio.create_task(runner.build_ahead(list(sets.values())))
+        workers = [asyncio.create_task(worker(disk)) for _ in range(min(runner.at_once, len(examples)))]
         try:
             await asyncio.gather(*workers)
         finally:

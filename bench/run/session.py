@@ -1,4 +1,4 @@
-"""One process's run of several cells: models loaded once, indexes shared, each cell mirrored when done."""
+"""One process's run of several cells: models load once, cells share indexes, hooks observe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.results.models import Summary
 from bench.results.records import RECORDS_FILE
 from bench.run.cell import Cell, CellRequest
 from bench.run.cell_folder import finished_summary
-from bench.run.hooks import News, RunHooks
+from bench.run.hooks import HelperProgress, RunHooks
 from bench.run.local import Helpers, LocalWorkers
 from bench.run.question_runner import IN_FLIGHT
 from bench.run.runner import CellResult, ProbeResult, probe_cells, run_cells
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOOK_AGAIN_S = 0.2
-"""Between looks at cells that are all held by further processes."""
+POLL_S = 0.2
+"""Seconds between checks while helper processes have locked all remaining cells."""
 
 
 class Session:
@@ -52,11 +52,11 @@ class Session:
         threads: Threads | None = None,
         alone: bool = True,
     ) -> None:
-        """results: where everything is written; hooks: who is told of the run.
+        """results: folder for everything that the run writes; hooks: observers of the run.
 
-        timeout_s: most seconds for one answer or one document set's index; None: any number. executor: where
-        questions are worked on; None: here alone. threads: of this process; None: they are left as they
-        are. alone: no other process of the same command works beside this one.
+        timeout_s: maximum seconds for one answer or one document set's index; None: unlimited.
+        executor: runs the questions; None: this process does. threads: the thread setting of this process;
+        None: unchanged. alone: whether this is the only process of the command.
         """
         self.results = results
         self.in_flight, self.retry_failed = in_flight, retry_failed
@@ -73,11 +73,11 @@ class Session:
         return IndexStore(self.results / "indexes")
 
     def require_one_process(self, what: str) -> None:
-        """Raise ConfigError where several processes of this machine were asked for; ``what`` can use one."""
+        """Raise ConfigError if ``--workers`` asks for several local processes; ``what`` can only use one."""
         self._local.require_one(what)
 
     def run(self, cell: Cell, folder: Path | None = None) -> CellResult:
-        """Run what the cell misses and mirror it; see :func:`bench.run.runner.run_cells`."""
+        """Run the cell's missing questions and notify the hooks; see :func:`bench.run.runner.run_cells`."""
         (result,) = self.run_together([(cell, folder)])
         return result
 
@@ -89,7 +89,7 @@ class Session:
         sweep: name of the sweep they belong to, their parent run in MLflow. SIGTERM ends it as Ctrl-C does,
         with KeyboardInterrupt.
         """
-        with _terminated_like_interrupted():
+        with _sigterm_as_interrupt():
             return self._run_together(cells, sweep)
 
     def _run_together(self, cells: Sequence[tuple[Cell, Path | None]], sweep: str | None) -> list[CellResult]:
@@ -97,7 +97,7 @@ class Session:
         for warning in first.data.warnings:
             log.warning("%s", warning)
         places = [(cell, folder or cell.folder(self.results)) for cell, folder in cells]
-        found = run_cells(
+        outcomes = run_cells(
             places,
             self.indexes,
             lambda: self._models(first),
@@ -108,24 +108,24 @@ class Session:
             executor=self.executor,
         )
         own_files = [Path(first.request.data)] if first.data.source == "path" else []
-        for (cell, _), result in zip(places, found, strict=True):
+        for (cell, _), result in zip(places, outcomes, strict=True):
             for hook in self.hooks:
                 if result.answered:
                     hook.on_answered(_line(cell, result.summary))
                 hook.on_cell_finished(result.folder, sweep=sweep, own_files=own_files)
-        return found
+        return outcomes
 
     def finish_sweep(self, name: str, folders: Sequence[Path]) -> None:
-        """Tell the hooks that all cells of a sweep are complete."""
+        """Notify the hooks that all cells of a sweep are complete."""
         for hook in self.hooks:
             hook.on_sweep_finished(name, folders)
 
     @contextlib.contextmanager
-    def helped(self, groups: Sequence[Sequence[tuple[Cell, Path | None]]]) -> Iterator[None]:
-        """Inside the block further processes of this machine, if there are to be any, run groups as well.
+    def with_helpers(self, groups: Sequence[Sequence[tuple[Cell, Path | None]]]) -> Iterator[None]:
+        """Inside the block, helper processes on this machine, if any, run groups too.
 
-        Each group is what :meth:`run_together` takes, and what is left of it that method does; best in the
-        order of :meth:`free_first`.
+        Each group is an argument of :meth:`run_together`, which the caller still calls for every group, best
+        in the order of :meth:`unlocked_first`: it skips what a helper has finished.
         """
         missing: list[list[tuple[CellRequest, Path]]] = []
         cells = questions = parameters = 0
@@ -142,32 +142,32 @@ class Session:
         for hook in self.hooks if missing else ():
             hook.on_plan(cells, questions)
 
-        def told(news: News) -> None:
+        def notify(progress: HelperProgress) -> None:
             for hook in self.hooks:
-                hook.on_news(news)
+                hook.on_helper_progress(progress)
 
         with self._local.helping(
-            missing, self.results, self.in_flight, self.timeout_s, parameters=parameters, told=told
+            missing, self.results, self.in_flight, self.timeout_s, parameters=parameters, on_progress=notify
         ) as self._helpers:
             self._alone = not self._helpers.count
             yield
 
-    def free_first(self, waiting: Iterable[T], folders: Callable[[T], Iterable[Path]]) -> Iterator[T]:
-        """What is waiting, that first whose folders nobody holds when it is taken.
+    def unlocked_first(self, items: Iterable[T], folders: Callable[[T], Iterable[Path]]) -> Iterator[T]:
+        """The items, each as soon as none of its folders is locked by another process.
 
-        While further processes hold all that is left, they are waited for.
+        Waits while helper processes have locked everything that is left.
         """
-        left = list(waiting)
+        left = list(items)
         while left:
-            free = (at for at, one in enumerate(left) if not any(map(is_locked, folders(one))))
+            free = (at for at, item in enumerate(left) if not any(map(is_locked, folders(item))))
             at = next(free, None)
             if at is None and self._helpers.working:
-                time.sleep(LOOK_AGAIN_S)
+                time.sleep(POLL_S)
                 continue
             yield left.pop(at or 0)
 
     def close(self) -> None:
-        """Give workers back, and let the hooks end."""
+        """Release the executor's workers and close the hooks."""
         if self.executor is not None:
             self.executor.close()
         for hook in self.hooks:
@@ -176,7 +176,7 @@ class Session:
     def probe(self, cells: Sequence[tuple[Cell, Path | None]], questions: int) -> ProbeResult:
         """Ask a few of the missing questions and time them; see :func:`bench.run.runner.probe_cells`."""
         places = [(cell, folder or cell.folder(self.results)) for cell, folder in cells]
-        with _terminated_like_interrupted():
+        with _sigterm_as_interrupt():
             return probe_cells(
                 places,
                 self.indexes,
@@ -196,7 +196,7 @@ class Session:
 
 
 def _line(cell: Cell, summary: Summary) -> str:
-    """A finished cell with its score."""
+    """A finished cell with its score, for the terminal."""
     metric = cell.card.metrics[0]
     failed = f", {summary.n_failed} failed" if summary.n_failed else ""
     score = 100 * summary.metrics[metric].mean
@@ -211,8 +211,8 @@ def _lines(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Inside the block SIGTERM, as schedulers send it, raises KeyboardInterrupt; in the main thread only."""
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Inside the block SIGTERM, which schedulers send, raises KeyboardInterrupt; in the main thread only."""
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

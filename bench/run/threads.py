@@ -1,9 +1,9 @@
-"""How many processes and threads work on this machine, and why; the one place that sets them.
+"""The number of processes and threads on this machine, and the reason for it; the one place that sets them.
 
-A small reader gains nothing from threads: its operations are short, and beside other work each of them waits
-at a barrier for a thread that is not scheduled. So processes have one thread each, and as many processes work
-as there are idle cores. Only a large reader, of which one copy is enough, gets several threads, where a
-measurement at the load of the moment says that they pay. No cell's identity depends on any of this.
+A small reader gains nothing from threads: its operations are short, and on a busy machine each of them waits
+at a barrier for a thread that is not scheduled. So each process has one thread, and there are as many
+processes as idle cores. Only a large reader, of which one copy is enough, gets several threads, if a
+measurement at the current load shows a gain. No cell's identity depends on any of this.
 """
 
 from __future__ import annotations
@@ -23,60 +23,60 @@ from bench.models.spec import ModelSpec
 log = logging.getLogger(__name__)
 
 THREADS = "OMP_NUM_THREADS"
-"""Environment variable that says how many threads a process uses, where ``--threads`` does not."""
+"""Environment variable for the number of threads per process, used without ``--threads``."""
 _POOLS = (THREADS, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 
 PROCESSES = "BENCH_WORKERS"
-"""Environment variable that says how many processes work on cells, where ``--workers`` does not."""
+"""Environment variable for the number of processes, used without ``--workers``."""
 
 WORTH_MEASURING = 30_000_000
 """Parameters of the smallest reader for which threads are tried.  # our choice"""
 ONE_COPY = 300_000_000
-"""Parameters from which on one process with threads works, not several with a copy each.  # our choice"""
-PAYS = 1.25
-"""Threads are used where they are that much faster.  # our choice"""
+"""From this many parameters, one process with threads instead of several with a copy each.  # our choice"""
+MIN_GAIN = 1.25
+"""Minimum speed-up for threads to be used.  # our choice"""
 PROCESS_BYTES = 1_000_000_000
-"""Memory of a process beside its weights, at the most."""
-LOOK_S = 0.2
-"""How long the machine is watched for what else runs."""
+"""Memory of a process without its weights, at most."""
+SAMPLE_S = 0.2
+"""Seconds over which the processor load is measured."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How many, and why."""
+    """A number of processes or threads, and the reason."""
 
     count: int
     why: str
 
 
 def cores() -> int:
-    """Cores that this process may use: its affinity and its control group's share count."""
+    """Cores that this process may use, by its CPU affinity and control group."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
         share = own if quota == "max" else math.ceil(int(quota) / int(period))
-    except (OSError, ValueError, ZeroDivisionError):  # no control group, or one of the old kind
+    except (OSError, ValueError, ZeroDivisionError):  # no control group, or cgroup v1
         share = own
     return max(1, min(own, share))
 
 
 def processes(parameters: int = 0) -> Choice:
-    """How many processes work on the cells of a command; parameters: of the largest model."""
+    """Number of processes for a command; parameters: of the largest model."""
     import psutil
 
-    said = os.environ.get(PROCESSES)
-    if said:
-        return Choice(_positive(PROCESSES, said), f"{PROCESSES} says so")
+    configured = os.environ.get(PROCESSES)
+    if configured:
+        return Choice(_positive(PROCESSES, configured), f"set by {PROCESSES}")
     own, all_ = cores(), os.cpu_count() or 1
     if parameters >= ONE_COPY:
         return Choice(1, f"one copy of {parameters / 1e6:,.0f} M parameters; threads are tried instead")
-    # The load remembers the last minute, the clock ticks only now: others are busy where both say so.
-    busy = min(os.getloadavg()[0], psutil.cpu_percent(interval=LOOK_S) * all_ / 100)
+    # The load average covers the last minute, cpu_percent only this moment: take the lower one.
+    busy = min(os.getloadavg()[0], psutil.cpu_percent(interval=SAMPLE_S) * all_ / 100)
     idle = max(1, min(own, round(all_ - busy)))
     room = max(1, psutil.virtual_memory().available // (PROCESS_BYTES + 4 * parameters))
-    why = f"{own} of {all_} cores may be used, other work takes {busy:.1f}"
+    why = f"{own} of {all_} cores are allowed, other work uses {busy:.1f}"
     if room < idle:
-        return Choice(room, f"{why}, and memory has room for {room}")
+        return Choice(room, f"{why}, and there is memory for {room}")
     return Choice(idle, why)
 
 
@@ -85,29 +85,29 @@ class Threads:
     """The threads of this process."""
 
     wanted: int | None = None
-    """As asked for; None: what pays."""
+    """Requested number; None: as many as speed the models up."""
 
     @classmethod
-    def begin(cls, asked: int | None = None) -> Threads:
-        """Threads as asked for, else as the environment says, else one; best before torch is imported.
+    def begin(cls, requested: int | None = None) -> Threads:
+        """The requested number of threads, else the environment's, else one; call it before importing torch.
 
-        Raises ConfigError for an environment variable that is no number.
+        Raises ConfigError for an environment variable that is not a positive integer.
         """
-        said = os.environ.get(THREADS)
-        own = cls(asked or (_positive(THREADS, said) if said else None))
+        configured = os.environ.get(THREADS)
+        own = cls(requested or (_positive(THREADS, configured) if configured else None))
         for name in _POOLS:
-            # Numba takes no other number once it has started.
-            if (asked or name not in os.environ) and not (
+            # Numba refuses another number once it has started.
+            if (requested or name not in os.environ) and not (
                 name.startswith("NUMBA") and "numba" in sys.modules
             ):
                 os.environ[name] = str(own.wanted or 1)
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a thread without work leaves its core to others
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads yield their core
         if "torch" in sys.modules:
             _set(own.wanted or 1)
         return own
 
     def settle(self, models: Iterable[ModelSpec], *, alone: bool = True) -> Choice:
-        """Before these models are loaded: more threads if they pay; alone: no other process works beside."""
+        """Set the number of threads for these models before they load; alone: the command's only process."""
         choice = self.choose(models, alone=alone)
         if choice.count > 1:
             log.info("%d threads: %s", choice.count, choice.why)
@@ -115,23 +115,23 @@ class Threads:
         return choice
 
     def choose(self, models: Iterable[ModelSpec], *, alone: bool = True) -> Choice:
-        """How many threads these models are given; measured where it is not known."""
+        """The number of threads for these models; measured unless it was requested."""
         if self.wanted is not None:
-            return Choice(self.wanted, f"--threads or {THREADS} says so")
+            return Choice(self.wanted, f"set by --threads or {THREADS}")
         on_cpu = [model.architecture for model in models if model.actual_device == "cpu"]
         largest = max(on_cpu, key=lambda one: one.parameters, default=None)
         if largest is None or largest.parameters < WORTH_MEASURING:
             return Choice(1, "small readers gain nothing from more")
         count = cores()
         if not alone or count == 1:
-            return Choice(1, "one for each process")
+            return Choice(1, "one per process")
         gain = _gain(largest.hidden, count)
         why = f"{count} are {gain:.2f} times as fast as one at this load"
-        return Choice(count if gain >= PAYS else 1, why)
+        return Choice(count if gain >= MIN_GAIN else 1, why)
 
 
 def _gain(width: int, count: int) -> float:
-    """How many times as fast ``count`` threads are as one, now, at products of a reader of that width."""
+    """Speed-up of ``count`` threads over one at the current load, for matrix products of this width."""
     import torch
 
     x, weights = torch.rand(64, width), torch.rand(width, 4 * width)
@@ -149,7 +149,7 @@ def _gain(width: int, count: int) -> float:
         rounds = [(seconds(1), seconds(count)) for _ in range(5)]
     finally:
         torch.set_num_threads(before)
-    one, several = (sorted(found)[2] for found in zip(*rounds, strict=True))
+    one, several = (sorted(times)[2] for times in zip(*rounds, strict=True))
     return float(one / several)
 
 
@@ -160,8 +160,8 @@ def _set(count: int) -> None:
         torch.set_num_threads(count)
 
 
-def _positive(name: str, said: str) -> int:
-    first = said.split(",")[0]  # OpenMP takes one number for each level
+def _positive(name: str, value: str) -> int:
+    first = value.split(",")[0]  # OpenMP accepts one number per nesting level
     if not first.isdigit() or int(first) < 1:
-        raise ConfigError(f"{name}={said}: expected a whole number from 1 on. Correct it, or unset it.")
+        raise ConfigError(f"{name}={value}: expected a positive integer. Correct it, or unset it.")
     return int(first)

@@ -1,9 +1,9 @@
-"""How long one call of a method may take, so that a method that hangs costs one question, not the run.
+"""A time limit for one call of a method, so that a method that hangs costs one question, not the run.
 
-Two kinds of hanging are ended: a call that awaits something that never comes is cancelled, and one that
-computes forever without awaiting has the error raised where it is, by a timer signal. Time in which the
-event loop stood still counts only for the call that made it stand still: nobody fails for a neighbour.
-Code outside of Python that never returns cannot be ended from within the process.
+Two kinds of hanging are ended: a call that awaits something that never comes is cancelled, and a call that
+computes forever without awaiting is interrupted by a timer signal. Time in which the event loop is blocked
+counts only for the call that blocks it, so no call fails because of another. Native code that never returns
+cannot be ended from within the process.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from bench.errors import QuestionError
 T = TypeVar("T")
 
 TURN_S = 1.0
-"""How often is looked, at most; a limit is kept to about twice this."""
+"""Seconds between checks, at most; a limit is exceeded by about twice this."""
 
 
 class TimeLimitError(QuestionError):
-    """A call of a method that took longer than it may."""
+    """A call of a method that exceeded its time limit."""
 
 
 class TimeLimit:
-    """The most seconds of one call; None: any number."""
+    """Maximum seconds for one call; None: unlimited."""
 
     def __init__(self, seconds: float | None) -> None:
-        """seconds: in which the event loop turned, so that the call could go on beside its neighbours."""
+        """seconds: counted while the event loop runs, that is, while the call can make progress."""
         self.seconds = seconds
         self._turn_s = TURN_S if seconds is None else min(TURN_S, seconds / 4)
         self._clock = 0.0
@@ -44,10 +44,9 @@ class TimeLimit:
         self._expired: set[asyncio.Task[Any]] = set()
 
     async def run(self, call: Coroutine[Any, Any, T], what: str) -> T:
-        """What the call returns; raises TimeLimitError ("no ``what`` within ...") when it takes too long.
+        """The call's result; raises TimeLimitError ("no ``what`` within ...") if it takes too long.
 
-        Whatever would end the process or the event loop, but an interruption from outside, becomes a
-        QuestionError.
+        ``SystemExit`` and self-cancellation become QuestionError; interrupts from outside propagate.
         """
         if self.seconds is None:
             return await _contained(call)
@@ -66,12 +65,12 @@ class TimeLimit:
             self._expired.discard(task)
 
     def holds(self, task: asyncio.Task[Any]) -> bool:
-        """Whether the task is a call that must keep to this limit."""
+        """Whether the task is a call under this limit."""
         return task in self._started
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Inside the block the limit is kept."""
+        """The limit is enforced inside the block."""
         if self.seconds is None:
             yield
             return
@@ -97,11 +96,11 @@ class TimeLimit:
 
     @contextlib.contextmanager
     def _alarm(self) -> Iterator[None]:
-        """The timer that ends a call which does not let the event loop turn; in the main thread only."""
+        """The timer that ends a call which blocks the event loop; in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGALRM, self._look_at_the_running_call)
+        before = signal.signal(signal.SIGALRM, self._check_running_call)
         signal.setitimer(signal.ITIMER_REAL, self._turn_s, self._turn_s)
         try:
             yield
@@ -109,7 +108,7 @@ class TimeLimit:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
 
-    def _look_at_the_running_call(self, number: int, frame: FrameType | None) -> None:
+    def _check_running_call(self, number: int, frame: FrameType | None) -> None:
         try:
             task = asyncio.current_task()
         except RuntimeError:  # the event loop is gone
@@ -118,9 +117,9 @@ class TimeLimit:
             self._running, self._alarms = task, 0
         self._alarms += 1
         if task is None or task not in self._started or self.seconds is None:
-            return  # the engine or the runner is at work
-        stood_still = self._alarms * self._turn_s
-        if self._clock - self._started[task] + stood_still > self.seconds + 2 * self._turn_s:
+            return  # the engine or the runner is working
+        blocked_s = self._alarms * self._turn_s
+        if self._clock - self._started[task] + blocked_s > self.seconds + 2 * self._turn_s:
             raise _TooLong
 
     def _error(self, what: str) -> TimeLimitError:
@@ -128,7 +127,7 @@ class TimeLimit:
 
 
 class _TooLong(BaseException):
-    """Raised inside of a call whose time is over; no Exception, which the call might catch and go on."""
+    """Raised inside a call whose time is up; not an Exception, which the call might catch."""
 
 
 async def _contained(call: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""What a method learns before the first question: done once, kept like an index."""
+"""Train a method before the first question: once, with the result stored like an index."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ async def learn(
     build: Callable[[Sequence[DocumentSet]], Awaitable[Sequence[StoredIndex | BaseException]]],
     train: Callable[[Sequence[TrainingItem], CheckpointFile], Awaitable[StoredIndex]],
 ) -> StoredIndex | None:
-    """What the cell's method learned, from the store or learned now; None where it learns nothing.
+    """What the cell's method learned, from the store or from training now; None without a training plan.
 
-    build: the indexes of document sets, in their order, or what building one raised. Documents that cannot
-    be indexed are left out of the training, which is then kept under the hash of the others. train: has the
-    method learn from the others. The meter is one document set's share of all it cost.
+    build: returns the indexes of document sets in order, with the exception for each that failed. Documents
+    that cannot be indexed are left out of the training, whose result is then stored under the hash of the
+    others. train: trains the method. The returned meter is one document set's share of the total cost.
     Raises BenchError, and whatever the training raises.
     """
     plan = cell.training
@@ -40,9 +40,9 @@ async def learn(
     stored = store.load(name, key(sets))
     if stored is None:
         indexes = await build(sets)
-        for found in indexes:
-            if isinstance(found, BenchError):
-                raise found
+        for outcome in indexes:
+            if isinstance(outcome, BenchError):
+                raise outcome
         usable = [(s, i) for s, i in zip(sets, indexes, strict=True) if isinstance(i, StoredIndex)]
         if len(usable) < len(sets):
             log.warning("%d of %d document sets cannot be learned from", len(sets) - len(usable), len(sets))
@@ -59,5 +59,5 @@ async def learn(
                     checkpoints.clear()
     asked = {example.documents.id for example in cell.data.examples}
     others = await build([documents for documents in sets if documents.id not in asked])
-    spent = [stored.meter, *(found.meter for found in others if isinstance(found, StoredIndex))]
+    spent = [stored.meter, *(index.meter for index in others if isinstance(index, StoredIndex))]
     return StoredIndex(stored.index, Meter.combined(spent).shared(max(1, len(asked))))

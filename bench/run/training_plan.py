@@ -1,8 +1,8 @@
-"""What a method learns from documents before any question is asked: planned, done once, kept.
+"""The plan of a method's training: which documents it learns from before any question is asked.
 
-The result is kept like an index, under the hash of all that it depends on. A training that was cut goes
-on from its last checkpoint. Its cost is query-independent and shared equally by the document sets of
-the run, together with the cost of indexing documents that only the training needed.
+The result of the training is stored like an index, under the hash of everything that it depends on. An
+interrupted training resumes from its last checkpoint. Its cost is query-independent and shared equally by
+the document sets of the run, together with the cost of indexing documents that only the training needed.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ log = logging.getLogger(__name__)
 
 
 TRAINING_PART = "train"
-"""Names the training part of the data that is asked about, wherever these are from."""
+"""Value of ``train_on``: the training part of the run's own data set, from the run's source."""
 
 
 TRAINING_PART_OR_RUN = "auto"
-"""The training part where the data has one, else the documents that are asked about."""
+"""Value of ``train_on``: the training part if the data has one, else the run's own documents."""
 
 
 class NoTrainingDataError(ConfigError):
-    """A training part was asked for of data that has none."""
+    """The requested data has no training part."""
 
 
-def training_source(named: str, data: str, dataset: str) -> str:
-    """What ``--data`` would call the training data that a method names.
+def training_source(train_on: str, data: str, dataset: str) -> str:
+    """The source of the training data, as a value of ``--data``.
 
-    data, dataset: what is asked about. Raises NoTrainingDataError for the training part of a file or folder,
-    and of a sample set that has none.
+    data, dataset: of the run. Raises NoTrainingDataError for the training part of a file or folder, or of a
+    sample set that has none.
     """
-    if named != TRAINING_PART:
-        return named
+    if train_on != TRAINING_PART:
+        return train_on
     if data == "sample" and not has_training_part(dataset):
         raise NoTrainingDataError(
-            f"train_on=train: the sample set of {dataset} has no training part. Name other documents, "
-            "train_on=PATH, or those that are asked about, train_on=run.",
+            f"train_on=train: the sample set of {dataset} has no training part. Use other documents "
+            "(train_on=PATH) or the run's own (train_on=run).",
             option="train_on",
         )
     if data in ("sample", "hub"):
         return data
     raise NoTrainingDataError(
-        f"train_on=train: {data} is a file or folder, and does not say where its training part is. Name it, "
+        f"train_on=train: {data} is a file or folder without a known training part. Name the training data: "
         "train_on=PATH.",
         option="train_on",
     )
 
 
 def with_source(training: Training | None, data: str, card: Card) -> Training | None:
-    """The training with ``auto`` resolved for what is asked about: ``--data`` and the card of its set."""
+    """The training with ``auto`` resolved; data, card: ``--data`` and the card of the run's data set."""
     if training is None or training.data != TRAINING_PART_OR_RUN:
         return training
     has = has_training_part(card.name) if data == "sample" else False
@@ -74,23 +74,23 @@ def with_source(training: Training | None, data: str, card: Card) -> Training | 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What a cell's method learns from."""
+    """The data that a cell's method learns from."""
 
     training: Training
     sets: tuple[DocumentSet, ...]
     references: Mapping[str, tuple[Reference, ...]]
-    """Id of a document set -> what is asked about it; empty unless the training asked for references."""
+    """Id of a document set -> its questions with reference answers; empty unless the training uses them."""
     identity: str
-    """Hash of all this where the documents are not the run's own; else empty."""
+    """Hash of documents and references if the documents are not the run's own; else empty."""
 
 
 def plan_training(
     training: Training | None, run: LoadedData, load: Callable[[str], LoadedData], seed: int
 ) -> TrainingPlan | None:
-    """The documents of a training, and their references where it asks for them; None where there is none.
+    """The documents of a training, with references if it uses them; None for a method without training.
 
-    run: the data that is asked about; load: other data of the same set, by what ``--data`` takes.
-    Raises ConfigError for references of the run itself, or of a set that has no reference summaries, and
+    run: the run's own data; load: loads other data of the same set, from a value of ``--data``.
+    Raises ConfigError if the references are the run's own or the set has no reference summaries, and
     whatever loading raises.
     """
     if training is None:
@@ -105,8 +105,8 @@ def plan_training(
     references: dict[str, tuple[Reference, ...]] = {}
     if training.references:
         for example in examples:
-            found = Reference(example.question, example.answers)
-            references[example.documents.id] = (*references.get(example.documents.id, ()), found)
+            reference = Reference(example.question, example.answers)
+            references[example.documents.id] = (*references.get(example.documents.id, ()), reference)
     identity = "" if own else stable_hash(training_parts(sets, references))
     return TrainingPlan(training, tuple(sets), references, identity)
 
@@ -114,21 +114,21 @@ def plan_training(
 def _require_summaries(examples: Sequence[Example], own: bool, asked: Collection[str]) -> None:
     if own:
         raise ConfigError(
-            "Training on reference summaries needs documents other than those that are asked about: name a "
-            "file or folder of training data, train_on=PATH.",
+            "Training on reference summaries needs documents other than the run's own: name a file or folder "
+            "of training data, train_on=PATH.",
             option="train_on",
         )
     bad = next((example for example in examples if example.task != "summarization"), None)
     if bad is not None:
         raise ConfigError(
-            f"Training on reference summaries: example {bad.id!r} of the training data is of task "
-            f"{bad.task!r} and has none. Choose a summarisation data set, or leave out supervised=on."
+            f"Training on reference summaries: example {bad.id!r} of the training data has none, its task is "
+            f"{bad.task!r}. Choose a summarisation data set, or leave out supervised=on."
         )
     shared = sum(example.documents.id in asked for example in examples)
     if shared:
         raise ConfigError(
             f"Training on reference summaries: {shared} of the {len(examples)} training examples are on "
-            "documents that are asked about. Name training data without them, train_on=PATH.",
+            "documents of the run itself. Name training data without them: train_on=PATH.",
             option="train_on",
         )
 
@@ -144,7 +144,7 @@ def _sample(sets: list[DocumentSet], training: Training, seed: int) -> list[Docu
 def training_parts(
     sets: Sequence[DocumentSet], references: Mapping[str, tuple[Reference, ...]]
 ) -> list[object]:
-    """What of the documents, and of what is asked about them, a training depends on."""
+    """Everything about documents and references that a training depends on, for hashing."""
     return [
         [documents.id, *([r.question, *r.answers] for r in references.get(documents.id, ()))]
         for documents in sets

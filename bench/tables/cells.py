@@ -117,7 +117,7 @@ def collect(
 ) -> TableData:
     """The table's cells from ``results``; with ``run``, cells that are not finished are run first.
 
-    order: which cell is next, as :meth:`bench.run.session.Session.free_first` says; None: as planned.
+    order: which cell is next, as :meth:`bench.run.session.Session.unlocked_first` says; None: as planned.
     Rows whose k matches another method's cost come last, after that method's own row.
     """
     rows = {row.id: row for row in definition.rows}
@@ -150,8 +150,8 @@ def run_and_collect(
 ) -> TableData:
     """The table's cells, those that are missing run first, by several processes where that pays."""
     groups = [[(plan, None)] for plan in planned.values() if isinstance(plan, Cell)]
-    with session.helped(groups):
-        return collect(definition, planned, session.results, session.run, session.free_first)
+    with session.with_helpers(groups):
+        return collect(definition, planned, session.results, session.run, session.unlocked_first)
 
 
 def _table_cell(row: Row, dataset: str, cell: Cell | str, results: Path) -> TableCell:

@@ -32,7 +32,7 @@ from bench.models.api import ModelSet
 from bench.models.spec import cuda_available
 from bench.results.index_store import IndexStore
 from bench.run.cell import Cell
-from bench.run.question_runner import Ready, make_ready
+from bench.run.question_runner import Prepared, prepare
 from bench.run.redaction import fault_text
 from bench.run.session import Session
 from bench.schema import Example, Index, JsonValue, Question
@@ -130,13 +130,13 @@ class _Clocked:
 async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: int) -> list[_Clocked]:
     examples = cell.data.examples
     store = IndexStore(results / "indexes")
-    kept: dict[str, Ready] = {}
+    kept: dict[str, Prepared] = {}
 
     async def clocked(example: Example) -> _Clocked | None:
         try:
             documents, question = example.documents, cell.question(example)
             if documents.id not in kept:
-                kept[documents.id] = await make_ready(cell, store, models, [documents])
+                kept[documents.id] = await prepare(cell, store, models, [documents])
             stored, learned = kept[documents.id].indexes[documents.id], kept[documents.id].learned
             with metered(Meter()):
                 started = time.perf_counter()

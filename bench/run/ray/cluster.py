@@ -1,4 +1,4 @@
-"""Connecting to a Ray cluster, or starting one on this machine; how many workers it has room for."""
+"""Connect to a Ray cluster or start one on this machine, and decide how many workers fit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bench.errors import BenchError, ConfigError
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 10.0
-"""How long an address may take to answer before it is called unreachable."""
+CONNECT_TIMEOUT_S = 10.0
+"""Seconds after which an address that does not answer counts as unreachable."""
 
 
 def require_ray() -> None:
@@ -32,20 +32,20 @@ def require_ray() -> None:
 
 
 def load_ray() -> Any:
-    """The module ``ray``; raises ConfigError where it is not installed."""
+    """The module ``ray``; raises ConfigError if it is not installed."""
     require_ray()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # by default it reports to its makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # by default Ray sends usage statistics
     return importlib.import_module("ray")
 
 
 def connect(address: str | None) -> Any:
-    """The module ``ray``, connected to the cluster at ``address``; None: to one that is started here.
+    """The module ``ray``, connected to the cluster at ``address``; None: to a new one on this machine.
 
-    A process that is connected already stays so. Raises BenchError for an address where there is none.
+    An existing connection is reused. Raises BenchError if there is no cluster at the address.
     """
     if address is None:
-        # What is started here shall listen on this machine only, and do as it is told only by who knows its
-        # token. Read when Ray is imported; the switch is named after the systems where that is the default.
+        # A cluster started here listens on this machine only and requires its token. Ray reads both on
+        # import; the first switch is named after the systems on which it is the default.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     else:
@@ -66,21 +66,21 @@ def connect(address: str | None) -> Any:
             place = "this machine" if address is None else address
             raise BenchError(
                 f"No Ray cluster at {place}: {str(error).rstrip('.')}. Start one with: ray start --head; "
-                "then say --address HOST:6379, or leave --address out to use this machine alone. A cluster "
-                "that asks for a token needs RAY_AUTH_MODE=token here, and its token in ~/.ray/auth_token."
+                "then pass --address HOST:6379, or leave --address out to use this machine only. A cluster "
+                "that requires a token needs RAY_AUTH_MODE=token here, and its token in ~/.ray/auth_token."
             ) from error
     return ray
 
 
 def _require_reachable(address: str) -> None:
-    """Raise for an address that nobody answers at; Ray itself would try for minutes."""
+    """Raise BenchError or ConfigError for an address that does not answer; Ray would retry for minutes."""
     if address == "auto":
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address.startswith("ray://") or not host or not port.isdigit():
         raise ConfigError(f"--address {address}: expected HOST:PORT, as ray start --head prints it, or auto.")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise BenchError(
             f"No Ray cluster answers at {address} ({error.strerror or error}). Start one with: ray start "
@@ -90,7 +90,7 @@ def _require_reachable(address: str) -> None:
 
 @contextlib.contextmanager
 def _own_signals() -> Iterator[None]:
-    """Inside the block, what SIGTERM does stays as it was: Ray would have it end the process."""
+    """Keep the current SIGTERM handler: Ray replaces it by one that ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -103,7 +103,7 @@ def _own_signals() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Share:
-    """How many workers, and what each holds of the cluster."""
+    """Number of workers, and the resources of each."""
 
     workers: int
     cpus: float
@@ -111,20 +111,19 @@ class Share:
 
 
 def share_out(nodes: list[dict[str, Any]], workers: int | None, gpus: float | None) -> Share:
-    """How many workers a cluster has room for, and what each holds.
+    """How many workers fit on a cluster, and the resources of each.
 
-    nodes: of ``ray.nodes()``. workers, gpus: as asked for. With GPUs one worker for every share of one, with
-    one processor each; without, one worker for every machine, with all processors that each of them has.
-    More workers than there is room for wait until there is.
+    nodes: the result of ``ray.nodes()``. workers, gpus: the requested numbers. With GPUs there is one worker
+    per GPU share, each with one CPU; without, one per machine, with as many CPUs as every machine has.
+    Workers that do not fit wait for room.
     """
-    here = [node["Resources"] for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
-    found = sum(node.get("GPU", 0) for node in here)
+    usable = [node["Resources"] for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
     if gpus is None:
-        gpus = 1.0 if found else 0.0
+        gpus = 1.0 if any(node.get("GPU", 0) for node in usable) else 0.0
     if gpus:
-        room = sum(int(node.get("GPU", 0) / gpus + 1e-9) for node in here)
+        room = sum(int(node.get("GPU", 0) / gpus + 1e-9) for node in usable)
         return Share(workers or max(1, room), 1, gpus)
-    wanted = workers or max(1, len(here))
-    on_each = -(-wanted // max(1, len(here)))
-    fewest = min((int(node["CPU"]) for node in here), default=1)
-    return Share(wanted, max(1, fewest // on_each), 0)
+    wanted = workers or max(1, len(usable))
+    per_node = -(-wanted // max(1, len(usable)))
+    fewest = min((int(node["CPU"]) for node in usable), default=1)
+    return Share(wanted, max(1, fewest // per_node), 0)

@@ -80,7 +80,7 @@ def test_a_plain_k_refers_to_no_method(k: object) -> None:
 
 def test_auto_names_a_method() -> None:
     assert reference_method("auto:pecan") == "pecan"
-    with pytest.raises(ConfigError, match="k=auto: expected auto:METHOD, the name of a method"):
+    with pytest.raises(ConfigError, match="k=auto: expected auto:METHOD, with the name of a method"):
         reference_method("auto")
 
 

@@ -20,7 +20,7 @@ from bench.results.records import RecordStore
 from bench.run import local as local_workers
 from bench.run.cell import CellRequest
 from bench.run.executors import ExecutorOptions
-from bench.run.hooks import News
+from bench.run.hooks import HelperProgress
 from bench.run.local import Group, LocalWorkers
 from bench.run.session import Session
 from bench.sweeps.grid import plan_sweep
@@ -177,7 +177,7 @@ def test_a_killed_worker_and_a_second_command_change_no_record(
     os.kill(children(both[0].pid)[0], signal.SIGKILL)
     said = [process.communicate(timeout=120)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert "a further process ended with -9" in said[0]
+    assert "a helper process ended with exit code -9" in said[0]
     assert all_rows(tmp_path / "r") == four_undisturbed
     questions = [json.loads(line)["example_id"] for line in all_lines(tmp_path / "r")]
     assert len(questions) == 4 * 4, "none was asked twice"
@@ -211,11 +211,11 @@ def test_a_worker_without_a_free_cell_loads_nothing_and_its_cells_are_told_once(
         "    return real(self, cell)\nbench.run.session.Session._models = noted\n"
     )
     groups = two_groups(tmp_path / "r")
-    news: list[News] = []
-    with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None, told=news.append) as helpers:
+    reports: list[HelperProgress] = []
+    with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None, on_progress=reports.append) as helpers:
         until(lambda: not helpers.working)
-    assert sum(one.answered for one in news) == 4
-    lines = [one.line for one in news if one.line]
+    assert sum(report.answered for report in reports) == 4
+    lines = [report.line for report in reports if report.line]
     assert len(lines) == 2 and all(line.startswith("bm25 on ") for line in lines)
     before = loads.read_text()
     with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None) as helpers:
@@ -267,7 +267,7 @@ def test_a_helper_that_cannot_work_is_a_warning(
     monkeypatch.setattr(local_workers, "_Helper", started)
     with LocalWorkers(2).helping(two_groups(tmp_path), tmp_path, 32, None):
         until(lambda: helpers[0]._process.poll() is not None)
-    assert "a further process ended with 1 and said: OSError: no GPU" in caplog.text
+    assert "a helper process ended with exit code 1: OSError: no GPU" in caplog.text
 
 
 class _Started:

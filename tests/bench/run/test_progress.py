@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.run.hooks import News
+from bench.run.hooks import HelperProgress
 from bench.run.progress import Progress
 from bench.run.session import Session
 from tests.stand_ins import WordModels, examples, stand_in_cell
@@ -22,7 +22,7 @@ def test_a_line_for_every_finished_cell_whoever_finished_it(
     session = Session(tmp_path, hooks=[progress])
     progress.on_plan(3, 12)
     session.run(stand_in_cell(examples(4)))
-    progress.on_news(News(answered=4, line="bm25 on a set: f1 12.0, 4 questions"))
+    progress.on_helper_progress(HelperProgress(answered=4, line="bm25 on a set: f1 12.0, 4 questions"))
     session.run(stand_in_cell(examples(4)))  # finished before: nothing to say
     session.close()
     first, second = capsys.readouterr().err.splitlines()

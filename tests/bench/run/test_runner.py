@@ -79,18 +79,18 @@ def test_of_indexes_in_memory_the_longest_unused_goes_first(
     monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 2)
     first, second, third = (example.documents for example in examples(3, questions_per_document=1))
     store, read = IndexStore(tmp_path), list[str]()
-    asker = QuestionRunner([stand_in_cell(examples(3))], store, WordModels(), TimeLimit(None))  # type: ignore[arg-type]
-    load = asker._load_or_build
+    runner = QuestionRunner([stand_in_cell(examples(3))], store, WordModels(), TimeLimit(None))  # type: ignore[arg-type]
+    load = runner.load_or_build
 
     async def counted(documents: DocumentSet) -> Any:
         read.append(documents.id)
         return await load(documents)
 
-    monkeypatch.setattr(asker, "_load_or_build", counted)
+    monkeypatch.setattr(runner, "load_or_build", counted)
 
     async def use(*sets: DocumentSet) -> None:
         for documents in sets:
-            await asker.index(documents)
+            await runner.index(documents)
 
     asyncio.run(use(first, second, first, third, first))
     assert read == [first.id, second.id, third.id], "the first was used again before the third came"

@@ -58,7 +58,7 @@ def test_of_a_large_reader_there_is_one_copy_and_the_environment_has_the_last_wo
     monkeypatch.setenv("BENCH_WORKERS", "3")
     assert processes(ONE_COPY).count == 3
     monkeypatch.setenv("BENCH_WORKERS", "many")
-    with pytest.raises(ConfigError, match="BENCH_WORKERS=many: expected a whole number"):
+    with pytest.raises(ConfigError, match="BENCH_WORKERS=many: expected a positive integer"):
         processes()
 
 

@@ -170,11 +170,9 @@ def test_references_are_those_of_training_data_and_summaries() -> None:
     plan = plan_training(wanted, asked, lambda _: data(3, "summarization"), 0)
     assert plan is not None and plan.identity
     assert plan.references[plan.sets[1].id] == (Reference("What is answer1", ("answer1",)),)
-    with pytest.raises(ConfigError, match="has none. Choose a summarisation"):
+    with pytest.raises(ConfigError, match="has none, its task is 'qa'. Choose a summarisation"):
         plan_training(wanted, asked, lambda _: data(3), 0)
-    with pytest.raises(
-        ConfigError, match="2 of the 3 training examples are on documents that are asked about"
-    ):
+    with pytest.raises(ConfigError, match="2 of the 3 training examples are on documents of the run itself"):
         plan_training(wanted, data(2), lambda _: data(3, "summarization"), 0)
     own = Training({}, references=True)
     with pytest.raises(ConfigError, match="train_on=PATH"):

@@ -205,7 +205,7 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
 
 
 def test_supervision_on_a_data_set_without_summaries_is_an_error_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match="is of task 'qa' and has none"):
+    with pytest.raises(ConfigError, match="has none, its task is 'qa'"):
         cell(supervised="on", train_on="sample")
 
 

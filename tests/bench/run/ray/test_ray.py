@@ -226,10 +226,10 @@ def test_a_driver_that_is_killed_leaves_what_the_same_command_continues(
 def test_a_question_that_kills_every_worker_ends_the_run_and_keeps_the_others(
     executor: Executing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.run.ray.executor.LEAST_LOSSES", 2)
+    monkeypatch.setattr("bench.run.ray.executor.MIN_LOSSES", 2)
     (tmp_path / "always_at_answer4").touch()
     on_ray = executor(partial(WatchfulModels, tmp_path), workers=1)
-    with pytest.raises(BenchError, match="workers were lost one after the other"):
+    with pytest.raises(BenchError, match="workers were lost in a row"):
         run(stand_in_cell(examples(12)), tmp_path / "ray", executor=on_ray)
     assert "q4" not in {row["example_id"] for row in rows(tmp_path / "ray" / "cell")}
     (tmp_path / "always_at_answer4").unlink()
@@ -307,10 +307,10 @@ def test_more_documents_at_once_than_a_worker_keeps_are_all_answered(monkeypatch
             return await worker.ask(str(call), group, alone, about, [0])
 
         found = await asyncio.gather(*(ask(*one) for one in enumerate(given)))
-        assert worker._asker is not None
+        assert worker._runner is not None
         worker._ticking.cancel()
         await worker._opened.aclose()
-        return found, len(worker._asker._handed)
+        return found, len(worker._runner._received)
 
     found, kept = asyncio.run(work())
     rows = [json.loads(line) for lines in found for line in lines]
@@ -346,22 +346,22 @@ def test_workers_share_what_the_cluster_has(
 
 def test_a_worker_with_other_software_is_refused() -> None:
     from bench.run.provenance import environment
-    from bench.run.ray.executor import require_same
+    from bench.run.ray.executor import require_same_software
 
     own = environment()
-    require_same(own)
+    require_same_software(own)
     with pytest.raises(BenchError, match="torch 1.0 instead of 2"):
-        require_same({**own, "versions": {**own["versions"], "torch": "1.0"}})
+        require_same_software({**own, "versions": {**own["versions"], "torch": "1.0"}})
     if own["git_commit"]:
         with pytest.raises(BenchError, match="commit other instead of"):
-            require_same({**own, "git_commit": "other"})
+            require_same_software({**own, "git_commit": "other"})
 
 
 def test_a_worker_with_several_gpus_spreads_its_readers_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.run.cell import CellRequest, plan_cell
     from bench.run.ray import worker as ray_worker
 
-    cell = ray_worker.travelling(plan_cell(CellRequest("dragon", "qasper", limit=1)))
+    cell = ray_worker.without_data(plan_cell(CellRequest("dragon", "qasper", limit=1)))
     assert len({spec.kind for spec in cell.roles.values()}) == 2
     monkeypatch.setattr(ray_worker, "cuda_available", lambda: True)
     for gpus, device in ((1, None), (2, "balanced")):
@@ -373,9 +373,9 @@ def test_a_worker_with_several_gpus_spreads_its_readers_over_them(monkeypatch: p
 
 def test_a_worker_with_another_model_is_refused() -> None:
     from bench.run.cell import CellRequest, plan_cell
-    from bench.run.ray.worker import load_models, travelling
+    from bench.run.ray.worker import load_models, without_data
 
-    cell = travelling(plan_cell(CellRequest("bm25", "qasper", limit=1)))
+    cell = without_data(plan_cell(CellRequest("bm25", "qasper", limit=1)))
     assert cell.roles["reader"].dtype == "float32" and not cell.data.examples
     load_models(cell)
     models = {"reader": {**cell.identity.models["reader"], "revision": "0" * 40}}
