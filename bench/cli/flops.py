@@ -65,6 +65,7 @@ def command(model: str, forward: ForwardPass, convention: str, measure: bool) ->
         "cached": forward.cached,
         "logit_rows": usage.logit_rows,
         "parameters": spec.architecture.parameters,
+        "active_parameters": spec.architecture.active_parameters,
         "terms": terms,
         "flops": sum(terms.values()),
     }

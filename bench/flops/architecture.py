@@ -32,11 +32,18 @@ class Architecture:
     tied: bool
     """True when input embedding and output head share their weights (counted once)."""
     parameters: int
-    """N: every parameter, as ``sum(p.numel())``."""
+    """Every parameter, as ``sum(p.numel())``: what memory holds."""
     layer_weights: int
     """Elements of all weight matrices that each token is multiplied by, over all layers."""
     head_weights: int
     """Elements of the matrix that each logit row is multiplied by: output head, or an encoder's pooler."""
+    idle_parameters: int = 0
+    """Of the parameters, those that a token does not meet: of the experts that its router does not choose."""
+
+    @property
+    def active_parameters(self) -> int:
+        """N: the parameters that a token meets, all of a dense model's."""
+        return self.parameters - self.idle_parameters
 
     @property
     def attention_width(self) -> int:
@@ -59,20 +66,29 @@ def decoder(
     attention_bias: bool = False,
     mlp_bias: bool = False,
     qk_norm: bool = False,
+    experts: int = 1,
+    experts_per_token: int = 1,
 ) -> Architecture:
-    """Architecture of a decoder of family ``llama``, ``mistral``, ``qwen2`` or ``phi``.
+    """Architecture of a decoder of one of the families in ``_DECODERS``.
 
     ``attention_bias`` and ``mlp_bias`` are Llama's options; Qwen2 always has biases on q, k and v; Phi has
     them everywhere, the output head included, and LayerNorm (weight and bias) instead of RMSNorm;
-    ``qk_norm`` is Phi's ``qk_layernorm``. The defaults of ``kv_heads`` and ``head_dim`` are transformers'.
+    ``qk_norm`` is Phi's ``qk_layernorm``. ``experts`` feed-forward networks of width ``ffn`` stand side by
+    side in a layer, of which a router (one row for each, with no bias) sends every token through
+    ``experts_per_token``; Mixtral has 8 and 2. The defaults of ``kv_heads`` and ``head_dim`` are
+    transformers'.
     """
     kv_heads = heads if kv_heads is None else kv_heads
     head_dim = hidden // heads if head_dim is None else head_dim
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     is_phi = family == "phi"
     gated = not is_phi
-    matrices = hidden * q_width + 2 * hidden * kv_width + q_width * hidden
-    matrices += (3 if gated else 2) * hidden * ffn
+    expert = (3 if gated else 2) * hidden * ffn
+    router = experts * hidden if experts > 1 else 0
+    matrices = (
+        hidden * q_width + 2 * hidden * kv_width + q_width * hidden + router + experts_per_token * expert
+    )
+    idle = (experts - experts_per_token) * expert
     vectors = 0
     if is_phi or attention_bias or family == "qwen2":
         vectors += q_width + 2 * kv_width
@@ -86,7 +102,7 @@ def decoder(
         vectors += 2 * ffn + hidden
     norm = 2 * hidden if is_phi else hidden
     vectors += norm if is_phi else 2 * norm
-    parameters = vocab * hidden + layers * (matrices + vectors) + norm
+    parameters = vocab * hidden + layers * (matrices + idle + vectors) + norm
     if not tied:
         parameters += vocab * hidden
     if is_phi:
@@ -107,6 +123,7 @@ def decoder(
         parameters=parameters,
         layer_weights=layers * matrices,
         head_weights=vocab * hidden,
+        idle_parameters=layers * idle,
     )
 
 
@@ -157,14 +174,19 @@ class UnknownFamilyError(ConfigError):
     """A ``model_type`` without a closed form here; its modules can still be counted."""
 
 
-_DECODERS = ("llama", "mistral", "qwen2", "phi")
+_DECODERS = ("llama", "mistral", "mixtral", "gemma", "qwen2", "phi")
 
 
 _ENCODERS = ("bert", "mpnet", "dpr")
 
 
-_KV_HEADS_DEFAULT = {"mistral": 8, "qwen2": 32}
-"""Transformers' default where a config.json leaves out ``num_key_value_heads``; other families: all heads."""
+_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
+    "mistral": {"num_key_value_heads": 8},
+    "mixtral": {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
+    "gemma": {"num_key_value_heads": 16, "head_dim": 256, "tie_word_embeddings": True},
+    "qwen2": {"num_key_value_heads": 32},
+}
+"""Transformers' defaults for what a config.json may leave out; other families: all heads, nothing tied."""
 
 
 def architecture_from_config(config: Any) -> Architecture:
@@ -202,7 +224,7 @@ def architecture_from_config(config: Any) -> Architecture:
             relative_buckets=int(values.get("relative_attention_num_buckets", 32)),
             projection=int(values.get("projection_dim", 0)),
         )
-    kv_heads = values.get("num_key_value_heads", _KV_HEADS_DEFAULT.get(family))
+    values = {**_LEFT_OUT.get(family, {}), **values}
     is_llama, is_phi = family == "llama", family == "phi"
     return decoder(
         family,
@@ -212,44 +234,58 @@ def architecture_from_config(config: Any) -> Architecture:
         ffn=ffn,
         vocab=vocab,
         max_positions=max_positions,
-        kv_heads=kv_heads,
+        kv_heads=values.get("num_key_value_heads"),
         head_dim=values.get("head_dim"),
         tied=bool(values.get("tie_word_embeddings", False)),
         attention_bias=is_llama and bool(values.get("attention_bias", False)),
         mlp_bias=is_llama and bool(values.get("mlp_bias", False)),
         qk_norm=is_phi and bool(values.get("qk_layernorm", False)),
+        experts=int(values.get("num_local_experts") or 1),
+        experts_per_token=int(values.get("num_experts_per_tok") or 1),
     )
 
 
 _MATRIX_MODULES = ("Linear", "Conv1D")
 
 
-_NOT_DENSE = ("num_local_experts", "num_experts", "n_routed_experts", "kv_lora_rank")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""What families call the number of experts in their configs."""
 
 
 def architecture_from_modules(model: Any) -> Architecture:
-    """Architecture of any dense transformers model, counted from its modules (weights are not needed).
+    """Architecture of any transformers model, counted from its modules (weights are not needed).
 
-    For families without a closed form: build the model on torch's ``meta`` device and pass it here.
-    Raises ConfigError for a mixture of experts or latent attention: there a token is not multiplied by every
-    weight.
+    For families without a closed form: build the model on torch's ``meta`` device and pass it here. Of a
+    mixture of experts, the share of the experts' weights that a token meets is counted; routers and shared
+    experts in full. Raises ConfigError for latent attention, whose width is not the heads', and for experts
+    that do not lie as transformers lays them (modules ``*Experts`` beside a ``*Router``).
     """
     config = model.config
-    for key in _NOT_DENSE:
-        if getattr(config, key, None):
-            raise ConfigError(
-                f"FLOPs of model type {config.model_type!r} are not known: {key}={getattr(config, key)} means"
-                " that a token is not multiplied by every weight. Use a dense model."
-            )
+    experts = next((int(getattr(config, key)) for key in _EXPERTS if getattr(config, key, None)), 1)
+    chosen = int(getattr(config, "num_experts_per_tok", None) or experts)
+    refused = "kv_lora_rank" if getattr(config, "kv_lora_rank", None) else ""
     head = model.get_output_embeddings()
-    layer_weights = pooler = 0
+    layer_weights = pooler = all_experts = 0
     for name, module in model.named_modules():
-        if type(module).__name__ not in _MATRIX_MODULES or module is head:
+        kind = type(module).__name__
+        if kind.endswith(("Experts", "Router")) and experts > 1:
+            own = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim > 1)
+            all_experts += own if kind.endswith("Experts") else 0
+            layer_weights += own if kind.endswith("Router") else own * chosen // experts
+        if kind not in _MATRIX_MODULES or module is head:
             continue
         if name.startswith("pooler.") or name.endswith(".encode_proj"):  # DPR's projection: one row per text
             pooler += module.weight.numel()
         else:
             layer_weights += module.weight.numel()
+    if experts > 1 and not all_experts and not refused:
+        refused = next(key for key in _EXPERTS if getattr(config, key, None))
+    if refused:
+        raise ConfigError(
+            f"FLOPs of model type {config.model_type!r} are not known: "
+            f"{refused}={getattr(config, refused)} means that a token is not multiplied by every weight, "
+            "or by other ones. Use another model."
+        )
     heads = config.num_attention_heads
     return Architecture(
         family=config.model_type,
@@ -260,13 +296,14 @@ def architecture_from_modules(model: Any) -> Architecture:
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         ffn=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
-        gated=any(name.endswith("gate_proj") for name, _ in model.named_modules()),
+        gated=any(name.endswith("gate_proj") for name, _ in model.named_modules()) or bool(all_experts),
         vocab=config.vocab_size,
         max_positions=config.max_position_embeddings,
         tied=bool(getattr(config, "tie_word_embeddings", False)),
         parameters=sum(p.numel() for p in model.parameters()),
         layer_weights=layer_weights,
         head_weights=pooler if head is None else head.weight.numel(),
+        idle_parameters=all_experts - all_experts * chosen // experts,
     )
 
 

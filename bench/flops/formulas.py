@@ -4,9 +4,10 @@ One multiply-add is two FLOPs. Two conventions:
 
 ``paper``
     ``2*N*n + 4*L*n*(m+n)*d`` for n new tokens on m cached ones. N counts *all* parameters, the input
-    embedding included; attention is the full rectangle, not halved for causality; d is the width of
-    attention (heads x head size: the hidden size of every model in the papers). This is the formula that
-    the cost columns of PECAN and GARLIC fit (full context: 2*N*n + 4*L*n^2*d with N = 8.03e9).
+    embedding included, but of a mixture of experts only those that a token meets; attention is the full
+    rectangle, not halved for causality; d is the width of attention (heads x head size: the hidden size of
+    every model in the papers). This is the formula that the cost columns of PECAN and GARLIC fit (full
+    context: 2*N*n + 4*L*n^2*d with N = 8.03e9).
 
 ``matmul``
     The count of a matrix-product counter in eager attention (``torch.utils.flop_counter``, fvcore x 2):
@@ -44,7 +45,7 @@ def flops_terms(architecture: Architecture, usage: Usage, convention: Convention
     """
     attention = 4 * architecture.layers * architecture.attention_width * usage.attended
     if convention == "paper":
-        return {"parameters": 2 * architecture.parameters * usage.new_tokens, "attention": attention}
+        return {"parameters": 2 * architecture.active_parameters * usage.new_tokens, "attention": attention}
     if convention == "matmul":
         return {
             "weights": 2 * architecture.layer_weights * usage.new_tokens,

@@ -52,11 +52,15 @@ def count_forward(model: Any, new_tokens: int, cached: int, logit_rows: int) -> 
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import DynamicCache
 
+    from bench.models.loader import architecture_of
+
     if new_tokens < 1 or not 1 <= logit_rows <= new_tokens:
         raise ConfigError(
             f"{new_tokens} new tokens with {logit_rows} logit rows cannot be measured: at least one of each, "
             "and no more rows than tokens."
         )
+    if architecture_of(model).idle_parameters:
+        model.set_experts_implementation("eager")  # plain products, which both counters see
     ids = torch.zeros((1, new_tokens), dtype=torch.long, device=model.device)
 
     class Forward(torch.nn.Module):

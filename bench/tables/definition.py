@@ -27,7 +27,8 @@ class Row(BaseModel):
     method: str
     set: dict[str, Any] = Field(default_factory=dict)
     """Options; a value ``{card: path}`` is looked up in the data set's card, ``{card: path, otherwise:
-    value}`` only where reader and data are the paper's, ``{model: role}`` among the table's models,
+    value}`` only where reader and data are the paper's, ``{model: role}`` among the table's models, with
+    ``otherwise`` in the same way,
     ``{tokens: n}`` is a length at the papers' chunks of 300 tokens, less in proportion at smaller ones, and
     ``auto:METHOD`` follows from what METHOD costs or reads (:mod:`bench.run.equal_cost`)."""
     model: str | None = None
@@ -170,12 +171,12 @@ def _scaled(value: Any, chunk_tokens: int) -> Any:
 
 
 def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_published: bool) -> JsonValue:
-    if isinstance(value, Mapping) and set(value) == {"model"}:
-        return model_of_role(str(value["model"]), models)
-    if not (isinstance(value, Mapping) and "card" in value and set(value) <= {"card", "otherwise"}):
+    if not (isinstance(value, Mapping) and set(value) - {"otherwise"} in ({"card"}, {"model"})):
         return value
     if "otherwise" in value and not as_published:
         return value["otherwise"]
+    if "model" in value:
+        return model_of_role(str(value["model"]), models)
     content: Any = card.model_dump(mode="json")
     for part in str(value["card"]).split("."):
         if not isinstance(content, Mapping) or content.get(part) is None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,9 @@ def test_a_saved_config_json_says_the_same_as_the_config_object(family: str) -> 
         ("llama-3.2-3b", 3_212_749_824),
         ("llama-3.2-1b", 1_235_814_400),
         ("llama-2-7b-chat", 6_738_415_616),
+        ("gemma-7b-it", 8_537_680_896),
+        ("mistral-7b-instruct", 7_241_732_096),
+        ("mixtral-8x7b", 46_702_792_704),
         ("phi-2", 2_779_683_840),
         ("multi-qa-mpnet", 109_486_464),
         ("minilm", 22_713_216),
@@ -109,14 +113,16 @@ def test_a_preset_has_the_shape_of_the_real_class(name: str) -> None:
         vocab_size=shape.vocab,
         max_position_embeddings=shape.max_positions,
         tie_word_embeddings=shape.tied,
+        head_dim=shape.head_dim,
     )
     with torch.device("meta"):
         model = (AutoModelForCausalLM if preset.kind == "causal" else AutoModel).from_config(config)
     counted = architecture_from_modules(model)
-    assert (counted.parameters, counted.layer_weights, counted.head_weights) == (
+    assert (counted.parameters, counted.layer_weights, counted.head_weights, counted.idle_parameters) == (
         shape.parameters,
         shape.layer_weights,
         shape.head_weights,
+        shape.idle_parameters,
     )
 
 
@@ -133,15 +139,66 @@ def test_an_unknown_family_is_named_and_can_be_counted_from_its_modules() -> Non
     assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == counted
 
 
-def test_a_mixture_of_experts_is_refused() -> None:
-    config = AutoConfig.for_model(
-        "mixtral", vocab_size=64, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, intermediate_size=16, num_local_experts=4,
-    )  # fmt: skip
+SMALL = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "intermediate_size": 40, "max_position_embeddings": 64}  # fmt: skip
+
+
+def small(family: str, **options: Any) -> Any:
+    config = AutoConfig.for_model(family, **SMALL, **options, attn_implementation="eager")
+    torch.manual_seed(3)
+    return AutoModelForCausalLM.from_config(config, experts_implementation="eager").eval()
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gemma", {"head_dim": 16}),
+        ("mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2}),
+        ("mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3}),
+    ],
+)
+def test_gemma_and_mixtral_have_closed_forms(family: str, options: dict[str, Any]) -> None:
+    model = small(family, **options)
+    architecture = architecture_from_config(model.config)
+    assert architecture.parameters == sum(p.numel() for p in model.parameters())
+    assert architecture == architecture_from_modules(model)
+    saved = json.loads(model.config.to_json_string(use_diff=True))
+    assert architecture_from_config(saved) == architecture
+    counted = _counted_by_torch(model, input_ids=_ids(1, 11) % 300)
+    assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == counted
+
+
+def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:
+    shape = PRESETS["mixtral-8x7b"].architecture
+    dense = PRESETS["mistral-7b-instruct"].architecture
+    assert shape is not None and dense is not None
+    expert = 3 * 4096 * 14336
+    assert shape.active_parameters == dense.parameters + 32 * (expert + 8 * 4096)  # one more, and the router
+    assert shape.idle_parameters == 32 * 6 * expert
+    assert dense.active_parameters == dense.parameters
+    one, other = (forward_flops(each, 100) for each in (shape, dense))
+    assert one - other == 2 * 100 * (shape.active_parameters - dense.parameters)
+
+
+def test_a_mixture_of_experts_without_a_closed_form_is_counted_from_its_modules() -> None:
+    more = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 2}
+    model = small("qwen3_moe", **more)
+    architecture = architecture_from_modules(model)
+    counted = _counted_by_torch(model, input_ids=_ids(1, 11) % 300)
+    assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == counted
+    assert architecture.idle_parameters == 2 * 3 * (3 * 32 * 24)
+
+
+def test_what_cannot_be_counted_is_refused() -> None:
+    latent = AutoConfig.for_model("deepseek_v3", **SMALL, n_routed_experts=4, num_experts_per_tok=2)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    with pytest.raises(ConfigError, match="num_local_experts=4"):
+        model = AutoModelForCausalLM.from_config(latent)
+    with pytest.raises(ConfigError, match="kv_lora_rank=.* is not multiplied by every weight"):
         architecture_from_modules(model)
+    dense = small("mistral")
+    dense.config.num_experts = 4  # experts that lie otherwise than transformers lays them
+    with pytest.raises(ConfigError, match="num_experts=4"):
+        architecture_from_modules(dense)
 
 
 # -------------------------------------------------------------------------- convention matmul is measured

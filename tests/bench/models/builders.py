@@ -14,10 +14,14 @@ from transformers import (
     DPRConfig,
     DPRContextEncoder,
     DPRQuestionEncoder,
+    GemmaConfig,
+    GemmaForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     MPNetConfig,
     MPNetModel,
     PhiConfig,
@@ -127,6 +131,16 @@ _CAUSAL: dict[str, tuple[type, type, dict[str, Any]]] = {
         MistralForCausalLM,
         {"num_key_value_heads": 4, "num_hidden_layers": 2, "sliding_window": 48},
     ),
+    "mixtral": (
+        MixtralConfig,
+        MixtralForCausalLM,
+        {"num_key_value_heads": 4, "num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "gemma": (
+        GemmaConfig,
+        GemmaForCausalLM,
+        {"num_key_value_heads": 8, "num_hidden_layers": 2, "head_dim": 16},
+    ),
     "qwen2": (
         Qwen2Config,
         Qwen2ForCausalLM,
@@ -164,6 +178,8 @@ def causal_model(family: str, attention: str = "sdpa", **overrides: Any) -> Any:
     }
     torch.manual_seed(7)
     model = model_type(config_type(**{**common, **options, **overrides}))
+    if family == "mixtral" and attention == "eager":
+        model.set_experts_implementation("eager")  # plain products, which a counter sees
     return model.eval().requires_grad_(False)
 
 

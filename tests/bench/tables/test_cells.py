@@ -9,6 +9,8 @@ import pytest
 from bench.data.cards import load_card
 from bench.errors import ModelUnavailableError
 from bench.models.model_set import LoadedModels
+from bench.models.presets import PRESETS
+from bench.models.spec import resolve
 from bench.results.index_store import IndexStore
 from bench.results.records import read_records
 from bench.run.cell import Cell, CellRequest, Setting
@@ -226,6 +228,33 @@ def test_what_the_paper_chose_for_its_reader_holds_for_no_other() -> None:
         assert not found.is_of_paper("tiny", "hub", None)
         assert row.options(load_card("hotpotqa"))[option] == value
         assert row.options(load_card("hotpotqa"), as_published=False)[option] == "auto:pecan"
+
+
+@pytest.mark.parametrize("table_id", ["gor1", "gor2", "gor3", "gor4", "gor7", "gor8"])
+def test_the_papers_writer_is_beside_its_reader_on_the_full_sets_alone(table_id: str) -> None:
+    # Graph of Records, Sec. 3.1: Mixtral-8x7B simulates queries, LLaMA-2-7b-chat reads.
+    table = load_table(table_id)
+    roles, card = table.models["llama-2-7b-chat"], load_card("qmsum")
+    assert set(roles.values()) <= set(PRESETS), "costs of all of them have a closed form"
+    assert table.is_of_paper("llama-2-7b-chat", "hub", None)
+    rows = [row for row in table.rows if "graph_model" in row.set]
+    assert {row.method for row in rows} >= {"gor"} and len(rows) == sum(
+        row.method in {"gor", "thought_retriever", "node2vec"} for row in table.rows
+    )
+    for row in rows:
+        assert row.options(card, roles)["graph_model"] == "mixtral-8x7b"
+        assert row.options(card, {}, as_published=False)["graph_model"] == ""
+        with pytest.raises(ModelUnavailableError, match="no writer model"):
+            row.options(card, {})
+
+
+def test_long_context_rows_read_as_much_as_fits_8k() -> None:
+    table = load_table("gor1")
+    rows = {row.id: row for row in table.rows if row.model}
+    assert set(rows) == {"gemma_8k", "mistral_8k"}
+    for row in rows.values():
+        spec = resolve(table.models["llama-2-7b-chat"][row.model or ""])
+        assert spec.geometry.window == spec.geometry.input_limit == row.set["max_tokens"] == 8192
 
 
 def test_lengths_of_a_row_shrink_with_the_readers_chunks() -> None:
