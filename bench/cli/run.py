@@ -57,6 +57,7 @@ def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
     """
     from bench.run.cell_folder import finished_summary
     from bench.run.equal_cost import NODES, command_of, match_k, match_nodes, waiting_option
+    from bench.run.likely_cost import likely_cells
 
     waiting = waiting_option(request.options)
     assert waiting is not None
@@ -72,7 +73,12 @@ def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
         click.echo(f"{NODES}={auto_k}: {cell.identity.config[NODES]} on average")
         return cell
     target = summary.query_flops.mean
-    found = match_k(request, target, lambda tried: session.run(tried).summary.query_flops.mean)
+    likely = likely_cells(request, session)
+    if likely:
+        session.run_together([(one, None) for one in likely])
+    found = match_k(
+        request, target, session.results, lambda tried: session.run(tried).summary.query_flops.mean
+    )
     assert found is not None
     cell = found
     click.echo(

@@ -173,6 +173,14 @@ class CausalLanguageModel:
         if usage.new_tokens:
             meter.credit(self.name, phase, priced(self.architecture, usage))
 
+    def credit_answer(self, meter: Meter, new: int, prompt: int, decoded: int) -> None:
+        """Credit ``new`` prompt tokens of a context that then has ``prompt``, and ``decoded`` after them."""
+        prefill = Usage(calls=1, new_tokens=new, attended=new * prompt, logit_rows=1)
+        pairs = decoded * prompt + decoded * (decoded + 1) // 2
+        decode = Usage(calls=decoded, new_tokens=decoded, attended=pairs, logit_rows=decoded)
+        self.credit(meter, "prefill", prefill)
+        self.credit(meter, "decode", decode)
+
     def decode(self, ids: Sequence[int]) -> tuple[str, tuple[tuple[int, int], ...]]:
         """Text of generated ids, without control tokens and outer white space; each token's range."""
         return self._tokenizer.decode_with_offsets(ids)
@@ -272,17 +280,7 @@ class EngineContext:
             decoded = len(answer) if result.finish == "stop" else len(answer) - 1
             self._queue = list(answer[decoded:])  # the last token was never forwarded
             self._answered = True
-            lm.credit(
-                meter,
-                "prefill",
-                Usage(calls=1, new_tokens=len(prompt), attended=len(prompt) * prompt_tokens, logit_rows=1),
-            )
-            pairs = decoded * prompt_tokens + decoded * (decoded + 1) // 2
-            lm.credit(
-                meter,
-                "decode",
-                Usage(calls=decoded, new_tokens=decoded, attended=pairs, logit_rows=decoded),
-            )
+            lm.credit_answer(meter, len(prompt), prompt_tokens, decoded)
         text, offsets = lm.decode(answer)
         return Generation(text, answer, result.finish, prompt_tokens, offsets)
 

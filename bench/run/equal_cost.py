@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from bench.errors import ConfigError
+from bench.errors import BenchError, ConfigError
+from bench.results.models import read_description
 from bench.results.records import RECORDS_FILE, read_records
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import finished_summary
@@ -94,30 +95,52 @@ def match_nodes(request: CellRequest, reference: Path) -> Cell:
     )
 
 
-def match_k(request: CellRequest, target: float, cost_of: Callable[[Cell], float | None]) -> Cell | None:
+def match_k(
+    request: CellRequest, target: float, results: Path, cost_of: Callable[[Cell], float | None]
+) -> Cell | None:
     """The request's cell with the k whose cost is nearest to ``target``, in mean query FLOPs.
 
-    cost_of: a cell's mean query FLOPs; may run the cell; None if the cost is unknown.
-    Returns None as soon as a required cost is unknown. Raises BenchError like
-    :func:`bench.run.cell.plan_cell`.
+    results: where cells of other k may be finished. cost_of: a cell's mean query FLOPs, run first if need be;
+    None where it may not be run.
+    None as soon as a cost that is needed is unknown. Raises BenchError as :func:`bench.run.cell.plan_cell`.
     """
-    cells: dict[int, Cell] = {}
 
     def cost(k: int) -> float | None:
-        cells[k] = plan_cell(replace(request, options={**request.options, "k": k}))
-        return cost_of(cells[k])
+        return cost_of(with_k(request, k))
 
-    k = closest_k(target, cost)
-    return None if k is None else cells[k]
+    k = closest_k(target, cost, measured_costs(request, results))
+    return None if k is None else with_k(request, k)
+
+
+def with_k(request: CellRequest, k: int) -> Cell:
+    """The request's cell with that k."""
+    return plan_cell(replace(request, options={**request.options, PASSAGES: k}))
+
+
+def measured_costs(request: CellRequest, results: Path) -> dict[int, float]:
+    """K -> mean query FLOPs of the request's finished cells, whatever their k."""
+    costs = {}
+    folder = plan_cell(provisional(request)).folder(results)
+    for other in sorted(folder.parent.glob(folder.name.rpartition("--")[0] + "--*")):
+        try:
+            k = read_description(other).config.get(PASSAGES)
+        except BenchError:
+            continue  # damaged, or of an earlier version
+        if isinstance(k, int):
+            cell = with_k(request, k)
+            summary = finished_summary(cell, other) if cell.identity.folder == other.name else None
+            if summary is not None:
+                costs[k] = summary.query_flops.mean
+    return costs
 
 
 def matched_cell(
     request: CellRequest, results: Path, run: Callable[[Cell], object] | None = None
 ) -> Cell | None:
-    """The cell of a request with ``auto:METHOD``.
+    """The cell of a request with ``auto:METHOD``; ``run`` runs a cell that is not finished.
 
-    run: runs an unfinished cell. Without it, returns None if a cell whose cost is required is missing.
-    Raises BenchError like :func:`bench.run.cell.plan_cell`.
+    None where ``run`` is not given and a cell whose cost is needed is not there.
+    Raises BenchError as :func:`bench.run.cell.plan_cell`.
     """
 
     def cost_of(cell: Cell) -> float | None:
@@ -130,35 +153,48 @@ def matched_cell(
     target = None if reference is None else cost_of(reference)
     if reference is not None and target is not None and NODES in request.options:
         return match_nodes(request, reference.folder(results))
-    return None if target is None else match_k(request, target, cost_of)
+    return None if target is None else match_k(request, target, results, cost_of)
 
 
-def closest_k(target: float, cost_of: Callable[[int], float | None], first: int = FIRST_K) -> int | None:
-    """The k >= 1 whose cost is nearest to ``target``; the smaller one if two are equally near.
+def closest_k(
+    target: float, cost_of: Callable[[int], float | None], known: Mapping[int, float] | None = None
+) -> int | None:
+    """The k >= 1 whose cost is nearest to ``target``; the smaller one where two are as near.
 
-    cost_of: grows with k until everything is read, then stays constant; called once per k tried.
-    Returns None as soon as it does.
+    cost_of: grows with k until everything is read, then stays; called once per k that is tried. known: costs
+    that need not be asked for. None as soon as ``cost_of`` returns None.
     """
-    costs: dict[int, float] = {}
-    low, high = 0, 0  # cost(low) < target <= cost(high); 0: not known yet
-    k = first
-    while True:
-        cost = cost_of(k)
-        if cost is None:
-            return None
-        costs[k] = cost
-        if cost >= target:
-            high = k
-        elif low and costs[low] == cost:
-            return low  # more passages cost no more: everything is read
-        else:
-            low = k
-        if high - low == 1:
-            break
-        k = _next(low, high, costs, target)
-    if not low:
-        return high
+    found = neighbours(target, cost_of, known)
+    if found is None:
+        return None
+    low, high, costs = found
+    if not low or not high:
+        return low or high
     return low if target - costs[low] <= costs[high] - target else high
+
+
+def neighbours(
+    target: float, cost_of: Callable[[int], float | None], known: Mapping[int, float] | None = None
+) -> tuple[int, int, dict[int, float]] | None:
+    """Two neighbouring k with cost(low) < target <= cost(high), and all costs; as :func:`closest_k`.
+
+    low is 0 where k = 1 costs as much; high is 0 where reading everything costs less, and low is then the
+    smallest k known to read everything.
+    """
+    costs = dict(known or {})
+    while True:
+        high = min((k for k, cost in costs.items() if cost >= target), default=0)
+        low = max((k for k, cost in costs.items() if cost < target and not 0 < high < k), default=0)
+        if high - low == 1:
+            return low, high, costs
+        same = [k for k, cost in costs.items() if low and cost == costs[low]]
+        if not high and len(same) > 1:
+            return min(same), 0, costs
+        k = _next(low, high, costs, target) if costs else FIRST_K
+        found = cost_of(k)
+        if found is None:
+            return None
+        costs[k] = found
 
 
 def _next(low: int, high: int, costs: dict[int, float], target: float) -> int:

@@ -100,7 +100,7 @@ class Session:
         outcomes = run_cells(
             places,
             self.indexes,
-            lambda: self._models(first),
+            lambda: self.models(first),
             in_flight=self.in_flight,
             retry_failed=self.retry_failed,
             timeout_s=self.timeout_s,
@@ -180,14 +180,15 @@ class Session:
             return probe_cells(
                 places,
                 self.indexes,
-                lambda: self._models(cells[0][0]),
+                lambda: self.models(cells[0][0]),
                 questions,
                 in_flight=self.in_flight,
                 timeout_s=self.timeout_s,
                 executor=self.executor,
             )
 
-    def _models(self, cell: Cell) -> ModelSet:
+    def models(self, cell: Cell) -> ModelSet:
+        """The models of a cell, each loaded on first use, in as many threads as pay."""
         from bench.models.model_set import LoadedModels
 
         if self._threads is not None:

@@ -21,6 +21,7 @@ from bench.results.models import CellDescription, Interval, Summary
 from bench.run.cell import Cell, CellRequest, Setting, plan_cell
 from bench.run.cell_folder import finished_cell
 from bench.run.equal_cost import matched_cell, provisional, waiting_option
+from bench.run.likely_cost import likely_cells
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.tables.definition import Row, TableDefinition, model_of_role
@@ -148,10 +149,26 @@ def collect(
 def run_and_collect(
     definition: TableDefinition, planned: Mapping[tuple[str, str], Plan], session: Session
 ) -> TableData:
-    """The table's cells; missing ones run first, in several processes if that is faster."""
-    groups = [[(plan, None)] for plan in planned.values() if isinstance(plan, Cell)]
+    """The table's cells, those that are missing run first, by several processes where that pays."""
+    plain = {key: plan for key, plan in planned.items() if not isinstance(plan, CellRequest)}
+    with session.with_helpers([[(plan, None)] for plan in plain.values() if isinstance(plan, Cell)]):
+        collect(definition, plain, session.results, session.run, session.unlocked_first)
+    waiting = [plan for plan in planned.values() if isinstance(plan, CellRequest)]
+    groups = [group for group in (_likely(request, session) for request in waiting) if group]
     with session.with_helpers(groups):
-        return collect(definition, planned, session.results, session.run, session.unlocked_first)
+        for group in session.unlocked_first(
+            groups, lambda group: [c.folder(session.results) for c, _ in group]
+        ):
+            session.run_together(group)
+    return collect(definition, planned, session.results, session.run)
+
+
+def _likely(request: CellRequest, session: Session) -> list[tuple[Cell, Path | None]]:
+    """The cells that a matched row probably needs; none where its models are unavailable."""
+    try:
+        return [(cell, None) for cell in likely_cells(request, session)]
+    except ModelUnavailableError:
+        return []
 
 
 def _table_cell(row: Row, dataset: str, cell: Cell | str, results: Path) -> TableCell:

@@ -47,6 +47,13 @@ def test_reading_everything_is_the_most_there_is() -> None:
     assert len(tried) < 6
 
 
+def test_neighbours_whose_costs_are_known_are_not_asked_for() -> None:
+    cost, tried = counting(lambda k: 100.0 * k)
+    assert closest_k(640, cost, {5: 500.0, 6: 600.0, 7: 700.0, 30: 3000.0}) == 6 and not tried
+    assert closest_k(640, cost, {5: 500.0, 30: 3000.0}) == 6 and tried == [6, 7]
+    assert closest_k(1e9, cost, {9: 140.0, 10: 140.0, 5: 100.0}) == 9  # the smallest that reads everything
+
+
 def test_a_cost_that_cannot_be_had_ends_the_search() -> None:
     assert closest_k(900, lambda k: 100.0 * k if k < 9 else None) is None
 
@@ -56,17 +63,17 @@ def test_a_cost_that_cannot_be_had_ends_the_search() -> None:
     steps=st.lists(st.floats(0, 1e6), min_size=1, max_size=60),
     frame=st.floats(0, 1e6),
     target=st.floats(0, 1e8),
-    first=st.integers(1, 20),
+    known=st.lists(st.integers(1, 70), max_size=8),
 )
 def test_no_other_k_is_nearer_whatever_the_curve(
-    steps: list[float], frame: float, target: float, first: int
+    steps: list[float], frame: float, target: float, known: list[int]
 ) -> None:
     costs = [frame]
     for step in steps:
         costs.append(costs[-1] + step)
     cost, tried = counting(lambda k: costs[min(k, len(costs)) - 1])
-    k = closest_k(target, cost, first)
-    assert k is not None
+    k = closest_k(target, cost, {k: costs[min(k, len(costs)) - 1] for k in known})
+    assert k is not None and not set(tried) & set(known)
     strictly = all(a < b for a, b in zip(costs, costs[1:], strict=False))
     if strictly:  # on a plateau the search may stop before the next rise
         assert abs(cost(k) - target) == min(abs(c - target) for c in costs)
@@ -94,18 +101,18 @@ def test_the_reference_is_the_method_with_its_defaults_on_the_same_data_and_mode
         reference_cell(CellRequest("bm25", "hotpotqa", options={"k": "auto:no_such_method"}))
 
 
-def test_the_matched_cell_is_the_cell_of_that_k() -> None:
+def test_the_matched_cell_is_the_cell_of_that_k(tmp_path: Path) -> None:
     request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=2)
 
     def cost_of(cell: Cell) -> float:
         return 10.0 * int(cell.identity.config["k"])
 
-    cell = match_k(request, 71.0, cost_of)
+    cell = match_k(request, 71.0, tmp_path, cost_of)
     assert cell is not None
     assert (cell.identity.config["k"], cell.identity.config["b"]) == (7, 0.5)
-    assert match_k(request, 71.0, lambda cell: None) is None
+    assert match_k(request, 71.0, tmp_path, lambda cell: None) is None
     with pytest.raises(ConfigError, match="'full_context' has no option 'k'"):
-        match_k(CellRequest("full_context", "hotpotqa", options={"k": "auto:bm25"}), 71.0, cost_of)
+        match_k(CellRequest("full_context", "hotpotqa", options={"k": "auto:bm25"}), 71.0, tmp_path, cost_of)
 
 
 def test_a_matched_cell_is_found_among_finished_ones_and_nothing_is_run(

@@ -1,0 +1,88 @@
+"""Which k is tried first for ``k=auto:METHOD``, and that what is found is what measuring alone finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.models.language_model import CausalLanguageModel
+from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.equal_cost import match_k, matched_cell, measured_costs
+from bench.run.likely_cost import likely_cells
+from bench.run.session import Session
+from tests.bench.models.builders import save_causal
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_causal(tmp_path_factory.mktemp("models") / "small-llama", max_position_embeddings=4096))
+
+
+def waiting(reader: str, method: str, reference: str) -> CellRequest:
+    return CellRequest(method, "hotpotqa", reader, options={"k": f"auto:{reference}"}, limit=3)
+
+
+@pytest.fixture
+def session(reader: str, tmp_path: Path) -> Session:
+    """With the finished cell of BM25, which reads five passages."""
+    found = Session(tmp_path)
+    found.run(plan_cell(CellRequest("bm25", "hotpotqa", reader, limit=3)))
+    return found
+
+
+def test_the_neighbours_are_found_without_reading_and_run_together(
+    reader: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = waiting(reader, "tfidf", "bm25")
+    asked: list[str] = []
+    generate = CausalLanguageModel.generate
+
+    async def counted(self: CausalLanguageModel, prompt: str, *arguments: object) -> object:
+        asked.append(prompt)
+        return await generate(self, prompt, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CausalLanguageModel, "generate", counted)
+    low, high = likely_cells(request, session)
+    assert not asked
+    assert high.identity.config["k"] == low.identity.config["k"] + 1
+    session.run_together([(low, None), (high, None)])
+    target = session.run(plan_cell(CellRequest("bm25", "hotpotqa", reader, limit=3))).summary.query_flops.mean
+    costs = measured_costs(request, session.results)
+    assert costs[low.identity.config["k"]] < target <= costs[high.identity.config["k"]]
+
+    measured: list[int] = []
+
+    def cost_of(cell: Cell) -> float:
+        measured.append(cell.identity.config["k"])
+        return session.run(cell).summary.query_flops.mean
+
+    found = matched_cell(request, session.results)  # nothing is run
+    assert found is not None and found.identity in (low.identity, high.identity)
+    assert not likely_cells(request, session)
+    alone = match_k(request, target, session.results / "elsewhere", cost_of)
+    assert alone is not None and found.identity == alone.identity and measured
+
+
+def test_where_everything_costs_less_one_more_k_shows_it(reader: str, session: Session) -> None:
+    """A dear reference: full context of the same questions, read with a longer prompt."""
+    request = waiting(reader, "tfidf", "full_context")
+    session.run(plan_cell(CellRequest("full_context", "hotpotqa", reader, limit=3)))
+    cells = likely_cells(request, session)
+    assert len(cells) == 2
+    session.run_together([(cell, None) for cell in cells])
+    found = matched_cell(request, session.results)
+    assert found is not None and found.identity in [cell.identity for cell in cells]
+
+
+def test_a_cost_below_any_passage_needs_one_passage(reader: str, session: Session) -> None:
+    session.run(plan_cell(CellRequest("closed_book", "hotpotqa", reader, limit=3)))
+    (cell,) = likely_cells(waiting(reader, "tfidf", "closed_book"), session)
+    assert cell.identity.config["k"] == 1
+
+
+def test_nothing_is_likely_before_the_reference_has_run_or_for_another_option(
+    reader: str, session: Session
+) -> None:
+    assert not likely_cells(waiting(reader, "tfidf", "dragon"), session)
+    assert not likely_cells(CellRequest("tfidf", "hotpotqa", reader, options={"k": 4}, limit=3), session)
