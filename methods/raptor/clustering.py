@@ -12,9 +12,12 @@ likeliest; a cluster that is too long and cannot be divided by similarity is cut
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,8 +126,7 @@ class _Clustering:
 
 def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floats:
     """UMAP of the embeddings by cosine, shape (texts, min(10, texts - 2)); five texts or more."""
-    import umap
-
+    umap = _umap()
     n = len(embeddings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on small or equal inputs it says which fallback it takes
@@ -136,6 +138,25 @@ def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floa
             n_jobs=1,  # a fixed seed allows no more
         ).fit_transform(np.asarray(embeddings))
     return np.asarray(points, dtype=np.float64)
+
+
+@cache
+def _umap() -> Any:
+    """The package, the functions that it compiles on first use kept on disk: ten seconds for each process."""
+    import umap
+    from umap import distances, umap_, utils
+
+    for function in (
+        utils.fast_knn_indices,
+        umap_.smooth_knn_dist,
+        umap_.compute_membership_strengths,
+        distances.cosine,
+    ):
+        # Numba's switch for a function that exists; without it, or without a folder to write to, all is
+        # compiled as before.
+        with contextlib.suppress(AttributeError, RuntimeError):
+            function.enable_caching()
+    return umap
 
 
 def cluster_labels(points: Floats, threshold: float | None, seed: int) -> list[list[int]]:

@@ -51,6 +51,15 @@ def test_up_to_eleven_texts_are_one_group_and_twelve_are_clustered() -> None:
     assert len(soft_clusters(two_topics, [1] * 12, max_tokens=LONG, seed=0)) > 1
 
 
+def test_what_umap_compiles_is_kept_for_the_next_process() -> None:
+    clustering.reduced(_texts(12, "random"), 3, seed=0)
+    from umap import umap_, utils
+
+    for function in (utils.fast_knn_indices, umap_.smooth_knn_dist, umap_.compute_membership_strengths):
+        assert function.stats.cache_path is not None, function
+        assert function.stats.cache_hits or function.stats.cache_misses, function
+
+
 def test_the_same_seed_gives_the_same_groups() -> None:
     embeddings = _texts(40, "random")
     first = soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=1)
