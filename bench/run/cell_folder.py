@@ -60,7 +60,8 @@ def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
     if finished is None or finished.id != cell.identity.cell_id:
         return None
     summary = finished.summary
-    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == set(cell.card.metrics)
+    metrics = set(cell.card.metrics) if summary.n_scored else set()
+    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics
     return finished if current else None
 
 

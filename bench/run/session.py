@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
+from bench.metrics import METRIC_LABELS
 from bench.models.api import ModelSet
 from bench.results.index_store import IndexStore
 from bench.results.json_lines import is_locked
@@ -199,8 +200,9 @@ def _line(cell: Cell, summary: Summary) -> str:
     """A finished cell with its score, for the terminal."""
     metric = cell.card.metrics[0]
     failed = f", {summary.n_failed} failed" if summary.n_failed else ""
-    score = 100 * summary.metrics[metric].mean
-    return f"{cell.title}: {metric} {score:.1f}, {summary.n} questions{failed}"
+    score = summary.interval(metric)
+    scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
+    return f"{cell.title}: {scored}{summary.n} questions{failed}"
 
 
 def _lines(path: Path) -> int:
