@@ -13,7 +13,7 @@ from bench.files.yaml import read_yaml
 
 FOLDER = TABLES / "figures"
 
-Kind = Literal["pareto", "curve", "histogram", "bars", "history"]
+Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph"]
 
 _NEEDED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset({"table"}),
@@ -21,6 +21,7 @@ _NEEDED: dict[Kind, frozenset[str]] = {
     "histogram": frozenset({"method", "datasets"}),
     "bars": frozenset({"method", "datasets", "metric", "variants"}),
     "history": frozenset({"method", "datasets", "variants"}),
+    "graph": frozenset({"method", "datasets"}),
 }
 _ALLOWED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset(),
@@ -28,6 +29,7 @@ _ALLOWED: dict[Kind, frozenset[str]] = {
     "histogram": frozenset({"set", "axis", "sample"}),
     "bars": frozenset({"set", "sample"}),
     "history": frozenset({"set", "sample"}),
+    "graph": frozenset({"set", "sample", "example", "least"}),
 }
 """Kind -> further keys that it reads."""
 
@@ -48,7 +50,8 @@ class Figure(BaseModel):
     kind: Kind
     """pareto: a table's rows, score over cost; curve: score and cost over an option's values; histogram: how
     many passages or nodes were read; bars: a score per variant; history: loss and entropy over the
-    epochs of what each variant learned, which its method keeps as ``history``."""
+    epochs of what each variant learned, which its method keeps as ``history``; graph: the two lowest levels
+    of the graph that a method builds of one example's documents, per data set."""
     title: str
     source: str
     """The paper and figure that it follows."""
@@ -72,6 +75,10 @@ class Figure(BaseModel):
     index_cost: bool = False
     """Whether the note of a curve states what the indexes of its first and last value cost."""
     variants: tuple[Variant, ...] = ()
+    example: str = ""
+    """Of a graph: the example whose documents it is of; default: the first of the data."""
+    least: float = 0
+    """Of a graph: the weight below which an edge is left out."""
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Self:
