@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bench.data.cards import Card
 from bench.errors import ConfigError, DataError, ModelUnavailableError, UnknownNameError
 from bench.files.paths import TABLES
-from bench.files.yaml import read_yaml
+from bench.files.yaml import Definition, load_definition, read_definition
 from bench.method.options import parse_assignments
 from bench.method.registry import registered_methods
 from bench.models.presets import PAPER_CHUNK_TOKENS
@@ -55,11 +54,9 @@ class Row(BaseModel):
         }
 
 
-class TableDefinition(BaseModel):
+class TableDefinition(Definition):
     """Which cells a table shows, and next to which published values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    id: str
     kind: Literal["cells", "lengths", "amortised", "timed", "judged", "settings"] = "cells"
     """cells: scores and cost per row; lengths: of the data (no rows); amortised: cost of index and question;
     timed: seconds per question (:mod:`bench.tables.latency`); judged: compared with one row by a model
@@ -116,7 +113,7 @@ class TableDefinition(BaseModel):
 def list_tables() -> list[TableDefinition]:
     """Every table definition: PECAN's (``tableN``) first, then the others, sorted by id."""
     paths = sorted(TABLES.glob("*.yaml"), key=lambda path: (not path.stem.startswith("table"), path.stem))
-    return [_read(path) for path in paths]
+    return [read_definition(path, TableDefinition) for path in paths]
 
 
 RENUMBERED: Mapping[str, tuple[str, ...]] = {
@@ -141,17 +138,7 @@ def renumbered(table_id: str) -> str:
 
 def load_table(table_id: str) -> TableDefinition:
     """The definition with that id; raises UnknownNameError or DataError."""
-    paths = {path.stem: path for path in TABLES.glob("*.yaml")}
-    if table_id not in paths:
-        raise UnknownNameError("table", table_id, paths, hint="See: bench list tables")
-    return _read(paths[table_id])
-
-
-def _read(path: Path) -> TableDefinition:
-    definition = read_yaml(path, TableDefinition)
-    if definition.id != path.stem:
-        raise DataError(f"{path}: id is {definition.id!r}; expected the file's name, {path.stem!r}.")
-    return definition
+    return load_definition("table", table_id, TABLES, TableDefinition)
 
 
 def model_of_role(role: str, models: Mapping[str, str]) -> str:
