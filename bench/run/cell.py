@@ -106,6 +106,7 @@ class Cell:
             longbench_prompt=self.card.longbench_prompt or "",
             evidence=example.evidence,
             paper_values=_paper_values(self.card),
+            retrieval_query=self.card.retrieval_query_of(example),
         )
 
     def training_key_parts(self) -> dict[str, JsonValue]:
@@ -200,6 +201,7 @@ def _prompt_hash(card: Card) -> str:
             _paper_values(card),
             *([SUMMARY_INSTRUCTION] if card.task == "summarization" else []),
             *([card.query] if card.query else []),
+            *([["retrieval", card.retrieval_query]] if card.retrieval_query else []),
         ]
     )
 
