@@ -657,7 +657,7 @@ MUTANTS = (
         "D2",
         "for id_, other in self._indexes.items() if other.done())",
         "for id_, other in self._indexes.items())",
-        "test_more_in_flight_than_indexes_in_memory_build_each_index_once",
+        "test_an_index_that_is_being_built_stays_in_memory_however_many_there_are",
     ),
     Mutant(
         "D3",
