@@ -89,6 +89,13 @@ class Question:
     """Gold labels; only the ``oracle`` line may read them."""
     paper_values: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """Paper -> option -> its value for this data set, from the card: ``{"garlic": {"t_c": 0.5}}``."""
+    retrieval_query: str = ""
+    """What is searched with where that is not ``text``, from the card; read :attr:`query`."""
+
+    @property
+    def query(self) -> str:
+        """The words to search with; the reader is asked ``text``."""
+        return self.retrieval_query or self.text
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from bench.errors import DataError, UnknownNameError
 from bench.files.paths import DATASET_CARDS, SAMPLE_SETS
 from bench.files.yaml import open_yaml
 from bench.metrics import get_metrics
-from bench.schema import Task
+from bench.schema import Example, Task
 
 MAX_CARD_BYTES = 64 * 1024
 """A card is a page of text; a larger file is refused."""
@@ -63,6 +63,10 @@ class Selection(_Part):
     """Metadata field that holds the length to compare, instead of a word count."""
     documents: int | None = Field(default=None, gt=0)
     """Only questions on this many document sets, the first in the file; ignored for training data."""
+    rows: int | None = Field(default=None, gt=0)
+    """Only this many examples, the first in the file; ignored for training data."""
+    skip: int | None = Field(default=None, gt=0)
+    """Document sets at the beginning of the hub's evaluated files that are left out."""
 
 
 class Lengths(_Part):
@@ -114,6 +118,9 @@ class Card(_Part):
     max_new_tokens: int = Field(gt=0)
     query: str = ""
     """Question for examples of a summarisation set that have none of their own."""
+    retrieval_query: str | None = None
+    """What is searched with instead of the question: a text with ``{question}`` and names of metadata
+    fields in braces. Examples that lack one of the fields are searched with their question."""
     selection: Selection | None = None
     """Which part of the set a paper uses; ignored for the sample sets."""
     longbench_prompt: str | None = None
@@ -136,6 +143,13 @@ class Card(_Part):
         if template is not None and (template.count("{context}") != 1 or template.count("{input}") > 1):
             raise ValueError("needs {context} exactly once and {input} at most once")
         return template
+
+    def retrieval_query_of(self, example: Example) -> str:
+        """What is searched with for an example where it is not the question; else empty."""
+        try:
+            return (self.retrieval_query or "").format(**{**example.metadata, "question": example.question})
+        except KeyError:
+            return ""
 
     def accepts(self, dataset: str) -> bool:
         """Whether a file that calls its data set ``dataset`` belongs to this card.

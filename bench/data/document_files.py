@@ -103,9 +103,12 @@ def read_document(path: Path, title: str | None = None) -> tuple[Document, list[
         status = path.stat()
         if status.st_size > MAX_FILE_BYTES:
             raise UnreadableFileError(
-                path, f"{status.st_size / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read. Split it."
+                path,
+                f"{status.st_size / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read. Split it.",
             )
-        document, notes = _read(path, path.name if title is None else title, status.st_mtime_ns, status.st_size)
+        document, notes = _read(
+            path, path.name if title is None else title, status.st_mtime_ns, status.st_size
+        )
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}.") from None
     return document, list(notes)

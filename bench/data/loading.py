@@ -62,7 +62,7 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
             kind, name, source = "hub", "hub", _hub(card, training)
         case _:
             path, chosen = _own_part(Path(data).expanduser(), card)
-            kind, name, source = "path", path.resolve().name, open_source(path)
+            kind, name, source = "path", path.resolve().name, open_source(path, card.formats)
     selector = _Selector(card, kind, training)
     examples, warnings = _collect(card, source, limit, selector)
     if chosen:
@@ -110,12 +110,18 @@ class _Selector:
         self.training = training
         self.split = TRAINING_SPLIT if training and card.split else card.split
         self.selection = None if kind == "sample" else card.selection
-        self.documents = self.selection.documents if self.selection and not training else None
+        evaluated = self.selection if not training else None
+        self.documents = evaluated.documents if evaluated else None
+        self.rows = evaluated.rows if evaluated else None
+        self.skip = evaluated.skip if evaluated and kind == "hub" else None
+        self.skipped: dict[str, None] = {}
+        """Ids of the document sets at the beginning that are left out."""
         self.seen = 0
         """Examples of the split, selected or not."""
         self.other_splits: Counter[str] = Counter()
         self.too_short = 0
         self.over_document_limit = 0
+        self.over_row_limit = 0
 
     def accepts(self, card: Card, sound: SoundExample) -> bool:
         """Whether the example is used; dropped examples are counted."""
@@ -123,6 +129,10 @@ class _Selector:
             self.other_splits[other] += 1
             return False
         self.seen += 1
+        documents = sound.example.documents.id
+        if documents in self.skipped or len(self.skipped) < (self.skip or 0):
+            self.skipped[documents] = None
+            return False
         if self.selection is None or self.selection.more_than is None:
             return True
         long = length(sound.example, self.selection) > self.selection.more_than
@@ -142,6 +152,16 @@ class _Selector:
             yield (
                 f"only examples of more than {self.selection.more_than:,} ({unit}) are used, as in "
                 f"{self.selection.source}; left out: {self.too_short}"
+            )
+        if self.skipped and self.selection:
+            yield (
+                f"questions on the first {len(self.skipped)} document sets are left out, as in "
+                f"{self.selection.source}"
+            )
+        if self.over_row_limit and self.selection:
+            yield (
+                f"only the first {self.rows} questions are used, as in {self.selection.source}; left out: "
+                f"{self.over_row_limit}"
             )
         if self.over_document_limit and self.selection:
             yield (
@@ -174,6 +194,9 @@ def _collect(
         example = sound.example
         if selector.documents == len(documents) and example.documents.id not in documents:
             selector.over_document_limit += 1
+            continue
+        if selector.rows == len(examples):
+            selector.over_row_limit += 1
             continue
         shared = documents.setdefault(example.documents.id, example.documents)
         question = example.question if example.question.strip() else card.query
@@ -286,7 +309,7 @@ def _fullest(folder: Path, card: Card) -> tuple[Path, str]:
 def _usable(file: Path, card: Card) -> int:
     """How many questions of the card's set the file holds; 0 where it cannot be used as it is."""
     try:
-        return sum(1 for _ in _sound_examples(card, open_source(file), Tally()))
+        return sum(1 for _ in _sound_examples(card, open_source(file, card.formats), Tally()))
     except DataError:
         return 0
 
@@ -295,4 +318,4 @@ def _hub(card: Card, training: bool) -> Source:
     if card.hub is None:
         raise DataUnavailableError(f"{card.name} cannot be downloaded. {card.obtain}")
     files = hub.fetch(card, training=training)
-    return open_files(Path(card.hub.repo), files)
+    return open_files(Path(card.hub.repo), files, card.formats)

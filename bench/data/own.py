@@ -67,8 +67,8 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     """The card of a data set: the shipped one of that name, or where ``data`` is a path one of its own.
 
     dataset: its name; empty: whatever the data at the path call themselves, else the name of the file or
-    folder. Raises UnknownNameError for an unknown name that is no path's or looks like a slip, ConfigError for
-    no name where one is needed, DataError for data that cannot be read.
+    folder. Raises UnknownNameError for an unknown name that is no path's or looks like a slip, ConfigError
+    where a name is needed.
     """
     if data in NOT_PATHS:
         if not dataset:

@@ -167,11 +167,11 @@ def _texts(example: Example) -> Iterator[tuple[str, str]]:
         yield f"document {number}", document.full_text
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path, formats: Sequence[str] = ()) -> Source:
     """The data at ``path``, its format detected from its content.
 
-    Raises DataError if there are no data, if the format is unknown, or if a folder holds several
-    unrelated data files.
+    formats: those that a card names, which come first where several recognise the content. Raises DataError
+    if there are no data, if the format is unknown, or if a folder holds several unrelated data files.
     """
     if path.is_dir():
         table = release_table(path)
@@ -179,15 +179,15 @@ def open_source(path: Path) -> Source:
         if questions is not None:
             folder = open_folder(path, questions)
             return Source(path, folder.format, container_of(questions), (questions,), folder)
-        return open_files(path, [table] if table else _files_of_folder(path))
+        return open_files(path, [table] if table else _files_of_folder(path), formats)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder.{_nearest(path)}")
     if not path.is_file():
         raise DataError(f"{path}: not a regular file; save the data to one first.")
-    return open_files(path, [path])
+    return open_files(path, [path], formats)
 
 
-def open_files(path: Path, files: Sequence[Path]) -> Source:
+def open_files(path: Path, files: Sequence[Path], formats: Sequence[str] = ()) -> Source:
     """The data in ``files``, the parts of one source; raises DataError like :func:`open_source`."""
     container = container_of(files[0])
     first_problem: Problem | None = None
@@ -198,7 +198,7 @@ def open_files(path: Path, files: Sequence[Path]) -> Source:
                 first_problem = first_problem or entry
             continue
         first_entry = first_entry or entry
-        format = recognise(entry)
+        format = recognise(entry, formats)
         if format is not None:
             return Source(path, format, container, tuple(files))
     if first_entry is not None:

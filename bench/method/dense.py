@@ -48,7 +48,7 @@ class DenseRanker(RankThenRead[RankConfigT]):
     ) -> NDArray[np.float64]:
         """Similarity of the question to every chunk."""
         encoder = models.embedder(self.query_role, pooling=self.pooling)
-        query = (await self._embed(encoder, [question.text]))[0]
+        query = (await self._embed(encoder, [question.query]))[0]
         return np.asarray(index.arrays["embeddings"] @ query, dtype=np.float64)
 
     async def _embed(self, encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -164,7 +164,7 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        """One score per chunk, higher is better, shape (len(chunks),)."""
+        """One score per chunk for ``question.query``, higher is better, shape (len(chunks),)."""
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """Chunk spans and the ranker's own data."""

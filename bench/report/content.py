@@ -187,8 +187,8 @@ def _part(table: TableData) -> TablePart:
 
 
 def _figures() -> list[Figure]:
-    """The figures of finished cells; of a training's history the index cache may hold no more."""
-    return [figure for figure in list_figures() if figure.kind != "history"]
+    """The figures of finished cells; a training's history or a graph the index cache may hold no more."""
+    return [figure for figure in list_figures() if figure.kind not in ("history", "graph")]
 
 
 def _figure(figure: Figure, setting: Setting, results: Path) -> FigurePart:

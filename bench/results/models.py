@@ -166,6 +166,8 @@ class CellDescription(_Frozen):
     model_label: str = ""
     model_small: bool = False
     """Whether the reader is one of the small models trained by this project."""
+    unfit_models: tuple[str, ...] = ()
+    """Small models of the cell that cannot read its documents, which their generator did not write."""
     dtype: str = ""
     limit: int | None = None
     flop_convention: str = ""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from bench.data import LoadedData
 from bench.data import load as load_data
-from bench.data.cards import Card, load_card
+from bench.data.cards import Card
+from bench.data.own import card_for
 from bench.files.hashing import stable_hash
 from bench.method.contract import Method
 from bench.method.options import build_config
 from bench.method.prompts import ANSWER_INSTRUCTION, PASSAGE_SEPARATOR, SUMMARY_INSTRUCTION, question_prompt
 from bench.method.registry import load_method
 from bench.models.spec import ModelSpec, resolve
+from bench.run.fitness import unfit_models
 from bench.run.identity import CellIdentity, hash_ids
 from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
 from bench.schema import Example, JsonValue, Question
@@ -35,6 +37,8 @@ class Setting:
     seed: int = 0
     dtype: str | None = None
     """None: chosen by device."""
+    model_named: bool = True
+    """Whether the user named the model; the default reader does not run on text that it cannot read."""
 
     def request(
         self,
@@ -46,7 +50,15 @@ class Setting:
     ) -> CellRequest:
         """A method on a data set in this setting; model: overrides the setting's reader."""
         return CellRequest(
-            method, dataset, model or self.model, self.data, options or {}, self.limit, self.seed, self.dtype
+            method,
+            dataset,
+            model or self.model,
+            self.data,
+            options or {},
+            self.limit,
+            self.seed,
+            self.dtype,
+            self.model_named,
         )
 
 
@@ -56,6 +68,7 @@ class CellRequest:
 
     method: str
     dataset: str
+    """Empty where ``data`` is a path: what the data there call themselves."""
     model: str = "tiny"
     data: str = "sample"
     """``sample``, ``hub`` or a path."""
@@ -63,6 +76,8 @@ class CellRequest:
     limit: int | None = None
     seed: int = 0
     dtype: str | None = None
+    model_named: bool = True
+    """Whether the user named the model."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,8 @@ class Cell:
     identity: CellIdentity
     training: TrainingPlan | None = None
     """What the method is trained on before the first question; None: no training."""
+    unfit: tuple[str, ...] = ()
+    """Small models that cannot read these documents (:mod:`bench.run.fitness`)."""
 
     @property
     def title(self) -> str:
@@ -106,6 +123,7 @@ class Cell:
             longbench_prompt=self.card.longbench_prompt or "",
             evidence=example.evidence,
             paper_values=_paper_values(self.card),
+            retrieval_query=self.card.retrieval_query_of(example),
         )
 
     def training_key_parts(self) -> dict[str, JsonValue]:
@@ -133,7 +151,7 @@ class Cell:
 
 @lru_cache(maxsize=8)
 def _load(dataset: str, data: str, limit: int | None, training: bool = False) -> LoadedData:
-    return load_data(load_card(dataset), data, limit, training=training)
+    return load_data(card_for(dataset, data), data, limit, training=training)
 
 
 def plan_cell(request: CellRequest) -> Cell:
@@ -142,7 +160,13 @@ def plan_cell(request: CellRequest) -> Cell:
     Raises BenchError for an unknown name, an invalid option, unreadable data, or a model whose files are
     missing.
     """
-    card = load_card(request.dataset)
+    card = card_for(request.dataset, request.data)
+    request = replace(request, dataset=card.name)
+    return plan_on(request, card, _load(card.name, request.data, request.limit))
+
+
+def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
+    """The cell of a request on data that are loaded; raises like :func:`plan_cell`."""
     method_type = load_method(request.method)
     reader = resolve(request.model, dtype=request.dtype)
     options = {**_suited(reader, method_type, card), **request.options}
@@ -152,7 +176,6 @@ def plan_cell(request: CellRequest) -> Cell:
         role: reader if not spec else resolve(spec, dtype=request.dtype)
         for role, spec in method.models().items()
     }
-    data = _load(request.dataset, request.data, request.limit)
 
     def load_training(source: str) -> LoadedData:
         return _load(request.dataset, training_source(source, request.data, card.name), None, True)
@@ -177,7 +200,10 @@ def plan_cell(request: CellRequest) -> Cell:
         seed=request.seed,
         training=training.identity if training else "",
     )
-    return Cell(request, method, card, data, reader, roles, identity, training)
+    unfit: tuple[str, ...] = ()
+    if data.source == "path":
+        unfit = unfit_models(roles.values(), (example.documents for example in data.examples))
+    return Cell(request, method, card, data, reader, roles, identity, training, unfit)
 
 
 def _suited(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:
@@ -200,6 +226,7 @@ def _prompt_hash(card: Card) -> str:
             _paper_values(card),
             *([SUMMARY_INSTRUCTION] if card.task == "summarization" else []),
             *([card.query] if card.query else []),
+            *([["retrieval", card.retrieval_query]] if card.retrieval_query else []),
         ]
     )
 

@@ -86,6 +86,7 @@ def describe(cell: Cell) -> CellDescription:
             "model": cell.request.model,
             "model_label": cell.reader.label,
             "model_small": cell.reader.small,
+            **({"unfit_models": cell.unfit} if cell.unfit else {}),
             "dtype": cell.reader.actual_dtype,
             "limit": cell.request.limit,
             "flop_convention": FLOP_CONVENTION,

@@ -4,8 +4,8 @@ One finished cell folder (``cell.json``, ``records.jsonl``, ``summary.json``) be
 
     cell finished ──hooks──▶ python -m bench.tracking.sync ──content, mirror──▶ MLflow store ──ui──▶ browser
 
-MLflow itself lives in a process of its own: a tracking server that hangs can be left behind, and a run that
-has nothing to report never imports it.
+MLflow is only imported in a separate process: the run can abandon a tracking server that hangs, and a run
+that has nothing to report does not pay for the import.
 """
 
 from __future__ import annotations

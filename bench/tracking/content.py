@@ -1,4 +1,4 @@
-"""What an MLflow run shows of a cell: read from the cell's folder alone, without MLflow."""
+"""The content of a cell's MLflow run, read from the cell's folder alone, without MLflow."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from bench.run.cell_folder import with_method
 from bench.schema import JsonValue
 
 FORMAT_VERSION = 5
-"""Raise it when a run shows something else of the same cell: every run is then written again."""
+"""Increment it when a run's content changes for the same cell: every run is then rewritten."""
 DISPLAY_FILE = "mlflow.json"
 """In a cell's folder: its :class:`Display`."""
 EXPERIMENT_PREFIX = "longdoc-bench"
 TABLE_ROWS = 1_000
 """Rows of one table artifact; the UI takes 3 s to draw 1,000 and minutes to draw 10,000."""
 TAG_CELL, TAG_SWEEP, TAG_CURVE = "bench.cell_id", "bench.sweep", "bench.curve"
-"""On the run of a cell, of a sweep, and of a curve, whose metrics have an option's value as their step."""
+"""Tags of the runs of a cell, a sweep, and a curve, whose metrics have an option's value as their step."""
 TAG_DIGEST = "bench.content"
-"""Digest of what a run shows, written last: a run without it is not whole."""
+"""Tag with the digest of a run's content, written last: a run without it is incomplete."""
 TAG_TRACES = "bench.traces"
-"""On a cell's run whose questions are traces too."""
+"""Tag of a cell's run with traces of its questions."""
 
 _MAX_PARAM = 500
 """Characters of a parameter's value; MLflow's own limits are 6,000, older servers' 500."""
 _MAX_TAG = 5_000
 _MAX_KEY = 250
 _MAX_TEXT = 2_000
-"""Characters of a question, prediction or answer in the table; the records hold the full text."""
+"""Characters of a question, prediction or answer in the table; the records have the full text."""
 _MAX_LISTED = 20
-"""Longest list that is shown as a parameter (a cell may name thousands of examples)."""
+"""Longest list shown as a parameter."""
 _NOT_PARAMETERS = {
     *ENVIRONMENT,
     "cell_id",
@@ -58,25 +58,25 @@ _RENAMED = {"data_label": "data"}
 
 @dataclass(frozen=True)
 class Display:
-    """How a cell is to be shown, which its records do not say."""
+    """How to show a cell; not part of its records."""
 
     sweeps: tuple[str, ...] = ()
-    """Sweeps that it belongs to: it stands on the curves of all, and below the last one's run."""
+    """Its sweeps: it is on the curves of all of them, and its run is a child of the last one's."""
     traces: bool = False
-    """Whether its questions are traces, too."""
+    """Whether to write traces of its questions."""
 
 
 def read_display(cell_dir: Path) -> Display:
-    """The display noted in a cell's folder, where one is."""
+    """The display stored in a cell's folder, or the default one."""
     try:
-        noted = json.loads((cell_dir / DISPLAY_FILE).read_bytes())
-        return Display(tuple(map(str, noted["sweeps"])), bool(noted["traces"]))
+        stored = json.loads((cell_dir / DISPLAY_FILE).read_bytes())
+        return Display(tuple(map(str, stored["sweeps"])), bool(stored["traces"]))
     except (OSError, ValueError, LookupError, TypeError):
         return Display()
 
 
 def note_display(cell_dir: Path, *, sweep: str | None = None, traces: bool = False) -> None:
-    """Note that a cell belongs to a sweep, and that it is shown with traces; neither is ever undone."""
+    """Store that a cell belongs to a sweep, and whether it has traces; neither is ever undone."""
     before = read_display(cell_dir)
     sweeps = (*(name for name in before.sweeps if name != sweep), sweep) if sweep else before.sweeps
     after = Display(sweeps, before.traces or traces)
@@ -86,14 +86,14 @@ def note_display(cell_dir: Path, *, sweep: str | None = None, traces: bool = Fal
 
 @dataclass(frozen=True)
 class RunContent:
-    """Everything of one MLflow run but its tables of questions and its traces."""
+    """Everything in one MLflow run except its tables of questions and its traces."""
 
     cell: CellDescription
     summary: Summary
     display: Display
     experiment: str
     label: str
-    """The method with the options that are not its defaults, as in ``bm25 k=7``."""
+    """The method with its non-default options, as in ``bm25 k=7``."""
     name: str
     start_ms: int
     end_ms: int
@@ -110,7 +110,7 @@ class RunContent:
 
 
 def content_digest(cell_dir: Path) -> str:
-    """Hash of what the mirror shows: cell, summary (which carries the records' own hash) and display.
+    """Hash of everything that the run shows: cell, summary (which has the records' hash) and display.
 
     Raises BenchError if there is no cell.
     """
@@ -122,26 +122,26 @@ def content_digest(cell_dir: Path) -> str:
 
 def sweep_cells(results: Path) -> dict[str, list[Path]]:
     """Every sweep with its finished cells below ``results``."""
-    found: dict[str, list[Path]] = {}
+    sweeps: dict[str, list[Path]] = {}
     for cell_dir in finished_cells([results]):
         for name in read_display(cell_dir).sweeps:
-            found.setdefault(name, []).append(cell_dir)
-    return found
+            sweeps.setdefault(name, []).append(cell_dir)
+    return sweeps
 
 
 def sweep_digest(name: str, cell_dirs: Iterable[Path]) -> str:
-    """Hash of what a sweep's curves show."""
+    """Hash of everything that a sweep's curves show."""
     return _digest([name.encode(), *sorted(content_digest(cell_dir).encode() for cell_dir in cell_dirs)])
 
 
 def finished_cells(folders: Iterable[Path]) -> Iterator[Path]:
-    """Cells below (or at) the folders that have a summary; the others run, or will when asked for again."""
+    """Cells below (or at) the folders that have a summary."""
     for folder in folders:
         yield from (cell for cell in find_cells(folder) if (cell / SUMMARY_FILE).is_file())
 
 
 def read_run(cell_dir: Path) -> RunContent:
-    """What the run of this finished cell shows; raises BenchError naming the file that cannot be read."""
+    """The content of a finished cell's run; raises BenchError naming the file that cannot be read."""
     cell, summary = with_method(read_description(cell_dir)), read_summary(cell_dir)
     display, label = read_display(cell_dir), cell_label(cell)
     start_ms = _milliseconds(cell.created_at, cell_dir / CELL_FILE)
@@ -166,8 +166,8 @@ def read_run(cell_dir: Path) -> RunContent:
 def question_tables(cell_dir: Path) -> Iterator[tuple[str, dict[str, list[JsonValue]]]]:
     """Tables of the questions, column by column, with their names; raises BenchError for a damaged record.
 
-    One, ``questions.json``, or for more rows than the UI can draw ``questions_00001-01000.json`` and so on,
-    read in parts: ten thousand records with long contexts need not fit in memory.
+    One table, ``questions.json``; with more rows than the UI can draw ``questions_00001-01000.json`` and so
+    on, read in parts: ten thousand records with long contexts need not fit in memory.
     """
     records = read_records(cell_dir / RECORDS_FILE)
     parts = iter(lambda: [_cells(record) for record in islice(records, TABLE_ROWS)], [])
@@ -183,7 +183,7 @@ def question_tables(cell_dir: Path) -> Iterator[tuple[str, dict[str, list[JsonVa
 
 
 def _cells(record: Record) -> dict[str, JsonValue]:
-    """One row, what one looks at first on the left."""
+    """One row, the most important columns on the left."""
     prediction = f"FAILED: {record.error}" if record.error is not None else record.prediction or ""
     scores = sorted(record.scores, key=lambda m: (m != "f1", m != "rouge_l", m))
     return {
@@ -282,7 +282,7 @@ def _note(cell: CellDescription, folder: str) -> str:
 
 
 def _milliseconds(moment: str, fallback: Path) -> int:
-    """An ISO 8601 time in milliseconds since 1970; without one, when ``fallback`` was written."""
+    """An ISO 8601 time in milliseconds since 1970; without one, the modification time of ``fallback``."""
     try:
         at = datetime.fromisoformat(moment)
     except ValueError:
@@ -291,11 +291,11 @@ def _milliseconds(moment: str, fallback: Path) -> int:
 
 
 def _short(value: float) -> float:
-    """Six significant digits: more would only make the columns of the UI unreadable."""
+    """The value with six significant digits, so that the UI's columns stay readable."""
     return float(f"{value:.6g}")
 
 
 def _legal_name(name: str) -> str:
-    """A key that MLflow takes: letters, digits and ``_-.: /``; anything else becomes ``_``."""
+    """A key that MLflow accepts: letters, digits and ``_-.: /``; anything else becomes ``_``."""
     legal = re.sub(r"[^\w\-.: /]", "_", name).strip(" /.")
     return legal[:_MAX_KEY] or "_"

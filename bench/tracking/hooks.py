@@ -1,7 +1,7 @@
-"""Shows finished cells in MLflow while the run goes on, by a process that the run does not wait for.
+"""Mirror finished cells to MLflow during a run, in a process that the run does not wait for.
 
-A cell that the store does not show yet is noted; ``python -m bench.tracking.sync`` is started with all that
-were noted, again when more have come and it has ended, and for the last time when the session ends.
+Cells that the store does not show yet are queued. ``python -m bench.tracking.sync`` is started with the
+queued cells, again whenever it has ended and more are queued, and for the last time when the session ends.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from bench.tracking.store import (
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 15.0
-"""Most seconds that the end of a session waits for a tracking server."""
+"""Maximum seconds that the end of a session waits for a tracking server."""
 LOCAL_PATIENCE_S = 120.0
-"""The same for a local store, from the last cell that it took; making a store takes 2 to 25."""
+"""The same for a local store, since its last progress; creating a store takes 2 to 25 seconds."""
 PAUSE_S = 120.0
-"""Least seconds between two starts while the run goes on: importing MLflow takes some 5 of the processor."""
+"""Minimum seconds between two syncs during a run: importing MLflow takes some 5 s of processor time."""
 
 
 class MlflowHooks(RunHooks):
-    """Keeps an MLflow store up to date with a session; whatever goes wrong is a warning."""
+    """Keeps an MLflow store up to date with a session; errors are only logged."""
 
     def __init__(self, results: Path, *, trace: bool = False) -> None:
-        """trace: show how each question was answered, one span for each visited node."""
+        """trace: also write how each question was answered, one span per visited node."""
         self._results, self._trace = results.resolve(), trace
         self._uri = choose_store(None, results)
-        self._waiting: dict[Path, None] = {}
+        self._queued: dict[Path, None] = {}
         self._own_files: set[Path] = set()
         self._running: _Sync | None = None
         self._started = -PAUSE_S
@@ -57,59 +57,59 @@ class MlflowHooks(RunHooks):
             atexit.register(self.close)
 
     def on_cell_finished(self, folder: Path, *, sweep: str | None, own_files: Sequence[Path]) -> None:
-        """Note the cell for the next sync."""
+        """Queue the cell for the next sync."""
         if self._uri == OFF:
             return
         try:
             note_display(folder, sweep=sweep, traces=self._trace)
             if not is_shown(self._uri, content_digest(folder)):
-                self._waiting[folder.resolve()] = None
+                self._queued[folder.resolve()] = None
                 self._own_files.update(path.resolve() for path in own_files)
         except (BenchError, OSError) as error:
             self._warn(f"{folder.name}: {error}")
 
     def on_sweep_finished(self, name: str, folders: Sequence[Path]) -> None:
-        """Note its cells for the next sync if the curves through them are not drawn."""
+        """Queue its cells for the next sync if their curves are not drawn yet."""
         if self._uri == OFF:
             return
         try:
             if not is_shown(self._uri, sweep_digest(name, sweep_cells(self._results).get(name, ()))):
-                self._waiting |= dict.fromkeys(folder.resolve() for folder in folders)
+                self._queued |= dict.fromkeys(folder.resolve() for folder in folders)
         except (BenchError, OSError) as error:
             self._warn(f"{name}: {error}")
 
     def on_record(self, record: Record) -> None:
-        """Start a sync when it is time."""
-        if self._waiting and time.monotonic() - self._started >= PAUSE_S:
-            self._go_on()
+        """Start a sync if enough time has passed."""
+        if self._queued and time.monotonic() - self._started >= PAUSE_S:
+            self._continue()
 
     def close(self) -> None:
-        """Wait until MLflow shows what was run, but never long for a store that does not answer."""
+        """Wait until MLflow shows every cell, but not for a store that does not answer."""
         patience_s = PATIENCE_S if is_server(self._uri) else LOCAL_PATIENCE_S
-        moved, told = time.monotonic(), -1
-        while self._go_on():
+        last_progress, printed_bytes = time.monotonic(), -1
+        while self._continue():
             assert self._running is not None
-            if not is_server(self._uri) and (now_told := self._running.told) != told:
-                moved, told = time.monotonic(), now_told
-            if time.monotonic() - moved > patience_s:
-                count = len(self._running.cells) + len(self._waiting)
+            if not is_server(self._uri) and self._running.printed_bytes != printed_bytes:
+                last_progress, printed_bytes = time.monotonic(), self._running.printed_bytes
+            if time.monotonic() - last_progress > patience_s:
+                count = len(self._running.cells) + len(self._queued)
                 self._running.kill()
-                self._running, self._waiting = None, {}
+                self._running, self._queued = None, {}
                 self._warn(f"all of {count} cell(s): no answer within {patience_s:g} s. {REMEDY}")
                 return
             time.sleep(0.02)
 
-    def _go_on(self) -> bool:
-        """Start a sync of what waits once the last one has ended; False when there is nothing to do."""
+    def _continue(self) -> bool:
+        """Start a sync of the queued cells once the last one has ended; False if there is nothing to do."""
         if self._running is not None:
             if self._running.runs:
                 return True
             for message in self._running.failures():
                 self._warn(scrub(message, self._uri))
             self._running = None
-        if not self._waiting:
+        if not self._queued:
             return False
-        cells, self._waiting, self._started = list(self._waiting), {}, time.monotonic()
+        cells, self._queued, self._started = list(self._queued), {}, time.monotonic()
         try:
             self._running = _Sync(self._uri, self._results, cells, self._own_files)
         except OSError as error:
@@ -117,7 +117,7 @@ class MlflowHooks(RunHooks):
         return self._running is not None
 
     def _warn(self, message: str) -> None:
-        """message: ``what: why``; the same reason is a warning once, then a detail."""
+        """message: ``what: why``; logs a warning the first time, then only at level INFO."""
         reason = message.partition(": ")[2]
         level = logging.INFO if reason in self._warned else logging.WARNING
         self._warned.add(reason)
@@ -145,12 +145,12 @@ class _Sync:
         return self._process.poll() is None
 
     @property
-    def told(self) -> int:
-        """Bytes that it has printed; they grow with every cell."""
+    def printed_bytes(self) -> int:
+        """Size of its output, which grows with every cell."""
         return os.fstat(self._output.fileno()).st_size
 
     def failures(self) -> list[str]:
-        """What failed, as ``what: why``, once the process has ended."""
+        """The failures as ``what: why``, once the process has ended."""
         self._output.seek(0)
         lines = self._output.read().decode("utf-8", "replace").splitlines()
         self._output.close()

@@ -1,8 +1,8 @@
 """Cells and sweeps as runs of one MLflow store.
 
-A run is written once. Its last tag is the digest of the content that it shows, so a run without that tag was
-cut off, and one with another digest shows what the cell no longer is: both are written again, and the old
-run is deleted only when the new one is whole.
+A run is written once. The tag with the digest of its content comes last, so a run without that tag is
+incomplete, and one with another digest is out of date: both are written again, and the old run is deleted
+only when the new one is complete.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # MLflow's own: 120 s, and 7 retries
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }
-"""Settings of MLflow, unless the user has others."""
+"""Settings of MLflow that the user has not set."""
 _DRAWN_SCORES = 2
 """Scores that a curve shows along with its cost: the data set's first ones, as F1 and ROUGE-L."""
-_NOT_KEPT = {TAG_DIGEST, TAG_TRACES, "mlflow.loggedArtifacts", "mlflow.parentRunId", "mlflow.runName"}
-"""Tags of a run that its successor has for itself or not at all."""
+_NOT_COPIED = {TAG_DIGEST, TAG_TRACES, "mlflow.loggedArtifacts", "mlflow.parentRunId", "mlflow.runName"}
+"""Tags that a run's replacement does not take over."""
 _EXPERIMENT_NOTE = (
     "One run per cell: a method with one configuration on this data set. "
     "Compare runs of the same `data` and `model` only."
@@ -57,16 +57,16 @@ _EXPERIMENT_NOTE = (
 
 
 class MovedStoreError(Exception):
-    """A local store whose artifacts are no longer where its runs say."""
+    """A local store whose artifacts are not where its runs say."""
 
 
 class Mirror:
-    """Writes cells into one MLflow store, one writer of a local store at a time."""
+    """Writes cells to one MLflow store; a local store has one writer at a time."""
 
     def __init__(self, uri: str, results: Path, own_files: Sequence[Path] = ()) -> None:
-        """Open the store; a SQLite database and its tables are created when missing.
+        """Open the store; a SQLite database and its tables are created if missing.
 
-        own_files: where data with a source of their own lie, for the texts in the traces.
+        own_files: the user's own data files, for the texts in traces.
         """
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)
@@ -81,14 +81,14 @@ class Mirror:
             self._client = MlflowClient(uri)
             return
         self._database.parent.mkdir(parents=True, exist_ok=True)
-        # MLflow's experiment "Default" gets its artifacts in ./mlruns.
+        # MLflow puts the artifacts of its experiment "Default" into ./mlruns.
         with self._lock(), contextlib.chdir(self._database.parent):
             self._client = MlflowClient(uri)
 
     def show(self, cell_dir: Path) -> State:
-        """Make the store show a finished cell, and nothing else of it.
+        """Make the store show a finished cell in exactly one run.
 
-        Raises BenchError for a cell that cannot be read or that MLflow refuses, and whatever MLflow raises
+        Raises BenchError for a cell that cannot be read or that MLflow refuses, and any error of MLflow
         about the store.
         """
         from mlflow.exceptions import MlflowException
@@ -97,9 +97,9 @@ class Mirror:
         with self._lock():
             experiment_id = self._experiment(content)
             before = self._find(experiment_id, TAG_CELL, content.cell.cell_id)
-            whole = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
-            if whole is not None:
-                self._delete(experiment_id, [run for run in before if run is not whole])
+            current = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
+            if current is not None:
+                self._delete(experiment_id, [run for run in before if run is not current])
                 return "unchanged"
             run_id = self._create(experiment_id, content, before)
             try:
@@ -114,9 +114,9 @@ class Mirror:
         return "updated" if before else "created"
 
     def show_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
-        """Draw the curves of a sweep on each of its data sets; cell_dirs: all its cells.
+        """Draw the curves of a sweep on each of its data sets; cell_dirs: all cells of the sweep.
 
-        A curve is a run below the sweep's whose metrics have the option as their step, so that MLflow's
+        A curve is a child of the sweep's run whose metrics have the option as their step, so that MLflow's
         charts show scores and cost over that option. The figure is an artifact of the sweep's run.
         """
         from bench.tracking.sweep_figure import draw_curves
@@ -134,7 +134,7 @@ class Mirror:
                     continue
                 curves: dict[str, list[tuple[CurvePoint, RunContent]]] = {}
                 placed = [(content.point, content) for content in cells if content.point is not None]
-                for point, content in sorted(placed, key=lambda found: found[0].step):
+                for point, content in sorted(placed, key=lambda pair: pair[0].step):
                     curves.setdefault(point.key, []).append((point, content))
                 for points in curves.values():
                     self._draw(experiment_id, parent_id, name, points)
@@ -145,33 +145,33 @@ class Mirror:
                 self._client.set_tag(parent_id, TAG_DIGEST, digest)
 
     def _experiment(self, content: RunContent) -> str:
-        """The id of the data set's experiment, made with its saved views where there is none."""
+        """The id of the data set's experiment, created with its saved view if missing."""
         name = content.experiment
         location = f"{self._artifact_root}/{name.rpartition('/')[2]}" if self._artifact_root else None
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
             tags = {
                 "mlflow.experimentKind": "custom_model_development",
                 "mlflow.note.content": _EXPERIMENT_NOTE,
                 VIEW_TAG: saved_view(content.scores, content.start_ms),
             }
             return str(self._client.create_experiment(name, artifact_location=location, tags=tags))
-        if self._database and location and found.artifact_location != location:
-            raise MovedStoreError(f"its artifacts are under {found.artifact_location}, not {location}")
-        if found.lifecycle_stage == "deleted":
-            self._client.restore_experiment(found.experiment_id)
-        return str(found.experiment_id)
+        if self._database and location and experiment.artifact_location != location:
+            raise MovedStoreError(f"its artifacts are under {experiment.artifact_location}, not {location}")
+        if experiment.lifecycle_stage == "deleted":
+            self._client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
 
     def _find(self, experiment_id: str, tag: str, value: str) -> Sequence[Any]:
-        """The runs with this tag, the first one first; several where two machines wrote at once."""
+        """The runs with this tag by start time; several if two machines wrote at once."""
         query = f"tags.`{tag}` = '{_quoted(value)}'"
         return list(self._client.search_runs([experiment_id], query, order_by=["attributes.start_time ASC"]))
 
     def _create(self, experiment_id: str, content: RunContent, before: Sequence[Any]) -> str:
-        """A run with its tags; the user's own tags and notes on the run before it are kept."""
+        """The id of a new run with its tags; the user's tags and notes on its predecessors are copied."""
         tags = {"mlflow.note.content": content.note}
         for run in before:
-            tags |= {name: text for name, text in run.data.tags.items() if name not in _NOT_KEPT}
+            tags |= {name: text for name, text in run.data.tags.items() if name not in _NOT_COPIED}
         tags |= content.tags
         if content.display.sweeps:
             tags["mlflow.parentRunId"], _ = self._sweep(experiment_id, content.display.sweeps[-1], content)
@@ -207,10 +207,10 @@ class Mirror:
             self._client.log_batch(run_id, metrics=batch)
 
     def _sweep(self, experiment_id: str, name: str, content: RunContent) -> tuple[str, str | None]:
-        """The id of a sweep's run, made where there is none, and the digest of what it shows."""
-        found = self._find(experiment_id, TAG_SWEEP, name)
-        if found:
-            return str(found[0].info.run_id), found[0].data.tags.get(TAG_DIGEST)
+        """The id of a sweep's run, created if missing, and the digest of its content."""
+        runs = self._find(experiment_id, TAG_SWEEP, name)
+        if runs:
+            return str(runs[0].info.run_id), runs[0].data.tags.get(TAG_DIGEST)
         tags = {TAG_SWEEP: _quoted(name), "mlflow.source.name": "bench sweep"}
         run = self._client.create_run(experiment_id, content.start_ms, tags, name)
         return str(run.info.run_id), None
@@ -218,7 +218,7 @@ class Mirror:
     def _draw(
         self, experiment_id: str, parent_id: str, sweep: str, curve: Sequence[tuple[CurvePoint, RunContent]]
     ) -> None:
-        """Bring the run of one curve up to date: points are added; one that changed makes it a new run."""
+        """Bring the run of one curve up to date: new points are added; a changed point needs a new run."""
         point, cell = curve[0]
         if CURVES_TAG not in self._client.get_experiment(experiment_id).tags:
             self._client.set_experiment_tag(
@@ -256,16 +256,16 @@ class Mirror:
         for run in runs:
             run_id = run.info.run_id
             while TAG_TRACES in run.data.tags and (
-                found := self._client.search_traces(
+                traces := self._client.search_traces(
                     locations=[experiment_id], run_id=run_id, max_results=100, include_spans=False
                 )
             ):
-                if not self._client.delete_traces(experiment_id, trace_ids=[t.info.trace_id for t in found]):
+                if not self._client.delete_traces(experiment_id, trace_ids=[t.info.trace_id for t in traces]):
                     break
             self._client.delete_run(run_id)
 
     def _lock(self) -> AbstractContextManager[object]:
-        """One writer of a SQLite store at a time: looking for a run and writing it is one step."""
+        """Lock a SQLite store, so that searching for a run and writing it is atomic."""
         from filelock import FileLock
 
         if self._database is None:
@@ -274,12 +274,12 @@ class Mirror:
 
 
 def _quoted(value: str) -> str:
-    """What a search for a tag can be given between quotes."""
+    """The value without characters that end a quoted string in a search for a tag."""
     return value.replace("'", "")
 
 
 def _batches(items: Iterable[Any], size: int = 100) -> Iterator[list[Any]]:
-    """Lists of at most as many items as one MLflow request may carry."""
+    """The items in lists of at most ``size``, MLflow's limit for one request."""
     rest = list(items)
     for start in range(0, len(rest), size):
         yield rest[start : start + size]

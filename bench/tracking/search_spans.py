@@ -1,12 +1,12 @@
-"""How one question was answered, as the spans of an MLflow trace; read from its record, without MLflow.
+"""How one question was answered, as the spans of an MLflow trace; made from its record, without MLflow.
 
-A search (:mod:`bench.method.trace`) has a span per visited node, with its text, its scores and what the
-model said after it (``p_yes``); several nodes of one step stand below a span of their step. A step with a
-reply is one span with all that was logged of it. Without a search there is one span with the passages in the
-order in which they were read.
+A search (:mod:`bench.method.trace`) has one span per visited node, with its text, its scores and the model's
+verdict after it (``p_yes``); several nodes of one step are children of a span for the step. A step with a
+reply is one span with everything that was logged for it. Without a search there is one span with the passages
+in the order in which they were read.
 
-The answer is the last span. Only the question's whole time is measured; spans share it in proportion to
-the characters they hold, which is said in the trace.
+The answer is the last span. Only the question's total time is measured; spans share it in proportion to
+their text, and the trace says so.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from bench.results.records import ContextRecord, Record
 from bench.schema import JsonValue
 
 TRACED_QUESTIONS = 200
-"""Most questions of a cell that become traces; one takes about 0.03 s to write.  # our choice"""
+"""Maximum number of traces per cell; writing one takes about 0.03 s.  # our choice"""
 TIMES = "wall_s is measured; spans share it in proportion to their text"
 
-_MOST_CHARACTERS = 4_000
-"""Of a text in a span; the records hold all of it."""
+_MAX_CHARACTERS = 4_000
+"""Length of a text in a span; the records have the full text."""
 
 
 @dataclass(frozen=True)
 class SpanContent:
-    """One span with those below it."""
+    """One span with its children."""
 
     name: str
     kind: Literal["CHAIN", "RETRIEVER", "LLM", "TASK"]
@@ -47,12 +47,12 @@ class SpanContent:
         return 20 + len(str(self.outputs or ""))
 
     def flat(self) -> list[SpanContent]:
-        """This span and all below it, parents before children."""
+        """This span and all its descendants, parents before children."""
         return [self, *(span for child in self.children for span in child.flat())]
 
 
 def question_span(record: Record, label: str, texts: SourceTexts) -> SpanContent:
-    """The root span of a record with all that was done for it; label: its name, the method's."""
+    """The root span of a record, with everything done to answer it; label: its name, the method's."""
     logged = record.trace if isinstance(record.trace, Mapping) else {}
     trace = SearchTrace.read(logged)
     items = [(item, _cut(texts.text(item, record.document_ids))) for item in record.context]
@@ -85,51 +85,51 @@ def question_span(record: Record, label: str, texts: SourceTexts) -> SpanContent
 
 
 Item = tuple[ContextRecord, str | None]
-"""A passage with its text, where that is to be had."""
+"""A passage with its text, if available."""
 
 
 def _steps(trace: SearchTrace, items: Sequence[Item]) -> tuple[SpanContent, ...]:
-    """A span per step; the nodes of all steps are the context in its order, where their numbers agree."""
-    given = iter(items if len(trace.read_nodes) == len(items) else ())
+    """One span per step; if the counts agree, the nodes of all steps are the context items in order."""
+    in_order = iter(items if len(trace.read_nodes) == len(items) else ())
     return tuple(
-        _node_step(number, step, given) if step.reply is None else _replied_step(number, step, items)
+        _node_step(number, step, in_order) if step.reply is None else _reply_step(number, step, items)
         for number, step in enumerate(trace.steps)
     )
 
 
-def _node_step(number: int, step: SearchStep, given: Iterator[Item]) -> SpanContent:
-    """The step's one node, or its nodes below a span of the step."""
+def _node_step(number: int, step: SearchStep, items: Iterator[Item]) -> SpanContent:
+    """A span for the step's node; for several nodes, a span for the step with a child for each."""
     logged = {"p_yes": step.p_yes, **step.details}
     after = {key: value for key, value in logged.items() if value is not None}
     spans = []
     for at, node in enumerate(step.nodes):
-        item, text = next(given, (None, None))
+        item, text = next(items, (None, None))
         last = at == len(step.nodes) - 1
         measured = {key: value for key, value in node.to_json().items() if value is not None and key != "id"}
-        told = {**measured, **(after if last else {})}
+        values = {**measured, **(after if last else {})}
         title = {"title": item.title} if item is not None and item.title else {}
         spans.append(
             SpanContent(
-                name=f"node {node.id}" + (_said(step) if last else ""),
+                name=f"node {node.id}" + (_verdict(step) if last else ""),
                 kind="RETRIEVER",
                 inputs={"node": node.id, **_place(item)},
-                outputs={"text": text, **{key: told[key] for key in ("score", "p_yes") if key in told}},
-                attributes={**title, **told},
+                outputs={"text": text, **{key: values[key] for key in ("score", "p_yes") if key in values}},
+                attributes={**title, **values},
             )
         )
     if len(spans) == 1:
         return spans[0]
-    name = f"step {number}: {len(spans)} nodes" + _said(step)
+    name = f"step {number}: {len(spans)} nodes" + _verdict(step)
     return SpanContent(name, "TASK", None, after or None, after, tuple(spans))
 
 
-def _said(step: SearchStep) -> str:
-    """What the model said after a step, as its name shows it."""
+def _verdict(step: SearchStep) -> str:
+    """The model's verdict after a step, as part of the span's name."""
     return "" if step.p_yes is None else f" · p_yes {step.p_yes:.2f}"
 
 
-def _replied_step(number: int, step: SearchStep, items: Sequence[Item]) -> SpanContent:
-    """A step of a walk: where it stood, what it saw, what was replied."""
+def _reply_step(number: int, step: SearchStep, items: Sequence[Item]) -> SpanContent:
+    """A step of a walk: its node, what the model saw there, and its reply."""
     at = [node.id for node in step.nodes]
     shown = [text for item, text in items if text is not None and item.node is not None and item.node in at]
     seen = {"node": ", ".join(at), **step.details, **({"text": shown[0]} if shown else {})}
@@ -138,14 +138,14 @@ def _replied_step(number: int, step: SearchStep, items: Sequence[Item]) -> SpanC
 
 
 def _passages(items: Sequence[Item]) -> SpanContent:
-    """The passages that were read, as MLflow draws what a retriever found."""
+    """The passages that were read, in the form that MLflow displays for a retriever."""
     return SpanContent(
         "passages",
         "RETRIEVER",
         None,
         [
             {
-                "page_content": text if text is not None else "(its document is not to be had here)",
+                "page_content": text if text is not None else "(its document is not available here)",
                 "metadata": {
                     **_place(item),
                     **({"title": item.title} if item.title else {}),
@@ -159,13 +159,13 @@ def _passages(items: Sequence[Item]) -> SpanContent:
 
 
 def _place(item: ContextRecord | None) -> dict[str, JsonValue]:
-    """Where a passage lies in its source."""
+    """The passage's place in its source."""
     if item is None or item.document is None:
         return {}
     return {"source": f"document {item.document} [{item.start}:{item.end}]"}
 
 
 def _cut(text: str | None) -> str | None:
-    if text is None or len(text) <= _MOST_CHARACTERS:
+    if text is None or len(text) <= _MAX_CHARACTERS:
         return text
-    return text[: _MOST_CHARACTERS - 1] + "…"
+    return text[: _MAX_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Which tracking store is used, where its artifacts lie, and how its address is shown without secrets."""
+"""Which tracking store is used, where its artifacts are, and how to print its address without secrets."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from urllib.parse import urlsplit
 from bench.results.finished import ARTIFACT_FOLDER
 
 RESULTS = Path("results")
-"""Where records and the local store lie unless told otherwise, relative to the working directory."""
+"""Default folder of records and the local store, relative to the working directory."""
 DATABASE = "mlflow.db"
 OFF = "off"
 """The tracking URI that switches mirroring off (``BENCH_TRACKING_URI=off``)."""
 
 REMEDY = "The records are safe; show them later with: bench track sync"
-"""For whoever sees that a store does not take cells."""
+"""Advice in messages about a store that accepts no cells."""
 FAILED: Final = "failed"
-"""First word of the line that a sync prints of something that the store does not show."""
+"""First word of the line that a sync prints for a failure."""
 
-_REBUILD = "make the store again from the records: bench track sync --rebuild"
+_REBUILD = "rebuild the store from the records: bench track sync --rebuild"
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("MovedStoreError", f"the results folder was moved or copied; {_REBUILD}"),
     ("out-of-date database schema", f"the store was made by another version of MLflow; {_REBUILD}"),
@@ -39,14 +39,14 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         "maintenance mode",
         "MLflow no longer writes folders; name a database: BENCH_TRACKING_URI=sqlite:///PATH",
     ),
-    ("database is locked", f"another program holds the store. {REMEDY}"),
+    ("database is locked", f"another program has locked the store. {REMEDY}"),
     ("disk is full", f"the disk is full; make room. {REMEDY}"),
     ("No space left", f"the disk is full; make room. {REMEDY}"),
-    ("readonly database", f"the store may not be written; check its permissions. {REMEDY}"),
-    ("unable to open database file", f"the store may not be opened; check its permissions. {REMEDY}"),
-    ("Permission denied", f"the store may not be written; check its permissions. {REMEDY}"),
+    ("readonly database", f"the store is not writable; check its permissions. {REMEDY}"),
+    ("unable to open database file", f"the store cannot be opened; check its permissions. {REMEDY}"),
+    ("Permission denied", f"the store is not writable; check its permissions. {REMEDY}"),
 )
-"""What MLflow or the layers below it say, and what to do about it."""
+"""Part of an error message of MLflow or its layers -> advice."""
 _URI_VARIABLES = ("BENCH_TRACKING_URI", "MLFLOW_TRACKING_URI")
 _SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "DATABRICKS_TOKEN")
 
@@ -57,15 +57,15 @@ def local_store(results_dir: Path = RESULTS) -> str:
 
 
 def choose_store(tracking_uri: str | None = None, results_dir: Path = RESULTS) -> str:
-    """The store to use: the one given, else ``BENCH_TRACKING_URI``, ``MLFLOW_TRACKING_URI``, the local one.
+    """``tracking_uri``, else ``BENCH_TRACKING_URI``, ``MLFLOW_TRACKING_URI`` or the local store.
 
-    A relative SQLite path is made absolute, so that the working directory no longer matters.
+    A relative SQLite path becomes absolute, so that the working directory does not matter.
     """
-    given = tracking_uri or next((os.environ[name] for name in _URI_VARIABLES if os.environ.get(name)), "")
-    if not given:
+    uri = tracking_uri or next((os.environ[name] for name in _URI_VARIABLES if os.environ.get(name)), "")
+    if not uri:
         return local_store(results_dir)
-    path = sqlite_path(given)
-    return f"sqlite:///{path}" if path else given
+    path = sqlite_path(uri)
+    return f"sqlite:///{path}" if path else uri
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -76,14 +76,14 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def is_server(uri: str) -> bool:
-    """True for a tracking server reached over HTTP."""
+    """Whether the store is a tracking server reached over HTTP."""
     return uri.startswith(("http://", "https://"))
 
 
 def is_shown(uri: str, digest: str) -> bool:
-    """Whether a local store has a run that shows this content; False (look closer) when in doubt.
+    """Whether a local store has a run with this content; False in doubt, so that a sync checks it.
 
-    Read without MLflow, whose import takes seconds: most commands find their cells shown.
+    Reads the database without MLflow, whose import takes seconds: for most commands nothing has changed.
     """
     database = sqlite_path(uri)
     if database is None:
@@ -100,15 +100,15 @@ def is_shown(uri: str, digest: str) -> bool:
 
 
 def advice_on(error: str) -> str | None:
-    """What is wrong with a store and what to do, told from what MLflow said; None if nobody knows."""
+    """What is wrong with a store and what to do, from MLflow's error message; None if unknown."""
     return next((advice for sign, advice in _ADVICE if sign in error), None)
 
 
 def artifact_root(uri: str, results_dir: Path = RESULTS) -> str | None:
-    """Where a store's artifacts go, as a file URI; None where the tracking server decides.
+    """Folder of a store's artifacts, as a file URI; None if the tracking server decides.
 
-    Beside the database for SQLite, below the results folder for another database. It is always set
-    explicitly: left alone, MLflow would write into ``./mlruns`` of the working directory.
+    Next to the database for SQLite, in the results folder for another database. It is always set
+    explicitly, since MLflow's default is ``./mlruns`` in the working directory.
     """
     if "://" not in uri or is_server(uri):
         return None
@@ -118,7 +118,7 @@ def artifact_root(uri: str, results_dir: Path = RESULTS) -> str | None:
 
 
 def public_uri(uri: str) -> str:
-    """The address without user, password, query and fragment: what may be shown and stored."""
+    """The address without user, password, query and fragment, safe to print and store."""
     if "://" not in uri or uri.startswith("sqlite:"):
         return uri
     try:
@@ -130,7 +130,7 @@ def public_uri(uri: str) -> str:
 
 
 def scrub(text: str, uri: str) -> str:
-    """``text`` without the credentials that ``uri`` or the environment carry."""
+    """``text`` without the credentials in ``uri`` or the environment."""
     text = text.replace(uri, public_uri(uri))
     text = re.sub(r"://[^/\s@]+@", "://", text)
     for secret in [*(os.environ.get(name) for name in _SECRET_VARIABLES), _password(uri)]:
@@ -140,17 +140,17 @@ def scrub(text: str, uri: str) -> str:
 
 
 def unreachable_reason(uri: str, timeout_s: float = 5.0) -> str | None:
-    """Why a tracking server does not answer, or None; any HTTP answer at all counts as alive.
+    """Why a tracking server does not answer, or None if it does; any HTTP response counts.
 
-    Asked before MLflow is imported, since MLflow itself waits far longer. Skipped (None) for stores
-    other than HTTP servers and where a proxy stands in between.
+    Checked before MLflow is imported, since MLflow itself waits far longer. Returns None without a check
+    for stores other than HTTP servers and behind a proxy.
     """
     if not is_server(uri):
         return None
     parts = urlsplit(uri)
     host = parts.hostname
     if not host:
-        return "the address names no host"
+        return "the address has no host"
     try:
         port = parts.port
     except ValueError:
@@ -163,7 +163,7 @@ def unreachable_reason(uri: str, timeout_s: float = 5.0) -> str | None:
         connection.request("GET", parts.path.rstrip("/") + "/health")
         connection.getresponse()
     except ssl.SSLError:
-        return None  # alive; MLflow may know a certificate authority that we do not
+        return None  # it answers; MLflow may trust a certificate authority that we do not
     except TimeoutError:
         return f"no answer within {timeout_s:g} s"
     except socket.gaierror:
@@ -176,7 +176,7 @@ def unreachable_reason(uri: str, timeout_s: float = 5.0) -> str | None:
 
 
 def remove_local_store(database: Path) -> None:
-    """Delete a SQLite store and its artifacts, to make it again; raises OSError if that is not allowed."""
+    """Delete a SQLite store and its artifacts; raises OSError if that is not permitted."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
     shutil.rmtree(database.parent / ARTIFACT_FOLDER, ignore_errors=True)

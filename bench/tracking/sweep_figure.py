@@ -1,4 +1,4 @@
-"""The figure that a sweep's run carries: score and cost over the option that is the curves' step."""
+"""The figure in a sweep's run: score and cost over the option that is the curves' step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bench.figures.drawing import Curve, trade_off
 from bench.results.curves import CurvePoint
 from bench.tracking.content import RunContent
 
-MOST_CURVES = 12
-"""Panels of the figure; of more, the first are drawn."""
+MAX_CURVES = 12
+"""Maximum number of panels in the figure; further curves are left out."""
 
 
 def draw_curves(curves: Sequence[Sequence[tuple[CurvePoint, RunContent]]], folder: Path) -> list[Path]:
     """Write the pictures and the values of ``trade_off`` into ``folder``; returns their paths.
 
-    curves: of one sweep on one data set, by step. Of a single cell there is no curve, and without a curve
-    nothing is written.
+    curves: of one sweep on one data set, by step. A curve needs at least two points; without one nothing is
+    written.
     """
     long_enough = [points for points in curves if len(points) > 1]
     if not long_enough:
@@ -25,8 +25,8 @@ def draw_curves(curves: Sequence[Sequence[tuple[CurvePoint, RunContent]]], folde
     point, content = long_enough[0][0]
     shown = [points for points in long_enough if points[0][0].option == point.option]
     note = f"Reader: {content.cell.model_label or content.cell.model}. Data: {content.cell.data}."
-    if len(shown) > MOST_CURVES:
-        note += f" {MOST_CURVES} of {len(shown)} curves."
+    if len(shown) > MAX_CURVES:
+        note += f" {MAX_CURVES} of {len(shown)} curves."
     drawn = [
         Curve(
             content.cell.data,
@@ -34,6 +34,6 @@ def draw_curves(curves: Sequence[Sequence[tuple[CurvePoint, RunContent]]], folde
             tuple(point.step for point, _ in points),
             tuple(content.summary for _, content in points),
         )
-        for points in shown[:MOST_CURVES]
+        for points in shown[:MAX_CURVES]
     ]
     return trade_off(drawn, content.scores[0], point.option, note).save(folder, "trade_off")

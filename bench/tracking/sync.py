@@ -1,8 +1,8 @@
 """``python -m bench.tracking.sync RESULTS [CELL ...]`` brings an MLflow store up to date with the records.
 
-:class:`~bench.tracking.hooks.MlflowHooks` starts it while a run goes on, ``bench track sync`` calls
-:func:`sync` itself. Nothing is remembered from one call to the next: what the store shows is compared with
-what the records say. So whatever was killed or refused is made good by the next call.
+:class:`~bench.tracking.hooks.MlflowHooks` starts it during a run; ``bench track sync`` calls :func:`sync`
+directly. It has no state: each call compares the content of the store with the records. So the next call
+repairs whatever was killed or refused.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _UNANSWERED = ("Max retries exceeded", "timed out", "Timeout", "Connection refus
 
 
 class StoreError(BenchError):
-    """A store that takes no cells: why, and what to do."""
+    """A store that accepts no cells; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What became of a cell, or of a sweep's curves that could not be drawn."""
+class SyncResult:
+    """The outcome for a cell, or for a sweep whose curves could not be drawn."""
 
     name: str
-    """Of the cell's folder or the sweep."""
+    """Name of the cell's folder or the sweep."""
     state: State | Literal["failed"]
     message: str = ""
-    """For ``failed``: why."""
+    """For ``failed``: the reason."""
 
 
 def sync(
     results: Path, cells: Iterable[Path], *, uri: str, own_files: Sequence[Path] = ()
-) -> Iterator[Shown]:
-    """Show finished cells in a store, then the curves of the sweeps that they belong to.
+) -> Iterator[SyncResult]:
+    """Write finished cells to a store, then the curves of their sweeps.
 
-    results: where the sweeps' cells lie. uri: the store. own_files: where data with a source of their own
-    lie, for the texts in traces. Raises StoreError, without secrets, as soon as the store takes nothing.
+    results: folder with all cells of the sweeps. uri: the store. own_files: the user's own data files, for
+    the texts in traces. Raises StoreError, without secrets, as soon as the store accepts nothing.
     """
     cells, sweeps = list(cells), set[str]()
     if not cells:
@@ -56,22 +56,22 @@ def sync(
         mirror = Mirror(uri, results, own_files)
         for cell_dir in cells:
             try:
-                yield Shown(cell_dir.name, mirror.show(cell_dir))
+                yield SyncResult(cell_dir.name, mirror.show(cell_dir))
                 sweeps.update(read_display(cell_dir).sweeps)
-            except BenchError as error:  # of this cell alone
-                yield Shown(cell_dir.name, FAILED, scrub(str(error), uri))
+            except BenchError as error:  # concerns only this cell
+                yield SyncResult(cell_dir.name, FAILED, scrub(str(error), uri))
         for name, members in sweep_cells(results).items() if sweeps else ():
             try:
                 if name in sweeps:
                     mirror.show_sweep(name, members)
             except BenchError as error:
-                yield Shown(name, FAILED, scrub(str(error), uri))
-    except Exception as error:  # whatever MLflow and the layers below it raise
+                yield SyncResult(name, FAILED, scrub(str(error), uri))
+    except Exception as error:  # MLflow and its layers raise many types
         raise StoreError(scrub(_explain(f"{type(error).__name__}: {error}", uri), uri)) from None
 
 
 def _explain(error: str, uri: str) -> str:
-    """What MLflow raised, with what to do about it."""
+    """An error of MLflow, with advice."""
     short = error if len(error) <= 300 else error[:299] + "…"
     if advice := advice_on(error):
         return f"{advice} ({short})"
@@ -91,13 +91,13 @@ def _one_line(text: str) -> str:
 def main(results: Path, cells: tuple[Path, ...], documents: tuple[Path, ...]) -> None:
     """Show CELLS, by default all of RESULTS, and print a line for each; exit code 1 if any failed."""
     with contextlib.suppress(OSError):
-        os.nice(5)  # the run that it shows goes first
+        os.nice(5)  # the run has priority
     finished = list(finished_cells(cells or [results]))
     failed = 0
     try:
-        for shown in sync(results, finished, uri=choose_store(None, results), own_files=documents):
-            failed += shown.state == FAILED
-            click.echo(f"{shown.state} {shown.name}: {_one_line(shown.message)}")
+        for result in sync(results, finished, uri=choose_store(None, results), own_files=documents):
+            failed += result.state == FAILED
+            click.echo(f"{result.state} {result.name}: {_one_line(result.message)}")
     except StoreError as error:
         failed += 1
         click.echo(f"{FAILED} {len(finished)} cell(s): {_one_line(str(error))}")

@@ -1,8 +1,8 @@
-"""Writes the questions of a cell as MLflow traces: ids, times and attributes in MLflow's own form.
+"""Write the questions of a cell as MLflow traces, with ids, times and attributes in MLflow's own format.
 
-Spans are handed over in one piece per question. MLflow's ``start_span`` makes each a transaction of its own,
-which takes five times as long; it also writes the user's name into the store, and a trace that the store
-refuses is a log line there and no error.
+All spans of a question are sent at once. MLflow's ``start_span`` uses one transaction per span, which takes
+five times as long; it also stores the user's name, and only logs a trace that the store refuses instead of
+raising an error.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def write_traces(
     content: RunContent,
     own_files: Sequence[Path] = (),
 ) -> int:
-    """Write a trace for each of the first 200 questions of a cell; returns how many.
+    """Write a trace for each of the first 200 questions of a cell; returns their number.
 
-    own_files: where data with a source of their own lie, for the texts. Raises BenchError for a damaged
-    record and for a tracking server that is too old for traces, and whatever MLflow raises.
+    own_files: the user's own data files, for the texts. Raises BenchError for a damaged record and for a
+    tracking server without support for traces, and any error of MLflow.
     """
     from mlflow.tracing.client import TracingClient
 
@@ -54,15 +54,15 @@ def write_traces(
         try:
             client.log_spans(experiment_id, _spans(root, trace_id, start_ms, record.wall_s))
         except NotImplementedError as error:
-            raise BenchError(f"This tracking server takes no traces ({error}); leave out --trace.") from None
-        count, start_ms = count + 1, start_ms + 1  # one after the other, in the order of the data
+            raise BenchError(f"This tracking server has no traces ({error}); leave out --trace.") from None
+        count, start_ms = count + 1, start_ms + 1  # so that MLflow sorts them in the order of the data
     return count
 
 
 def _info(
     experiment_id: str, run_id: str, trace_id: str, start_ms: int, record: Record, root: SpanContent
 ) -> Any:
-    """What MLflow's list of traces shows of a question."""
+    """A question's entry in MLflow's list of traces."""
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
     answer = record.prediction if record.error is None else f"FAILED: {record.error}"
@@ -81,14 +81,14 @@ def _info(
 
 
 def _spans(root: SpanContent, trace_id: str, start_ms: int, wall_s: float) -> list[Any]:
-    """The spans with their times: children one after the other within their parent's."""
+    """The spans with their times: children follow each other within their parent's time."""
     from mlflow.entities import Span
 
-    found: list[Any] = []
+    spans: list[Any] = []
     total_ns = max(1, round(wall_s * 1e9))
 
-    def put(span: SpanContent, start_ns: int, end_ns: int, parent: str | None) -> None:
-        own = f"{len(found) + 1:016x}"
+    def add(span: SpanContent, start_ns: int, end_ns: int, parent: str | None) -> None:
+        own = f"{len(spans) + 1:016x}"
         tokens = span.attributes
         usage: dict[str, JsonValue] = {}
         if span.name == _ANSWER and "prompt_tokens" in tokens:
@@ -108,7 +108,7 @@ def _spans(root: SpanContent, trace_id: str, start_ms: int, wall_s: float) -> li
             **usage,
             **span.attributes,
         }
-        found.append(
+        spans.append(
             Span.from_dict(
                 {
                     "trace_id": _base64(trace_id),
@@ -126,11 +126,11 @@ def _spans(root: SpanContent, trace_id: str, start_ms: int, wall_s: float) -> li
         at, share = start_ns, (end_ns - start_ns) / max(1, span.weight)
         for child in span.children:
             until = min(end_ns, at + round(share * child.weight))
-            put(child, at, until, own)
+            add(child, at, until, own)
             at = until
 
-    put(root, start_ms * 1_000_000, start_ms * 1_000_000 + total_ns, None)
-    return found
+    add(root, start_ms * 1_000_000, start_ms * 1_000_000 + total_ns, None)
+    return spans
 
 
 def _base64(digits: str) -> str:

@@ -1,4 +1,4 @@
-"""MLflow's web interface over a local store: started, waited for, and stopped with all its processes."""
+"""MLflow's web interface over a local store: start it, wait for it, and stop it with all its processes."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from bench.tracking.ui_view import CURVES_TAG, curves_url, runs_url
 
 HOST = "127.0.0.1"
 START_DEADLINE_S = 180.0
-"""Most seconds to wait for the first answer; 4 to 25 are usual."""
+"""Maximum seconds to wait for the first answer; 4 to 25 are usual."""
 STOP_DEADLINE_S = 4.0
-"""Seconds that the processes get to end by themselves."""
+"""Seconds before processes that do not end are killed."""
 
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes for jobs that nobody submits
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # saves eight idle processes
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
 _GUNICORN = "--threads 8 --timeout 120 --graceful-timeout 1 --no-control-socket"
-"""Under gunicorn MLflow serves its tracking UI alone. Its default server adds an assistant that runs
-shell commands for whoever reaches the port: on a shared machine, any of its users."""
+"""Under gunicorn MLflow serves only its tracking UI. Its default server adds an assistant that runs shell
+commands for anyone who reaches the port: on a shared machine, any of its users."""
 
 
 def require_store(results_dir: Path) -> Path:
-    """The SQLite database to show: the one runs are mirrored to, else the results folder's own.
+    """The SQLite database to show: the one that runs are mirrored to, else the results folder's own.
 
-    Raises BenchError saying how to get one, or which tracking server to look at instead.
+    Raises BenchError, which says how to create one or which tracking server to open instead.
     """
     store = choose_store(None, results_dir)
     database = sqlite_path(store) or results_dir / DATABASE
@@ -64,18 +64,18 @@ def require_store(results_dir: Path) -> Path:
             f"Run: bench track sync{where}"
         )
     raise BenchError(
-        f"There is nothing to show: {results_dir} holds no MLflow store and no records. Run first, for "
+        f"There is nothing to show: {results_dir} has no MLflow store and no records. Run first, for "
         f"example: bench run --method bm25 --dataset qasper{where}"
     )
 
 
 def require_port(port: int) -> None:
-    """Raise ConfigError, naming a free port, if nothing can listen on this one."""
+    """Raise ConfigError, naming a free port, if this one cannot be used."""
     fault = _bind_fault(port)
     if fault is None:
         return
     if fault != errno.EADDRINUSE:
-        raise ConfigError(f"--port {port}: {os.strerror(fault)}. Choose a port from 1024 on.")
+        raise ConfigError(f"--port {port}: {os.strerror(fault)}. Choose a port of at least 1024.")
     free = next((p for p in range(port + 1, min(port + 100, 65536)) if _bind_fault(p) is None), None)
     advice = f" Try: --port {free}" if free else " Choose another --port."
     raise ConfigError(f"--port {port}: another program is listening there (perhaps bench ui).{advice}")
@@ -83,16 +83,16 @@ def require_port(port: int) -> None:
 
 @dataclass
 class StopRequest:
-    """Whether the user or the system asked for the end."""
+    """Whether the user or the system has asked the server to stop."""
 
     requested: bool = False
 
 
 class UiServer:
-    """``mlflow server`` over one database, in a process group of its own; a context manager."""
+    """``mlflow server`` over one database, in its own process group; a context manager."""
 
     def __init__(self, database: Path, port: int) -> None:
-        """Start the server; :meth:`wait_until_up` tells when it answers."""
+        """Start the server; :meth:`wait_until_up` waits until it answers."""
         self.url = f"http://{HOST}:{port}"
         self._address = (HOST, port)
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the server stops
@@ -119,7 +119,7 @@ class UiServer:
         self.stop()
 
     def wait_until_up(self, stop: StopRequest) -> bool:
-        """True once the server answers, False when asked to stop; raises BenchError if it will not."""
+        """True once the server answers, False if asked to stop; raises BenchError if it does not start."""
         give_up = time.monotonic() + START_DEADLINE_S
         while time.monotonic() < give_up:
             if stop.requested:
@@ -132,7 +132,7 @@ class UiServer:
         raise BenchError(self._failure(f"MLflow did not answer within {START_DEADLINE_S:g} s"))
 
     def experiment_urls(self) -> dict[str, tuple[str, str]]:
-        """Experiment name -> where its runs are shown, and its curves ("": it has none), sorted by name."""
+        """Experiment name -> URLs of its runs and of its curves ("" without curves), sorted by name."""
         query = {
             "max_results": 1000,
             "filter": f"name LIKE '{EXPERIMENT_PREFIX}/%'",
@@ -142,28 +142,28 @@ class UiServer:
         try:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", "/api/2.0/mlflow/experiments/search", json.dumps(query), headers)
-            found = json.loads(connection.getresponse().read())
+            reply = json.loads(connection.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException):
             return {}  # only a convenience: the server is up
         finally:
             connection.close()
         urls = {}
-        for experiment in found.get("experiments", []):
+        for experiment in reply.get("experiments", []):
             number = experiment["experiment_id"]
-            swept = any(tag["key"] == CURVES_TAG for tag in experiment.get("tags", []))
-            curves = curves_url(self.url, number) if swept else ""
+            has_curves = any(tag["key"] == CURVES_TAG for tag in experiment.get("tags", []))
+            curves = curves_url(self.url, number) if has_curves else ""
             urls[experiment["name"]] = (runs_url(self.url, number), curves)
         return urls
 
     def serve(self, stop: StopRequest) -> None:
-        """Return when asked to stop; raises BenchError if the server ends by itself."""
+        """Return when asked to stop; raises BenchError if the server ends on its own."""
         while not stop.requested:
             if self.process.poll() is not None:
-                raise BenchError(self._failure("MLflow ended by itself"))
+                raise BenchError(self._failure("MLflow ended on its own"))
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End every process of the server's group; harmless when they have ended."""
+        """End every process of the server's group; harmless if they have ended."""
         self._signal(signal.SIGTERM)
         give_up = time.monotonic() + STOP_DEADLINE_S
         while time.monotonic() < give_up:
@@ -196,26 +196,25 @@ class UiServer:
 
     def _failure(self, what: str) -> str:
         self._log.seek(0)
-        said = self._log.read().decode("utf-8", "replace")
-        if advice := advice_on(said):
+        output = self._log.read().decode("utf-8", "replace")
+        if advice := advice_on(output):
             return f"{what}: {advice}"
-        tail = "\n".join(f"  {line}" for line in said.splitlines()[-8:])
-        return f"{what}. It said last:\n{tail or '  (nothing)'}"
+        tail = "\n".join(f"  {line}" for line in output.splitlines()[-8:])
+        return f"{what}. Its last output:\n{tail or '  (nothing)'}"
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Note Ctrl-C, SIGTERM and a closed terminal inside the block, instead of dying of them.
+    """Inside the block, Ctrl-C, SIGTERM and a closed terminal set a flag instead of ending the process.
 
-    A noted request, not an exception: one could strike between the server's start and the moment when
-    somebody knows of it, and leave it running.
+    A flag, since an exception right after the server's start could leave the server running.
     """
     request = StopRequest()
 
-    def note(number: int, frame: FrameType | None) -> None:
+    def set_flag(number: int, frame: FrameType | None) -> None:
         request.requested = True
 
-    before = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {n: signal.signal(n, set_flag) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield request
     finally:
@@ -224,12 +223,12 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def _without_mlflow(environment: os._Environ[str]) -> dict[str, str]:
-    """The environment without MLflow's own settings, which would change what is served and to whom."""
+    """The environment without MLflow's settings, which could change what is served and to whom."""
     return {name: value for name, value in environment.items() if not name.startswith(("MLFLOW_", "_MLFLOW"))}
 
 
 def _bind_fault(port: int) -> int | None:
-    """The errno that listening on the port meets; None if it is free."""
+    """The errno of an attempt to listen on the port; None if it is free."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,7 +1,7 @@
-"""What the MLflow UI opens an experiment with: scores beside their cost, or the curves of its sweeps.
+"""Saved views of an experiment in the MLflow UI: scores next to their cost, or the curves of its sweeps.
 
 MLflow shows no metric until the user picks columns, and no chart of runs that are folded below their
-parent; sorted by a metric, runs are not folded. Saved views choose both, but only the UI can make one: MLflow
+parent; sorted by a metric, runs are not folded. Saved views set both, but only the UI can create one: MLflow
 3.17's client has no call for it. So this writes what the UI writes: a tag of the experiment, a JSON object
 whose ``state`` is the deflated state of the page, opened by the query parameter ``viewStateShareKey``. A UI
 that does not know the tag ignores it.
@@ -26,7 +26,7 @@ CURVES_FILTER = "tags.`bench.curve` LIKE '%'"
 _COST = ("query_tflops", "index_tflops", "prompt_tokens", "n", "n_failed", "n_truncated")
 _NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"
 _WIDTHS = {_NAME: 320, _CREATED: 140, _DURATION: 90}
-"""Pixels; a run's name carries method, options, data and model."""
+"""Column widths in pixels; a run's name has method, options, data and model."""
 _METRIC_WIDTH = 105
 
 
@@ -63,12 +63,12 @@ def _view(name: str, search: str, columns: Sequence[str], created_ms: int) -> st
 
 
 def runs_url(server: str, experiment_id: str) -> str:
-    """Where a browser finds the runs of an experiment in that view, in MLflow's model-training mode."""
+    """URL of an experiment's runs in that view, in MLflow's model-training mode."""
     query = f"workflowType=machine_learning&viewStateShareKey={VIEW_KEY}"
     return f"{server}/#/experiments/{experiment_id}/runs?{query}"
 
 
 def curves_url(server: str, experiment_id: str) -> str:
-    """Where a browser finds the trade-off curves of an experiment's sweeps, drawn."""
+    """URL of the trade-off curves of an experiment's sweeps."""
     query = f"workflowType=machine_learning&compareRunsMode=CHART&viewStateShareKey={CURVES_KEY}"
     return f"{server}/#/experiments/{experiment_id}/runs?{query}"

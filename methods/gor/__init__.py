@@ -242,7 +242,7 @@ class Gor(RecordsMethod[GorConfig]):
         if self.config.train == "on" and "learned_from" not in index.data:
             raise ValueError("this index was not finished with what was learned: call finish() first")
         vectors = np.asarray(index.arrays.get("learned", records.embeddings), dtype=np.float32)
-        query = (await models.embedder().embed([question.text]))[0]
+        query = (await models.embedder().embed([question.query]))[0]
         if self.config.similarity == "dot":
             return np.asarray(vectors @ query, dtype=np.float64)
         return cosines(vectors, query)

@@ -84,7 +84,7 @@ class Node2Vec(RecordsMethod[Node2VecConfig]):
 
     async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
         """Cosine of every node's vector with the mean of the question's most similar nodes."""
-        query = (await models.embedder().embed([question.text]))[0]
+        query = (await models.embedder().embed([question.query]))[0]
         linked = most_similar(records.embeddings, query, self.config.records_k)
         vectors = np.asarray(index.arrays["vectors"], dtype=np.float32)
         return cosines(vectors, vectors[linked].mean(axis=0))

@@ -47,7 +47,7 @@ class ThoughtRetriever(RecordsMethod[ThoughtRetrieverConfig]):
 
     async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
         """Cosine of the question with every node."""
-        return cosines(records.embeddings, (await models.embedder().embed([question.text]))[0])
+        return cosines(records.embeddings, (await models.embedder().embed([question.query]))[0])
 
     def choose(self, records: Records, scores: Scores, config: ThoughtRetrieverConfig) -> list[int]:
         """The k most similar nodes of which no two say nearly the same; fewer where there are not so many."""

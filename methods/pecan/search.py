@@ -360,7 +360,7 @@ class _Walk:
     async def _compare(self) -> Floats:
         """Cosine of the question with every node, shape (nodes,); computed on first use."""
         if self.similarity is None:
-            vector = unit_rows(await self.models.embedder().embed([self.question.text]))[0]
+            vector = unit_rows(await self.models.embedder().embed([self.question.query]))[0]
             self.similarity = np.asarray(self.graph.embeddings @ vector, dtype=np.float64)
         return self.similarity
 

@@ -149,7 +149,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         tree = Tree.from_index(index, question.documents)
         if not tree.nodes:
             return RankedTree(tree, np.zeros(0))
-        query = unit_rows(await models.embedder().embed([question.text]))[0]
+        query = unit_rows(await models.embedder().embed([question.query]))[0]
         return RankedTree(tree, np.asarray(tree.embeddings @ query, dtype=np.float64))
 
     def pick(self, ranked: RankedTree, config: RaptorConfig) -> Picked:

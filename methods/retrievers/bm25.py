@@ -52,4 +52,4 @@ class Bm25(RankThenRead[Bm25Config]):
         if not any(corpus):  # rank_bm25 divides by the mean length
             return np.zeros(len(chunks))
         ranker = BM25Okapi(corpus, k1=self.config.k1, b=self.config.b, epsilon=self.config.epsilon)
-        return np.asarray(ranker.get_scores(words(question.text)), dtype=np.float64)
+        return np.asarray(ranker.get_scores(words(question.query)), dtype=np.float64)

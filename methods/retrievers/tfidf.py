@@ -43,5 +43,5 @@ class Tfidf(RankThenRead[TfidfConfig]):
         if not any(words(text) for text in texts):  # scikit-learn refuses an empty vocabulary
             return np.zeros(len(chunks))
         vectors = vectorizer.fit_transform(texts)
-        query = vectorizer.transform([question.text])
+        query = vectorizer.transform([question.query])
         return np.asarray((vectors @ query.T).toarray()[:, 0], dtype=np.float64)

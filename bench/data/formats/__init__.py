@@ -1,9 +1,12 @@
 """The formats in which data sets are distributed: one module per format or family.
 
-``FORMATS`` is the registry, most specific first: the first format that recognises an entry wins.
+``FORMATS`` is the registry, most specific first: the first format that recognises an entry wins, unless a
+card names another one that does.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from bench.data.entries import Entry
 from bench.data.format import Format
@@ -40,6 +43,7 @@ FORMATS: tuple[Format, ...] = (
     hotpotqa.HOTPOTQA,
     passage_qa.PASSAGE_QA,
     qmsum.QMSUM,
+    qmsum.QMSUM_GOR,
     squality.SQUALITY,
     leval.LEVAL,
     booksum.BOOKSUM,
@@ -51,6 +55,7 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def recognise(entry: Entry) -> Format | None:
-    """The format of an entry; None if no format recognises it."""
-    return next((format for format in FORMATS if format.recognises(entry)), None)
+def recognise(entry: Entry, named: Sequence[str] = ()) -> Format | None:
+    """The format of an entry, one of the ``named`` if it can be; None if no format recognises it."""
+    found = [format for format in FORMATS if format.recognises(entry)]
+    return next((format for format in found if format.name in named), found[0] if found else None)

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from bench.data import load
+from bench.data.cards import load_card
 from bench.data.entries import Problem
 from bench.data.formats.longbench import split_passages
 from bench.data.formats.longbench_predictions import cut_prompt
 from bench.data.source import SoundExample, open_source
+from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, Evidence, Example
 
 
@@ -482,6 +485,45 @@ def test_qmsum_gives_its_general_queries_on_the_turns(tmp_path: Path) -> None:
     ]
     assert found[0].example.documents.documents == (Document("", "A: Hello .\nB: Yes ."),)
     assert found[0].datasets == ("qmsum",)
+
+
+MEETING = {
+    "meeting_transcripts": [
+        {"speaker": "Chair", "content": "{ vocalsound } The a_m_i_ remote { disfmarker } has an l_c_d_ ."},
+        {"speaker": "B", "content": "Um { pause } no t_v_ ."},
+    ],
+    "general_query_list": [{"query": "Summarize the whole meeting.", "answer": "They met."}],
+    "topic_list": [{"topic": "Remote", "relevant_text_span": [["0", "1"]]}, {"topic": "Cost of it"}],
+}
+
+
+def test_qmsum_in_graph_of_records_layout_where_a_card_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(MEETING) + "\n", encoding="utf-8")
+    card = load_card("qmsum")
+    plain = load(card, str(path)).examples[0]
+    assert plain.documents.documents[0].text.startswith("Chair: { vocalsound } The a_m_i_ remote")
+    formats = ("qmsum-gor", *(name for name in card.formats if name != "qmsum"))
+    theirs = load(card.model_copy(update={"formats": formats}), str(path)).examples[0]
+    assert theirs.documents.documents[0].text == (
+        "Speaker: Chair\nContent: The ami remote has an lcd .\nSpeaker: B\nContent: Um no tv ."
+    )
+    assert plain.id != theirs.id, "cells of the two are told apart by their questions' ids"
+
+
+def test_qmsum_is_searched_with_its_topics_and_the_reader_is_asked_without(tmp_path: Path) -> None:
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(MEETING) + "\n", encoding="utf-8")
+    cell = plan_cell(CellRequest("bm25", "qmsum", data=str(path)))
+    question = cell.question(cell.data.examples[0])
+    assert question.text == "Summarize the whole meeting."
+    assert question.query == (
+        "Summarize the whole meeting. The topic list of the meeting transcript is: Remote, Cost of it"
+    )
+    without = {key: value for key, value in MEETING.items() if key != "topic_list"}
+    path.write_text(json.dumps(without) + "\n", encoding="utf-8")
+    example = load(load_card("qmsum"), str(path)).examples[0]
+    assert cell.question(example).query == "Summarize the whole meeting."
 
 
 def squality(*questions: str) -> dict[str, Any]:

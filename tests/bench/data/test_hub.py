@@ -201,7 +201,7 @@ def test_files_of_a_commit_on_github_are_fetched_once_whole_or_not_at_all(
     folder = site / card.hub.repo / card.hub.revision / "data/ALL/jsonl"
     folder.mkdir(parents=True)
     for name in ("test", "train"):
-        (folder / f"{name}.jsonl").write_text(json.dumps(meeting | {"topic_list": [name]}) + "\n")
+        (folder / f"{name}.jsonl").write_text(json.dumps(meeting | {"topic_list": [{"topic": name}]}) + "\n")
     loaded = load(card, "hub")
     assert (loaded.revision, len(loaded.examples), loaded.warnings) == (card.hub.revision, 1, ())
     assert len(load(card, "hub", training=True).examples) == 1
@@ -214,6 +214,34 @@ def test_a_card_without_a_hub_says_how_to_get_the_data() -> None:
         hub.fetch(load_card("wcep"))
     with pytest.raises(DataError, match="hotpotqa: its card names no training files"):
         hub.fetch(load_card("hotpotqa"), training=True)
+
+
+def test_the_stories_that_the_released_code_learns_from_are_not_asked_about(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = load_card("squality")
+    assert card.hub is not None and [file.path.split("/")[-1] for file in card.hub.train_files] == [
+        "train.jsonl",
+        "dev.jsonl",
+    ]
+    site = tmp_path / "site"
+    monkeypatch.setattr(hub, "GITHUB", site.as_uri())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    folder = site / card.hub.repo / card.hub.revision / "data/v1-3/txt"
+    folder.mkdir(parents=True)
+    asked = [{"question_text": "What is the plot of the story?", "responses": [{"response_text": "A plot."}]}]
+    for name, count in (("test", 52), ("dev", 2), ("train", 3)):
+        stories = [
+            {"metadata": {"passage_id": f"{name}{n}"}, "document": f"{name} {n}", "questions": asked}
+            for n in range(count)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(story) + "\n" for story in stories))
+    loaded = load(card, "hub")
+    assert [example.id for example in loaded.examples] == [f"squality-test{n}" for n in range(25, 52)]
+    assert "questions on the first 25 document sets are left out" in " ".join(loaded.warnings)
+    assert len(load(card, "hub", training=True).examples) == 5
+    own = load(card, str(folder / "test.jsonl"))  # whose file it is nobody knows
+    assert own.examples[0].id == "squality-test0" and len(own.examples) == 30
 
 
 class Cut(io.BytesIO):

@@ -227,3 +227,17 @@ def test_a_selection_is_mentioned_only_where_it_leaves_something_out(tmp_path: P
     (warning,) = loaded.warnings
     assert "only the questions on the first 30 document sets are used" in warning
     assert warning.endswith("left out: 1")
+
+
+def test_booksum_takes_the_first_rows_however_many_chapters_they_are_about(tmp_path: Path) -> None:
+    rows = [
+        {"book_id": f"Emma.{n // 3}", "source": f"guide {n % 3}", "chapter": f"Chapter {n // 3}.",
+         "chapter_length": 9000.0 if n % 4 else 8000.0, "summary_text": f"Summary {n}."}
+        for n in range(50)
+    ]  # fmt: skip
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    loaded = load(load_card("booksum"), str(path))
+    assert [e.answers[0] for e in loaded.examples] == [f"Summary {n}." for n in range(50) if n % 4][:30]
+    assert any("only the first 30 questions are used" in warning for warning in loaded.warnings)
+    assert len(load(load_card("booksum"), str(path), training=True).examples) == 37

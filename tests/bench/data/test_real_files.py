@@ -50,8 +50,8 @@ FILES: dict[str, tuple[str, int]] = {  # file -> format, examples (from the line
     "raw/qasper/v0.1_loader_sample/qasper-train-v0.1.json": ("qasper-release", 9),
 }
 UNUSABLE: dict[str, tuple[str, str]] = {  # file -> format, what the check says
-    "raw/booksum/book_summaries_aligned_test.jsonl": ("booksum-alignment", "paths and ids only"),
-    "raw/booksum/chapter_summary_aligned_test_split.jsonl": ("booksum-alignment", "paths and ids only"),
+    "raw/booksum/book_summaries_aligned_test.jsonl": ("booksum-alignment", "only paths and ids"),
+    "raw/booksum/chapter_summary_aligned_test_split.jsonl": ("booksum-alignment", "only paths and ids"),
     f"{RELEASE}/documents.csv": ("narrativeqa-documents", "give the folder"),
 }
 TEXTS = ["README.md", f"{RELEASE}/tmp/"]

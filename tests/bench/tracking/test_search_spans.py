@@ -95,7 +95,7 @@ def test_a_ranker_has_one_span_with_its_passages_and_their_texts() -> None:
         "source": "document 1 [0:12]", "title": documents[1].title, "score": 4.5,
     }  # fmt: skip
     without = question_span(found, "bm25", NO_SOURCE).children[0].outputs[0]
-    assert without["page_content"] == "(its document is not to be had here)"
+    assert without["page_content"] == "(its document is not available here)"
 
 
 def test_a_failed_question_says_why_in_the_place_of_its_answer() -> None:

@@ -60,7 +60,7 @@ from bench.tracking.store import (
     scrub,
     unreachable_reason,
 )
-from bench.tracking.sync import Shown, StoreError, sync
+from bench.tracking.sync import StoreError, SyncResult, sync
 
 DEFAULTS = {
     "k": 5,
@@ -159,14 +159,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def show_all(
     cells: list[Path], results: Path, uri: str | None = None, *, sweep: str | None = None, trace: bool = False
-) -> list[Shown]:
+) -> list[SyncResult]:
     """What became of cells that the hooks of a session noted."""
     for cell in cells:
         note_display(cell, sweep=sweep, traces=trace)
     return list(sync(results, cells, uri=uri or local_store(results)))
 
 
-def show(cell: Path, results: Path, uri: str | None = None, **noted: Any) -> Shown:
+def show(cell: Path, results: Path, uri: str | None = None, **noted: Any) -> SyncResult:
     """The same of one cell."""
     (shown,) = show_all([cell], results, uri, **noted)
     return shown
@@ -202,7 +202,7 @@ def table_of(run: Any) -> dict[str, Any]:
 def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results: Path) -> None:
     cell = make_cell(results, k=7)
     result = show(cell, results)
-    assert result == Shown(cell.name, "created")
+    assert result == SyncResult(cell.name, "created")
 
     (run,) = runs_of(results, "qasper")
     summary = json.loads((cell / SUMMARY_FILE).read_text())

@@ -68,7 +68,7 @@ def test_a_damaged_store_ends_with_what_mlflow_said(tmp_path: Path) -> None:
     with UiServer(tmp_path / "mlflow.db", free_port()) as server:
         with pytest.raises(BenchError, match="MLflow did not start") as error:
             server.wait_until_up(StopRequest())
-    assert "the store is damaged; make the store again from the records: bench track sync --rebuild" in str(
+    assert "the store is damaged; rebuild the store from the records: bench track sync --rebuild" in str(
         error.value
     )
 

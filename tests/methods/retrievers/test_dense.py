@@ -46,13 +46,22 @@ def indexed(name: str, encoder: str, chunk_tokens: int = 20) -> tuple[Any, Loade
     return method, models, asyncio.run(method.index(DOCUMENTS["story"], models))
 
 
-def scores(method: Any, models: LoadedModels, index: Index) -> np.ndarray[Any, Any]:
-    question = Question(QUESTION, DOCUMENTS["story"], 8)
+def scores(
+    method: Any, models: LoadedModels, index: Index, text: str = QUESTION, query: str = ""
+) -> np.ndarray[Any, Any]:
+    question = Question(text, DOCUMENTS["story"], 8, retrieval_query=query)
     text = DOCUMENTS["story"].documents[0].full_text
     from bench.schema import Chunk
 
     chunks = [Chunk(d, i, a, b, text[a:b], n) for i, (d, a, b, n) in enumerate(index.data["chunks"])]
     return np.asarray(asyncio.run(method.score(chunks, index, question, models)))
+
+
+def test_a_retrieval_query_is_embedded_in_the_place_of_the_question() -> None:
+    made = indexed("sbert", "minilm")
+    found = scores(*made, text="Summarize.", query=QUESTION)
+    np.testing.assert_array_equal(found, scores(*made))
+    assert (found != scores(*made, text="Summarize.")).any()
 
 
 def by_hand(family: str, seed: int, texts: list[str], pooling: str) -> np.ndarray[Any, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bench.errors import QuestionError
 from bench.flops.meter import Meter, metered
-from bench.method.prompts import reader_prompt
+from bench.method.prompts import DEFAULT_PROMPT, reader_prompt
 from bench.models.api import ModelSet
 from bench.schema import Chunk, Document, DocumentSet, Evidence, Index, Prediction, Question
 from methods.closed_book import ClosedBook, ClosedBookConfig
@@ -37,6 +37,18 @@ def asked(text: str, documents: DocumentSet | None = None) -> Question:
 def tfidf(question: str, texts: tuple[str, ...] = TEXTS, **options: Any) -> np.ndarray[Any, Any]:
     ranker = Tfidf(TfidfConfig(**options), GEOMETRY)
     return np.asarray(asyncio.run(ranker.score(chunks(texts), Index(), asked(question), WordModels())))
+
+
+@pytest.mark.parametrize("ranker", [Tfidf(TfidfConfig(), GEOMETRY), Bm25(Bm25Config(), GEOMETRY)])
+def test_rankers_search_with_the_retrieval_query_and_ask_with_the_question(ranker: Any) -> None:
+    def scores(question: Question) -> list[float]:
+        index = Index(*asyncio.run(ranker.prepare(chunks(TEXTS), WordModels())))
+        return list(asyncio.run(ranker.score(chunks(TEXTS), index, question, WordModels())))
+
+    other = replace(asked("What was told?"), retrieval_query="red kite")
+    assert scores(other) == scores(asked("red kite")) != scores(asked("What was told?"))
+    prompt = reader_prompt(DEFAULT_PROMPT, "", other)
+    assert "What was told?" in prompt and "red" not in prompt
 
 
 def test_tfidf_is_the_cosine_of_smoothed_tfidf_vectors() -> None:
