@@ -128,6 +128,8 @@ def document_of(content: bytes, path: str, title: str) -> tuple[Document, list[s
     """
     suffix = Path(path).suffix.lower()
     notes: list[str] = []
+    if not content:
+        raise UnreadableFileError(path, "the file is empty.")
     if b"%PDF-" in content[:1024]:
         text = _pdf_text(content, path, notes)
     elif content.startswith(b"PK\x03\x04") and suffix == ".docx":
@@ -259,7 +261,7 @@ def _pdf_text(content: bytes, path: str, notes: list[str]) -> str:
     if empty:
         listed = ", ".join(map(str, empty[:10])) + (", ..." if len(empty) > 10 else "")
         notes.append(f"no text on {len(empty)} of {len(pages)} pages ({listed})")
-    return "".join(_unhyphenated(text.replace(_PAGE_END, "\n")) + _PAGE_END for text in pages)
+    return "".join(_unhyphenated(text.replace(_PAGE_END, "\n").rstrip()) + _PAGE_END for text in pages)
 
 
 def _unhyphenated(text: str) -> str:

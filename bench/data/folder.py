@@ -106,11 +106,8 @@ class _Question(QuestionFields):
     @model_validator(mode="before")
     @classmethod
     def _names(cls, row: Any) -> Any:
-        """Field names as spreadsheets write them, ``document`` and ``file`` for ``documents``."""
-        full = _lower(row) if isinstance(row, Mapping) else row
-        for other in ("document", "files", "file"):
-            if isinstance(full, dict) and other in full:
-                full.setdefault("documents", full.pop(other))
+        """Several answers or documents in one field, apart."""
+        full = dict(row) if isinstance(row, Mapping) else row
         for name in ("answers", "answer", "documents"):
             if isinstance(full, dict) and isinstance(full.get(name), str):
                 full[name] = [part.strip() for part in full[name].split(" | ") if part.strip()]
@@ -123,7 +120,11 @@ def is_question(entry: Entry) -> bool:
 
 
 def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(name).strip().lower(): value for name, value in row.items()}
+    """The row with its field names in lower case, ``document``, ``files`` and ``file`` as ``documents``."""
+    lower = {str(name).strip().lower(): value for name, value in row.items()}
+    for other in {"document", "files", "file"} & lower.keys():
+        lower.setdefault("documents", lower.pop(other))
+    return lower
 
 
 def _parse(entry: Entry, documents: Sequence[Document]) -> Iterator[Parsed]:

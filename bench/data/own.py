@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.data.cards import Card, card_names, list_cards, load_card
@@ -20,20 +21,6 @@ _METRICS: dict[Task, tuple[str, ...]] = {
 }
 _MAX_NEW_TOKENS: dict[Task, int] = {"qa": 128, "summarization": 512}
 """Of an answer, as LongBench has it for Qasper and QMSum."""
-
-_PROMPT = """\
-Read the following documents and answer the question from them, in one or two sentences. If they do not \
-contain the answer, say: The documents do not say.
-
-Documents:
-{context}
-
-Answer the question from these documents, in one or two sentences. If they do not contain the answer, say: \
-The documents do not say.
-
-Question: {input}
-Answer:"""
-"""For ``prompt=longbench``; our words."""
 
 
 class OwnCard(Card):
@@ -59,7 +46,6 @@ def own_card(title: str, task: Task = "qa") -> OwnCard:
         metrics=_METRICS[task],
         max_new_tokens=_MAX_NEW_TOKENS[task],
         query="Summarize the documents." if task == "summarization" else "",
-        longbench_prompt=_PROMPT if task == "qa" else None,
     )
 
 
@@ -98,3 +84,15 @@ def _first_example(path: Path) -> SoundExample | None:
         return next((item for item in open_source(path).examples() if isinstance(item, SoundExample)), None)
     except DataError:
         return None
+
+
+def datasets_at(data: str, asked: Sequence[str]) -> tuple[str, ...]:
+    """The data sets that a table or figure shows of ``--data``: those it asks for, or what a path holds.
+
+    A file, or a folder of one data set, is that data set alone, whether it is asked for or the user's own; a
+    folder of several may have all that are asked for.
+    """
+    path = Path(data).expanduser()
+    if data in NOT_PATHS or (path.is_dir() and {inside.stem for inside in path.iterdir()} & set(asked)):
+        return tuple(asked)
+    return (card_for("", data).name,)
