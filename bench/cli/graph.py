@@ -181,17 +181,14 @@ def _record(example_id: str | None, places: Sequence[Path], documents: DocumentS
 
 def _index(cell: Cell, documents: DocumentSet, results: Path) -> Index:
     """The index of the documents, from the cache or built now and kept."""
-    from bench.flops.meter import Meter, metered
     from bench.models.model_set import LoadedModels
-    from bench.results.index_store import IndexStore, index_key
+    from bench.results.index_store import IndexStore
+    from bench.run.question_runner import kept_index, prepare
 
     store = IndexStore(results / "indexes")
-    key = index_key({**cell.index_key_parts(), "documents": documents.id})
-    stored = store.load(cell.index_name, key)
-    if stored is not None:
-        return stored.index
+    kept = kept_index(cell, store, documents)
+    if kept is not None:
+        return kept
     click.echo("building the graph ...", err=True)
-    with metered(Meter()) as meter:
-        index = asyncio.run(cell.method.index(documents, LoadedModels(cell.roles)))
-    store.save(cell.index_name, key, index, meter)
-    return index
+    prepared = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
+    return prepared.indexes[documents.id]

@@ -12,7 +12,7 @@ from bench.files.yaml import Definition, load_definition, read_definition
 
 FOLDER = TABLES / "figures"
 
-Kind = Literal["pareto", "curve", "histogram", "bars", "history"]
+Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph"]
 
 _NEEDED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset({"table"}),
@@ -20,6 +20,7 @@ _NEEDED: dict[Kind, frozenset[str]] = {
     "histogram": frozenset({"method", "datasets"}),
     "bars": frozenset({"method", "datasets", "metric", "variants"}),
     "history": frozenset({"method", "datasets", "variants"}),
+    "graph": frozenset({"method", "datasets"}),
 }
 _ALLOWED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset(),
@@ -27,6 +28,7 @@ _ALLOWED: dict[Kind, frozenset[str]] = {
     "histogram": frozenset({"set", "axis", "sample"}),
     "bars": frozenset({"set", "sample"}),
     "history": frozenset({"set", "sample"}),
+    "graph": frozenset({"set", "sample", "example", "least"}),
 }
 """Kind -> optional keys."""
 
@@ -45,7 +47,8 @@ class Figure(Definition):
     kind: Kind
     """pareto: a table's rows, score over cost; curve: score and cost over an option's values; histogram:
     number of passages or nodes read; bars: a score per variant; history: loss and entropy over the epochs of
-    each variant's training, which its method stores as ``history``."""
+    each variant's training, which its method stores as ``history``; graph: the two lowest levels of the graph
+    of one example's documents."""
     title: str
     source: str
     """The paper and figure that it reproduces."""
@@ -69,6 +72,10 @@ class Figure(Definition):
     index_cost: bool = False
     """Whether a curve's note states the index cost for its first and last value."""
     variants: tuple[Variant, ...] = ()
+    example: str = ""
+    """Of a graph: the example whose documents it is of; default: the first of the data."""
+    least: float = 0
+    """Of a graph: the weight below which an edge is left out."""
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Self:

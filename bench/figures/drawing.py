@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from bench.files.atomic import write_bytes, write_text
+from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import METRIC_LABELS
 from bench.results.models import Interval, Summary
 from bench.tables.caption import about_reader
@@ -329,6 +330,74 @@ def histories_over_epochs(
         ]
     add_note(figure, "Entropy: of the softmax over a query's nodes, in nats; lower is more certain. " + note)
     return Drawn(figure, ("dataset", "training", "epoch", "loss", "entropy"), tuple(values))
+
+
+MOST_NODES = 14
+"""Of each level, in the picture of a graph."""
+_TEXT_CHARACTERS = 100
+
+
+@styled
+def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note: str) -> Drawn:
+    """The two lowest levels of a graph, lower nodes on the left, with their texts (PECAN, Fig. A1).
+
+    panels: (data set, label, graph), one each. The weight of an edge is its width and how red it is; those
+    below ``least`` are left out.
+    """
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = [_of_two_levels(view) for _, _, view in panels]
+    heights = [0.42 * max(len(lower), len(upper)) + 0.5 for lower, upper in shown]
+    figure = Figure(figsize=(7.2, sum(heights) + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    reds, values, cut = colormaps["Reds"], [], False
+    for ax, (dataset, label, view), (lower, upper) in zip(axes, panels, shown, strict=True):
+        place: dict[int, tuple[float, float]] = {}
+        for x, gap, nodes, side in ((0.40, -0.006, lower, "right"), (0.60, 0.006, upper, "left")):
+            for row, at in enumerate(nodes):
+                place[at] = (x, 1 - (row + 0.5) / len(nodes))
+                text = _node_text(view.nodes[at])
+                ax.text(x + gap, place[at][1], text, fontsize=5.5, ha=side, va="center")
+        edges = [edge for edge in view.edges if edge.lower in place and edge.upper in place]
+        most = max((edge.weight for edge in edges), default=1.0)
+        for edge in sorted(edges, key=lambda edge: edge.weight):
+            if edge.weight >= least:
+                share, ends = edge.weight / most, zip(place[edge.lower], place[edge.upper], strict=True)
+                ax.plot(*ends, color=reds(0.3 + 0.7 * share), linewidth=0.4 + 2.6 * share)
+        for edge in edges:
+            ids = view.nodes[edge.lower].id, view.nodes[edge.upper].id
+            values.append((dataset, *ids, edge.weight, int(edge.weight >= least)))
+        levels = [sum(node.level == level for node in view.nodes) for level in (1, 2)]
+        cut = cut or levels != [len(lower), len(upper)]
+        ax.set_title(label)
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.axis("off")
+    add_note(
+        figure,
+        "Left: chunks of the documents; right: the information points that a model wrote from them, "
+        "level 2. Lines: attention of a point to a chunk, redder and thicker where it is higher, none "
+        f"below {least:g}. " + (f"At most {MOST_NODES} nodes of a level are shown. " if cut else "") + note,
+    )
+    return Drawn(figure, ("dataset", "lower", "upper", "weight", "drawn"), tuple(values))
+
+
+def _of_two_levels(view: GraphView) -> tuple[list[int], list[int]]:
+    """Positions of the first nodes of level 1 and of level 2."""
+    lower, upper = (
+        [at for at, node in enumerate(view.nodes) if node.level == level][:MOST_NODES] for level in (1, 2)
+    )
+    return lower, upper
+
+
+def _node_text(node: DrawnNode) -> str:
+    """A node's name and the beginning of its text on two lines, as it is drawn: no text is markup."""
+    import textwrap
+
+    text = textwrap.shorten(node.text, _TEXT_CHARACTERS, placeholder=" …")
+    return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), 58))
 
 
 def figure_of(count: int) -> tuple[Figure, list[Axes]]:

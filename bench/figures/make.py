@@ -7,16 +7,25 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bench.errors import BenchError, ConfigError
+from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.figures.definition import Figure, Kind
-from bench.figures.drawing import Curve, Drawn, bars, distribution, histories_over_epochs, pareto, trade_off
+from bench.figures.drawing import (
+    Curve,
+    Drawn,
+    bars,
+    distribution,
+    histories_over_epochs,
+    pareto,
+    trade_off,
+    two_levels,
+)
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.records import RECORDS_FILE, read_records
-from bench.run.cell import Cell, Setting
+from bench.run.cell import Cell, Setting, plan_cell
 from bench.run.cell_folder import finished_cell
-from bench.run.question_runner import prepare
+from bench.run.question_runner import kept_index, prepare
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.schema import JsonValue
@@ -144,12 +153,37 @@ def _history(figure: Figure, setting: Setting, results: Path, session: Session |
     return histories_over_epochs(panels, reader_note(setting))
 
 
+def _graph(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    from bench.models.model_set import LoadedModels
+
+    store, panels = IndexStore(results / "indexes"), []
+    for dataset in figure.on(setting.data):
+        cell = plan_cell(setting.request(figure.method, dataset, figure.set))
+        examples = {example.id: example for example in cell.data.examples}
+        name = figure.example or next(iter(examples))
+        if name not in examples:
+            raise UnknownNameError(f"example of {cell.data.label}", name, examples)
+        documents = examples[name].documents
+        index = kept_index(cell, store, documents)
+        if index is None and session is not None:
+            ready = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
+            index = ready.indexes[documents.id]
+        if index is not None:
+            view = cell.method.graph_view(index, documents)
+            if view is None:
+                raise ConfigError(f"{figure.id}: the method {figure.method} keeps no graph.")
+            panels.append((dataset, f"{cell.data.label}, {name}", view))
+    _require(bool(panels), f"{figure.method}, whose graph would be drawn,", setting)
+    return two_levels(panels, figure.least, reader_note(setting))
+
+
 _DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]] = {
     "pareto": _pareto,
     "curve": _curve,
     "histogram": _histogram,
     "bars": _bars,
     "history": _history,
+    "graph": _graph,
 }
 
 

@@ -186,8 +186,8 @@ def _part(table: TableData) -> TablePart:
 
 
 def _figures() -> list[Figure]:
-    """The figures of finished cells; a training's history may be missing from the index cache."""
-    return [figure for figure in list_figures() if figure.kind != "history"]
+    """The figures of finished cells; the index cache may lack a training's history or a graph."""
+    return [figure for figure in list_figures() if figure.kind not in ("history", "graph")]
 
 
 def _figure(figure: Figure, setting: Setting, results: Path) -> FigurePart:
