@@ -65,7 +65,8 @@ def _tables_of(first: CellDescription, second: CellDescription) -> Iterator[tupl
     if first.dataset != second.dataset:
         return
     for definition in list_tables():
-        if definition.kind == "cells" and first.dataset in definition.datasets:
+        is_paper_table = definition.kind == "cells" and definition.published_as == definition.id
+        if is_paper_table and first.dataset in definition.datasets:
             rows = [_row_of(cell, definition) for cell in (first, second)]
             if rows[0] is not None and rows[1] is not None:
                 yield definition, rows[0], rows[1]
