@@ -87,13 +87,22 @@ def command() -> None:
     """Which way of reading a long document gives the best answers per unit of compute?"""
 
 
+class _Plain(logging.Formatter):
+    """Steps of a long command as they are; warnings and errors with their level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno < logging.WARNING else f"{record.levelname}: {text}"
+
+
 def _log_to_stderr() -> None:
-    """Show our own warnings; libraries keep their own ways of being heard."""
+    """Show our own steps and warnings; libraries keep their own ways of being heard."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_Plain())
     for name in ("bench", "methods"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
 
 
 def main(argv: list[str] | None = None) -> None:
