@@ -87,13 +87,22 @@ def command() -> None:
     """Which way of reading a long document gives the best answers per unit of compute?"""
 
 
+class _Plain(logging.Formatter):
+    """Formats steps of a long command as plain text, warnings and errors with their level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno < logging.WARNING else f"{record.levelname}: {text}"
+
+
 def _log_to_stderr() -> None:
-    """Log our own warnings to stderr; libraries keep their own logging."""
+    """Log our own steps and warnings to stderr; libraries keep their own logging."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_Plain())
     for name in ("bench", "methods"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
 
 
 def main(argv: list[str] | None = None) -> None:
