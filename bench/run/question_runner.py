@@ -286,8 +286,8 @@ class Prepared:
     """What the method learned before any question; None for a method without training."""
 
 
-def kept_index(cell: Cell, indexes: IndexStore, documents: DocumentSet) -> Index | None:
-    """The index of a document set as it is stored; None where it has not been built."""
+def stored_index(cell: Cell, indexes: IndexStore, documents: DocumentSet) -> Index | None:
+    """The stored index of a document set; None if it has not been built."""
     stored = indexes.load(cell.index_name, index_key({**cell.index_key_parts(), "documents": documents.id}))
     return None if stored is None else stored.index
 
