@@ -482,7 +482,7 @@ def test_qmsum_in_graph_of_records_layout_where_a_card_names_it(tmp_path: Path) 
     card = load_card("qmsum")
     plain = load(card, str(path)).examples[0]
     assert plain.documents.documents[0].text.startswith("Chair: { vocalsound } The a_m_i_ remote")
-    formats = ("qmsum-gor", *(name for name in card.formats if name != "qmsum"))
+    formats = ("qmsum-speakers", *(name for name in card.formats if name != "qmsum"))
     theirs = load(card.model_copy(update={"formats": formats}), str(path)).examples[0]
     assert theirs.documents.documents[0].text == (
         "Speaker: Chair\nContent: The ami remote has an lcd .\nSpeaker: B\nContent: Um no tv ."
