@@ -1,4 +1,4 @@
-"""Options that several commands share: each decorator parses a group of them into one object."""
+"""Options that several commands share; each decorator parses a group of them into one object."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ results_option = click.option(
     default=Path("results"),
     envvar="BENCH_RESULTS",
     show_default=True,
-    help="where records, indexes, tables and the MLflow store lie",
+    help="folder of records, indexes, tables and the MLflow store",
 )
 protocol_option = click.option(
     "--protocol",
     type=click.Choice(["both_orders", "paper"]),
     default="both_orders",
     show_default=True,
-    help="how the judge is asked: both_orders, by four criteria, a win needs both orders; paper, one JSON "
-    "verdict for each pair (Graph of Records, App. D.3)",
+    help="how to ask the judge: both_orders, by four criteria, a win needs both orders; paper, one JSON "
+    "verdict per pair (Graph of Records, App. D.3)",
 )
 trace_option = click.option(
-    "--trace", is_flag=True, help="show in MLflow how each question was answered, one span per visited node"
+    "--trace", is_flag=True, help="also write MLflow traces of each question, one span per visited node"
 )
 set_option = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="an option of the method"
@@ -76,19 +76,19 @@ in_flight_option = click.option(
     type=click.IntRange(min=1),
     default=32,
     show_default=True,
-    help="questions worked on at a time",
+    help="concurrent questions",
 )
 threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="of each process  [default: one; for a large reader on a processor as many as pay]",
+    help="threads per process  [default: 1; more for a large reader on the CPU if they speed it up]",
 )
 timeout_option = click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="most for one answer, or for the index of its documents; what takes longer has failed",
+    help="time limit for one answer or the index of its documents; a question that exceeds it fails",
 )
 track_option = click.option(
     "--track/--no-track", default=True, show_default=True, help="mirror cells into MLflow"
@@ -96,14 +96,14 @@ track_option = click.option(
 
 
 def _with(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
-    """The command with these options, in the order in which ``--help`` shows them."""
+    """The command with these options, in the order of ``--help``."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def gathered(name: str, kind: type[Any]) -> Callable[[Command], Command]:
-    """A decorator: options named like the fields of ``kind``, a dataclass, arrive as one ``name``."""
+    """Decorator that passes the options named like the fields of dataclass ``kind`` as one ``name``."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -117,7 +117,7 @@ def gathered(name: str, kind: type[Any]) -> Callable[[Command], Command]:
 
 
 def takes_setting(command: Command) -> Command:
-    """Whichever of --model, --data, --limit, --seed and --dtype there are arrive as one ``setting``."""
+    """Decorator that passes --model, --data, --limit, --seed and --dtype, if present, as one ``setting``."""
 
     @functools.wraps(command)
     def with_setting(*arguments: Any, **values: Any) -> Any:
@@ -146,9 +146,9 @@ def setting_options(command: Command) -> Command:
 
 
 def session_options(command: Command) -> Command:
-    """--results, and how missing cells are run and mirrored; the command takes one ``session``.
+    """--results and the options for running and mirroring missing cells; the command takes one ``session``.
 
-    The session shows its progress, and is closed when the command line ends.
+    The session shows its progress and is closed when the command ends.
     """
 
     @functools.wraps(command)
@@ -207,18 +207,18 @@ def executor_options(command: Command) -> Command:
         click.option(
             "--address",
             metavar="HOST:PORT",
-            help="with ray: a running cluster, or auto  [default: this machine alone]",
+            help="with ray: a running cluster, or auto  [default: only this machine]",
         ),
         click.option(
             "--workers",
             type=click.IntRange(min=1),
-            help="processes with models of their own  [default: one for each GPU, share or idle core]",
+            help="processes, each with its own models  [default: one per GPU, GPU share or idle core]",
         ),
         click.option(
             "--gpus-per-worker",
             type=click.FloatRange(min=0),
             metavar="SHARE",
-            help="with ray: 1, a part of one such as 0.5, or 0  [default: 1 where there are GPUs]",
+            help="with ray: 1, a fraction such as 0.5, or 0  [default: 1 if there are GPUs]",
         ),
     )
     return cast("Command", _with(with_executor, *options))

@@ -1,4 +1,4 @@
-"""``bench run``: one method on one data set; the same command again continues."""
+"""``bench run``: one method on one data set; the same command resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def command(
     click.echo(_report(cell_title=cell.title, result_folder=result.folder, summary=result.summary))
     if result.summary.all_failed:
         raise BenchError(
-            f"All {result.summary.n} questions failed; the reason is in the field 'error' of "
+            f"All {result.summary.n} questions failed. Each reason is in the field 'error' of "
             f"{os.fspath(result.folder / 'records.jsonl')}."
         )
 
@@ -72,17 +72,16 @@ def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
         click.echo(f"{NODES}={auto_k}: {cell.identity.config[NODES]} on average")
         return cell
     target = summary.query_flops.mean
-    found = match_k(request, target, lambda tried: session.run(tried).summary.query_flops.mean)
-    assert found is not None
-    cell = found
+    matched = match_k(request, target, lambda tried: session.run(tried).summary.query_flops.mean)
+    assert matched is not None
     click.echo(
-        f"k={auto_k}: k={cell.identity.config['k']} comes nearest to {summary.tflops:.4g} TFLOPs per question"
+        f"k={auto_k}: k={matched.identity.config['k']} is closest to {summary.tflops:.4g} TFLOPs per question"
     )
-    return cell
+    return matched
 
 
 def _report(cell_title: str, result_folder: Path, summary: Summary) -> str:
-    """The few lines that close a run."""
+    """The closing lines of a run: scores, costs and the path of the records."""
     from bench.results.models import MeasureInterval
 
     lines = [f"{cell_title}: {summary.n} question{'s' if summary.n != 1 else ''}"]

@@ -159,7 +159,7 @@ def plan_cell(request: CellRequest) -> Cell:
     data = _load(request.dataset, request.data, request.limit)
 
     def load_training(source: str) -> LoadedData:
-        return _load(request.dataset, training_source(source, request.data, card.name), None, True)
+        return _load(request.dataset, training_source(source, request.data, card), None, True)
 
     training = plan_training(
         with_source(method.training(card.name), request.data, card), data, load_training, request.seed

@@ -287,6 +287,12 @@ class Prepared:
     """What the method learned before any question; None for a method without training."""
 
 
+def stored_index(cell: Cell, indexes: IndexStore, documents: DocumentSet) -> Index | None:
+    """The stored index of a document set; None if it has not been built."""
+    stored = indexes.load(cell.index_name, index_key({**cell.index_key_parts(), "documents": documents.id}))
+    return None if stored is None else stored.index
+
+
 async def prepare(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Sequence[DocumentSet]) -> Prepared:
     """The stored indexes of these document sets and what the method learned; missing ones are built.
 

@@ -1,1 +1,1 @@
-"""Tables of cells beside the papers' values."""
+"""Tables of cells next to the papers' values."""

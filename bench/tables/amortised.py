@@ -1,4 +1,4 @@
-"""What a question costs when its document's index is shared by 1, 2, 4 or 8 of them (PECAN, Table A4)."""
+"""The cost of a question if 1, 2, 4 or 8 questions share its document's index (PECAN, Table A4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUESTIONS = (1, 2, 4, 8)
 
 
 def amortised_cost(cell: TableCell, questions: int) -> float | None:
-    """TFLOPs per question: the document's index shared by ``questions`` of them, and the question itself."""
+    """TFLOPs per question: the question itself, and its share of an index for ``questions`` questions."""
     if cell.summary is None:
         return None
     return (cell.summary.index_flops / questions + cell.summary.query_flops.mean) / TFLOP
@@ -25,10 +25,9 @@ def amortised_cost(cell: TableCell, questions: int) -> float | None:
 def amortised_table(
     table: TableData, published: PublishedValues | None = None, costs: AllCosts | None = None
 ) -> PlainTable:
-    """A line for each row and data set: index, question, and both together for each number of questions.
+    """One line per row and data set: index, question, and their total for each number of questions.
 
-    published: what the paper prints of the same, beside it. costs: of the cells, for the shares of their
-    parts.
+    published: the paper's values, for further columns. costs: of the cells, for the shares of their parts.
     """
     printed = published or {}
     parts = {"_index": "index", "": "question", **{f"_total_{n}": f"total, {n} q." for n in QUESTIONS}}
@@ -81,7 +80,7 @@ def _printed(printed: PublishedValues, row: str, dataset: str) -> str:
 
 
 def _break_even(cell: TableCell, full: TableCell | None) -> str:
-    """Questions per document from which index and questions cost less than reading everything each time."""
+    """Questions per document from which index and questions cost less than full context each time."""
     if cell.summary is None or full is None or full.summary is None or cell.row.id == full.row.id:
         return DASH
     saved = full.summary.query_flops.mean - cell.summary.query_flops.mean

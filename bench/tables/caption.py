@@ -1,4 +1,4 @@
-"""The sentences over and under a table: everything that a table says in words is written here."""
+"""The sentences of a table's caption and footnotes; all of them are written here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _EVENTS = "docs/records.md, Flags"
 
 
 def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
-    """Sentences that say what the numbers are: models, data, lengths, conventions, sources.
+    """Sentences that explain the numbers: models, data, lengths, conventions, sources.
 
-    amortised: the costs are not of a question alone, but of the index too.
+    amortised: the costs include the index, not only the question.
     """
     sentences = [f"{notes.title}. Layout and published values: {notes.source}."]
     if notes.reader is None:
@@ -44,7 +44,7 @@ def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
 
 
 def about_reader(notes: TableNotes) -> list[str]:
-    """Which model answered, and what its scores are good for where it is a small stand-in."""
+    """Which model answered, and what its scores can show if it is a small stand-in."""
     if notes.reader is None:
         return []
     sentences = [f"Reader: {', '.join(notes.reader.labels)}."]
@@ -66,11 +66,7 @@ def _about_models(reader: ReaderNotes) -> list[str]:
         *([f"In the names of the rows, {roles}."] if roles else []),
         *reader.cautions,
         *([f"Other models: {', '.join(reader.others)}."] if reader.others else []),
-        *(
-            [f"Other small stand-ins of ours: {', '.join(reader.small_others)}."]
-            if reader.small_others
-            else []
-        ),
+        *([f"Other small stand-ins: {', '.join(reader.small_others)}."] if reader.small_others else []),
     ]
 
 
@@ -78,15 +74,15 @@ def _prompts(data: DataNotes) -> str:
     """The readers' prompts, and the rows whose method has its own."""
     if not data.prompts:
         return "the method's own"
-    theirs = "its own" if len(data.own_prompts) == 1 else "their own"
-    own = f" ({', '.join(data.own_prompts)}: {theirs})" if data.own_prompts else ""
+    pronoun = "its" if len(data.own_prompts) == 1 else "their"
+    own = f" ({', '.join(data.own_prompts)}: {pronoun} own)" if data.own_prompts else ""
     return ", ".join(data.prompts) + own
 
 
 def _options(data: DataNotes) -> list[str]:
-    """Choices of the papers or ours that move numbers, with the rows that they hold for."""
-    said = "; ".join(f"{choice} ({', '.join(rows)})" for choice, rows in data.options)
-    return [f"Options: {said}."] if said else []
+    """Options that affect the numbers, with the rows that they apply to."""
+    options = "; ".join(f"{choice} ({', '.join(rows)})" for choice, rows in data.options)
+    return [f"Options: {options}."] if options else []
 
 
 def _about_costs(costs: CostNotes, *, amortised: bool) -> str:
@@ -98,11 +94,11 @@ def _about_costs(costs: CostNotes, *, amortised: bool) -> str:
 
 
 def _about_published(costs: CostNotes) -> list[str]:
-    """How the published values stand in the table, where they are shown."""
+    """How to read the published values, if the table shows any."""
     if costs.published_elsewhere is None:
         return []
     if not costs.published:
-        elsewhere = "; theirs are of other data sets" if costs.published_elsewhere else ""
+        elsewhere = "; they used other data sets" if costs.published_elsewhere else ""
         return [f"The papers print none of these values{elsewhere}."]
     of_costs = "; of TFLOPs, in percent of it" if "tflops" in costs.published else ""
     return [f"Publ.: the papers' value and, in brackets, ours minus it{of_costs}."]
@@ -112,20 +108,20 @@ _ABOUT_METRICS = {
     "bleu_4": "BLEU-4 is one value for all questions together (corpus level, no smoothing): 0 as long as no "
     "four words in a row are right anywhere, as with answers of one or two words.",
     "evidence_recall": "Recall: share of the labelled evidence in the context, that is, of supporting "
-    f"documents from which a passage is given, or of the characters of labelled passages; {DASH} without "
+    f"documents with a passage in the context, or of the characters of labelled passages; {DASH} without "
     "labels, and for contexts with summaries or compressed text.",
-    "answer_in_context": "Answer in context: a normalised reference stands in the context; questions "
+    "answer_in_context": "Answer in context: the context contains a normalised reference; questions "
     "answered by yes, no or unanswerable are left out.",
 }
 
 
 def _about_metrics(metrics: Sequence[str]) -> list[str]:
-    """What a metric or measure is, where its name does not say it."""
+    """The meaning of metrics and measures whose name does not explain it."""
     return [_ABOUT_METRICS[metric] for metric in metrics if metric in _ABOUT_METRICS]
 
 
 def without_values(notes: TableNotes) -> list[str]:
-    """The rows that have no cell, a line for each reason and the data sets on which it holds."""
+    """The rows without a cell, one line per reason and its data sets."""
     sentences = []
     for rows in notes.missing:
         where = "" if rows.everywhere else f" on {', '.join(rows.datasets)}"
@@ -134,7 +130,7 @@ def without_values(notes: TableNotes) -> list[str]:
 
 
 def footnotes(notes: TableNotes) -> list[str]:
-    """What must not stay hidden: missing rows, failures, truncations, counted events; a line per row."""
+    """Missing rows, failures, truncations and counted events, one line per row."""
     absent = [
         {"failed": "no question failed", "truncated": "no context was truncated"}[kind]
         for kind in notes.absent
@@ -147,12 +143,12 @@ def footnotes(notes: TableNotes) -> list[str]:
             f"Without an interval: {', '.join(datasets)}: {reason}."
             for reason, datasets in notes.without_interval
         ),
-        *([f"What is counted here is explained in {_EVENTS}."] if notes.flagged else []),
+        *([f"The counted events are explained in {_EVENTS}."] if notes.flagged else []),
     ]
 
 
 def _events(events: Iterable[Event]) -> list[str]:
-    """A line per row; the same event on several data sets is named once."""
+    """One line per row; an event on several data sets is named once."""
     rows: dict[str, dict[str, list[str]]] = {}
     labels: dict[str, str] = {}
     for event in events:
@@ -176,9 +172,9 @@ def _event(event: Event) -> str:
         case "undefined":
             return f"{METRIC_LABELS[event.name]} is defined for"
         case "matched":
-            return f"k that costs most nearly what {event.name} costs:"
+            return f"k with the same cost as {event.name}:"
         case "as_many":
-            return f"nodes read, as many as {event.name} reads on average:"
+            return f"nodes read, the average of {event.name}:"
 
 
 def _where(event: Event) -> str:
@@ -190,13 +186,13 @@ def _where(event: Event) -> str:
 
 _SHARES: Mapping[Part, str] = {
     "probes": "Of a question's TFLOPs, probes, which PECAN's paper counts as free",
-    "others": "Of a question's TFLOPs, models beside the reader",
-    "index_others": "Of the index's, models beside the reader",
+    "others": "Of a question's TFLOPs, models other than the reader",
+    "index_others": "Of the index's TFLOPs, models other than the reader",
 }
 
 
 def about_shares(shares: Iterable[Shares]) -> list[str]:
-    """A sentence for each part of the costs, with the rows that have it and its range over the data sets."""
+    """One sentence per part of the costs, with its rows and its range over the data sets."""
     sentences = []
     for part in shares:
         rows = []
@@ -208,7 +204,7 @@ def about_shares(shares: Iterable[Shares]) -> list[str]:
 
 
 def about_cost_parts() -> list[str]:
-    """What the columns of a cost's parts are."""
+    """The columns of a cost's parts."""
     return [
         "Reader: the model that answers, probes included; other models: encoders, a compressor, another "
         "builder. Without probes: as PECAN's paper counts (Sec. 3.2.1). Index: once per document set, "
@@ -217,7 +213,7 @@ def about_cost_parts() -> list[str]:
 
 
 def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:
-    """A sentence for each of score and cost: tau on every data set where there is one."""
+    """One sentence each for score and cost, with tau per data set."""
     by_metric: dict[str, list[str]] = {}
     for agreement in agreements:
         place = f"{agreement.dataset} {_tau(agreement.tau)} ({agreement.rows} rows)"
@@ -238,15 +234,15 @@ def _tau(interval: Interval) -> str:
 
 
 def about_settings(title: str, source: str, particular: Sequence[str]) -> list[str]:
-    """What the columns of training settings are; source: of the published ones."""
+    """The columns of training settings; source: of the published ones."""
     return [
-        f"{title}: our defaults and, as publ., those of {source}. {DASH}: follows from another choice.",
+        f"{title}: our defaults and, as publ., those of {source}. {DASH}: follows from another option.",
         *particular,
     ]
 
 
 def about_amortised(*, published: bool) -> str:
-    """What the columns of costs with a shared index are; published: the paper's stand beside them."""
+    """The columns of costs with a shared index; published: the table shows the paper's values."""
     return (
         "Index: once per document, mean over documents. Question: what each question adds. Total, n q.: "
         "both, per question, when n questions share a document. Pays from: questions per document from "
@@ -258,14 +254,14 @@ def about_amortised(*, published: bool) -> str:
 def about_times(questions: int, machines: Iterable[str], loads: Sequence[float]) -> str:
     """How the seconds of answers were measured.
 
-    questions: timed of each cell; machines: measured on; loads: their load averages meanwhile.
+    questions: timed per cell; machines: on which they were timed; loads: load averages of these.
     """
     return (
-        f"Seconds: means of the first {questions} questions, failed ones left out, asked one at a time, "
-        "models loaded, nothing else in flight. Ranking: the question embedded, the index finished (a "
-        "graph network or node2vec's walks over its nodes), every passage or node scored, without a "
-        f"language model, as in the paper; {DASH} for methods that do not rank once per question. With "
-        "reader: index finished, ranked, read; slowest: the longest of them. Measured on: "
+        f"Seconds: means of the first {questions} questions, failed ones left out, asked one at a time with "
+        "models loaded. Ranking: embedding the question, finishing the index (a graph network or "
+        "node2vec's walks over its nodes) and scoring every passage or node, without a language model, as "
+        f"in the paper; {DASH} for methods that do not rank once per question. With reader: finishing the "
+        "index, ranking and reading; slowest: the longest of them. Measured on: "
         f"{', '.join(sorted(machines)) or 'nothing yet'}."
         + (f" Load average of the machine: {min(loads)} to {max(loads)}." if loads else "")
     )
@@ -277,9 +273,9 @@ def not_timed(rows: Sequence[str]) -> list[str]:
 
 
 def about_judgements(against: str, judge: str, *, small: bool, protocol: str) -> str:
-    """What the columns of judgements are.
+    """The columns of judgements.
 
-    against: the reference row; small: the judge is a stand-in; protocol: how it was asked.
+    against: the reference row; small: whether the judge is a stand-in; protocol: how it was asked.
     """
     stand_in = ", a small stand-in trained by this project that was never taught to judge" if small else ""
     if protocol == "paper":
@@ -298,22 +294,22 @@ def about_judgements(against: str, judge: str, *, small: bool, protocol: str) ->
 
 
 def about_published_judgements(against: str) -> str:
-    """What the published shares beside judgements are; against: the reference row."""
+    """The published shares in a table of judgements; against: the reference row."""
     return f"Publ.: share of pairs that the row, or {against}, wins overall, by DeepSeek-R1."
 
 
 def not_judged(rows: Sequence[str]) -> list[str]:
-    """The rows of which a verdict is missing."""
-    return [f"Not judged yet, or not to the end: {'; '.join(rows)}."] if rows else []
+    """The rows with missing verdicts."""
+    return [f"Not judged, or only in part: {'; '.join(rows)}."] if rows else []
 
 
 def about_lengths(reader: str, window: int, source: str, particular: Sequence[str]) -> list[str]:
-    """What the lengths are; source: of the published ones; particular: the definition's notes."""
+    """The columns of lengths; source: of the published ones; particular: the definition's notes."""
     return [
-        f"Tokens of {reader}, titles included and prompts not; every document set counts once. Over "
+        f"Tokens of {reader}, with titles and without prompts; every document set counts once. Over "
         f"window: longer than the {window:,} tokens at which {reader} is used here. "
-        "Reference: mean of each question's first one. "
-        "The sample sets are at quarter scale, not to be compared with the full ones.",
+        "Reference: mean length of each question's first reference. "
+        "The sample sets are at quarter scale and not comparable with the full ones.",
         f"Published values: {source}.",
         *particular,
     ]

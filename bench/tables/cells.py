@@ -1,4 +1,4 @@
-"""A table is a definition: which cells it shows. Running it runs the cells that are missing."""
+"""The cells of a table: planned from its definition, run if missing, and collected."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ class TableCell:
 
     @property
     def data(self) -> str:
-        """The data as printed, or the data set's name where there is no finished cell."""
+        """The data as printed, or the data set's name if there is no finished cell."""
         return self.dataset if self.finished is None else self.finished.description.data
 
     def interval(self, metric: str) -> Interval | None:
-        """The interval of a metric or of a measure of the contexts, 0..1; None where the cell has none."""
+        """The interval of a metric or of a measure of the contexts, 0..1; None if the cell has none."""
         return None if self.finished is None else self.finished.summary.interval(metric)
 
 
 @dataclass(frozen=True)
 class TableData:
-    """A definition with the cells that were found; all that rendering needs."""
+    """A definition with its cells; everything that rendering needs."""
 
     definition: TableDefinition
     cells: Mapping[tuple[str, str], TableCell]
@@ -66,7 +66,7 @@ class TableData:
 
 
 Plan: TypeAlias = Cell | CellRequest | str
-"""A planned cell; a request whose k waits for another cell's cost; or why the row cannot run."""
+"""A planned cell; a request whose k depends on another cell's cost; or why the row cannot run."""
 
 
 Keyed: TypeAlias = tuple[tuple[str, str], Plan]
@@ -89,7 +89,7 @@ def plan_table(definition: TableDefinition, setting: Setting) -> dict[tuple[str,
         card = load_card(dataset)
         for row in definition.rows:
             if row.method not in methods:
-                planned[row.id, dataset] = f"method {row.method!r} is not part of this version yet"
+                planned[row.id, dataset] = f"method {row.method!r} is not installed"
                 continue
             try:
                 roles = definition.models.get(setting.model, {})
@@ -104,7 +104,7 @@ def plan_table(definition: TableDefinition, setting: Setting) -> dict[tuple[str,
 
 
 def _plan(request: CellRequest) -> Plan:
-    cell = plan_cell(provisional(request))  # what else is wrong shows now
+    cell = plan_cell(provisional(request))  # reports any other error now
     return cell if waiting_option(request.options) is None else request
 
 
@@ -115,10 +115,10 @@ def collect(
     run: Callable[[Cell], object] | None = None,
     order: Callable[[list[Keyed], Callable[[Keyed], Iterable[Path]]], Iterator[Keyed]] | None = None,
 ) -> TableData:
-    """The table's cells from ``results``; with ``run``, cells that are not finished are run first.
+    """The table's cells from ``results``; with ``run``, unfinished cells run first.
 
-    order: which cell is next, as :meth:`bench.run.session.Session.unlocked_first` says; None: as planned.
-    Rows whose k matches another method's cost come last, after that method's own row.
+    order: orders the cells, like :meth:`bench.run.session.Session.unlocked_first`; None: as planned.
+    Rows whose k depends on another method's cost come last, after that method's own row.
     """
     rows = {row.id: row for row in definition.rows}
     cells: dict[tuple[str, str], TableCell] = {}
@@ -140,7 +140,7 @@ def collect(
             cell = str(error)
         row = rows[key[0]]
         if isinstance(plan, CellRequest):
-            row = row.model_copy(update={"set": dict(plan.options)})  # what the row waited for
+            row = row.model_copy(update={"set": dict(plan.options)})  # with auto:METHOD, for the footnotes
         cells[key] = _table_cell(row, key[1], cell, results)
     return TableData(definition, {key: cells[key] for key in planned})
 
@@ -148,14 +148,14 @@ def collect(
 def run_and_collect(
     definition: TableDefinition, planned: Mapping[tuple[str, str], Plan], session: Session
 ) -> TableData:
-    """The table's cells, those that are missing run first, by several processes where that pays."""
+    """The table's cells; missing ones run first, in several processes if that is faster."""
     groups = [[(plan, None)] for plan in planned.values() if isinstance(plan, Cell)]
     with session.with_helpers(groups):
         return collect(definition, planned, session.results, session.run, session.unlocked_first)
 
 
 def _table_cell(row: Row, dataset: str, cell: Cell | str, results: Path) -> TableCell:
-    """The cell with its summary, or without it and why."""
+    """The finished cell, or the reason why there is none."""
     if isinstance(cell, str):
         return TableCell(row, dataset, None, cell)
     finished = finished_cell(cell, cell.folder(results))

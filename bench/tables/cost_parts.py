@@ -1,9 +1,9 @@
-"""What a row's cost is made of: the reader and the models beside it, and what is spent on probing.
+"""The parts of a row's cost: the reader, the other models, and probing.
 
 PECAN's paper counts probes as free ("no additional computational resources", Sec. 3.2.1) and an encoder as
-next to nothing. Here both are metered: a probe closes the turn and reads logits, and an encoder that is
-nothing beside 8 B parameters is larger than a small reader. So a table says their shares, and ``--columns
-costs`` shows them apart (:mod:`bench.tables.costs`).
+negligible. Here both are metered: a probe closes the turn and reads logits, and an encoder that is negligible
+next to 8 B parameters is larger than a small reader. So a table states their shares, and ``--columns costs``
+shows them separately (:mod:`bench.tables.costs`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bench.tables.cells import TableData
 
 PROBE = "probe"
 """The phase under which probes are credited."""
-SAID = 0.01
-"""Least share of a cost that a table mentions.  # our choice"""
+MIN_SHARE = 0.01
+"""Smallest share of a cost that a table mentions.  # our choice"""
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,28 @@ class CostParts:
 
     total: float
     reader: float
-    """Of the model that answers, probes included."""
+    """Cost of the model that answers, probes included."""
     probes: float
-    """Closing the turn and reading logits, whichever model is asked."""
+    """Cost of probing (closing the turn and reading logits), whichever model is probed."""
 
     @property
     def others(self) -> float:
-        """Of the models beside the reader: encoders, a compressor, another builder."""
+        """Cost of the models other than the reader: encoders, a compressor, another builder."""
         return self.total - self.reader
 
     @property
     def without_probes(self) -> float:
-        """As PECAN's paper counts."""
+        """The cost as PECAN's paper counts it."""
         return self.total - self.probes
 
     def share(self, part: float) -> float:
-        """A part of it as a share, 0..1."""
+        """A part as a share of the total, 0..1."""
         return part / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True)
 class CellCosts:
-    """What questions cost, and what indexes cost."""
+    """The costs of questions and of indexes."""
 
     question: CostParts
     index: CostParts
@@ -66,7 +66,7 @@ def costs_of(table: TableData) -> dict[tuple[str, str], CellCosts]:
 
 
 def cell_costs(cell: FinishedCell) -> CellCosts:
-    """The parts of a cell's costs; of indexes, each document set counts once."""
+    """The parts of a cell's costs; the index of each document set counts once."""
     reader = str(cell.description.models["reader"]["name"])
     questions: list[Record] = list(read_records(cell.folder / RECORDS_FILE))
     indexes = {tuple(record.document_ids): record.flops.index_by_model for record in questions}
@@ -97,22 +97,22 @@ _SHARES: Mapping[Part, Callable[[CellCosts], float]] = {
 
 @dataclass(frozen=True)
 class Shares:
-    """Rows whose costs hold a part worth mentioning, with its least and largest share over the data sets."""
+    """A part of the costs, with the rows where it matters."""
 
     part: Part
     rows: tuple[tuple[str, float, float], ...]
-    """(Label, least share, largest share), 0..1."""
+    """(Label, smallest share, largest share) over the data sets, 0..1."""
 
 
 def shares_of(table: TableData, costs: AllCosts) -> list[Shares]:
-    """How much of the costs is probing, or of models beside the reader; rows below a percent are left out."""
-    found = []
+    """The shares of probing and of models other than the reader; rows below ``MIN_SHARE`` are left out."""
+    shares = []
     for part, share in _SHARES.items():
         rows = []
         for row in table.definition.rows:
             own = [share(cost) for (name, _), cost in costs.items() if name == row.id]
-            if own and max(own) >= SAID:
+            if own and max(own) >= MIN_SHARE:
                 rows.append((row.label, min(own), max(own)))
         if rows:
-            found.append(Shares(part, tuple(rows)))
-    return found
+            shares.append(Shares(part, tuple(rows)))
+    return shares

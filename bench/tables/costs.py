@@ -11,7 +11,7 @@ from bench.tables.plain import PlainTable
 
 
 def costs_table(table: TableData, costs: AllCosts) -> PlainTable:
-    """A line for each data set and row: cost of a question and of an index, in all and by part."""
+    """One line per data set and row: cost of a question and of an index, total and by part."""
     definition, notes = table.definition, notes_of(table)
     reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
     of_reference = () if reference is None else (f"reader × {reference.label}",)

@@ -1,9 +1,8 @@
-"""What a table is: a YAML definition of rows, data sets and columns."""
+"""A table's definition: rows, data sets and columns, from YAML."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bench.data.cards import Card
 from bench.errors import ConfigError, DataError, ModelUnavailableError, UnknownNameError
 from bench.files.paths import TABLES
-from bench.files.yaml import read_yaml
+from bench.files.yaml import Definition, load_definition, read_definition
 from bench.method.options import parse_assignments
 from bench.method.registry import registered_methods
 from bench.models.presets import PAPER_CHUNK_TOKENS
@@ -26,13 +25,12 @@ class Row(BaseModel):
     label: str
     method: str
     set: dict[str, Any] = Field(default_factory=dict)
-    """Options; a value ``{card: path}`` is looked up in the data set's card, ``{card: path, otherwise:
-    value}`` only where reader and data are the paper's, ``{model: role}`` among the table's models, with
-    ``otherwise`` in the same way,
-    ``{tokens: n}`` is a length at the papers' chunks of 300 tokens, less in proportion at smaller ones, and
-    ``auto:METHOD`` follows from what METHOD costs or reads (:mod:`bench.run.equal_cost`)."""
+    """Options. Besides plain values there are ``{card: path}``, looked up in the data set's card; ``{model:
+    role}``, looked up in the table's models; both with ``otherwise: value``, used unless reader and data are
+    the paper's; ``{tokens: n}``, a length at the papers' chunks of 300 tokens, scaled to the reader's chunks;
+    and ``auto:METHOD``, from the cost or the number of nodes of METHOD (:mod:`bench.run.equal_cost`)."""
     model: str | None = None
-    """Role of the row's reader among the table's models; None: the reader that the table is made with."""
+    """Role of the row's reader in the table's models; None: the table's reader."""
     in_paper: bool = True
     """False: the paper has no such row."""
 
@@ -46,10 +44,9 @@ class Row(BaseModel):
     ) -> dict[str, JsonValue]:
         """The row's options for one data set.
 
-        models: role -> model, for the reader that the table is made with; as_published: whether reader and
-        data are the paper's, so that what it chose for them holds; chunk_tokens:
-        those of the reader's geometry. Raises DataError for a path the
-        card does not have, and ModelUnavailableError for a role that no model has.
+        models: role -> model, for the table's reader; as_published: whether reader and data are the paper's,
+        so that its choices apply; chunk_tokens: of the reader's geometry. Raises DataError for a path that
+        the card does not have, and ModelUnavailableError for a role without a model.
         """
         return {
             key: _look_up(_scaled(value, chunk_tokens), card, self.id, models or {}, as_published)
@@ -57,54 +54,52 @@ class Row(BaseModel):
         }
 
 
-class TableDefinition(BaseModel):
-    """Which cells a table shows, and beside which published values."""
+class TableDefinition(Definition):
+    """Which cells a table shows, and next to which published values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    id: str
     kind: Literal["cells", "lengths", "amortised", "timed", "judged", "settings"] = "cells"
-    """cells: scores and cost per row; lengths: of the data (no rows); amortised: index and question apart;
-    timed: seconds per question (:mod:`bench.tables.latency`); judged: against one row, by a model
-    (:mod:`bench.tables.judged`); settings: what a method is trained with (:mod:`bench.tables.settings`)."""
+    """cells: scores and cost per row; lengths: of the data (no rows); amortised: cost of index and question;
+    timed: seconds per question (:mod:`bench.tables.latency`); judged: compared with one row by a model
+    (:mod:`bench.tables.judged`); settings: of a method's training (:mod:`bench.tables.settings`)."""
     title: str
     source: str
     datasets: tuple[str, ...]
     sample: tuple[str, ...] = ()
-    """Shown instead of ``datasets`` on the sample data, where these have no samples."""
+    """Data sets on the sample data, if some of ``datasets`` have no sample set."""
     metrics: tuple[str, ...]
     """Metrics of the data sets' cards, or measures of :mod:`bench.metrics.retrieval`."""
     printed: tuple[str, ...] = ()
-    """What the paper prints in each of its places (:data:`bench.tables.published.METRICS`)."""
+    """Values that the paper prints for each row and data set (:data:`bench.tables.published.METRICS`)."""
     printed_rows: tuple[str, ...] = ()
-    """Rows of the published values where these are not the rows in the paper: statistics of the data, or the
-    parts of an amortised cost."""
+    """Rows of the published values if they differ from ``rows``: statistics of the data, or the parts of an
+    amortised cost."""
     ratio_to: str | None = None
     """Row whose TFLOPs are 1 in the ratio column."""
     judged_against: str | None = None
     """Row that every other one is judged against."""
     notes: tuple[str, ...] = ()
-    """Sentences of the caption: what is particular to this table."""
+    """Sentences of the caption that are specific to this table."""
     models: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """Reader -> role -> model: which larger and smaller models go with a reader (PECAN, Table 2)."""
+    """Reader -> role -> model: the larger and smaller models that go with a reader (PECAN, Table 2)."""
     questions: dict[str, int] = Field(default_factory=dict)
-    """Data set -> how many of its questions, the first ones, where the command names no limit."""
+    """Data set -> number of its questions, from the start, if the command sets no limit."""
     values_of: str = ""
-    """The table whose published values stand beside ours; empty: this one's own."""
+    """The table whose published values are shown; empty: this one's own."""
     reader: str | None = None
-    """The paper's reader: with it, on the full data, the values that the paper chose for them hold."""
+    """The paper's reader: with it, on the full data, the paper's choices apply."""
     rows: tuple[Row, ...]
 
     @property
     def published_as(self) -> str:
-        """Id of the table whose published values stand beside ours."""
+        """Id of the table whose published values are shown."""
         return self.values_of or self.id
 
     def is_of_paper(self, model: str, data: str, limit: int | None) -> bool:
-        """Whether a table with this reader on these data is made as the paper's was."""
+        """Whether reader and data are the paper's."""
         return model == self.reader and data == "hub" and limit is None
 
     def on(self, data: str, datasets: Sequence[str] = ()) -> TableDefinition:
-        """The table on these data: ``sample``'s sets on the sample data, or those that are named.
+        """The table restricted to ``datasets``, by default all data sets that it shows on these data.
 
         Raises UnknownNameError for a data set that the table does not show.
         """
@@ -118,7 +113,7 @@ class TableDefinition(BaseModel):
 def list_tables() -> list[TableDefinition]:
     """Every table definition: PECAN's (``tableN``) first, then the others, sorted by id."""
     paths = sorted(TABLES.glob("*.yaml"), key=lambda path: (not path.stem.startswith("table"), path.stem))
-    return [_read(path) for path in paths]
+    return [read_definition(path, TableDefinition) for path in paths]
 
 
 RENUMBERED: Mapping[str, tuple[str, ...]] = {
@@ -142,29 +137,19 @@ def renumbered(table_id: str) -> str:
 
 
 def load_table(table_id: str) -> TableDefinition:
-    """The definition of that id; raises UnknownNameError or DataError."""
-    paths = {path.stem: path for path in TABLES.glob("*.yaml")}
-    if table_id not in paths:
-        raise UnknownNameError("table", table_id, paths, hint="See: bench list tables")
-    return _read(paths[table_id])
-
-
-def _read(path: Path) -> TableDefinition:
-    definition = read_yaml(path, TableDefinition)
-    if definition.id != path.stem:
-        raise DataError(f"{path}: id is {definition.id!r}; expected the file's name, {path.stem!r}.")
-    return definition
+    """The definition with that id; raises UnknownNameError or DataError."""
+    return load_definition("table", table_id, TABLES, TableDefinition)
 
 
 def model_of_role(role: str, models: Mapping[str, str]) -> str:
-    """The model that a table names for a role. Raises ModelUnavailableError where it names none."""
+    """The table's model for a role; raises ModelUnavailableError if there is none."""
     if role not in models:
-        raise ModelUnavailableError(f"no {role} model is named beside this reader in the table's definition")
+        raise ModelUnavailableError(f"the table's definition has no {role} model for this reader")
     return models[role]
 
 
 def _scaled(value: Any, chunk_tokens: int) -> Any:
-    """``{tokens: n}`` in proportion to the reader's chunks; anything else as it is."""
+    """``{tokens: n}`` scaled to the reader's chunks; anything else unchanged."""
     if isinstance(value, Mapping) and set(value) == {"tokens"}:
         return int(value["tokens"]) * chunk_tokens // PAPER_CHUNK_TOKENS
     return value
@@ -186,7 +171,7 @@ def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_pub
 
 
 def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefinition:
-    """The table with further rows at its end, each ``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``.
+    """The table with rows appended, each ``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``.
 
     Raises UnknownNameError for a method that is not installed, ConfigError for a row that the table has.
     """
@@ -198,7 +183,7 @@ def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefiniti
             raise UnknownNameError("method", method, methods, hint="See: bench list methods")
         options = parse_assignments(assignments.split(",")) if assignments else {}
         if text in {row.id for row in (*definition.rows, *added)}:
-            raise ConfigError(f"--row {text}: {definition.id} has that row already.")
+            raise ConfigError(f"--row {text}: {definition.id} already has this row. Leave the option out.")
         label = " ".join([method, *(f"{key}={value}" for key, value in options.items())])
         added.append(Row(id=text, label=label, method=method, set=options))
     return definition.model_copy(update={"rows": (*definition.rows, *added)})

@@ -1,6 +1,6 @@
-"""A table's cells without any text of the data: a folder that can be published, and the table made from it.
+"""Export of a table's cells without any text of the data, and the table made from such an export.
 
-``TABLE_cells.json`` holds each cell's description and summary, ``TABLE_questions.csv`` a line per question:
+``TABLE_cells.json`` has each cell's description and summary, ``TABLE_questions.csv`` one line per question:
 ids, scores, costs and flags.
 """
 
@@ -28,17 +28,18 @@ _COLUMNS = (
     *("query_flops", "index_flops", "prompt_tokens", "completion_tokens", "passages"),
     *("p_yes", "wall_s", "truncated", "flags", "error"),
 )
-"""Of a question's line, before its scores and the measures of its context (0..1; empty: not defined)."""
+"""First columns of a question's line; scores and measures of its context follow (0..1; empty: undefined)."""
 
 
 def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
     """Write the table's finished cells into the folder; returns the two files.
 
-    Raises BenchError where no cell is finished, or its records cannot be read.
+    Raises BenchError if no cell is finished, or if records cannot be read.
     """
     finished = [(cell, cell.finished) for cell in table.cells.values() if cell.finished is not None]
     if not finished:
-        raise BenchError(f"{table.definition.id}: no cell is finished, so there is nothing to export.")
+        name = table.definition.id
+        raise BenchError(f"{name}: no cell is finished, nothing to export. Run first: bench table {name}")
     cells, questions = _files(table.definition, folder)
     lines = [line for cell, done in finished for line in _lines(cell, done)]
     columns = list(dict.fromkeys((*_COLUMNS, *(column for line in lines for column in line))))
@@ -65,13 +66,13 @@ def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
 
 
 def exported_table(definition: TableDefinition, folder: Path) -> TableData:
-    """The table from a folder of :func:`export_table`; needs neither data nor models.
+    """The table from an export of :func:`export_table`; needs neither data nor models.
 
-    Raises DataError for a folder without this table's cells, or a file that does not hold them.
+    Raises DataError for a folder without this table's cells, or an invalid file.
     """
     path, _ = _files(definition, folder)
     if not path.is_file():
-        raise DataError(f"{path}: no such file. bench table {definition.id} --export {folder} writes it.")
+        raise DataError(f"{path}: no such file. Run: bench table {definition.id} --export {folder}")
     rows = {row.id: row for row in definition.rows}
     cells = {
         (row, dataset): TableCell(rows[row], dataset, None, "not in this export")
@@ -82,7 +83,7 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
         for entry in json.loads(path.read_bytes()):
             key = entry["row"], entry["dataset"]
             if key not in cells:
-                continue  # a data set that is not asked for, or a row of an earlier definition
+                continue  # a data set that was not requested, or a row that the definition does not have
             description = CellDescription.model_validate(entry["cell"])
             summary = Summary.model_validate(entry["summary"])
             row = rows[entry["row"]].model_copy(update={"set": dict(entry["options"])})
@@ -125,7 +126,7 @@ def _distinct(ids: Sequence[str]) -> Sequence[str]:
 
 
 def _last_p_yes(record: Record) -> JsonValue:
-    """The probability of Yes at the end of a search; None for a method that does not ask."""
+    """The probability of Yes at the end of a search; None for a method that does not probe."""
     steps = record.trace.get("steps") if isinstance(record.trace, dict) else None
-    asked = [step["p_yes"] for step in steps or () if step.get("p_yes") is not None]
-    return asked[-1] if asked else None
+    probed = [step["p_yes"] for step in steps or () if step.get("p_yes") is not None]
+    return probed[-1] if probed else None

@@ -24,18 +24,18 @@ class Rendered:
     html: str
 
     def files(self) -> dict[str, str]:
-        """Suffix -> content, in the order in which they are named to the user."""
+        """Suffix -> content, in the order in which the user sees them."""
         return {"md": self.markdown, "tex": self.latex, "csv": self.csv, "html": self.html}
 
 
 @dataclass(frozen=True)
 class Section:
-    """Rows under a heading of their own."""
+    """Rows under their own heading."""
 
     heading: str
-    """Empty for a table that has only one part."""
+    """Empty for a table with a single section."""
     rows: tuple[tuple[str, ...], ...]
-    """As long as the table's columns."""
+    """One text per column of the table, in each row."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class TextTable:
     columns: tuple[str, ...]
     sections: tuple[Section, ...]
     caption: tuple[str, ...]
-    """Sentences that say what the numbers are."""
+    """Sentences that explain the numbers."""
     notes: tuple[str, ...] = ()
-    """What each must stand on a line of its own."""
+    """Footnotes, each on its own line."""
     spans: tuple[tuple[str, int], ...] = ()
     """Headings over several columns, from the second column on: (text, number of columns); for LaTeX."""
 
@@ -94,7 +94,7 @@ class TextTable:
         return "\n".join([*lines, "\\par}"]) + "\n"
 
     def html(self) -> str:
-        """A page that needs nothing but itself: no script, no network; every text is escaped."""
+        """A self-contained page: no script, no network; every text is escaped."""
         policy = f"default-src 'none'; style-src {source_hash(_STYLE)}; base-uri 'none'; form-action 'none'"
         return filled(_PAGE, table=self, policy=policy, style=_STYLE)
 
@@ -211,7 +211,7 @@ _LATEX = {
 
 
 def latex_escape(text: str) -> str:
-    r"""Text that LaTeX prints as it is, also at the start of a row.
+    r"""Text that LaTeX prints literally, also at the start of a row.
 
     After ``\\`` LaTeX takes ``[`` and ``*`` for arguments; two hyphens would become a dash.
     """

@@ -1,4 +1,4 @@
-"""Text inside HTML: what documents and models wrote enters a page as text only, and runs nothing."""
+"""Text inside HTML: texts of documents and models are escaped, so that a page never executes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\uff
 
 
 def printable(text: str) -> str:
-    """The text without control characters and what UTF-8 cannot hold; line ends and tabs stay."""
+    """The text without control characters and lone surrogates; line ends and tabs stay."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
@@ -38,11 +38,11 @@ def filled(template: str, **values: object) -> str:
 
 
 def embedded_json(value: JsonValue) -> str:
-    """JSON in ASCII that cannot end the script element it stands in."""
+    """JSON in ASCII that cannot end its enclosing script element."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def source_hash(source: str) -> str:
-    """A style or script of the page as a content security policy names it."""
+    """The hash of a style or script, as a content security policy lists it."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"

@@ -1,4 +1,4 @@
-"""A table of judgements: one row's answers against every other row's, by a model (Graph of Records)."""
+"""A table of judgements: a model compares one row's answers with every other row's (Graph of Records)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from bench.tables.plain import PlainTable
 from bench.tables.published import PublishedValues
 
 FOLDER = "judgements"
-"""Below the results folder."""
+"""Name of the folder of judgements in the results folder."""
 
 
 def judge_cells(
@@ -50,10 +50,10 @@ def judge_cells(
     in_flight: int = IN_FLIGHT,
     retry_failed: bool = False,
 ) -> Judgement:
-    """The judgement of two cells' records by the named model, kept below the results folder.
+    """The judgement of two cells' records by the named model, stored in the results folder.
 
-    names: labels of the two in the verdicts. retry_failed: ask again where the judge could not be asked.
-    Raises BenchError as :func:`judge_records` does, and for a judge that is unavailable.
+    names: labels of the two cells in the verdicts. retry_failed: repeat requests to the judge that failed.
+    Raises BenchError like :func:`judge_records`, and for an unavailable judge.
     """
     spec = resolve(judge, dtype=dtype)
     identity = spec.identity()
@@ -95,14 +95,14 @@ def judged_table(
     published: PublishedValues | None = None,
     protocol: JudgeProtocol = BOTH_ORDERS,
 ) -> PlainTable:
-    """A line for each data set and row: outcomes of the reference row against it, by criterion.
+    """One line per data set and row: outcomes of the reference row against it, by criterion.
 
-    published: the paper's win rates, shown beside them. protocol: how the judge is asked; by the paper's,
-    both win rates in percent, as it prints them.
+    published: the paper's win rates, for further columns. protocol: how the judge is asked; with the paper's
+    protocol the table shows both win rates in percent, like the paper.
 
-    session: missing verdicts are asked for, as many at a time as it asks questions, and failed ones where it
-    asks those again; None: such rows stay empty, and a footnote names them. Raises DataError for a definition
-    without a reference row, and what :func:`judge_cells` raises.
+    session: its concurrency and ``retry_failed`` apply to requests to the judge; None: nothing is asked,
+    rows with missing verdicts stay empty, and a footnote names them. Raises DataError for a definition
+    without a reference row, and whatever :func:`judge_cells` raises.
     """
     published = published or {}
     definition = table.definition
@@ -120,7 +120,7 @@ def judged_table(
     columns = ("Data and method", *measures, "n", "TFLOPs", *shown.values())
     empty = [DASH] * (len(columns) - 1 - len(shown))
     rows: list[tuple[str, ...]] = []
-    waiting: list[str] = []
+    unjudged: list[str] = []
     for dataset in definition.datasets:
         own = _records(table, planned, against.id, dataset, results)
         for row in definition.rows:
@@ -136,7 +136,7 @@ def judged_table(
             summary = _summary(own, other, names, judge, dtype, results, session, protocol)
             line = _rates if paper else _line
             rows.append((label, *(line(summary) if summary else empty), *printed))
-            waiting += [] if summary else [label]
+            unjudged += [] if summary else [label]
     notes, spec = notes_of(table), resolve(judge, dtype=dtype)
     return PlainTable(
         definition.id,
@@ -148,7 +148,7 @@ def judged_table(
             *([about_published_judgements(against.label)] if shown else []),
             *caption(notes),
         ),
-        (*without_values(notes), *not_judged(waiting)),
+        (*without_values(notes), *not_judged(unjudged)),
     )
 
 
@@ -192,7 +192,7 @@ def _line(summary: JudgementSummary) -> list[str]:
 
 
 def _rates(summary: JudgementSummary) -> list[str]:
-    """Both win rates in percent, that of the reference row second and with its interval."""
+    """Both win rates in percent; the reference row's comes second, with its interval."""
     (overall,) = summary.criteria.values()
     rates = [DASH, DASH]
     if overall.win_rate is not None:
@@ -209,7 +209,7 @@ def _percent(published: PublishedValues, place: tuple[str, str, str]) -> str:
 def _records(
     table: TableData, planned: Mapping[tuple[str, str], Plan], row: str, dataset: str, results: Path
 ) -> list[Record] | None:
-    """The records of a finished cell; None where it is not finished."""
+    """The records of a cell; None if it is not finished."""
     cell = planned[row, dataset]
     if table.cells[row, dataset].summary is None or not isinstance(cell, Cell):
         return None

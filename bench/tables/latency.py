@@ -1,13 +1,13 @@
-"""How long one answer takes: questions asked one at a time, on the machine at hand, with the index ready.
+"""Latency of one answer: questions asked one at a time on this machine, with the index ready.
 
-The records' own ``wall_s`` will not do: there, many questions are in flight at once and wait for each other.
-Here the first questions of a finished cell are answered again, alone, after one from the end of the data
-that is not counted (it loads and warms up the models). Both are clocked: the ranking alone, which is what
-Graph of Records prints (Sec. 3.5: without "the inference time brought by the LLM itself"), and ranking and
-reading together. Of both, :meth:`Method.finish <bench.method.contract.Method.finish>` is a part, since a
-question on a new document waits for it: there, a graph network embeds nodes, and node2vec walks. What is
-measured depends on the machine, so it is no record: it is kept apart, with the machine, and a table says
-what it was measured on; on another machine it is measured again.
+The ``wall_s`` of records does not measure it: there, many questions run concurrently and wait for each other.
+Here the first questions of a finished cell are answered again one by one, after an uncounted question from
+the end of the data that loads and warms up the models. Two times are measured: ranking alone, which is what
+Graph of Records prints (Sec. 3.5: without "the inference time brought by the LLM itself"), and ranking with
+reading. Both include :meth:`Method.finish <bench.method.contract.Method.finish>`, since a question on a new
+document waits for it: there, a graph network embeds nodes, and node2vec walks. The times depend on the
+machine, so they are not part of the records: they are stored separately with the machine's name, which the
+table prints, and another machine measures them again.
 """
 
 from __future__ import annotations
@@ -46,40 +46,40 @@ from bench.tables.published import Published
 log = logging.getLogger(__name__)
 
 FOLDER = "query_times"
-"""Below the results folder."""
+"""Name of the folder of measured times in the results folder."""
 QUESTIONS = 5
-"""Questions timed of a cell.  # our choice"""
+"""Number of questions timed per cell.  # our choice"""
 VERSION = 4
 
 
 @dataclass(frozen=True)
 class QueryTime:
-    """The seconds that answers of one cell took."""
+    """Measured latencies of one cell."""
 
     version: int
     cell_id: str
     seconds: tuple[float, ...]
-    """Ranking and reading, for each question that was answered, in the order of the data."""
+    """Ranking and reading, for each answered question, in the order of the data."""
     ranking: tuple[float, ...]
-    """Ranking alone, for each of them; empty where the method does not rank once per question."""
+    """Ranking alone, for each of them; empty if the method does not rank once per question."""
     machine: str
-    """What they were measured on."""
+    """The machine on which they were measured."""
     load: float | None
-    """Load average of that machine over the last minute of it; above the threads used, others ran beside."""
+    """Load average of the machine over the last minute; above the threads used, other programs ran too."""
 
     @property
     def mean(self) -> float:
-        """Seconds per question, the reading included."""
+        """Mean seconds per question, reading included."""
         return statistics.fmean(self.seconds)
 
     @property
     def mean_ranking(self) -> float | None:
-        """Seconds per question of the ranking alone; None where the method does not rank."""
+        """Mean seconds per question for ranking alone; None if the method does not rank."""
         return statistics.fmean(self.ranking) if self.ranking else None
 
 
 def machine() -> str:
-    """Processor or GPU, and how many threads torch uses, in words."""
+    """Name of the GPU, or of the processor with the number of threads that torch uses."""
     import torch
 
     if cuda_available():
@@ -89,7 +89,7 @@ def machine() -> str:
 
 
 def stored_time(cell: Cell, results: Path) -> QueryTime | None:
-    """What was measured of the cell before; None where nothing was, or by another version."""
+    """The stored latencies of the cell; None if there are none of the current version."""
     try:
         stored: dict[str, JsonValue] = json.loads(_path(cell, results).read_bytes())
     except (OSError, ValueError):
@@ -101,11 +101,10 @@ def stored_time(cell: Cell, results: Path) -> QueryTime | None:
 
 
 def measure(cell: Cell, results: Path, models: ModelSet, questions: int = QUESTIONS) -> QueryTime | None:
-    """The time of the cell's first questions, each answered alone; kept below the results folder.
+    """Measure the latency of the cell's first questions, each answered alone, and store it in ``results``.
 
-    The cell must be finished, so that its indexes are there. A question that fails, as it may have when the
-    cell was run, is not timed; None where none of them can be answered. Raises BenchError where the set-up is
-    at fault.
+    The cell must be finished, so that its indexes exist. A question that fails, as it may have in the run, is
+    not timed; returns None if none of them can be answered. Raises BenchError for a fault of the setup.
     """
     times = asyncio.run(_answer_alone(cell, results, models, questions))
     if not times:
@@ -121,7 +120,7 @@ def measure(cell: Cell, results: Path, models: ModelSet, questions: int = QUESTI
 
 @dataclass(frozen=True)
 class _Clocked:
-    """Seconds of one question."""
+    """Latencies of one question, in seconds."""
 
     answer_s: float
     ranking_s: float | None
@@ -130,17 +129,17 @@ class _Clocked:
 async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: int) -> list[_Clocked]:
     examples = cell.data.examples
     store = IndexStore(results / "indexes")
-    kept: dict[str, Prepared] = {}
+    prepared: dict[str, Prepared] = {}
 
     async def clocked(example: Example) -> _Clocked | None:
         try:
             documents, question = example.documents, cell.question(example)
-            if documents.id not in kept:
-                kept[documents.id] = await prepare(cell, store, models, [documents])
-            stored, learned = kept[documents.id].indexes[documents.id], kept[documents.id].learned
+            if documents.id not in prepared:
+                prepared[documents.id] = await prepare(cell, store, models, [documents])
+            ready = prepared[documents.id]
             with metered(Meter()):
                 started = time.perf_counter()
-                index = cell.method.finish(stored, learned)
+                index = cell.method.finish(ready.indexes[documents.id], ready.learned)
                 finish_s = time.perf_counter() - started
                 rank_s = await _ranking_s(cell, index, question, models)
                 started = time.perf_counter()
@@ -148,13 +147,13 @@ async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: 
                 answer_s = time.perf_counter() - started
             require_prediction(answer, documents)
         except BenchError:
-            raise  # the set-up is at fault, not the question
-        except Exception as fault:  # fails its question alone, as in a run
+            raise  # the setup is at fault, not the question
+        except Exception as fault:  # fails only its own question, as in a run
             log.warning("question %s failed and is not timed: %s", example.id, fault_text(fault))
             return None
         return _Clocked(finish_s + answer_s, None if rank_s is None else finish_s + rank_s)
 
-    for example in reversed(examples[-questions:]):  # not counted: it loads what is loaded on first use
+    for example in reversed(examples[-questions:]):  # warm-up
         if await clocked(example) is not None:
             break
     times = [await clocked(example) for example in examples[:questions]]
@@ -162,7 +161,7 @@ async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: 
 
 
 async def _ranking_s(cell: Cell, index: Index, question: Question, models: ModelSet) -> float | None:
-    """Seconds from the question to the choice of what is read; None where the method does not rank."""
+    """Seconds from the question to the selected passages; None if the method does not rank."""
     method = cell.method
     if not isinstance(method, PickAndRead):
         return None
@@ -182,10 +181,10 @@ def timed_table(
     session: Session | None,
     results: Path,
 ) -> PlainTable:
-    """A line for each row and data set: seconds of ranking beside the published ones, and with the reader.
+    """One line per row and data set: seconds of ranking with the published ones, and with the reader.
 
-    session: answers what was not timed yet on this machine; None: what was is shown, other cells stay empty,
-    and a footnote names them.
+    session: None: only stored latencies are shown, and a footnote names the cells without; otherwise cells
+    that were not timed on this machine are measured now.
     """
     from bench.models.model_set import LoadedModels
 

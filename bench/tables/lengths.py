@@ -1,4 +1,4 @@
-"""How long documents are, in tokens (PECAN, Table A3; GARLIC, Table 6; Graph of Records, Table 5)."""
+"""Lengths of documents in tokens (PECAN, Table A3; GARLIC, Table 6; Graph of Records, Table 5)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PRINTED: Mapping[str, str] = {
     "test_samples": "questions publ.",
     "train_samples": "training publ.",
 }
-"""Row of the published values -> its heading here, where they are columns."""
+"""Row of the published values -> heading of its column here."""
 
 
 def lengths_table(
@@ -42,16 +42,16 @@ def lengths_table(
     model: str,
     data: str,
     limit: int | None,
-    kept: Path | None = None,
+    cache: Path | None = None,
     measure: bool = True,
 ) -> PlainTable:
-    """One row per data set, beside what the paper prints; only the tokenizer of the model is loaded.
+    """One row per data set, with the paper's values; only the tokenizer of the model is loaded.
 
-    The length of a document set is that of its documents, titles included, one after the other, without
-    any prompt; a question's reference is its first.
+    The length of a document set is the sum over its documents, titles included, without any prompt; the
+    reference is a question's first one.
 
-    kept: the folder where measured lengths are kept and looked for first. measure: False shows
-    only what is there. Raises BenchError for data or a tokenizer that cannot be had.
+    cache: folder of measured lengths. measure: False shows only cached lengths. Raises BenchError if the
+    data or the tokenizer are unavailable.
     """
     spec = resolve(model)
     window = spec.geometry.window
@@ -62,7 +62,7 @@ def lengths_table(
         loaded = load_data(card, data, limit)
         sets = {example.documents.id: example.documents for example in loaded.examples}
         references = [example.answers[0] for example in loaded.examples if example.answers]
-        lengths = _lengths(spec, name, list(sets.values()), references, kept, measure)
+        lengths = _lengths(spec, name, list(sets.values()), references, cache, measure)
         if lengths is None:
             missing.append(loaded.label)
         statistics = (DASH,) * (len(COLUMNS) - 2) if lengths is None else _measured(lengths, window)
@@ -92,10 +92,10 @@ def _lengths(
     dataset: str,
     sets: Sequence[DocumentSet],
     references: Sequence[str],
-    kept: Path | None,
+    cache: Path | None,
     measure: bool,
 ) -> Measured | None:
-    """The lengths as kept, or measured now and kept; None when not to be measured."""
+    """The cached lengths, or those measured now; None if they are not cached and ``measure`` is False."""
     key = stable_hash(
         {
             "tokenizer": [spec.name, str(spec.source), spec.revision],
@@ -103,7 +103,7 @@ def _lengths(
             "references": list(references),
         }
     )
-    path = None if kept is None else kept / f"{dataset}--{key}.json"
+    path = None if cache is None else cache / f"{dataset}--{key}.json"
     if path is not None and path.is_file():
         stored = json.loads(path.read_bytes())
         return Measured(stored["tokens"], stored["references"])
@@ -137,7 +137,7 @@ def token_lengths(sets: Iterable[DocumentSet], count: Callable[[str], int]) -> l
 
 
 def _measured(measured: Measured, window: int) -> tuple[str, ...]:
-    """In the order of ``COLUMNS``, from the third on."""
+    """The values for ``COLUMNS`` from the third on."""
     lengths = measured.tokens
     if not lengths:
         return ("0", *(DASH,) * (len(COLUMNS) - 3))
@@ -154,6 +154,6 @@ def _measured(measured: Measured, window: int) -> tuple[str, ...]:
 
 
 def _printed(values: PublishedValues, row: str, dataset: str) -> str:
-    """What the paper prints of a statistic, as tokens or as a number of samples."""
+    """The published value of a statistic, in tokens or samples."""
     value = values.get((row, dataset, "tokens")) or values.get((row, dataset, "samples"))
     return DASH if value is None else f"{value.value:,.0f}"

@@ -1,4 +1,4 @@
-"""The one door for tables: a request in, the table in all formats out; one function per kind."""
+"""Entry point for tables: a request in, the table in all formats out; one function per kind."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ View: TypeAlias = Literal["scores", "retrieval", "costs", "simulated"]
 
 @dataclass(frozen=True)
 class TableRequest:
-    """A table to make: its definition, and what it is made from."""
+    """A table to make: its definition, its setting and the session that runs its cells."""
 
     definition: TableDefinition
     setting: Setting
     session: Session
-    """Runs the cells that are missing, and says where results lie."""
+    """Runs missing cells; has the results folder."""
     view: View = "scores"
-    """retrieval: what the contexts hold of the evidence; costs: what they are made of; simulated: costs from
+    """retrieval: how much of the evidence the contexts contain; costs: their parts; simulated: costs from
     published lengths alone."""
     render_only: bool = False
-    """Nothing is computed: what is missing stays empty."""
+    """Compute nothing; missing values stay empty."""
     judge: str | None = None
-    """The model that compares, in tables of judgements; None: the reader."""
+    """The judge in tables of judgements; None: the reader."""
     protocol: ProtocolName = "both_orders"
-    """How it is asked."""
+    """How the judge is asked."""
     rate: float | None = None
-    """FLOP/s of one GPU, from which simulated costs say the hours; None: they do not."""
+    """FLOP/s of one GPU, to convert simulated costs into hours; None: no hours."""
     exported: Path | None = None
-    """A folder of :mod:`bench.tables.export` that the cells are taken from; None: from the results."""
+    """A folder of :mod:`bench.tables.export` to read the cells from; None: the results folder."""
     export: Path | None = None
-    """Where to write the finished cells without any text of the data; None: nowhere."""
+    """Folder for an export of the finished cells without any text of the data; None: no export."""
 
     @property
     def name(self) -> str:
-        """What the table's files are called."""
-        asked = "" if self.protocol == "both_orders" else f"_{self.protocol}"
-        return self.definition.id + ("" if self.view == "scores" else f"_{self.view}") + asked
+        """Name of the table's files, without suffix."""
+        protocol = "" if self.protocol == "both_orders" else f"_{self.protocol}"
+        return self.definition.id + ("" if self.view == "scores" else f"_{self.view}") + protocol
 
     @property
     def results(self) -> Path:
-        """Where cells are looked for and run."""
+        """The results folder."""
         return self.session.results
 
 
 def make_table(request: TableRequest) -> Rendered:
-    """The table, after its missing cells have run unless it is only rendered.
+    """The table; missing cells run first unless it is only rendered.
 
-    Raises ConfigError for a view that the table does not have, and BenchError where it cannot be made.
+    Raises ConfigError for a view that the table does not have, and BenchError if it cannot be made.
     """
     definition = request.definition
     if request.view == "simulated":
@@ -137,7 +137,7 @@ def _lengths(request: TableRequest) -> Rendered:
         setting.model,
         setting.data,
         setting.limit,
-        kept=request.results / "lengths",
+        cache=request.results / "lengths",
         measure=not request.render_only,
     ).render()
 
@@ -154,11 +154,11 @@ KINDS: Mapping[str, Callable[[TableRequest], Rendered]] = {
     "lengths": _lengths,
     "settings": _settings,
 }
-"""Kind of a definition -> what makes the table."""
+"""Kind of a definition -> function that makes the table."""
 
 
 def _collected(request: TableRequest) -> tuple[TableData, Mapping[tuple[str, str], Plan]]:
-    """The table's cells, those that are missing run first unless it is only rendered; and their plans."""
+    """The table's cells and their plans; missing cells run first unless the table is only rendered."""
     planned = plan_table(request.definition, request.setting)
     if request.render_only:
         return collect(request.definition, planned, request.results), planned

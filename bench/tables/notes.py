@@ -1,4 +1,4 @@
-"""What caption and footnotes of a table say, as values; :mod:`bench.tables.caption` makes the sentences."""
+"""The content of a table's caption and footnotes, as values; :mod:`bench.tables.caption` writes it out."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ReaderNotes:
     small: bool
     """Whether one of them is a small stand-in trained by this project."""
     roles: tuple[tuple[str, str], ...]
-    """(role, model) by which rows are named (PECAN, Table 2)."""
+    """(role, model) as used in the names of rows (PECAN, Table 2)."""
     cautions: tuple[str, ...]
-    """What the presets ask every table to say about the scores of their models."""
+    """Caveats of the presets about the scores of their models."""
     others: tuple[str, ...]
     """Models besides the readers."""
     small_others: tuple[str, ...]
-    """Those of them that are small stand-ins."""
+    """Models besides the readers that are small stand-ins."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class GeometryNotes:
 
 @dataclass(frozen=True)
 class DataNotes:
-    """What the cells were run on, and how."""
+    """Data, prompts and options of the cells."""
 
     labels: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -52,9 +52,9 @@ class DataNotes:
     prompts: tuple[str, ...]
     """The options ``prompt`` of the cells."""
     own_prompts: tuple[str, ...]
-    """Rows whose method has a prompt of its own."""
+    """Rows whose method has its own prompt."""
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(``option=value``, rows that it holds for): what methods want said of themselves."""
+    """(``option=value``, rows that it applies to), for the options that methods report."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class CostNotes:
     published: tuple[str, ...] = ()
     """Metrics, ``tflops`` and ``ratio`` of which the papers print a value in some cell."""
     published_elsewhere: bool | None = None
-    """Whether the papers' values are of other data sets than the table shows on the sample data; None: no
-    published values are shown."""
+    """Whether the papers' values are for other data sets than those shown on the sample data; None: the
+    table shows no published values."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class MissingRows:
     rows: tuple[str, ...]
     datasets: tuple[str, ...]
     everywhere: bool
-    """Whether these are all data sets of the table."""
+    """Whether ``datasets`` are all data sets of the table."""
 
 
 @dataclass(frozen=True)
@@ -87,31 +87,31 @@ class Event:
     """What happened to some questions of a cell."""
 
     row: str
-    """Its id."""
+    """The row's id."""
     label: str
-    """The row's."""
+    """The row's label."""
     dataset: str
     kind: Literal["failed", "truncated", "flag", "undefined", "matched", "as_many"]
-    """undefined: a measure of the contexts is not defined for every question; matched: k was chosen so that
-    the cell costs what another method costs; as_many: it reads as many nodes as another does on average."""
+    """undefined: a measure of the contexts is not defined for every question; matched: k was chosen to match
+    another method's cost; as_many: it reads the average number of nodes of another method."""
     count: int
-    """Questions; of ``undefined`` those that have the measure; of ``matched`` the k, of ``as_many``
-    the nodes."""
+    """Number of questions; for ``undefined`` those that have the measure; for ``matched`` k, for ``as_many``
+    the number of nodes."""
     questions: int
-    """Of the cell."""
+    """All questions of the cell."""
     name: str = ""
     """The flag, the measure, or the other method."""
     errors: tuple[tuple[str, int], ...] = ()
-    """Kind of error -> questions, of ``failed``."""
+    """(Kind of error, questions), for ``failed``."""
 
 
 @dataclass(frozen=True)
 class TableNotes:
-    """All that caption and footnotes of a table say."""
+    """The content of a table's caption and footnotes."""
 
     title: str
     source: str
-    """Paper and table whose layout it has."""
+    """Paper and table whose layout it follows."""
     reader: ReaderNotes | None
     """None: no cell has been run."""
     data: DataNotes
@@ -123,28 +123,28 @@ class TableNotes:
     events: tuple[Event, ...]
     """Row by row, in the order of the rows."""
     absent: tuple[Literal["failed", "truncated"], ...]
-    """What happened to no question of any cell; empty where no cell has been run."""
+    """Kinds of events that occurred in no cell; empty if no cell has been run."""
     without_interval: tuple[tuple[str, tuple[str, ...]], ...]
     """(Reason, data sets) of scores without an interval."""
 
     @property
     def flagged(self) -> bool:
-        """Whether an event was counted that a method named."""
+        """Whether a method's own flag was counted."""
         return any(event.kind == "flag" for event in self.events)
 
 
 def printed(table: TableData) -> list[str]:
-    """What the papers print a value for: the metrics, never the measures of the contexts, and the cost."""
+    """Columns that the papers can have values for: the metrics and the cost, not measures of contexts."""
     return [m for m in (*table.definition.metrics, "tflops", "ratio") if m not in RETRIEVAL_MEASURES]
 
 
 def known_metrics(table: TableData, published: PublishedValues) -> list[str]:
-    """The metrics of which the papers print a value in some cell."""
+    """The metrics with a published value in some cell."""
     return [m for m in printed(table) if any((*cell, m) in published for cell in table.cells)]
 
 
 def notes_of(table: TableData, published: PublishedValues | None = None) -> TableNotes:
-    """The notes of a table; published: the papers' values, where these are shown."""
+    """The notes of a table; published: the papers' values, if the table shows them."""
     definition = table.definition
     described = [cell.description for cell in table.cells.values() if cell.description is not None]
     known = [] if published is None else known_metrics(table, published)
@@ -178,11 +178,11 @@ def notes_of(table: TableData, published: PublishedValues | None = None) -> Tabl
 
 
 def _reader(table: TableData, described: Sequence[CellDescription]) -> ReaderNotes:
-    asked = {d.model for d in described}
+    requested = {d.model for d in described}
     named = [
         (role, model)
         for reader, roles in table.definition.models.items()
-        if reader in asked
+        if reader in requested
         for role, model in {"large": reader, **roles}.items()
     ]
     readers = {str(d.models["reader"]["name"]) for d in described}
@@ -224,7 +224,7 @@ def _data(table: TableData) -> DataNotes:
 
 
 def _missing(table: TableData) -> Iterator[MissingRows]:
-    """Rows without a cell, together where reason and data sets are the same."""
+    """Rows without a cell, grouped by reason and data sets."""
     every = table.definition.datasets
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for row in table.definition.rows:
@@ -240,7 +240,7 @@ def _missing(table: TableData) -> Iterator[MissingRows]:
 
 
 def _events(table: TableData, cell: TableCell) -> Iterator[Event]:
-    """What happened to a cell."""
+    """The events of a cell."""
     if cell.finished is None:
         return
     summary = cell.finished.summary
@@ -289,5 +289,5 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 def _each(values: Iterable[Value]) -> tuple[Value, ...]:
-    """The values in their order, each once."""
+    """The distinct values in order."""
     return tuple(dict.fromkeys(values))

@@ -1,4 +1,4 @@
-"""Whether our order of the methods is the paper's: Kendall's tau, per data set, for scores and for costs."""
+"""Whether our order of the methods is the paper's: Kendall's tau per data set, for scores and for costs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from bench.results.records import RECORDS_FILE, Record, read_records
 from bench.tables.cells import TableData
 from bench.tables.published import PublishedValues
 
-FEWEST = 3
-"""Rows that an order is made of, at least."""
-_RESAMPLES = 1000
+MIN_ROWS = 3
+"""Minimum number of rows for an order."""
+RESAMPLES = 1000
 
 
-def kendall_tau(ours: ArrayLike, theirs: ArrayLike) -> NDArray[np.float64]:
-    """Tau-b of each row of ``ours``, shape (..., k), against ``theirs``, shape (k,): 1 agrees, -1 reverses.
+def kendall_tau(values: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
+    """Tau-b of each row of ``values``, shape (..., k), against ``reference``, shape (k,), in -1..1.
 
-    A row all of whose values are equal has no order; it counts 0. Source: Kendall 1945, with ties.
+    1 is the same order, -1 the reversed one. A row of equal values has no order; its tau is 0. Source:
+    Kendall 1945, with ties.
     """
-    x, y = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    x, y = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     first, second = np.triu_indices(y.shape[-1], k=1)
-    signs, printed = np.sign(x[..., first] - x[..., second]), np.sign(y[first] - y[second])
-    untied = np.sqrt(np.abs(signs).sum(axis=-1) * np.abs(printed).sum())
-    return np.asarray((signs * printed).sum(axis=-1) / np.maximum(untied, 1e-12))
+    signs, expected = np.sign(x[..., first] - x[..., second]), np.sign(y[first] - y[second])
+    untied = np.sqrt(np.abs(signs).sum(axis=-1) * np.abs(expected).sum())
+    return np.asarray((signs * expected).sum(axis=-1) / np.maximum(untied, 1e-12))
 
 
 @dataclass(frozen=True)
@@ -48,35 +49,35 @@ def order_agreement(
 ) -> OrderAgreement | None:
     """Tau between our order of the rows and the paper's on a data set.
 
-    metric: one with a value per question, or ``tflops``. The interval resamples documents, the same for all
-    rows, over the questions that all of them have. None where fewer than three rows have both values.
+    metric: one with a value per question, or ``tflops``. The interval resamples documents, the same ones for
+    all rows, over the questions that all rows have. None if fewer than three rows have both values.
     """
     rows: list[tuple[FinishedCell, float]] = []
     for row in table.definition.rows:
         cell, printed = table.cells[row.id, dataset], published.get((row.id, dataset, metric))
         if printed is not None and cell.finished is not None:
             rows.append((cell.finished, printed.value))
-    if len(rows) < FEWEST:
+    if len(rows) < MIN_ROWS:
         return None
     records = [_by_question(cell) for cell, _ in rows]
     shared = [key for key in records[0] if all(key in others for others in records)]
     if not shared:
         return None
-    values = np.array([[_value(of_row[key], metric) for of_row in records] for key in shared])
+    values = np.array([[value_of(of_row[key], metric) for of_row in records] for key in shared])
     clusters = [" ".join(records[0][key].document_ids) for key in shared]
-    theirs = [value for _, value in rows]
+    printed_values = [value for _, value in rows]
     interval = clustered_bootstrap_of(
         values,
         clusters,
-        partial(kendall_tau, theirs=theirs),
+        partial(kendall_tau, reference=printed_values),
         rng=np.random.default_rng(0),
-        n_resamples=_RESAMPLES,
+        n_resamples=RESAMPLES,
     )
     return OrderAgreement(metric, dataset, interval, len(rows))
 
 
 def order_agreements(table: TableData, published: PublishedValues) -> list[OrderAgreement]:
-    """The agreement for the first metric and for the cost, on every data set where there is one."""
+    """The agreement for the first metric and for the cost, on every data set that has enough rows."""
     agreements = (
         order_agreement(table, published, dataset, metric)
         for metric in (*table.definition.metrics[:1], "tflops")
@@ -89,5 +90,6 @@ def _by_question(cell: FinishedCell) -> dict[str, Record]:
     return {record.example_id: record for record in read_records(cell.folder / RECORDS_FILE)}
 
 
-def _value(record: Record, metric: str) -> float:
+def value_of(record: Record, metric: str) -> float:
+    """The score of a question by a metric, or with ``tflops`` its cost, in any unit."""
     return float(record.flops.query) if metric == "tflops" else record.scores[metric]

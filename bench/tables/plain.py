@@ -1,4 +1,4 @@
-"""Tables of plain text, for those that do not show one cell per line, with their CSV."""
+"""Tables of plain text, for tables that do not show one cell per line, with their CSV."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PlainTable:
 
 
 def csv_text(rows: Sequence[Sequence[object]]) -> str:
-    """The rows, headings first, as a CSV file with lines ending in a line feed."""
+    """The rows, headings first, as CSV with line feeds as line ends."""
     from pandas import DataFrame
 
     head, *body = map(list, rows)

@@ -24,10 +24,10 @@ METRICS = (
     *("rouge_l_f1_stem", "rouge_1", "rouge_2", "win_rate", "against_win_rate", "seconds"),
     *("tokens", "samples", "setting"),
 )
-"""What a place may hold; ``ratio`` is the row's TFLOPs over those of the paper's own method, ``win_rate`` the
-share of pairs that the row wins against Graph of Records and ``against_win_rate`` the share that it loses,
-both in percent, ``seconds`` the time of an answer; ``tokens`` and ``samples`` are of the data, ``setting``
-is a hyper-parameter."""
+"""Metrics of published values: ``ratio`` is the row's TFLOPs over those of the paper's own method,
+``win_rate`` the share of pairs that the row wins against Graph of Records and ``against_win_rate`` the share
+that it loses, both in percent, ``seconds`` the time of an answer; ``tokens`` and ``samples`` describe the
+data, ``setting`` is a hyper-parameter."""
 
 Cell: TypeAlias = tuple[str, str, str]
 """Row id, data set, metric."""
@@ -41,7 +41,7 @@ class Published:
 
     value: float
     source: str
-    """Paper, table, and where the value was read."""
+    """Paper, table, and the place of the value in it."""
     method: str
     """The row's label."""
 
@@ -49,12 +49,11 @@ class Published:
 def published(
     table: str, folder: Path = FOLDER, definition: TableDefinition | None = None
 ) -> Mapping[Cell, Published]:
-    """The values that the paper prints; a place of the table that it leaves empty is absent.
+    """The values that the paper prints; places that it leaves empty are absent.
 
-    definition: the table's, where it is not the shipped one of that id. Raises UnknownNameError for a table
-    without a file, DataError (file:line) for a file that does not follow the format described in
-    ``paper_tables/README.md``, or that does not fit the definition: a row, data set or metric that it does
-    not have.
+    definition: of the table, if it is not the shipped one with that id. Raises UnknownNameError for a table
+    without a file, DataError (file:line) for a file that violates the format in ``paper_tables/README.md``
+    or names a row, data set or metric that the definition does not have.
     """
     path = folder / f"{table}.csv"
     if not path.is_file():
@@ -66,9 +65,9 @@ def published(
 
 
 def places(definition: TableDefinition) -> list[Cell]:
-    """Every place of the paper's table: its rows, data sets and metrics.
+    """Every (row, data set, metric) of the paper's table.
 
-    ``samples`` are counted in rows of their own, which have no other metric.
+    ``samples`` have their own rows, which have no other metric.
     """
     rows = definition.printed_rows or tuple(row.id for row in definition.rows if row.in_paper)
     return [
@@ -95,12 +94,12 @@ def _read(path: Path, definition: TableDefinition) -> dict[Cell, Published]:
             cell = _cell(record, definition.id, place)
             _require_known(cell, known, definition.id, place)
             if cell in seen:
-                raise DataError(f"{place}: {' / '.join(cell)} is given on line {seen[cell]} already.")
+                raise DataError(f"{place}: {' / '.join(cell)} repeats line {seen[cell]}. Remove one of them.")
             seen[cell] = reader.line_num
             if record["value"]:
                 cells[cell] = Published(_value(record, place), record["source"], record["method"])
             elif record["source"]:
-                raise DataError(f"{place}: a source without a value; give both or neither.")
+                raise DataError(f"{place}: a source without a value; fill in both or neither.")
     return cells
 
 
@@ -125,7 +124,7 @@ def _require_known(cell: Cell, known: Sequence[Collection[str]], table: str, pla
 
 def _value(record: Mapping[str, str], place: str) -> float:
     if not record["source"]:
-        raise DataError(f"{place}: a value without a source; say where it was read.")
+        raise DataError(f"{place}: a value without a source; name paper, table and place.")
     try:
         value = float(record["value"])
     except ValueError:

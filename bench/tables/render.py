@@ -1,4 +1,4 @@
-"""A table of cells as text, ours beside the published values: a pure function of the cells."""
+"""A table of cells as text, with the published values: a pure function of the cells."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sections(table: TableData, published: PublishedValues) -> list[Section]:
 
 
 def render(table: TableData, published: PublishedValues, costs: AllCosts | None = None) -> Rendered:
-    """The table in all formats, ours beside the published values; costs: of its cells, for their shares."""
+    """The table in all formats, with the published values; costs: of its cells, for their shares."""
     notes = notes_of(table, published)
     text = TextTable(
         id=table.definition.id,
@@ -58,8 +58,8 @@ def _tflops(cell: TableCell) -> float | None:
 def _ratio(table: TableData, cell: TableCell) -> float | None:
     """TFLOPs relative to the reference row on the same data set."""
     reference = table.cells.get((table.definition.ratio_to or "", cell.dataset))
-    ours, theirs = _tflops(cell), None if reference is None else _tflops(reference)
-    return None if ours is None or not theirs else ours / theirs
+    tflops, base = _tflops(cell), None if reference is None else _tflops(reference)
+    return None if tflops is None or not base else tflops / base
 
 
 def _has_ratio(table: TableData) -> bool:
@@ -67,7 +67,7 @@ def _has_ratio(table: TableData) -> bool:
 
 
 def columns(table: TableData, published: PublishedValues) -> list[str]:
-    """The headings: the method, its scores and cost, then what the papers print."""
+    """The headings: the method, its scores and cost, then the published values."""
     labels = [METRIC_LABELS.get(metric, metric) for metric in table.definition.metrics]
     reference = [row.label for row in table.definition.rows if row.id == table.definition.ratio_to]
     names = {**METRIC_LABELS, "ratio": f"× {reference[0]}" if reference else "ratio"}
@@ -87,21 +87,21 @@ def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list
         DASH if tflops is None else three_digits(tflops),
         *([DASH if ratio is None else f"{ratio:.2f}"] if _has_ratio(table) else []),
         DASH if cell.summary is None else str(cell.summary.n),
-        *(_beside(table, cell, metric, published) for metric in known_metrics(table, published)),
+        *(_published(table, cell, metric, published) for metric in known_metrics(table, published)),
     ]
 
 
-def _beside(table: TableData, cell: TableCell, metric: str, published: PublishedValues) -> str:
-    """The published value and, in brackets, ours against it."""
+def _published(table: TableData, cell: TableCell, metric: str, published: PublishedValues) -> str:
+    """The published value and, in brackets, our difference from it."""
     printed = published.get((cell.row.id, cell.dataset, metric))
     if printed is None:
         return DASH
     ours = _ratio(table, cell) if metric == "ratio" else _values(cell, metric)[0]
-    return f"{printed.value:g}" + ("" if ours is None else f" ({_against(ours, printed.value, metric)})")
+    return f"{printed.value:g}" + ("" if ours is None else f" ({_difference(ours, printed.value, metric)})")
 
 
-def _against(ours: float, printed: float, metric: str) -> str:
-    """Ours minus the printed value; of costs, which span orders of magnitude, in percent of it."""
+def _difference(ours: float, printed: float, metric: str) -> str:
+    """Ours minus the published value; for costs, which span orders of magnitude, in percent of it."""
     if metric == "tflops" and printed:
         share = 100 * (ours / printed - 1)
         return f"{_signed(share, 0 if abs(share) >= 10 else 1)} %"
@@ -109,13 +109,13 @@ def _against(ours: float, printed: float, metric: str) -> str:
 
 
 def _signed(value: float, digits: int) -> str:
-    """With a sign, but for what rounds to zero."""
+    """The value with a sign, except if it rounds to zero."""
     size = f"{abs(value):.{digits}f}"
     return size if not size.strip("0.") else f"{'+' if value > 0 else MINUS}{size}"
 
 
 def _spans(table: TableData, published: PublishedValues) -> tuple[tuple[str, int], ...]:
-    """What we measured, and what the papers print."""
+    """Headings over our columns and the published ones."""
     printed = len(known_metrics(table, published))
     measured = len(columns(table, published)) - 1 - printed
     return (("measured", measured), ("published (ours against it)", printed)) if printed else ()

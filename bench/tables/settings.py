@@ -1,4 +1,4 @@
-"""What a method is trained with, per data set, beside what its paper prints (Graph of Records, Table 6)."""
+"""The settings of a method's training per data set, next to its paper's (Graph of Records, Table 6)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.tables.published import published
 
 
 def settings_table(definition: TableDefinition, model: str) -> PlainTable:
-    """A line for each option: our default on each data set and the printed value.
+    """One line per option: our default on each data set and the published value.
 
     A row's id is the option's name; model: the reader. Nothing is run.
     """
@@ -22,8 +22,11 @@ def settings_table(definition: TableDefinition, model: str) -> PlainTable:
     for row in definition.rows:
         values = []
         for dataset in definition.datasets:
-            ours, theirs = _default(row, dataset, model), printed.get((row.id, dataset, "setting"))
-            values += [DASH if ours is None else f"{ours:g}", DASH if theirs is None else f"{theirs.value:g}"]
+            default, paper = _default(row, dataset, model), printed.get((row.id, dataset, "setting"))
+            values += [
+                DASH if default is None else f"{default:g}",
+                DASH if paper is None else f"{paper.value:g}",
+            ]
         rows.append((row.label, *values))
     columns = ("Setting", *(text for name in definition.datasets for text in (name, f"{name} publ.")))
     about = about_settings(definition.title, definition.source, definition.notes)
@@ -31,7 +34,7 @@ def settings_table(definition: TableDefinition, model: str) -> PlainTable:
 
 
 def _default(row: Row, dataset: str, model: str) -> JsonValue:
-    """The option's value with which the row's method learns on that data set."""
+    """The option's default value when the row's method is trained on that data set."""
     method = load_method(row.method)
     training = method(method.Config(**row.set), resolve(model).geometry).training(dataset)
     return None if training is None else training.options.get(row.id)

@@ -1,8 +1,8 @@
 """A table's cost column from token statistics alone: no weights, no data, no records.
 
 ``paper_tables/costs/TABLE.yaml`` says what each row's question reads; lengths come from there and from
-the cards, the formula is :mod:`bench.flops.formulas`' convention ``paper``. A published cost is only ever put
-beside the result, never used for it. So it checks our accounting against the papers', on any laptop.
+the cards, the formula is :mod:`bench.flops.formulas`' convention ``paper``. Published costs are compared with
+the result but never enter it. So this checks our accounting against the papers', on any laptop.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class _Part(BaseModel):
 
 
 class Length(_Part):
-    """A length in tokens, the same for all data sets or one for each, and where it is from."""
+    """A length in tokens, one for all data sets or one for each, with its source."""
 
     value: int | dict[str, int]
     source: str
 
     def of(self, dataset: str) -> int:
-        """The length on that data set; raises DataError where none is given."""
+        """The length on that data set; raises DataError if there is none."""
         if isinstance(self.value, int):
             return self.value
         if dataset not in self.value:
@@ -58,44 +58,44 @@ class Length(_Part):
 
 class _Reading(_Part):
     note: str = ""
-    """What the cost of the row rests on, beyond the lengths; or why it cannot be derived."""
+    """Assumptions behind the row's cost besides the lengths, or why it cannot be derived."""
 
 
 class WholeDocument(_Reading):
-    """The document as it is, up to the papers' limit."""
+    """The whole document, up to the papers' limit."""
 
     reads: Literal["document"]
 
 
 class BestPassages(_Reading):
-    """The row's ``k`` chunks, at most the document, a separator between two; a query encoder may be asked."""
+    """The row's ``k`` chunks with separators, at most the document; ``encoder``: embeds the question."""
 
     reads: Literal["passages"]
     encoder: str | None = None
 
 
 class BestNodes(_Reading):
-    """The row's ``k`` nodes of a tree, each of ``node_tokens``, as long as ``limit`` is not passed."""
+    """The row's ``k`` nodes of a tree, each of ``node_tokens``, up to ``limit`` tokens."""
 
     reads: Literal["nodes"]
     limit: int = Field(gt=0)
 
 
 class Compressed(_Reading):
-    """A share of the document, after all of it and then what is kept went through ``compressor``."""
+    """A share of the document; the document and then the kept part go through ``compressor``."""
 
     reads: Literal["compressed"]
     compressor: str
     fitted_rate: dict[str, Annotated[float, Field(gt=0, le=1)]]
-    """Data set -> share that is kept, chosen so that the cost comes out as published: no derivation."""
+    """Data set -> share that is kept, fitted to the published cost and not derived."""
     kept_passes: float = Field(gt=0)
-    """How often what is kept goes through the compressor, after all of the document once."""
+    """Passes of the kept part through the compressor, after one pass of the document."""
     attended: int = Field(gt=0)
     """Tokens that each of the compressor's tokens attends to."""
 
 
 class Unknown(_Reading):
-    """No statistic that is published says it; ``note`` says which one lacks."""
+    """Not derivable from published statistics; ``note`` names the missing one."""
 
     reads: Literal["unknown"]
 
@@ -106,24 +106,24 @@ Reading: TypeAlias = Annotated[
 
 
 class Spread(_Part):
-    """How the lengths of a data set's documents lie around their mean."""
+    """The distribution of a data set's document lengths around their mean."""
 
     shares: tuple[Annotated[float, Field(gt=0)], ...] = ()
-    """Lengths of equally many documents each, over their mean. None: a lognormal distribution that follows
-    from the card's shortest, longest and number of documents."""
+    """Lengths over their mean, each for equally many documents. Empty: a lognormal distribution from the
+    card's shortest, longest and number of documents."""
     source: str
 
 
 class CostStatistics(_Part):
-    """What the costs of a table's rows follow from."""
+    """The statistics from which the costs of a table's rows are derived."""
 
     table: str
     reader: str
     """The model whose costs the paper prints."""
     chosen_with_costs: str
-    """Which of our choices were made with the published costs in view: agreement does not prove them."""
+    """Our choices that were made with the published costs in view, so that agreement is no evidence."""
     spread: dict[str, Spread]
-    """Data set -> spread of lengths; a set without one is taken to have documents of the mean length."""
+    """Data set -> spread of lengths; without one, all documents are assumed to have the mean length."""
     chunk_tokens: Length
     node_tokens: Length
     prompt_tokens: Length
@@ -142,34 +142,34 @@ class Derived:
     """The mean cost of a question."""
 
     tokens: int
-    """Through the reader, prompt and answer, rounded."""
+    """Mean tokens through the reader, prompt and answer, rounded."""
     flops: int
-    """Through all models, convention ``paper``."""
+    """Mean FLOPs of all models, convention ``paper``."""
 
 
 @dataclass(frozen=True)
 class SimulatedCell:
-    """One row on one data set: what follows from the lengths, beside what the paper prints."""
+    """One row on one data set: derived and published cost."""
 
     row: Row
     dataset: str
     derived: Derived | None
     published_tflops: float | None
     note: str
-    """What ``derived`` rests on, or why there is none."""
+    """Assumptions behind ``derived``, or why there is none."""
     fitted: bool = False
-    """Whether a parameter was chosen so that the cost comes out as published."""
+    """Whether a parameter was fitted to the published cost."""
 
     @property
     def difference(self) -> float | None:
-        """(Derived - published) / published; None where one of them is missing."""
+        """(Derived - published) / published; None if one of them is missing."""
         if self.derived is None or self.published_tflops is None:
             return None
         return self.derived.flops / 1e12 / self.published_tflops - 1
 
     @property
     def place(self) -> str:
-        """Row and data set as sentences name them, with the difference where there is one."""
+        """Row and data set for a sentence, with the difference if known."""
         difference = self.difference
         return f"{self.row.label}, {self.dataset}" + (
             "" if difference is None else f" ({_percent(difference)})"
@@ -189,10 +189,10 @@ def load_statistics(table: str, folder: Path = FOLDER) -> CostStatistics:
 
 
 def simulate(definition: TableDefinition, model: str, folder: Path = FOLDER) -> list[SimulatedCell]:
-    """The table's cells with the cost that follows from the lengths, data set by data set.
+    """The table's cells with their derived cost, data set by data set.
 
-    Published costs stand beside them where ``model`` is the paper's reader. Needs the model's config
-    alone, of a preset not even that. Raises UnknownNameError or DataError.
+    Published costs are included if ``model`` is the paper's reader. Needs only the model's config, and for
+    a preset not even that. Raises UnknownNameError or DataError.
     """
     statistics = load_statistics(definition.id, folder)
     architecture = resolve(model).architecture
@@ -202,7 +202,7 @@ def simulate(definition: TableDefinition, model: str, folder: Path = FOLDER) -> 
         card = load_card(dataset)
         for row in definition.rows:
             reading = statistics.rows.get(row.id) or Unknown(
-                reads="unknown", note="what the row reads is not among the cost statistics"
+                reads="unknown", note="the cost statistics do not include this row"
             )
             derived, note = None, reading.note
             try:
@@ -243,8 +243,8 @@ def derive(
         elif isinstance(reading, BestPassages):
             context = _passages(_k(row, card), statistics.chunk_tokens.of(card.name), document)
             if reading.encoder is not None:
-                asked = [question + 2]  # [CLS] and [SEP]
-                usages.append(texts_usage(_architecture(reading.encoder), asked))
+                query = [question + 2]  # [CLS] and [SEP]
+                usages.append(texts_usage(_architecture(reading.encoder), query))
         elif isinstance(reading, BestNodes):
             each = statistics.node_tokens.of(card.name)
             nodes = min(_k(row, card), reading.limit // each)
@@ -261,9 +261,9 @@ def derive(
 
 
 def document_lengths(card: Card, statistics: CostStatistics) -> list[int]:
-    """Lengths of documents, in tokens, each standing for as many: their mean is the published one.
+    """Representative document lengths in tokens, equally weighted; their mean is the published one.
 
-    Raises NotDerivableError where the card has no mean length, or none of what the spread follows from.
+    Raises NotDerivableError if the card lacks the mean length or the statistics behind the spread.
     """
     lengths = card.lengths
     if lengths is None or lengths.mean_tokens is None:
@@ -281,7 +281,7 @@ def document_lengths(card: Card, statistics: CostStatistics) -> list[int]:
 
 
 def _lognormal(documents: int, shortest: int, longest: int) -> tuple[float, ...]:
-    """Quantiles of the lognormal whose extremes among so many draws lie as far apart as these."""
+    """Quantiles of the lognormal whose expected extremes among ``documents`` draws have this ratio."""
     normal = NormalDist()
     sigma = math.log(longest / shortest) / (2 * normal.inv_cdf(1 - 1 / (documents + 1)))
     return tuple(math.exp(sigma * normal.inv_cdf((at + 0.5) / 200)) for at in range(200))
@@ -294,7 +294,7 @@ def answering_flops(reader: Architecture, prompt: int, answer: int) -> int:
 
 
 def _passages(k: int, chunk_tokens: int, document: int) -> int:
-    """Tokens of k chunks with a separator of one token between two; never more than the document."""
+    """Tokens of k chunks with one-token separators; at most the document."""
     chunks = min(k, -(-document // chunk_tokens))
     return min(chunks * chunk_tokens, document) + chunks - 1
 
@@ -302,7 +302,7 @@ def _passages(k: int, chunk_tokens: int, document: int) -> int:
 def _k(row: Row, card: Card) -> int:
     k = row.options(card).get("k")
     if not isinstance(k, int):
-        raise NotDerivableError(f"the row has k = {k!r}; a number is needed")
+        raise NotDerivableError(f"the row has k = {k!r}; expected a number")
     return k
 
 
@@ -318,16 +318,16 @@ CSV_COLUMNS = (
 
 
 def table_name(definition: TableDefinition) -> str:
-    """What the table's simulated costs are called, as the name of their files."""
+    """Name of the files of the table's simulated costs, without suffix."""
     return f"{definition.id}_simulated"
 
 
 def render_simulated(
     definition: TableDefinition, model: str, folder: Path = FOLDER, rate: float | None = None
 ) -> Rendered:
-    """Derived and published cost with their relative difference, and what explains it, in all formats.
+    """Derived and published costs with their relative differences and explanations, in all formats.
 
-    rate: FLOP/s that one GPU sustains; the caption then says the hours of all questions of the full sets.
+    rate: FLOP/s that one GPU sustains; the caption then states the hours for all questions of the full sets.
     """
     statistics = load_statistics(definition.id, folder)
     cells = simulate(definition, model, folder)
@@ -360,7 +360,7 @@ def render_simulated(
 
 
 def _line(cell: SimulatedCell) -> tuple[str, ...]:
-    """In the order of ``COLUMNS``."""
+    """The values for ``COLUMNS``."""
     derived = (DASH, DASH)
     if cell.derived is not None:
         derived = (f"{cell.derived.tokens:,}", three_digits(cell.derived.flops / 1e12))
@@ -376,8 +376,8 @@ def _percent(difference: float) -> str:
 
 def _caption(statistics: CostStatistics, model: str, cells: list[SimulatedCell]) -> Iterator[str]:
     yield (
-        f"What the lengths alone say that a question costs with {resolve(model).label}: without weights, "
-        "data and records. No published cost is an input but for the rates that are said to be fitted. "
+        f"Cost of a question with {resolve(model).label}, derived from lengths alone, without weights, data "
+        "or records. No published cost is an input, except for the rates that are marked as fitted. "
         f"{statistics.chosen_with_costs.rstrip()}"
     )
     cards = map(load_card, dict.fromkeys(cell.dataset for cell in cells))
@@ -397,18 +397,18 @@ def _caption(statistics: CostStatistics, model: str, cells: list[SimulatedCell])
     }
     for name, length in lengths.items():
         value = length.value
-        said = str(value) if isinstance(value, int) else ", ".join(f"{k} {v}" for k, v in value.items())
-        yield f"{name}: {said} tokens ({length.source})."
+        tokens = str(value) if isinstance(value, int) else ", ".join(f"{k} {v}" for k, v in value.items())
+        yield f"{name}: {tokens} tokens ({length.source})."
     yield (
-        "Documents of a set are taken as one text, cut into chunks: a ranker that keeps k of them reads all "
-        "of a document that has fewer, and never one that is cut short."
+        "The documents of a set count as one text, cut into full chunks: a ranker that keeps k chunks reads "
+        "the whole of a document that has fewer."
     )
     if model != statistics.reader:
-        yield f"The paper's costs are those of {statistics.reader}; make the table with it to see them."
+        yield f"The paper's costs are for {statistics.reader}; make the table with it to compare them."
 
 
 def _gpu_hours(cells: list[SimulatedCell], rate: float | None) -> Iterator[str]:
-    """What the questions of the full sets take at that rate, row by row; nothing without a rate."""
+    """GPU-hours for the questions of the full sets at that rate, row by row; nothing without a rate."""
     if rate is None:
         return
     hours: dict[str, float] = {}
@@ -426,7 +426,7 @@ def _gpu_hours(cells: list[SimulatedCell], rate: float | None) -> Iterator[str]:
         for label in whole
     )
     yield (
-        f"GPU-hours of all questions of the full data sets at {rate / 1e12:g} TFLOP/s, as named with --rate: "
+        f"GPU-hours of all questions of the full data sets at {rate / 1e12:g} TFLOP/s (--rate): "
         f"{rows}. Indexes are not counted; ≥: some data sets of the row could not be derived."
     )
 
@@ -437,7 +437,7 @@ def _questions(card: Card) -> int | None:
 
 
 def _notes(cells: list[SimulatedCell]) -> Iterator[str]:
-    """Which cells agree, why others do not, what the underived ones lack; cells of one reason together."""
+    """Which cells agree, why others do not, what is missing for the rest; grouped by reason."""
     compared = [cell for cell in cells if cell.difference is not None]
     agreeing = [cell for cell in compared if abs(cell.difference or 0) <= TOLERANCE]
     if compared:
@@ -459,9 +459,9 @@ def _grouped(what: str, cells: list[SimulatedCell]) -> Iterator[str]:
     by_note: dict[str, list[SimulatedCell]] = {}
     for cell in cells:
         by_note.setdefault(cell.note or "no statistic explains it", []).append(cell)
-    for note, found in by_note.items():
+    for note, same_note in by_note.items():
         by_row: dict[str, list[str]] = {}
-        for cell in found:
+        for cell in same_note:
             by_row.setdefault(cell.row.label, []).append(cell.place.removeprefix(f"{cell.row.label}, "))
         named = "; ".join(f"{label}, {', '.join(places)}" for label, places in by_row.items())
         yield f"{what}: {named}: {note}."

@@ -63,5 +63,5 @@ def test_a_row_of_a_method_that_is_not_installed_is_refused() -> None:
 
     with pytest.raises(UnknownNameError, match="laed"):
         with_rows(load_table("table1"), ["laed"])
-    with pytest.raises(ConfigError, match="has that row already"):
+    with pytest.raises(ConfigError, match="already has this row"):
         with_rows(load_table("table1"), ["pecan"])

@@ -107,8 +107,8 @@ def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
     said = about_shares(shares_of(two_rows, costs_of(two_rows)))
     assert said == [
         "Of a question's TFLOPs, probes, which PECAN's paper counts as free: PECAN 10 %.",
-        "Of a question's TFLOPs, models beside the reader: PECAN 20 %, SBERT 50 %.",
-        "Of the index's, models beside the reader: PECAN 67 %, SBERT 100 %.",
+        "Of a question's TFLOPs, models other than the reader: PECAN 20 %, SBERT 50 %.",
+        "Of the index's TFLOPs, models other than the reader: PECAN 67 %, SBERT 100 %.",
     ]
     for rendered in (
         render(two_rows, {}, costs_of(two_rows)),

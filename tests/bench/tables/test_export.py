@@ -79,7 +79,7 @@ def test_what_cannot_be_exported_or_read_back_is_said(table: TableData, tmp_path
     empty = TableData(TABLE, {key: cell for key, cell in table.cells.items() if cell.finished is None})
     with pytest.raises(BenchError, match="t: no cell is finished"):
         export_table(empty, tmp_path)
-    with pytest.raises(DataError, match=r"t_cells.json: no such file. bench table t --export"):
+    with pytest.raises(DataError, match=r"t_cells.json: no such file. Run: bench table t --export"):
         exported_table(TABLE, tmp_path)
     (tmp_path / "t_cells.json").write_text('[{"row": "bm25", "dataset": "hotpotqa"}]')
     with pytest.raises(DataError, match=r"not the cells of a table \(no 'cell'\)"):

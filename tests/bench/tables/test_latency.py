@@ -190,7 +190,7 @@ def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
     table, planned = made("judged", data, results, judged_against="bm25")
     nothing = judged_table(table, planned, None, results, "tiny")
     assert [line[1] for line in nothing.rows] == ["–", "–"]
-    assert "Not judged yet, or not to the end: chronicles (toy.jsonl): Closed book." in nothing.notes
+    assert "Not judged, or only in part: chronicles (toy.jsonl): Closed book." in nothing.notes
     asked = judged_table(table, planned, Session(results), results, "tiny")
     (line, gone) = asked.rows
     assert line[0] == "chronicles (toy.jsonl): Closed book" and gone[1] == "–"

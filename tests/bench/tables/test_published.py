@@ -143,7 +143,7 @@ def test_a_value_comes_with_source_and_label_and_an_empty_one_is_absent(tmp_path
     [
         ("", r"t\.csv:1: columns None"),
         ("table,row\n", r"t\.csv:1: columns \['table', 'row'\]; expected table, row, method"),
-        (_HEAD + _LINE + _LINE, r"t\.csv:3: bm25_top5 / qasper / f1 is given on line 2 already"),
+        (_HEAD + _LINE + _LINE, r"t\.csv:3: bm25_top5 / qasper / f1 repeats line 2"),
         (_HEAD + _LINE.replace("t,", "u,", 1), r"t\.csv:2: table 'u'; expected 't'"),
         (_HEAD + _LINE.replace("bm25_top5", "BM25 Top-5"), r"t\.csv:2: row 'BM25 Top-5'; expected an id"),
         (_HEAD + _LINE.replace(",f1,", ",F1,"), r"t\.csv:2: metric 'F1'; expected one of f1, rouge_l"),

@@ -183,7 +183,7 @@ def test_prompts_of_methods_and_stand_ins_are_told_apart(table: TableData) -> No
     own = described(table.cells[key], config={}, models=models)
     text = render(replace(table, cells={**table.cells, key: own}), PUBLISHED).markdown
     assert "Prompt: pecan (PECAN | 100%: its own)." in text
-    assert "Other models: minilm. Other small stand-ins of ours: tiny-s." in text
+    assert "Other models: minilm. Other small stand-ins: tiny-s." in text
 
 
 def test_a_model_whose_scores_show_little_is_said_to_be_one(table: TableData) -> None:

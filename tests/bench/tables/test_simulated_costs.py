@@ -57,7 +57,7 @@ def test_hours_of_the_full_sets_follow_from_costs_questions_and_the_named_rate(
     said = render_simulated(table, READER, rate=4e14).markdown
     questions = {"narrativeqa": 10557, "qasper": 1451, "hotpotqa": 7405, "musique": 2417}
     seconds = sum(n * flops(cells, "bm25_top5", name) for name, n in questions.items()) / 4e14
-    assert "at 400 TFLOP/s, as named with --rate: " in said and f"BM25 Top-5 {seconds / 3600:.2g}," in said
+    assert "at 400 TFLOP/s (--rate): " in said and f"BM25 Top-5 {seconds / 3600:.2g}," in said
     known = sum(n * flops(cells, "full_context", name) for name, n in questions.items())
     assert f"Full context {known / 4e14 / 3600:.2g}," in said
     assert f"PECAN {DASH}." in said
@@ -184,7 +184,7 @@ def test_another_reader_has_costs_but_no_published_ones() -> None:
     cells = simulate(load_table("table1"), "llama-3.2-1b")
     assert all(cell.published_tflops is None for cell in cells)
     assert any(cell.derived is not None for cell in cells)
-    assert "the paper's costs are those of llama-3.1-8b" in (
+    assert "the paper's costs are for llama-3.1-8b" in (
         render_simulated(load_table("table1"), "llama-3.2-1b").markdown.lower()
     )
 
