@@ -23,6 +23,7 @@ from bench.method import (
     Embedder,
     InvalidLogitsError,
     LanguageModel,
+    NoAttentionError,
     Span,
     chunk_documents,
     unit_rows,
@@ -51,13 +52,20 @@ class GraphPlan:
 
 
 async def build_graph(
-    documents: DocumentSet, builder: LanguageModel, embedder: Embedder, plan: GraphPlan
+    documents: DocumentSet,
+    builder: LanguageModel,
+    embedder: Embedder,
+    plan: GraphPlan,
+    *,
+    attention: bool = True,
 ) -> Graph:
     """The graph of these documents; without any text in them, a graph without nodes.
 
+    attention: whether the edges must be the builder's attention. If not, a builder behind a server, which
+    gives none, makes edges of equal weight.
     Raises ConfigError when the window leaves no room for nodes; whatever the models raise.
     """
-    return await _Construction(builder, embedder, plan).build(documents)
+    return await _Construction(builder, embedder, plan, attention).build(documents)
 
 
 @dataclass(frozen=True)
@@ -108,8 +116,9 @@ class _Level:
 class _Construction:
     """One graph in the making."""
 
-    def __init__(self, builder: LanguageModel, embedder: Embedder, plan: GraphPlan) -> None:
+    def __init__(self, builder: LanguageModel, embedder: Embedder, plan: GraphPlan, attention: bool) -> None:
         self.lm, self.embedder, self.plan = builder, embedder, plan
+        self.attention = attention
         self.wording = _information_points() if plan.kind == "ip" else _cluster_summary()
         self.room = self._room()
         self.nodes: list[Node] = []
@@ -222,8 +231,14 @@ class _Construction:
                 spans.append(await context.extend(wording.piece(text), focus=(begin, begin + len(text))))
             await context.extend(wording.tail)
             watched = [j for j, span in enumerate(spans) if len(span)]
-            for j in watched:
-                context.watch(spans[j])
+            try:
+                for j in watched:
+                    context.watch(spans[j])
+            except NoAttentionError:
+                if self.attention:
+                    raise
+                watched = []
+                self.events["no_attention"] += 1
             summary = await context.generate(self.plan.summary_tokens)
             found = parse_bullets(summary) if self.plan.kind == "ip" else whole_text(summary)
             attention = np.zeros((len(summary.token_ids), len(batch)))
