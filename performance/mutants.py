@@ -462,7 +462,7 @@ MUTANTS = (
     Mutant(
         "X2",
         "attended=len(closing) * after, logit_rows=1",
-        "attended=len(closing) * self._slot.length, logit_rows=1",
+        "attended=len(closing) * self._kept, logit_rows=1",
         "test_settled_text_is_forwarded_once_and_reads_no_logits",
     ),
     Mutant(
@@ -479,7 +479,7 @@ MUTANTS = (
     ),
     Mutant(
         "X5",
-        "attended=new * self._slot.length)",
+        "attended=new * self._kept)",
         "attended=new * new)",
         "test_settling_text_behind_what_was_read_pays_for_its_attention_to_all_of_it",
     ),
@@ -491,7 +491,7 @@ MUTANTS = (
     ),
     Mutant(
         "X7",
-        "math.exp(logit - result.log_mass) for",
+        "math.exp(logit - outcome.log_mass) for",
         "math.exp(logit - most) for",
         "test_a_search_on_the_cache_equals_recomputing_everything_at_each_step",
     ),

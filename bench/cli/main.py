@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "flops": "compute the FLOPs of a forward pass from the model's config",
     "model": "describe a model, check for its files, or fetch them",
     "doctor": "check packages, methods, disk, device, MLflow store and a short run",
+    "serve": "models of this machine behind an OpenAI-compatible address",
     "ui": "serve the MLflow UI on 127.0.0.1 over results/",
     "track": "rebuild the MLflow mirror from the records",
 }

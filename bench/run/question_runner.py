@@ -248,7 +248,7 @@ class QuestionRunner:
                 prompt=answer.prompt_tokens,
                 completion=answer.completion_tokens,
                 forwarded=meter.new_tokens,
-                computed=meter.new_tokens - meter.reused_tokens,
+                computed=meter.new_tokens - meter.reused_tokens if meter.reuse_known else None,
             ),
             flops=FlopCounts(
                 query=meter.flops,
@@ -260,6 +260,7 @@ class QuestionRunner:
             truncated=answer.truncated,
             flags=[
                 *answer.flags,
+                *sorted(meter.events),
                 *(["bare_yes_no"] if text and only_yes_or_no(text, example.question) else []),
             ],
             wall_s=round(wall_s, 4),

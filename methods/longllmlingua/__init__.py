@@ -115,6 +115,14 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
             compressor = compressor_for(self.geometry)
         return {"reader": "", "compressor": "" if compressor == "reader" else compressor}
 
+    def local_roles(self) -> Mapping[str, str]:
+        """Who compresses."""
+        return {
+            "compressor": "llmlingua needs the logits of every token of the text, which no server gives:"
+            " choose a"
+            " model that is loaded here with --set compressor=NAME."
+        }
+
     def choices(self) -> Mapping[str, JsonValue]:
         """How the text is cut, and the share that is kept."""
         return {"join_documents": self.config.join_documents, "rate": self.config.rate}

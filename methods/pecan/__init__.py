@@ -82,11 +82,25 @@ class Pecan(Method[PecanConfig]):
         """The roles that build the graph; the searcher does not matter."""
         return frozenset({"builder", "embedder"})
 
+    def local_roles(self) -> Mapping[str, str]:
+        """With attention=on, who builds the graph and who searches it."""
+        if self.config.attention == "off":
+            return {}
+        needed = (
+            "PECAN's graph and search are made of attention by span, which no server gives. Two ways out:"
+            " --set"
+            " attention=off, which ranks by similarity alone; or models that are loaded here beside the"
+            " served"
+            " reader, --set search_model=NAME --set graph_model=NAME."
+        )
+        return {"builder": needed, "searcher": needed}
+
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """The graph of the documents."""
         builder = models.lm("builder")
         plan = self._plan(self._window(builder))
-        graph = await build_graph(documents, builder, models.embedder(), plan)
+        attention = self.config.attention == "on"
+        graph = await build_graph(documents, builder, models.embedder(), plan, attention=attention)
         return graph.to_index()
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:

@@ -22,6 +22,7 @@ from bench.method import (
     Embedder,
     InvalidLogitsError,
     LanguageModel,
+    NoAttentionError,
     Span,
     chunk_documents,
     unit_rows,
@@ -50,13 +51,20 @@ class GraphPlan:
 
 
 async def build_graph(
-    documents: DocumentSet, builder: LanguageModel, embedder: Embedder, plan: GraphPlan
+    documents: DocumentSet,
+    builder: LanguageModel,
+    embedder: Embedder,
+    plan: GraphPlan,
+    *,
+    attention: bool = True,
 ) -> Graph:
     """The graph of these documents; documents without text give a graph without nodes.
 
+    attention: whether edges must come from the builder's attention. If not, a builder behind a server, which
+    returns no attention, makes edges of equal weight.
     Raises ConfigError if the window leaves no room for nodes, and whatever the models raise.
     """
-    return await _Construction(builder, embedder, plan).build(documents)
+    return await _Construction(builder, embedder, plan, attention).build(documents)
 
 
 @dataclass(frozen=True)
@@ -107,8 +115,9 @@ class _Level:
 class _Construction:
     """The construction of one graph."""
 
-    def __init__(self, builder: LanguageModel, embedder: Embedder, plan: GraphPlan) -> None:
+    def __init__(self, builder: LanguageModel, embedder: Embedder, plan: GraphPlan, attention: bool) -> None:
         self.lm, self.embedder, self.plan = builder, embedder, plan
+        self.attention = attention
         self.wording = _information_points() if plan.kind == "ip" else _cluster_summary()
         self.room = self._room()
         self.nodes: list[Node] = []
@@ -221,8 +230,14 @@ class _Construction:
                 spans.append(await context.extend(wording.piece(text), focus=(begin, begin + len(text))))
             await context.extend(wording.tail)
             watched = [j for j, span in enumerate(spans) if len(span)]
-            for j in watched:
-                context.watch(spans[j])
+            try:
+                for j in watched:
+                    context.watch(spans[j])
+            except NoAttentionError:
+                if self.attention:
+                    raise
+                watched = []
+                self.events["no_attention"] += 1
             summary = await context.generate(self.plan.summary_tokens)
             parsed = parse_bullets(summary) if self.plan.kind == "ip" else whole_text(summary)
             attention = np.zeros((len(summary.token_ids), len(batch)))

@@ -260,7 +260,7 @@ class _Walk:
         """The result of the walk, as if it had ended here."""
         total = Meter()
         for meter in [*(step.meter for step in self.steps), answer]:
-            _credit(total, meter)
+            total.add(meter)
         return Stopped(tuple(self.steps), stop, generation, total, self.left_out, self.cut)
 
     def choose(self) -> tuple[_Choice | None, Stop | None]:
@@ -456,10 +456,4 @@ def charged() -> Iterator[Meter]:
         try:
             yield meter
         finally:
-            _credit(outer, meter)
-
-
-def _credit(payer: Meter, meter: Meter) -> None:
-    """Add a whole meter to another."""
-    for (model, phase), usage in meter.usage.items():
-        payer.credit(model, phase, usage)
+            outer.add(meter)
