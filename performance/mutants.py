@@ -286,8 +286,8 @@ MUTANTS = (
     ),
     Mutant(
         "S16",
-        "len(top) - len(kept), len(kept) < share",
-        "len(top) - len(kept), len(kept) < len(top)",
+        "len(top) - len(initial), len(initial) < share",
+        "len(top) - len(initial), len(initial) < len(top)",
         "test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order",
     ),
     Mutant(
@@ -462,7 +462,7 @@ MUTANTS = (
     Mutant(
         "X2",
         "attended=len(closing) * after, logit_rows=1",
-        "attended=len(closing) * self._slot.length, logit_rows=1",
+        "attended=len(closing) * self._kept, logit_rows=1",
         "test_settled_text_is_forwarded_once_and_reads_no_logits",
     ),
     Mutant(
@@ -479,7 +479,7 @@ MUTANTS = (
     ),
     Mutant(
         "X5",
-        "attended=new * self._slot.length)",
+        "attended=new * self._kept)",
         "attended=new * new)",
         "test_settling_text_behind_what_was_read_pays_for_its_attention_to_all_of_it",
     ),
@@ -491,7 +491,7 @@ MUTANTS = (
     ),
     Mutant(
         "X7",
-        "math.exp(logit - result.log_mass) for",
+        "math.exp(logit - outcome.log_mass) for",
         "math.exp(logit - most) for",
         "test_a_search_on_the_cache_equals_recomputing_everything_at_each_step",
     ),
@@ -833,7 +833,7 @@ MUTANTS = (
         "[MEMWALKER_GO_BACK]",
         "test_a_reply_without_a_possible_action_is_asked_for_again",
     ),
-    Mutant("Y7", "if len(found) != 1:", "if not found:", "test_triage_format"),
+    Mutant("Y7", "if len(actions) != 1:", "if not found:", "test_triage_format"),
     Mutant(
         "Y8",
         "self.limits.reply_tokens + room, self.limits.window",

@@ -1,4 +1,4 @@
-"""``bench data``: check a file, fetch the full sets, write the sample sets."""
+"""``bench data``: check a data file, or fetch the full sets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bench.data.source import data_files, open_source
 from bench.errors import DataError, ModelUnavailableError
 
 _SHOWN_KINDS = 20
-"""Problems are grouped by what they say; --json has every single one."""
+"""Kinds of problems that are printed; --json has every problem."""
 
 
 @click.group("data")
 def command() -> None:
-    """Check, fetch or generate data."""
+    """Check or fetch data."""
 
 
 @command.command("check")
@@ -32,10 +32,10 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def check_command(ctx: click.Context, path: Path, dataset: str | None, model: str, as_json: bool) -> None:
-    """Say what PATH holds: format, examples, documents, lengths, problems with file:line.
+    """Describe the data at PATH: format, examples, documents, lengths, problems with file:line.
 
-    A folder that is no data set itself is checked file by file. Exit code 0 when everything can be
-    used, 2 when something cannot.
+    A folder that is not a data set itself is checked file by file. Exit code 0 if everything is
+    usable, 2 if not.
     """
     card = card_for(dataset, str(path)) if dataset else None
     counter, remark = _counter(model)
@@ -96,7 +96,7 @@ def fetch_command(dataset: str | None) -> None:
 
 
 def _parts(path: Path) -> list[Path]:
-    """The path itself; of a folder with several data files, each that is a data set of its own."""
+    """The path itself; for a folder that is not a data set itself, all data files in it."""
     if path.is_dir():
         try:
             open_source(path)

@@ -1,4 +1,4 @@
-"""``bench run``: one method on one data set; the same command again continues."""
+"""``bench run``: one method on one data set; the same command resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -74,13 +74,12 @@ def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
         click.echo(f"{NODES}={auto_k}: {cell.identity.config[NODES]} on average")
         return cell
     target = summary.query_flops.mean
-    found = match_k(request, target, lambda tried: session.run(tried).summary.query_flops.mean)
-    assert found is not None
-    cell = found
+    matched = match_k(request, target, lambda tried: session.run(tried).summary.query_flops.mean)
+    assert matched is not None
     click.echo(
-        f"k={auto_k}: k={cell.identity.config['k']} comes nearest to {summary.tflops:.4g} TFLOPs per question"
+        f"k={auto_k}: k={matched.identity.config['k']} is closest to {summary.tflops:.4g} TFLOPs per question"
     )
-    return cell
+    return matched
 
 
 def require_one_method(method: str) -> None:

@@ -25,7 +25,7 @@ from bench.results.index_store import IndexStore
 from bench.results.records import RECORDS_FILE, read_records
 from bench.run.cell import Cell, Setting, plan_cell
 from bench.run.cell_folder import finished_cell
-from bench.run.question_runner import kept_index, prepare
+from bench.run.question_runner import prepare, stored_index
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.schema import JsonValue
@@ -164,7 +164,7 @@ def _graph(figure: Figure, setting: Setting, results: Path, session: Session | N
         if name not in examples:
             raise UnknownNameError(f"example of {cell.data.label}", name, examples)
         documents = examples[name].documents
-        index = kept_index(cell, store, documents)
+        index = stored_index(cell, store, documents)
         if index is None and session is not None:
             ready = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
             index = ready.indexes[documents.id]

@@ -7,7 +7,14 @@ that it is given are a :class:`ModelSet`. ``docs/add_a_method`` has a complete p
 """
 
 from bench.engine.sampling import Sampling
-from bench.errors import BenchError, ConfigError, InvalidLogitsError, QuestionError, WindowExceededError
+from bench.errors import (
+    BenchError,
+    ConfigError,
+    InvalidLogitsError,
+    NoAttentionError,
+    QuestionError,
+    WindowExceededError,
+)
 from bench.flops.formulas import texts_usage
 from bench.flops.meter import Meter, Usage, current_meter, metered
 from bench.method.chunking import JoinedDocuments, chunk_documents, restored, stored
@@ -76,6 +83,7 @@ __all__ = [
     "Method",
     "MethodConfig",
     "ModelSet",
+    "NoAttentionError",
     "PairConfig",
     "PickAndRead",
     "Picked",

@@ -132,6 +132,14 @@ class Method(ABC, Generic[ConfigT]):
         """The roles whose models the index depends on (default: all); a subset lets runs share it."""
         return frozenset(self.models())
 
+    def local_roles(self) -> Mapping[str, str]:
+        """Roles whose model must be loaded in this process -> what they need of it, and the ways out.
+
+        A model behind a server generates and says how likely a word is; it gives neither attention nor the
+        logits or vectors of a prompt's tokens. Default: none.
+        """
+        return {}
+
     def training(self, dataset: str) -> Training | None:
         """What the method learns before any question of the data set is asked; None: nothing.
 

@@ -12,12 +12,14 @@ from bench.data import LoadedData
 from bench.data import load as load_data
 from bench.data.cards import Card
 from bench.data.own import card_for
+from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
 from bench.method.contract import Method
 from bench.method.options import build_config
 from bench.method.prompts import ANSWER_INSTRUCTION, PASSAGE_SEPARATOR, SUMMARY_INSTRUCTION, question_prompt
 from bench.method.registry import load_method
-from bench.models.spec import ModelSpec, resolve
+from bench.models.served.address import without_url
+from bench.models.spec import ModelSpec, ServedSpec, resolve
 from bench.run.fitness import unfit_models
 from bench.run.identity import CellIdentity, hash_ids
 from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
@@ -134,7 +136,7 @@ class Cell:
             "method": self.identity.method,
             "version": self.identity.method_version,
             "index": self.index_key_parts(),
-            "training": dict(training.options),
+            "training": _without_urls(training.options),
             "models": {role: dict(self.identity.models[role]) for role in sorted(training.roles)},
         }
 
@@ -143,7 +145,7 @@ class Cell:
         return {
             "method": self.index_name,
             "version": self.method.index_version or self.identity.method_version,
-            "options": dict(self.method.index_options()),
+            "options": _without_urls(self.method.index_options()),
             "models": {role: dict(self.identity.models[role]) for role in sorted(self.method.index_roles())},
             "seed": self.request.seed,
         }
@@ -176,9 +178,10 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
         role: reader if not spec else resolve(spec, dtype=request.dtype)
         for role, spec in method.models().items()
     }
+    _require_local(request.method, method, roles)
 
     def load_training(source: str) -> LoadedData:
-        return _load(request.dataset, training_source(source, request.data, card.name), None, True)
+        return _load(request.dataset, training_source(source, request.data, card), None, True)
 
     training = plan_training(
         with_source(method.training(card.name), request.data, card), data, load_training, request.seed
@@ -186,7 +189,7 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     identity = CellIdentity(
         method=request.method,
         method_version=method_type.version,
-        config=config.model_dump(mode="json"),
+        config=_without_urls(config.model_dump(mode="json")),
         dataset=card.name,
         data_source=data.source,
         data_label=data.label,
@@ -204,6 +207,24 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     if data.source == "path":
         unfit = unfit_models(roles.values(), (example.documents for example in data.examples))
     return Cell(request, method, card, data, reader, roles, identity, training, unfit)
+
+
+def _require_local(name: str, method: Method[Any], roles: Mapping[str, ModelSpec]) -> None:
+    """Raise ConfigError for a role behind a server that needs what no server gives."""
+    refused = {
+        role: reason
+        for role, reason in method.local_roles().items()
+        if isinstance(roles.get(role), ServedSpec)
+    }
+    if refused:
+        served = ", ".join(f"{role} {roles[role].name}" for role in refused)
+        reasons = " ".join(dict.fromkeys(refused.values()))
+        raise ConfigError(f"{name}: {served} is behind a server. {reasons}")
+
+
+def _without_urls(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The options, with the model alone where one is the address of a served model."""
+    return {name: without_url(value) for name, value in options.items()}
 
 
 def _suited(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:

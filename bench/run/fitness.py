@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from bench.models.presets import PRESETS, REAL
+from bench.models.served.address import FORM
 from bench.models.sources import PackedSource, local_folder
 from bench.models.spec import ModelSpec
 from bench.schema import DocumentSet
@@ -64,6 +65,7 @@ def proposal() -> str:
         [
             "Name a reader of real text:",
             *sorted(readers),
-            "  or any hub id or folder (bench list models). --model tiny uses the small one all the same.",
+            f"  --model {FORM}  (behind a server: vLLM, llama.cpp, Ollama and others)",
+            "or any hub id or folder (bench list models). --model tiny uses the small one all the same.",
         ]
     )

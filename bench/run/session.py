@@ -197,7 +197,7 @@ class Session:
 
         if self._threads is not None:
             self._threads.settle(cell.roles.values(), alone=self._alone)
-        return LoadedModels(cell.roles)
+        return LoadedModels(cell.roles, self.in_flight)
 
 
 def _require_fitness(cell: Cell) -> None:

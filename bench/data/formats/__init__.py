@@ -43,7 +43,7 @@ FORMATS: tuple[Format, ...] = (
     hotpotqa.HOTPOTQA,
     passage_qa.PASSAGE_QA,
     qmsum.QMSUM,
-    qmsum.QMSUM_GOR,
+    qmsum.QMSUM_SPEAKERS,
     squality.SQUALITY,
     leval.LEVAL,
     booksum.BOOKSUM,

@@ -96,7 +96,7 @@ class RayExecutor:
             self._ray = connect(self.address)
             self._share = share_out(self._ray.nodes(), self.workers, self.gpus)
             self._in_flight = in_flight
-            log.info("wanted: %s", self.wanted())
+            log.debug("wanted: %s", self.wanted())
         return RayQuestionRunner(self, cells, indexes, limit)
 
     @property

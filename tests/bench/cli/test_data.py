@@ -61,10 +61,7 @@ def test_problems_are_all_listed_by_kind(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "  problems   3 error(s), 1 warning(s)" in result.output
     assert f"    error: {path}:2: not JSON" in result.output
-    assert (
-        f"    error: {path}:3: answers[0]: expected text, found True (and 1 more)"
-        in result.output
-    )
+    assert f"    error: {path}:3: answers[0]: expected text, found True (and 1 more)" in result.output
     assert f"    warning: {path}:4: there are no documents" in result.output
     assert "  examples   3 " in result.output
     assert "  usable     no" in result.output

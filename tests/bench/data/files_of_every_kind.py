@@ -8,7 +8,11 @@ from collections.abc import Sequence
 
 def pdf(pages: Sequence[str]) -> bytes:
     """A PDF with a line of text on each page; an empty page has no text, as a scan."""
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
     kids = []
     for page in pages:
         lines = page.split("\n")

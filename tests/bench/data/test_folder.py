@@ -111,7 +111,9 @@ def test_documents_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) ->
 
 
 def test_a_folder_without_questions_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"without questions. To ask one: bench ask .* needs a file questions.csv"):
+    with pytest.raises(
+        DataError, match=r"without questions. To ask one: bench ask .* needs a file questions.csv"
+    ):
         open_source(folder(tmp_path, None))
 
 

@@ -503,7 +503,7 @@ def test_qmsum_in_graph_of_records_layout_where_a_card_names_it(tmp_path: Path) 
     card = load_card("qmsum")
     plain = load(card, str(path)).examples[0]
     assert plain.documents.documents[0].text.startswith("Chair: { vocalsound } The a_m_i_ remote")
-    formats = ("qmsum-gor", *(name for name in card.formats if name != "qmsum"))
+    formats = ("qmsum-speakers", *(name for name in card.formats if name != "qmsum"))
     theirs = load(card.model_copy(update={"formats": formats}), str(path)).examples[0]
     assert theirs.documents.documents[0].text == (
         "Speaker: Chair\nContent: The ami remote has an lcd .\nSpeaker: B\nContent: Um no tv ."
@@ -602,7 +602,7 @@ def test_a_folder_of_papers_is_one_set_and_only_its_test_files_are_used(tmp_path
         (tmp_path / f"{name}.json").write_text(json.dumps(paper, indent=1), encoding="utf-8")
     loaded = load(load_card("academic_eval"), str(tmp_path))
     assert [example.documents.documents[0].title for example in loaded.examples] == ["test_0", "test_1"]
-    assert loaded.examples[0].question.startswith("Write an abstract")
+    assert loaded.examples[0].question.startswith("Please craft an abstract")
     learned = load(load_card("academic_eval"), str(tmp_path), training=True)
     assert [example.documents.documents[0].title for example in learned.examples] == ["train_0"]
 

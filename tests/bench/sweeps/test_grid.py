@@ -250,7 +250,7 @@ def test_a_file_is_swept_and_flags_beside_it_are_refused_or_go_before_it(tmp_pat
     row = next(line for line in found.output.splitlines() if line.startswith("bm25  "))
     assert row.split() == ["bm25", "hotpotqa", "(sample)", "tiny", "2", "0", "2", "2", "2", "?", "?"]
     both = sweep(path, "--method", "bm25")
-    assert "--method, --dataset, --set and --grid belong into it" in str(both.exception)
+    assert "move --method, --dataset, --set and --grid into it" in str(both.exception)
     assert list(tmp_path.iterdir()) == [path]
 
 

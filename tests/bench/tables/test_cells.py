@@ -125,7 +125,7 @@ def test_bench_run_names_the_command_that_must_come_first(reader: str, tmp_path:
     runner(tmp_path, [])(reference)
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "k=auto:closed_book: k=1 comes nearest to" in result.output
+    assert "k=auto:closed_book: k=1 is closest to" in result.output
     assert "evidence recall" in result.output
 
 
