@@ -22,6 +22,17 @@ _METRICS: dict[Task, tuple[str, ...]] = {
 _MAX_NEW_TOKENS: dict[Task, int] = {"qa": 128, "summarization": 512}
 """Of an answer, as LongBench has it for Qasper and QMSum."""
 
+_PROMPT = """\
+Read the following documents.
+
+{context}
+
+Answer the question from these documents in a few words or one sentence, without any explanation.
+
+Question: {input}
+Answer:"""
+"""For ``prompt=longbench``, in the form of LongBench's templates; our words."""
+
 
 class OwnCard(Card):
     """The card of a data set that the project does not know: what its file calls it does not matter."""
@@ -45,6 +56,7 @@ def own_card(title: str, task: Task = "qa") -> OwnCard:
         formats=("folder", "bench"),
         metrics=_METRICS[task],
         max_new_tokens=_MAX_NEW_TOKENS[task],
+        longbench_prompt=_PROMPT if task == "qa" else None,
         query="Summarize the documents." if task == "summarization" else "",
     )
 

@@ -139,6 +139,18 @@ def read_records(path: Path) -> Iterator[Record]:
                 ) from None
 
 
+def load_records(place: str | Path) -> list[Record]:
+    """The records of a cell's folder, or of its file, in order.
+
+    Raises BenchError for a bad line, or no file.
+    """
+    path = Path(place)
+    path = path / RECORDS_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise BenchError(f"{path}: no such file. Give a cell's folder (bench list cells) or its records.")
+    return list(read_records(path))
+
+
 class RecordStore(JsonLines[Record, str]):
     """The append-only records of one cell by example id, locked by one process at a time.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from bench.errors import ConfigError
 from bench.models.presets import PRESETS, REAL
 from bench.models.served.address import FORM
 from bench.models.sources import PackedSource, local_folder
-from bench.models.spec import ModelSpec
+from bench.models.spec import ModelSpec, resolve
 from bench.schema import DocumentSet
 
 MOST_TOKENS_PER_WORD = 1.8
@@ -36,7 +37,6 @@ def unfit_models(models: Iterable[ModelSpec], documents: Iterable[DocumentSet]) 
 def tokens_per_word(text: str) -> float:
     """Tokens of the small models' tokenizer for each word; 0 for a text without words."""
     from bench.models.loader import load_tokenizer
-    from bench.models.spec import resolve
 
     words = len(text.split())
     return len(load_tokenizer(resolve("tiny")).encode(text).ids) / words if words else 0.0
@@ -48,6 +48,20 @@ def caution(models: Collection[str]) -> str:
         f"{' and '.join(models)} {'reads' if len(models) == 1 else 'read'} only text like the generated "
         "samples; these documents are not, so that the answers mean nothing."
     )
+
+
+def default_reader(documents: DocumentSet) -> str:
+    """The reader where the user named none: the small one for text that it can read, else one that is here.
+
+    Raises ConfigError, which says how to get one, where no reader of real text is on this machine.
+    """
+    unfit = unfit_models([resolve("tiny")], [documents])
+    if not unfit:
+        return "tiny"
+    for name in REAL:
+        if PRESETS[name].kind == "causal" and any(map(local_folder, PRESETS[name].sources)):
+            return name
+    raise ConfigError(f"{caution(unfit)} {proposal()}")
 
 
 def proposal() -> str:
