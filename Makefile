@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := offline,llmlingua,gor,smollm2,ray,serve,dev
+EXTRAS := offline,llmlingua,gor,smollm2,documents,ray,serve,dev
 
 .DEFAULT_GOAL := help
 TABLES  := table1 table2 table3 tableA3 tableA4
