@@ -31,7 +31,7 @@ class _Row(BaseModel):
 
 
 class ContextRecord(_Row):
-    """One passage or node that the reader was given, in the order given."""
+    """One passage or node of the reader's prompt, in the prompt's order."""
 
     document: int | None = Field(description="position of the document in the example, from 0")
     title: str
