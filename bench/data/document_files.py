@@ -72,8 +72,8 @@ def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> Doc
     for path in paths:
         if not path.exists():
             raise DataError(f"{path}: no such file or folder.")
-        found = _below(path, besides, problems) if path.is_dir() else [path]
-        for file in found:
+        files = _below(path, besides, problems) if path.is_dir() else [path]
+        for file in files:
             title = os.path.relpath(file, path) if path.is_dir() else path.name
             if names[title] > 1 or (title in names and path.is_dir()):
                 title = str(file)
@@ -88,7 +88,7 @@ def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> Doc
 
 
 def has_documents(folder: Path) -> bool:
-    """Whether a document lies in the folder or below it, by the names of files alone."""
+    """Whether there is a document in the folder or below it, by the names of files alone."""
     return any(path.suffix.lower() in DOCUMENT_SUFFIXES for path in _files_below(folder))
 
 
@@ -176,7 +176,7 @@ def place_of(document: Document, start: int, end: int) -> str:
 
 
 def _below(folder: Path, besides: Collection[Path], problems: list[Problem]) -> Iterator[Path]:
-    """The documents in and below a folder; what else lies there is noted once."""
+    """The documents in and below a folder; other files are noted once, in ``problems``."""
     root = folder.resolve()
     others: Counter[str] = Counter()
     for file in _files_below(folder):

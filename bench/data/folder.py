@@ -79,25 +79,28 @@ def _holds_questions(file: Path, folder: Path) -> bool:
         return False
     if first is None or not is_question(first):
         return False
-    found = recognise(first)
-    if found is None:
+    format = recognise(first)
+    if format is None:
         return True
     named = _lower(first.value).get("documents")
     names = named if isinstance(named, list) else [named]
-    return found.name == "bench" and all(isinstance(n, str) and (folder / n).is_file() for n in names)
+    return format.name == "bench" and all(isinstance(n, str) and (folder / n).is_file() for n in names)
 
 
 def open_folder(folder: Path, questions: Path) -> DocumentFolder:
-    """The folder's documents, read; files that cannot be are problems, unless that is all of them."""
-    found = read_documents([folder], besides=[questions])
-    found.require_one()
+    """The folder's documents, with a warning for each file that cannot be read.
+
+    Raises DataError if no document can be read.
+    """
+    files = read_documents([folder], besides=[questions])
+    files.require_one()
     problems = tuple(
         replace(problem, message=f"{problem.message} (left out)", severity="warning")
         if problem.severity == "error"
         else problem
-        for problem in found.problems
+        for problem in files.problems
     )
-    return DocumentFolder(questions, found.documents, problems)
+    return DocumentFolder(questions, files.documents, problems)
 
 
 class _Question(QuestionFields):
@@ -115,7 +118,7 @@ class _Question(QuestionFields):
 
 
 def is_question(entry: Entry) -> bool:
-    """Whether an entry may be a question on documents that lie beside it."""
+    """Whether an entry may be a question on documents beside it."""
     return "question" in _lower(entry.value)
 
 
@@ -144,13 +147,13 @@ def _parse(entry: Entry, documents: Sequence[Document]) -> Iterator[Parsed]:
 
 def _named(name: str, documents: Sequence[Document]) -> Document:
     """The document in the file of that name; raises EntryError for none, or for several of them."""
-    found = [document for document in documents if document.title == name]
-    found = found or [document for document in documents if Path(document.title).name == name]
-    if len(found) == 1:
-        return found[0]
+    matches = [document for document in documents if document.title == name]
+    matches = matches or [document for document in documents if Path(document.title).name == name]
+    if len(matches) == 1:
+        return matches[0]
     titles = [document.title for document in documents]
-    if found:
-        raise EntryError(f"{name!r} may be {' or '.join(d.title for d in found)}; give its folder as well")
+    if matches:
+        raise EntryError(f"{name!r} may be {' or '.join(d.title for d in matches)}; give its folder as well")
     near = difflib.get_close_matches(name, titles, n=1, cutoff=0.6)
     guess = f"is {near[0]!r} meant?" if near else f"there are {', '.join(titles[:8])}"
     raise EntryError(f"no document {name!r} that could be read; {guess}")

@@ -35,8 +35,8 @@ def import_folder(source: Path, questions: Path | None, dataset: str | None, out
     without questions or without a document that can be read.
     """
     if questions is not None:
-        found = open_folder(source, questions)
-        opened = Source(source, found.format, container_of(questions), (questions,), found)
+        folder = open_folder(source, questions)
+        opened = Source(source, folder.format, container_of(questions), (questions,), folder)
     else:
         opened = open_source(source)
     card = own_card(dataset or source.resolve().stem)

@@ -22,12 +22,23 @@ _METRICS: dict[Task, tuple[str, ...]] = {
 _MAX_NEW_TOKENS: dict[Task, int] = {"qa": 128, "summarization": 512}
 """Of an answer, as LongBench has it for Qasper and QMSum."""
 
+_PROMPT = """\
+Read the following documents.
+
+{context}
+
+Answer the question from these documents in a few words or one sentence, without any explanation.
+
+Question: {input}
+Answer:"""
+"""For ``prompt=longbench``, in the form of LongBench's templates; our words."""
+
 
 class OwnCard(Card):
-    """The card of a data set that the project does not know: what its file calls it does not matter."""
+    """The card of a data set that the project does not know; it accepts any name in the data file."""
 
     def accepts(self, dataset: str) -> bool:
-        """True: the user says what the data are called."""
+        """True: data of the user's own may have any name."""
         return True
 
 
@@ -45,6 +56,7 @@ def own_card(title: str, task: Task = "qa") -> OwnCard:
         formats=("folder", "bench"),
         metrics=_METRICS[task],
         max_new_tokens=_MAX_NEW_TOKENS[task],
+        longbench_prompt=_PROMPT if task == "qa" else None,
         query="Summarize the documents." if task == "summarization" else "",
     )
 
@@ -67,19 +79,19 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     if not dataset and path.is_dir() and (parts := sorted({p.stem for p in path.iterdir()} & set(known))):
         raise ConfigError(f"{path} holds several data sets; give --dataset, one of: {', '.join(parts)}.")
     first = _first_example(path)
-    said = first.datasets if first else ()
+    declared = first.datasets if first else ()
     task: Task = first.example.task if first else "qa"
     if not dataset:
-        shipped = [card for card in list_cards() if any(card.accepts(name) for name in said)]
-        return shipped[0] if shipped else own_card(said[0] if said else path.resolve().stem, task)
+        shipped = [card for card in list_cards() if any(card.accepts(name) for name in declared)]
+        return shipped[0] if shipped else own_card(declared[0] if declared else path.resolve().stem, task)
     slip = difflib.get_close_matches(dataset, known, n=1, cutoff=0.8)
-    if slip and dataset not in said:
+    if slip and dataset not in declared:
         raise UnknownNameError("data set", dataset, known, hint="Data of your own: any other name will do.")
     return own_card(dataset, task)
 
 
 def _first_example(path: Path) -> SoundExample | None:
-    """The first example of a file or folder; None where it has none, which loading says better."""
+    """The first example of a file or folder; None where it has none, which loading reports."""
     try:
         return next((item for item in open_source(path).examples() if isinstance(item, SoundExample)), None)
     except DataError:

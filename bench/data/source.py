@@ -222,8 +222,8 @@ def _as_our_own(entry: Entry) -> str:
     """What our own format would need of the entry, with a guess at which of its fields hold it."""
     guesses = []
     for name, others in _OTHER_NAMES.items():
-        given = [field for field in entry.value if field.lower() in others and name not in entry.value]
-        near = given or difflib.get_close_matches(name, entry.value, n=1, cutoff=0.7)
+        synonyms = [field for field in entry.value if field.lower() in others and name not in entry.value]
+        near = synonyms or difflib.get_close_matches(name, entry.value, n=1, cutoff=0.7)
         guesses += [f"{near[0]} -> {name}"] if near and near[0] != name else []
     renamed = f" Perhaps: {', '.join(guesses)}." if guesses else ""
     return f"Our own format needs 'question' and 'documents', and for scores 'answers'.{renamed}"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from bench.errors import ConfigError
 from bench.models.presets import PRESETS, REAL
 from bench.models.served.address import FORM
 from bench.models.sources import PackedSource, local_folder
-from bench.models.spec import ModelSpec
+from bench.models.spec import ModelSpec, resolve
 from bench.schema import DocumentSet
 
-MOST_TOKENS_PER_WORD = 1.8
+MAX_TOKENS_PER_WORD = 1.8
 """Above it a text is not of the generator."""
 _SETS = 5
 _CHARACTERS = 20_000
@@ -27,31 +28,44 @@ def unfit_models(models: Iterable[ModelSpec], documents: Iterable[DocumentSet]) 
     small = tuple(sorted({spec.label for spec in models if spec.small}))
     if not small:
         return ()
-    sets = list({found.id: found for found in documents}.values())[:_SETS]
+    sets = list({one_set.id: one_set for one_set in documents}.values())[:_SETS]
     share = _CHARACTERS // max(1, len(sets))
-    text = "\n".join("\n".join(d.text for d in found.documents)[:share] for found in sets)
-    return small if tokens_per_word(text) > MOST_TOKENS_PER_WORD else ()
+    text = "\n".join("\n".join(d.text for d in one_set.documents)[:share] for one_set in sets)
+    return small if tokens_per_word(text) > MAX_TOKENS_PER_WORD else ()
 
 
 def tokens_per_word(text: str) -> float:
     """Tokens of the small models' tokenizer for each word; 0 for a text without words."""
     from bench.models.loader import load_tokenizer
-    from bench.models.spec import resolve
 
     words = len(text.split())
     return len(load_tokenizer(resolve("tiny")).encode(text).ids) / words if words else 0.0
 
 
 def caution(models: Collection[str]) -> str:
-    """What must be said of results of these models on documents that they cannot read."""
+    """The warning for results of these models on documents that they cannot read."""
     return (
         f"{' and '.join(models)} {'reads' if len(models) == 1 else 'read'} only text like the generated "
-        "samples; these documents are not, so that the answers mean nothing."
+        "samples; these documents are not, so the answers mean nothing."
     )
 
 
+def default_reader(documents: DocumentSet) -> str:
+    """The reader where the user named none: the small one for text that it can read, else one that is here.
+
+    Raises ConfigError, which says how to get one, where no reader of real text is on this machine.
+    """
+    unfit = unfit_models([resolve("tiny")], [documents])
+    if not unfit:
+        return "tiny"
+    for name in REAL:
+        if PRESETS[name].kind == "causal" and any(map(local_folder, PRESETS[name].sources)):
+            return name
+    raise ConfigError(f"{caution(unfit)} {proposal()}")
+
+
 def proposal() -> str:
-    """Which readers there are for real text, how large, and how to get them."""
+    """The readers for real text, how large each is and how to get it."""
     readers = []
     for name in REAL:
         source = PRESETS[name].sources[-1]

@@ -11,7 +11,7 @@ our choice and marked in the code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -155,6 +155,12 @@ class MemWalker(Method[MemWalkerConfig]):
         segments = pack(chunk_documents(documents, lm.tokenize, self.segment_tokens), self.segment_tokens)
         tree = await build_tree(segments, lm, self.config.group, self.summary_tokens, self.wording)
         return tree.to_index()
+
+    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
+        """The chunks of the segments below a summary, in the order of the text."""
+        tree = Tree.from_index(index, documents)
+        found = (at for at, id_ in enumerate(tree.ids) if id_ == node)
+        return [span for at in found for chunk in tree.segments_below(at) for span in chunk.spans]
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer at the end of the walk; empty, and flagged, if there is none."""

@@ -133,6 +133,11 @@ class Pecan(Method[PecanConfig]):
         """The search path as a table: nodes in order, scores, confidence, reason for the stop."""
         return describe(trace)
 
+    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
+        """The chunks below an information point, by the share of attention that it paid to each."""
+        graph = Graph.from_index(index, documents)
+        return graph.chunks_below(graph.ids.index(node)) if node in graph.ids else ()
+
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
     ) -> GraphView:

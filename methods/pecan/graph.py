@@ -81,6 +81,22 @@ class Graph:
         first, last = self._first_edge[node], self._first_edge[node + 1]
         return self.lower[first:last], self.weight[first:last]
 
+    def chunks_below(self, node: int) -> list[tuple[int, int, int]]:
+        """(document, start, end) of the chunks that a node goes back to, by the product of weights."""
+        share = np.zeros(len(self.nodes))
+        share[node] = 1.0
+        for at in range(node, -1, -1):  # every edge leads down
+            sources, weights = self.sources(at)
+            if share[at] > 0:
+                np.add.at(share, sources, share[at] * weights)
+        order = np.argsort(-share, kind="stable")
+        found = (self.nodes[at] for at in order if share[at] > 0)
+        return [
+            (chunk.document, chunk.start, chunk.end)
+            for chunk in found
+            if chunk.document is not None and chunk.start is not None and chunk.end is not None
+        ]
+
     @cached_property
     def _first_edge(self) -> NDArray[np.int64]:
         return np.searchsorted(self.upper, np.arange(len(self.nodes) + 1))

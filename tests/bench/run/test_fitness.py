@@ -13,7 +13,7 @@ from bench.errors import ConfigError
 from bench.files.paths import SAMPLE_SETS
 from bench.models.spec import resolve
 from bench.run.cell import Setting, plan_cell
-from bench.run.fitness import MOST_TOKENS_PER_WORD, proposal, tokens_per_word, unfit_models
+from bench.run.fitness import MAX_TOKENS_PER_WORD, proposal, tokens_per_word, unfit_models
 from bench.run.runner import CellResult
 from bench.run.session import Session
 from bench.schema import Document, DocumentSet
@@ -31,14 +31,14 @@ def of(text: str) -> list[DocumentSet]:
 def test_generated_documents_are_read_by_the_small_models(path: Path) -> None:
     sets = [item.example.documents for item in open_source(path).examples() if isinstance(item, SoundExample)]
     worst = max(tokens_per_word("\n".join(d.text for d in found.documents)[:20_000]) for found in sets)
-    assert worst < MOST_TOKENS_PER_WORD - 0.1
+    assert worst < MAX_TOKENS_PER_WORD - 0.1
     assert unfit_models([resolve("tiny")], sets) == ()
 
 
 @pytest.mark.parametrize("path", ["README.md", "LICENSE", "ARCHITECTURE.md", "docs/sweeps.md"])
 def test_other_text_is_not(path: str) -> None:
     text = (REPOSITORY / path).read_text()
-    assert tokens_per_word(text) > MOST_TOKENS_PER_WORD + 0.3
+    assert tokens_per_word(text) > MAX_TOKENS_PER_WORD + 0.3
     assert unfit_models([resolve("tiny"), resolve("tiny-s")], of(text)) == ("tiny", "tiny-s")
     assert unfit_models([resolve("qwen2.5-coder-0.5b")], of(text)) == ()
 
@@ -72,7 +72,7 @@ def test_the_default_reader_refuses_foreign_text_and_a_named_one_warns(
     named = plan_cell(Setting(data=str(path)).request("bm25", ""))
     with caplog.at_level(logging.WARNING):
         session.run_together([(named, None)])
-    assert "so that the answers mean nothing" in caplog.text
+    assert "so the answers mean nothing" in caplog.text
     assert named.unfit == ("tiny",)
     generated = plan_cell(Setting(limit=1, model_named=False).request("bm25", "qasper"))
     assert generated.unfit == ()
