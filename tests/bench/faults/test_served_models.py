@@ -86,6 +86,11 @@ def raw(reply: bytes) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
+
+
 # What is noticed before anything runs.
 
 
@@ -348,7 +353,7 @@ def test_a_server_that_comes_back_as_another_ends_the_run(tmp_path: Path) -> Non
         return Response("starting", 503) if at + CHECKS == 1 else None
 
     with serving(dialect_app("vllm", Counted(away), max_model_len=4096), port):
-        with pytest.raises(ServerError, match="come back as another: max_tokens 4096 instead of 8192"):
+        with pytest.raises(ServerError, match="planned with: max_tokens 4096 instead of 8192"):
             Session(tmp_path).run(cell)
 
 
@@ -370,6 +375,15 @@ def test_a_server_that_is_gone_ends_the_run_once_and_the_same_command_continues(
         records = answered(tmp_path, request(url))
     assert [record.error for record in records] == [None] * 4
     assert len(second.bodies) == CHECKS + 2, "the two that had an answer are not asked again"
+
+
+def test_a_finished_cell_needs_no_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(dialect_app("vllm")) as url:
+        first = answered(tmp_path / "results", request(url))
+    assert answered(tmp_path / "results", request(url)) == first
+    assert "planned with what it said last" in caplog.text
+    with pytest.raises(ServerGoneError):
+        answered(tmp_path / "results", request(url, limit=3))
 
 
 # Secrets.
@@ -404,13 +418,16 @@ def test_the_key_goes_into_the_header_and_nowhere_else(
             plan_cell(request(url))
         monkeypatch.setenv("MY_SERVER", f"{KEY}\n")
         named = CellRequest("closed_book", "musique", model=f"server:{url}#tiny#key=MY_SERVER", limit=3)
-        records = answered(tmp_path, named, in_flight=1)
+        records = answered(tmp_path / "results", named, in_flight=1)
     assert [record.error is None for record in records] == [False, True, True]
     assert "Incorrect API key provided: ***" in (records[0].error or "")
-    written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
-    everything = written.decode() + caplog.text + str(error.value) + str(refused.value)
+    written, cached = (
+        b"".join(file.read_bytes() for file in (tmp_path / place).rglob("*") if file.is_file()).decode()
+        for place in ("results", "cache")
+    )
+    everything = written + cached + caplog.text + str(error.value) + str(refused.value)
     assert KEY not in everything and KEY[::-1] not in everything
-    assert url not in written.decode(), "a record names the model, not the place"
+    assert url not in written, "a record names the model, not the place"
     assert f"Bearer {KEY}" in seen
 
 

@@ -21,6 +21,11 @@ def ours() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
+
+
 def answered(results: Path, request: CellRequest) -> list[Record]:
     result = Session(results).run(plan_cell(request))
     return list(read_records(result.folder / "records.jsonl"))
