@@ -248,7 +248,7 @@ class _Construction:
                 recorded = context.recorded(answer)
                 attention[: len(recorded), watched] = recorded
         weights, unattended = edge_weights(found.bullets, attention)
-        return _Summary(found, weights, summary.finish != "stop", unattended)
+        return _Summary(found, weights, summary.finish != "stop", unattended if watched else 0)
 
     def _add_level(self, batches: Sequence[Sequence[int]], summaries: Sequence[_Summary]) -> list[int]:
         """The next level out of the summaries of all batches, in order."""
