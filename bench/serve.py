@@ -1,6 +1,6 @@
 """``bench serve``: our own engine behind an OpenAI-compatible address, on this machine.
 
-Completions take token ids and return them, with log-probabilities of given ids, as vLLM's do; chat
+Completions take token ids and return them, with log-probabilities of chosen ids, as vLLM's do; chat
 completions have text on both sides; embeddings are those of a text encoder. Requests share forward passes
 and prefixes as questions of a run do. It is the counterpart of :mod:`bench.models.served` in tests, and
 puts a shipped or local model behind other tools. No streaming, no key: it listens on 127.0.0.1 alone.
@@ -99,7 +99,7 @@ class Service:
         self._started, self._number = int(time.time()), count(1)
 
     def models(self) -> Body:
-        """What there is, with the revision and the longest context of each."""
+        """The models, with the revision and the longest context of each."""
         entries: list[Body] = []
         for name, one in self._offered.items():
             longest = (
@@ -125,7 +125,7 @@ class Service:
         ids = list(lm.tokenize(prompt).ids) if isinstance(prompt, str) else _ids(prompt, lm, "prompt")
         choices = _ids(body.get("logprob_token_ids") or [], lm, "logprob_token_ids")
         if body.get("logprobs") and not choices:
-            raise RequestError("logprobs: only those of logprob_token_ids can be had here.")
+            raise RequestError("logprobs: only those of logprob_token_ids are available here.")
         result = await self._run(lm, ids, body, choices)
         choice: Body = {
             "index": 0,
@@ -165,8 +165,8 @@ class Service:
     async def embed(self, body: Body) -> Body:
         """The embeddings of one text or several, cut at the encoder's length."""
         encoder = self._named(body, SentenceEncoder, "a text encoder")
-        given = body.get("input")
-        texts = [given] if isinstance(given, str) else given
+        value = body.get("input")
+        texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise RequestError("input: expected a text or a list of texts.")
         vectors = await encoder.embed(texts)
@@ -253,11 +253,11 @@ def _conversation(lm: CausalLanguageModel, messages: JsonValue) -> list[int]:
     if any(not isinstance(text, str) for _, text in turns):
         raise RequestError("messages: every content must be a text.")
     system = "".join(f"{text}\n\n" for role, text in turns if role == "system")
-    said = [(role, str(text)) for role, text in turns if role != "system"]
-    if [role for role, _ in said] != ["user", "assistant"] * (len(said) // 2) + ["user"]:
+    dialogue = [(role, str(text)) for role, text in turns if role != "system"]
+    if [role for role, _ in dialogue] != ["user", "assistant"] * (len(dialogue) // 2) + ["user"]:
         raise RequestError("messages: user and assistant take turns, and the user begins and ends.")
     ids = list(lm.chat.opening)
-    for at, (role, text) in enumerate(said):
+    for at, (role, text) in enumerate(dialogue):
         if role == "user":
             ids += lm.tokenize(system + text if at == 0 else text).ids
         else:

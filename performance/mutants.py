@@ -286,8 +286,8 @@ MUTANTS = (
     ),
     Mutant(
         "S16",
-        "len(top) - len(kept), len(kept) < share",
-        "len(top) - len(kept), len(kept) < len(top)",
+        "len(top) - len(initial), len(initial) < share",
+        "len(top) - len(initial), len(initial) < len(top)",
         "test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order",
     ),
     Mutant(
@@ -833,7 +833,7 @@ MUTANTS = (
         "[MEMWALKER_GO_BACK]",
         "test_a_reply_without_a_possible_action_is_asked_for_again",
     ),
-    Mutant("Y7", "if len(found) != 1:", "if not found:", "test_triage_format"),
+    Mutant("Y7", "if len(actions) != 1:", "if not found:", "test_triage_format"),
     Mutant(
         "Y8",
         "self.limits.reply_tokens + room, self.limits.window",

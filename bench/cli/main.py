@@ -13,6 +13,7 @@ from bench import __version__
 from bench.errors import BenchError
 
 COMMANDS: dict[str, str] = {
+    "ask": "ask about files of your own: the answer, and where it stands",
     "run": "answer the questions of one data set with one method",
     "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",
     "table": "run the missing cells of a paper's table, then render it",

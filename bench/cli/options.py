@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from bench.run.hooks import RunHooks
@@ -124,7 +125,11 @@ def takes_setting(command: Command) -> Command:
         from bench.run.cell import Setting
 
         names = [field.name for field in dataclasses.fields(Setting) if field.name in values]
-        setting = Setting(**{name: values.pop(name) for name in names})
+        source = click.get_current_context().get_parameter_source("model")
+        setting = Setting(
+            **{name: values.pop(name) for name in names},
+            model_named=source is not ParameterSource.DEFAULT,
+        )
         return command(*arguments, **values, setting=setting)
 
     return cast("Command", with_setting)

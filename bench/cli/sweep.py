@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from bench.cli.options import (
     data_option,
@@ -92,7 +93,11 @@ class StartFlags:
     metavar="QUESTIONS",
     help="timed first per method and data set, to estimate the cost; their records count",
 )
-@click.option("--dry-run", is_flag=True, help="print the cells and their cost, then stop")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="print the cells and what is known of their cost, then stop; asks nothing without --probe",
+)
 @click.option("--yes", is_flag=True, help="start long sweeps without asking")
 @click.option(
     "--rate",
@@ -142,6 +147,8 @@ def command(
     from bench.sweeps.grid import folders_below, plan_experiment
 
     experiment = _experiment(context, swept, setting)
+    if start.dry_run and context.get_parameter_source("probe") is ParameterSource.DEFAULT:
+        start = replace(start, probe=0)
     groups = plan_experiment(experiment)
     folders = folders_below(out, groups) if out is not None else {}
 
@@ -157,7 +164,12 @@ def command(
     click.echo(cost_table(costs))
     click.echo(_remarks(costs, start))
     if start.dry_run:
-        click.echo("Nothing more was run (--dry-run). Run the same command without it to start.")
+        asked = (
+            f"{start.probe} questions of each line were asked as a probe; nothing else"
+            if start.probe
+            else "Nothing"
+        )
+        click.echo(f"{asked} was run (--dry-run). The same command without it starts.")
         return
     seconds = sum(cost.seconds or 0.0 for cost in costs)
     long = seconds > CONFIRM_ABOVE_S or not all_known(costs)
@@ -171,8 +183,7 @@ def command(
 
 def _experiment(context: click.Context, swept: SweptFlags, setting: Setting) -> Experiment:
     """The experiment from the file or the flags; raises ConfigError for neither and for both."""
-    from click.core import ParameterSource
-
+    from bench.data.own import NOT_PATHS, card_for
     from bench.sweeps.file import read_experiment, with_overrides
     from bench.sweeps.grid import from_flags
 
@@ -189,13 +200,15 @@ def _experiment(context: click.Context, swept: SweptFlags, setting: Setting) -> 
             if context.get_parameter_source(name) is not ParameterSource.DEFAULT
         }
         return with_overrides(read_experiment(Path(files[0])), swept.models, **flags)
-    for flag, names in (("--method", swept.methods), ("--dataset", swept.datasets)):
+    datasets = swept.datasets or ((card_for("", setting.data).name,) if setting.data not in NOT_PATHS else ())
+    for flag, names in (("--method", swept.methods), ("--dataset", datasets)):
         if not names:
             raise ConfigError(f"a sweep needs {flag}, or one YAML file: bench sweep experiment.yaml")
-    if not swept.axes and len(swept.methods) * len(swept.datasets) * max(1, len(swept.models)) == 1:
+    if not swept.axes and len(swept.methods) * len(datasets) * max(1, len(swept.models)) == 1:
         raise ConfigError("a sweep needs a grid, such as: --grid t_p=1:8 t_c=0.3,0.5")
     models = swept.models or ("tiny",)
-    return from_flags(swept.methods, swept.datasets, models, swept.assignments, swept.axes, setting)
+    setting = replace(setting, model_named=bool(swept.models))
+    return from_flags(swept.methods, datasets, models, swept.assignments, swept.axes, setting)
 
 
 def _costs(
@@ -251,7 +264,7 @@ def _remarks(costs: Sequence[GroupCost], start: StartFlags) -> str:
     if any(cost.learns and cost.to_ask for cost in costs):
         remarks.append("?: the method learns from the documents before its first question.")
     elif not questions:
-        remarks.append("?: unknown without a probe (--probe 0).")
+        remarks.append("?: unknown without a probe, which asks a few questions: --probe 3.")
     if questions and any(cost.seconds is None and not cost.learns for cost in costs):
         remarks.append("?: its questions could not be asked; the reason is above.")
     hours = gpu_hours(costs, start.rate)
@@ -264,6 +277,7 @@ def _places(cost: GroupCost) -> list[tuple[Any, Path | None]]:
 
 def _run(session: Session, costs: Sequence[GroupCost], name: str) -> list[str]:
     """Run every group and print its cells; returns an error message for each group that could not run."""
+    from bench.metrics import METRIC_LABELS
     from bench.sweeps.cost import duration, group_title
 
     failures: list[str] = []
@@ -281,14 +295,16 @@ def _run(session: Session, costs: Sequence[GroupCost], name: str) -> list[str]:
             click.echo(f"\n{title}: {error}", err=True)
             continue
         metric = first.card.metrics[0]
+        label = f"{METRIC_LABELS[metric]} %"
         width = max(len("cell"), *(len(cell.name) for cell in cost.cells))
-        click.echo(f"\n{title}\n{'':>9} {'cell':<{width}}  {metric:>6}  TFLOPs per question  failed")
+        click.echo(f"\n{title}\n{'':>9} {'cell':<{width}}  {label:>6}  TFLOPs per question  failed")
         for cell, result in zip(cost.cells, results, strict=True):
             done += 1
-            score = 100 * result.summary.metrics[metric].mean
+            interval = result.summary.interval(metric)
+            score = "-" if interval is None else f"{100 * interval.mean:.2f}"
             tflops = result.summary.tflops
             click.echo(
-                f"{f'{done}/{total}':>9} {cell.name:<{width}}  {score:6.2f}  {tflops:<19.4g}  "
+                f"{f'{done}/{total}':>9} {cell.name:<{width}}  {score:>6}  {tflops:<19.4g}  "
                 f"{result.summary.n_failed}"
             )
         folders += [result.folder for result in results]

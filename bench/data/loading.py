@@ -228,7 +228,8 @@ def _sound_examples(card: Card, source: Source, warnings: Tally) -> Iterator[Sou
         elif problem.severity == "warning":
             warnings.add(problem.place, problem.message)
         else:
-            raise DataError(f"{problem}. (All problems of a file: bench data check {source.path})")
+            right = f" A right line: {source.format.example}" if source.format.example else ""
+            raise DataError(f"{problem}.{right} (All problems of a file: bench data check {source.path})")
 
 
 class Tally:

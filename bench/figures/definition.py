@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bench.data.own import card_for, datasets_at
 from bench.files.paths import TABLES
 from bench.files.yaml import Definition, load_definition, read_definition
 
@@ -90,7 +91,8 @@ class Figure(Definition):
 
     def on(self, data: str) -> tuple[str, ...]:
         """The data sets that it shows on these data."""
-        return self.sample if data == "sample" and self.sample else self.datasets
+        shown = datasets_at(data, self.sample if data == "sample" and self.sample else self.datasets)
+        return tuple(name for name in shown if not self.metric or self.metric in card_for(name, data).metrics)
 
 
 def list_figures(folder: Path = FOLDER) -> list[Figure]:

@@ -128,7 +128,7 @@ def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
         points = [
             (i, cell, summary.query_tflops, summary.percent(metric))
             for i, row in enumerate(definition.rows)
-            if (summary := (cell := table.cells[row.id, dataset]).summary) is not None
+            if (summary := (cell := table.cells[row.id, dataset]).summary) is not None and summary.n_scored
         ]
         unit = next((cost.mean for _, cell, cost, _ in points if cell.row.id == reference), None)
         points = [(i, cell, _over(cost, unit or 1.0), score) for i, cell, cost, score in points]

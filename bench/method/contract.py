@@ -165,6 +165,13 @@ class Method(ABC, Generic[ConfigT]):
         """The trace of one of its records as ``bench show`` prints it; empty: field by field."""
         return ""
 
+    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
+        """(document, start, end) of the text that a node of the index was made from, what counts most first.
+
+        node: its id, as in the context of a record. Empty: not known.
+        """
+        return ()
+
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
     ) -> GraphView | None:

@@ -61,7 +61,8 @@ def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
     if finished is None or finished.id != cell.identity.cell_id:
         return None
     summary = finished.summary
-    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == set(cell.card.metrics)
+    metrics = set(cell.card.metrics) if summary.n_scored else set()
+    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics
     return finished if current else None
 
 
@@ -86,6 +87,7 @@ def describe(cell: Cell) -> CellDescription:
             "model": without_url(cell.request.model),
             "model_label": cell.reader.label,
             "model_small": cell.reader.small,
+            **({"unfit_models": cell.unfit} if cell.unfit else {}),
             "dtype": cell.reader.actual_dtype,
             "limit": cell.request.limit,
             "flop_convention": FLOP_CONVENTION,

@@ -185,7 +185,7 @@ def _where(event: Event) -> str:
 
 
 _SHARES: Mapping[Part, str] = {
-    "probes": "Of a question's TFLOPs, probes, which PECAN's paper counts as free",
+    "probes": "Of a question's TFLOPs, probes, which the papers count as free",
     "others": "Of a question's TFLOPs, models other than the reader",
     "index_others": "Of the index's TFLOPs, models other than the reader",
 }
@@ -207,7 +207,7 @@ def about_cost_parts() -> list[str]:
     """The columns of a cost's parts."""
     return [
         "Reader: the model that answers, probes included; other models: encoders, a compressor, another "
-        "builder. Without probes: as PECAN's paper counts (Sec. 3.2.1). Index: once per document set, "
+        "builder. Without probes: as the papers count. Index: once per document set, "
         "mean over them."
     ]
 

@@ -8,7 +8,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from bench.data.cards import Card
-from bench.errors import ConfigError, DataError, ModelUnavailableError, UnknownNameError
+from bench.data.loading import DataUnavailableError
+from bench.data.own import NOT_PATHS, datasets_at
+from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.files.paths import TABLES
 from bench.files.yaml import Definition, load_definition, read_definition
 from bench.method.options import parse_assignments
@@ -69,7 +71,8 @@ class TableDefinition(Definition):
     metrics: tuple[str, ...]
     """Metrics of the data sets' cards, or measures of :mod:`bench.metrics.retrieval`."""
     printed: tuple[str, ...] = ()
-    """Values that the paper prints for each row and data set (:data:`bench.tables.published.METRICS`)."""
+    """Values that the paper prints for each row and data set (:data:`bench.tables.published.METRICS`); empty:
+    no paper prints the table, and it has no file of published values."""
     printed_rows: tuple[str, ...] = ()
     """Rows of the published values if they differ from ``rows``: statistics of the data, or the parts of an
     amortised cost."""
@@ -101,11 +104,14 @@ class TableDefinition(Definition):
     def on(self, data: str, datasets: Sequence[str] = ()) -> TableDefinition:
         """The table restricted to ``datasets``, by default all data sets that it shows on these data.
 
-        Raises UnknownNameError for a data set that the table does not show.
+        Where ``data`` is a path, these are what it holds, and any name is a data set. Raises UnknownNameError
+        for a data set that the table does not show.
         """
         shown = self.sample if data == "sample" and self.sample else self.datasets
+        if not datasets:
+            shown = datasets_at(data, shown)
         for name in datasets:
-            if name not in shown:
+            if name not in shown and data in NOT_PATHS:
                 raise UnknownNameError(f"data set of {self.id}", name, shown)
         return self.model_copy(update={"datasets": tuple(datasets) or shown})
 
@@ -165,7 +171,9 @@ def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_pub
     content: Any = card.model_dump(mode="json")
     for part in str(value["card"]).split("."):
         if not isinstance(content, Mapping) or content.get(part) is None:
-            raise DataError(f"row {row!r}: the card of {card.name!r} has no value at {value['card']!r}.")
+            raise DataUnavailableError(
+                f"row {row!r}: the card of {card.name!r} has no value at {value['card']!r}."
+            )
         content = content[part]
     return content
 

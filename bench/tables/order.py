@@ -60,7 +60,11 @@ def order_agreement(
     if len(rows) < MIN_ROWS:
         return None
     records = [_by_question(cell) for cell, _ in rows]
-    shared = [key for key in records[0] if all(key in others for others in records)]
+    shared = [
+        key
+        for key in records[0]
+        if all(key in others and (metric == "tflops" or others[key].answers) for others in records)
+    ]
     if not shared:
         return None
     values = np.array([[value_of(of_row[key], metric) for of_row in records] for key in shared])

@@ -42,9 +42,9 @@ def printed_pair(
 
     pairs: the records of the questions that both cells have.
     """
-    for definition, ours, theirs in _tables_of(first, second):
+    for definition, *rows in _tables_of(first, second):
         values = published(definition.id)
-        printed = [values.get((row.id, first.dataset, metric)) for row in (ours, theirs)]
+        printed = [values.get((row.id, first.dataset, metric)) for row in rows]
         if printed[0] is None or printed[1] is None:
             continue
         reference = (printed[0].value, printed[1].value)

@@ -136,19 +136,19 @@ def parse_address(text: str) -> ServerAddress:
 def completed(text: str, options: Mapping[str, str | None]) -> str:
     """The address with these options where it has none of its own; any other name as it is.
 
-    Raises ConfigError for options given with a model that is not served.
+    Raises ConfigError for options with a model that is not served.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    set_options = {name: value for name, value in options.items() if value is not None}
     if not is_address(text):
-        if given:
+        if set_options:
             raise ConfigError(
-                f"--model {text}: {' and '.join(given)} describe a model behind a server. Name one as"
+                f"--model {text}: {' and '.join(set_options)} describe a model behind a server. Name one as"
                 f" {FORM}, or"
                 " leave them out."
             )
         return text
     own = {part.partition("=")[0] for part in text.split("#")[2:]}
-    return text + "".join(f"#{name}={value}" for name, value in given.items() if name not in own)
+    return text + "".join(f"#{name}={value}" for name, value in set_options.items() if name not in own)
 
 
 def without_url(value: JsonValue) -> JsonValue:

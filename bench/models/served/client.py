@@ -304,8 +304,8 @@ def _fault(error: Exception) -> Exception:
     if isinstance(error, httpx.LocalProtocolError | httpx.DecodingError):
         return ServerError(f"the request cannot be sent ({type(error).__name__}); check address and key.")
     kind = type(error).__name__
-    said = str(error)
-    return _AgainError(f"{kind}: {said}" if said else kind)
+    message = str(error)
+    return _AgainError(f"{kind}: {message}" if message else kind)
 
 
 def _seconds(response: Any) -> float:

@@ -67,7 +67,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server said, before it is checked."""
+    """The server's answer, before it is checked."""
 
     text: str
     ids: tuple[int, ...] | None
@@ -154,7 +154,7 @@ class CompletionsDialect(Dialect):
         """The first choice."""
         choice = body["choices"][0]
         listed = ((choice.get("logprobs") or {}).get("top_logprobs") or [{}])[0] or {}
-        found = {
+        log_probabilities = {
             int(token.removeprefix("token_id:")): float(value)
             for token, value in listed.items()
             if token.startswith("token_id:")
@@ -165,7 +165,7 @@ class CompletionsDialect(Dialect):
             ids=None if ids is None else tuple(map(int, ids)),
             finish=_finish(choice.get("finish_reason")),
             **_usage(body),
-            log_probabilities=found,
+            log_probabilities=log_probabilities,
         )
 
 

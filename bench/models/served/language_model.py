@@ -61,7 +61,7 @@ class ServedLanguageModel(ChatModel):
         configs: Sequence[Any],
         chat_style: str = "template",
     ) -> None:
-        """described: what the server said when the run was planned; for the others see :class:`ChatModel`."""
+        """described: what the server reported when the run was planned; others: see :class:`ChatModel`."""
         super().__init__(
             name,
             tokenizer,
@@ -77,7 +77,7 @@ class ServedLanguageModel(ChatModel):
         self._checked = False
         self._answers_as: str | None = None
         self.has_probed = False
-        """Whether the server has given log-probabilities."""
+        """Whether the server has returned log-probabilities."""
 
     @property
     def max_positions(self) -> int:
@@ -280,9 +280,9 @@ class ServedContext(Conversation):
         """The generated ids without the end of turn, and whether that, or any other end, was met."""
         if answer.ids is None:
             raise RefusedRequestError(f"{self._lm.where}: the ids of what was generated are missing")
-        given = answer.ids[:most]
-        end = next((at for at, id_ in enumerate(given) if id_ in self._lm.stops), None)
-        ids = list(given[:end])
+        generated = answer.ids[:most]
+        end = next((at for at, id_ in enumerate(generated) if id_ in self._lm.stops), None)
+        ids = list(generated[:end])
         stopped = end is not None or (answer.finish == "stop" and len(ids) < most)
         if not ids and not stopped:
             raise RefusedRequestError(f"{self._lm.where}: nothing was generated, and the turn was not ended")
@@ -290,15 +290,15 @@ class ServedContext(Conversation):
 
     def _log_probabilities(self, choices: Sequence[int], answer: Answer) -> tuple[float, ...]:
         """Of each choice; one that the server's list lacks has :data:`UNLISTED`, and the record a flag."""
-        found = [answer.log_probabilities.get(id_) for id_ in choices]
-        return self._complete(found, bool(answer.log_probabilities))
+        listed = [answer.log_probabilities.get(id_) for id_ in choices]
+        return self._complete(listed, bool(answer.log_probabilities))
 
-    def _complete(self, found: Sequence[float | None], listed: bool) -> tuple[float, ...]:
-        if not listed:
+    def _complete(self, values: Sequence[float | None], has_list: bool) -> tuple[float, ...]:
+        if not has_list:
             raise ConfigError(f"{self._lm.where}: it gives no log-probabilities. {_NO_PROBES}")
-        if None in found:
+        if None in values:
             current_meter().events.add("probe_from_top_list")
-        return tuple(UNLISTED if value is None else max(value, UNLISTED) for value in found)
+        return tuple(UNLISTED if value is None else max(value, UNLISTED) for value in values)
 
     def watch(self, span: Span) -> int:
         """Raise NoAttentionError: no server gives attention by span."""
@@ -327,23 +327,23 @@ class TextContext(ServedContext):
         """A context in its first user turn."""
         super().__init__(lm, capacity)
         self._pieces: list[tuple[int, str, str]] = []
-        """(length of the context before it, role, text) of everything that was said."""
+        """(length of the context before it, role, text) of each turn so far."""
         self._turn = len(self._queue)
         """Where the open user turn begins."""
 
     def _append(self, text: str) -> tuple[int, Tokenization]:
         chat = self._lm.chat
         header = chat.next_turn if self._answered else ()
-        said = "" if self._answered else self._open_turn()
+        opening = "" if self._answered else self._open_turn()
         start = self.length + len(header) if self._answered else self._turn
-        tokens = self._lm.tokenize(said + text)
+        tokens = self._lm.tokenize(opening + text)
         whole = [*self._ids, *self._queue][: start - len(header)] + [*header, *tokens.ids]
         self._require_room(len(whole) - self.length + len(chat.closing))
         self._pieces.append((self.length, "user", text))
         self._turn = start
         self._replace(whole)
-        first = sum(1 for _, end in tokens.offsets if end <= len(said))
-        offsets = tuple((max(0, a - len(said)), b - len(said)) for a, b in tokens.offsets[first:])
+        first = sum(1 for _, end in tokens.offsets if end <= len(opening))
+        offsets = tuple((max(0, a - len(opening)), b - len(opening)) for a, b in tokens.offsets[first:])
         return start + first, Tokenization(tokens.ids[first:], offsets)
 
     async def say(self, reply: str) -> None:

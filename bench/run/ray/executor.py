@@ -178,7 +178,7 @@ class RayExecutor:
 
 @dataclass(frozen=True)
 class _Shipped(StoredIndex):
-    """An index in the cluster's object store; the index held here is empty."""
+    """An index in the cluster's object store; the index in this process is empty."""
 
     documents: Any = None
     reference: Any = None

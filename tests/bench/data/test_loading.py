@@ -57,10 +57,13 @@ def test_the_limit_takes_the_first_in_file_order_and_reads_no_further(tmp_path: 
 
 
 def test_the_first_error_stops_and_names_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "dev.jsonl", line(0), line(1, answers="yes"), line(2, question=3))
+    path = write(tmp_path / "dev.jsonl", line(0), line(1, task="chat", answers=[True]), line(2, question=3))
     with pytest.raises(DataError) as error:
         load(QASPER, str(path))
-    assert str(error.value).startswith(f"{path}:2: answers: input should be a valid list, found 'yes'. ")
+    assert str(error.value).startswith(
+        f"{path}:2: task: input should be 'qa' or 'summarization', found 'chat'; answers[0]: expected text, "
+        'found True. A right line: {"question": '
+    )
     assert f"bench data check {path}" in str(error.value)
 
 
@@ -97,7 +100,11 @@ def test_a_summarisation_example_is_no_question(tmp_path: Path) -> None:
         ("{}", "in an unknown format"),
         (
             '{"a": 1, "b": 2}',
-            "JSON lines in an unknown format, with the fields a, b. Known formats: longdoc-bench, ",
+            "JSON lines in an unknown format, with the fields a, b. Our own format needs 'question' and",
+        ),
+        (
+            '{"id": 1, "question": "Q?", "answer": "A", "context": "C"}',
+            "Perhaps: context -> documents, answer -> answers. One right line: {",
         ),
         ("a,b\n", "holds no entries"),
         ('{"id": \n', "not JSON"),
