@@ -30,15 +30,17 @@ from bench.models.presets import (
     Preset,
 )
 from bench.models.processor import MEASURED_FROM, faster_dtype
-from bench.models.served.address import SCHEME, ServerAddress, is_address, parse_address
+from bench.models.served.address import ServerAddress, is_address, parse_address
 from bench.models.served.client import ServerClient
-from bench.models.served.dialects import TITLES, Described, describe
+from bench.models.served.dialects import TITLES, Described
+from bench.models.served.known import described
 from bench.models.sources import (
     FolderSource,
     HubSource,
     PackedSource,
     Source,
     local_folder,
+    model_cache,
     read_config,
     revision_of,
 )
@@ -212,8 +214,9 @@ class ServedSpec(ModelSpec):
 
     @cached_property
     def described(self) -> Described:
-        """What the server says of itself and the model; raises ServerError."""
-        return describe(self.address, ServerClient(self.address).get)
+        """What the server says of itself and the model, or said last; raises ServerError."""
+        file = model_cache().parent / "servers.json"
+        return described(self.address, ServerClient(self.address).get, file)
 
     @cached_property
     def twin(self) -> ModelSpec:
@@ -353,7 +356,7 @@ def resolve(
     text = text.strip()
     if is_address(text):
         address = parse_address(text)
-        return ServedSpec(f"{SCHEME}{address.model}", address)
+        return ServedSpec(address.name, address)
     if dtype is not None and dtype not in DTYPES:
         raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     name, revision = _split_revision(text)

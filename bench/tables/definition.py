@@ -71,7 +71,8 @@ class TableDefinition(Definition):
     metrics: tuple[str, ...]
     """Metrics of the data sets' cards, or measures of :mod:`bench.metrics.retrieval`."""
     printed: tuple[str, ...] = ()
-    """Values that the paper prints for each row and data set (:data:`bench.tables.published.METRICS`)."""
+    """Values that the paper prints for each row and data set (:data:`bench.tables.published.METRICS`); empty:
+    no paper prints the table, and it has no file of published values."""
     printed_rows: tuple[str, ...] = ()
     """Rows of the published values if they differ from ``rows``: statistics of the data, or the parts of an
     amortised cost."""

@@ -247,7 +247,7 @@ class _Construction:
                 recorded = context.recorded(answer)
                 attention[: len(recorded), watched] = recorded
         weights, unattended = edge_weights(parsed.bullets, attention)
-        return _Summary(parsed, weights, summary.finish != "stop", unattended)
+        return _Summary(parsed, weights, summary.finish != "stop", unattended if watched else 0)
 
     def _add_level(self, batches: Sequence[Sequence[int]], summaries: Sequence[_Summary]) -> list[int]:
         """The next level, from the summaries of all batches in order."""

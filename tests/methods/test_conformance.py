@@ -213,6 +213,13 @@ class TestHyde(WithEncoders):
     long_words = 1500
 
 
+class TestIrcot(MethodConformance):
+    method = "ircot"
+    options = {"k": 1, "sentence_tokens": 12}  # noqa: RUF012
+    grid = {"rounds": [0, 1, 3]}  # noqa: RUF012
+    long_words = 1500
+
+
 class TestSelfRoute(MethodConformance):
     method = "self_route"
     grid = {"k": [1, 5], "t": [0.5]}  # noqa: RUF012

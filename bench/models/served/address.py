@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,11 @@ class ServerAddress:
 
     def __str__(self) -> str:
         return "server"
+
+    @property
+    def name(self) -> str:
+        """The model in ledgers and records: without the place, be it a URL or a path on the server."""
+        return f"{SCHEME}{public_name(self.model)}"
 
     @property
     def api(self) -> str:
@@ -149,7 +155,13 @@ def without_url(value: JsonValue) -> JsonValue:
     """A model's name or an option's value for a record: of an address, only the model."""
     if not is_address(value):
         return value
-    return f"{SCHEME}{parse_address(value).model}"
+    return parse_address(value).name
+
+
+def public_name(model: str) -> str:
+    """A model's name as it is; of a path, the last part, which says nothing of a machine."""
+    is_path = model.startswith(("/", ".", "~")) or ":\\" in model
+    return posixpath.basename(model.replace("\\", "/").rstrip("/")) if is_path else model
 
 
 def _variable(name: str) -> str:

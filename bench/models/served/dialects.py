@@ -8,14 +8,13 @@ SGLang's ``/generate``, llama.cpp's ``/completion`` (each project's own document
 
 from __future__ import annotations
 
-import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from bench.engine.sampling import Sampling
-from bench.models.served.address import Kind, ServerAddress
+from bench.models.served.address import Kind, ServerAddress, public_name
 from bench.models.served.client import ServerError
 from bench.schema import JsonValue
 
@@ -123,7 +122,7 @@ class CompletionsDialect(Dialect):
         """Version from ``/version``; the model's entry has where it was loaded from and its length."""
         origin = str(entry.get("root") or "")
         version = _text(get(f"{self.address.root}/version"), "version")
-        return Described(self.kind, version, _public(origin), origin, _count(entry.get("max_model_len")))
+        return Described(self.kind, version, public_name(origin), origin, _count(entry.get("max_model_len")))
 
     def request(self, question: Question) -> tuple[str, Body]:
         """Completion of ids."""
@@ -197,7 +196,7 @@ class SglangDialect(Dialect):
         origin = str(model.get("model_path") or entry.get("root") or "")
         weights = str(model.get("weight_version") or "")
         most = entry.get("max_model_len") or server.get("context_length")
-        revision = "@".join(filter(None, (_public(origin), weights)))
+        revision = "@".join(filter(None, (public_name(origin), weights)))
         return Described("sglang", _text(server, "version"), revision, origin, _count(most))
 
     def request(self, question: Question) -> tuple[str, Body]:
@@ -253,7 +252,7 @@ class LlamaCppDialect(Dialect):
         """Build and context length from ``/props``; the weights are pinned by file name and size."""
         props = get(f"{self.address.root}/props") or {}
         meta = entry.get("meta") or {}
-        file = _public(str(props.get("model_path") or ""))
+        file = public_name(str(props.get("model_path") or ""))
         revision = ":".join(filter(None, (file, str(meta.get("size") or ""))))
         settings = props.get("default_generation_settings") or {}
         return Described("llamacpp", _text(props, "build_info"), revision, "", _count(settings.get("n_ctx")))
@@ -374,7 +373,7 @@ _OWNERS: Mapping[str, Kind] = {
 def describe(address: ServerAddress, get: Get) -> Described:
     """What the server says of itself and of the model; its kind is recognised unless the address names it.
 
-    Raises ServerError for a server that lists no such model.
+    Raises ServerError for a server that lists no such model, unless the address says its kind.
     """
     listing = get(f"{address.api}/models")
     entries = listing.get("data") if isinstance(listing, dict) else None
@@ -383,12 +382,14 @@ def describe(address: ServerAddress, get: Get) -> Described:
             f"{address.url}: {address.api}/models is no list of models. Check the URL; for most servers it"
             " ends in /v1."
         )
-    entry = next((entry for entry in entries if entry.get("id") == address.model), None)
+    entry: Body | None = next((entry for entry in entries if entry.get("id") == address.model), None)
+    if entry is None and address.kind is not None:
+        entry = {}  # some serve more than they list; the check at the start asks the model itself
     if entry is None:
         known = ", ".join(str(entry.get("id")) for entry in entries[:8]) or "none"
         raise ServerError(
             f"{address.url}: the server has no model {address.model!r}. It has: {known}. Put one of these"
-            " after '#'."
+            " after '#', or say what it is with #kind=... if it serves more than it lists."
         )
     kind = address.kind or _OWNERS.get(str(entry.get("owned_by") or "").lower(), "openai")
     return DIALECTS[kind](address).describe(entry, get)
@@ -426,12 +427,3 @@ def _count(value: JsonValue) -> int | None:
 
 def _text(body: JsonValue, key: str) -> str:
     return str(body.get(key) or "") if isinstance(body, dict) else ""
-
-
-def _public(origin: str) -> str:
-    """A hub id as it is; of a path on the server, the last part."""
-    return (
-        posixpath.basename(origin.rstrip("/"))
-        if origin.startswith(("/", ".", "~")) or ":\\" in origin
-        else origin
-    )

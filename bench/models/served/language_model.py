@@ -157,9 +157,9 @@ class ServedLanguageModel(ChatModel):
                 if getattr(now, name) != value
             ]
             raise ServerError(
-                f"{self.where}: the server was away and has come back as another: {', '.join(changed)}."
-                " Every finished"
-                " question is recorded. Start the former one again, or give the command again for a new cell."
+                f"{self.where}: the server is another one than the run was planned with:"
+                f" {', '.join(changed)}. Every finished question is recorded. Start the former one again, or"
+                " give the command again for a new cell."
             )
 
     async def _check(self) -> None:
@@ -167,6 +167,7 @@ class ServedLanguageModel(ChatModel):
 
         Three prompts, each asked twice: the same text, our number of tokens, an end at the end of turn.
         """
+        await asyncio.to_thread(self._require_same)
         for prompt in _PROMPTS:
             ids = [*self.chat.opening, *self.tokenize(prompt).ids, *self.chat.closing]
             question = Question(ids, [("user", prompt)], _MOST, sorted(self.stops))

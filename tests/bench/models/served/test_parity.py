@@ -11,7 +11,7 @@ import pytest
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
-from tests.bench.models.served.servers import bench_app, dialect_app, serving
+from tests.servers import bench_app, dialect_app, serving
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +19,11 @@ def ours() -> Iterator[str]:
     """``bench serve`` with the shipped reader and encoder."""
     with serving(bench_app("tiny", "minilm")) as url:
         yield url
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
 
 
 def answered(results: Path, request: CellRequest) -> list[Record]:
@@ -63,16 +68,28 @@ def test_a_served_reader_gives_the_same_texts_tokens_and_flops(
         assert "server:tiny" in other.flops.query_by_model
 
 
+SEARCH = {"attention": "off", "t_p": 2}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+    """A search in this process."""
+    return answered(
+        tmp_path_factory.mktemp("here"), CellRequest("pecan", "hotpotqa", options=SEARCH, limit=1)
+    )
+
+
 @pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "openai"])
-def test_every_dialect_gives_the_same_search_and_answer(kind: str, tmp_path: Path) -> None:
+def test_every_dialect_gives_the_same_search_and_answer(
+    kind: str, searched: list[Record], tmp_path: Path
+) -> None:
     """PECAN's search asks Yes or No, answers in a second turn, and goes on behind a rewind."""
-    options = {"attention": "off", "t_p": 2}
-    here = answered(tmp_path / "here", CellRequest("pecan", "hotpotqa", options=options, limit=1))
     with serving(dialect_app(kind)) as url:
-        request = CellRequest("pecan", "hotpotqa", model=f"server:{url}#tiny", options=options, limit=1)
+        request = CellRequest("pecan", "hotpotqa", model=f"server:{url}#tiny", options=SEARCH, limit=1)
         there = answered(tmp_path / "there", request)
-    for one, other in zip(here, there, strict=True):
+    for one, other in zip(searched, there, strict=True):
         same(one, other)
+        assert ("prompt_as_text" in other.flags) == (kind == "openai")
         steps = [
             (a["p_yes"], b["p_yes"]) for a, b in zip(one.trace["steps"], other.trace["steps"], strict=True)
         ]
