@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := offline,llmlingua,gor,smollm2,ray,dev
+EXTRAS := offline,llmlingua,gor,smollm2,documents,ray,serve,dev
 
 .DEFAULT_GOAL := help
 TABLES  := table1 table2 table3 tableA3 tableA4
@@ -11,8 +11,8 @@ GARLIC  := garlic1 garlic2 garlic3 garlic6
 GARLIC_FIGURES := garlic-fig4
 GOR_TABLES  := gor-table1 gor-table2 gor-table3 gor-table4 gor-table5 gor-table6 gor-table7 gor-table8
 GOR_FIGURES := gor-fig2 gor-fig3 gor-fig4 gor-fig5 gor-fig6
-FIGURES := fig3 fig4 pareto
-.PHONY: help setup lock check test performance bench tables garlic figures table1-real simulated-costs eval-tiny clean $(TABLES) $(GARLIC) $(GARLIC_FIGURES) $(FIGURES) \
+FIGURES := fig3 fig4 figA1 pareto
+.PHONY: help setup lock check test performance bench tables garlic figures beyond table1-real simulated-costs eval-tiny clean $(TABLES) $(GARLIC) $(GARLIC_FIGURES) $(FIGURES) \
         gor-tables gor-figures $(GOR_TABLES) $(GOR_FIGURES)
 
 help: ## list the targets
@@ -52,6 +52,7 @@ tableA3: ## PECAN, Table A3: how long the documents are
 tableA4: ## PECAN, Table A4: cost of index and question, by questions per document
 fig3: ## PECAN, Figure 3: how many nodes a search retrieves
 fig4: ## PECAN, Figure 4: F1 and TFLOPs over the patience t_p
+figA1: ## PECAN, Figure A1: the information points of an example
 pareto: ## all methods on one plane: F1 over TFLOPs
 garlic1: ## GARLIC, Table 1: with BLEU-4
 garlic2: ## GARLIC, Table 2: without each of its parts
@@ -95,6 +96,9 @@ table1-real: $(STAMP) ## Table 1 by a real reader on real text: make table1-real
 	@test -n "$(DATA)" || { echo "DATA: expected a folder with hotpotqa, musique and qasper in their original formats, or hub: make table1-real DATA=FOLDER" >&2; exit 2; }
 	@$(BIN)/bench model fetch --real
 	@$(BIN)/bench table table1_real --model qwen2.5-coder-1.5b --data $(DATA)
+
+beyond: $(STAMP) ## newer ways of reading beside rows of PECAN's Table 1
+	@$(BIN)/bench table beyond
 
 simulated-costs: $(STAMP) ## Table 1's cost column from token statistics alone, beside the published one
 	@$(BIN)/bench table table1 --simulate-costs --model llama-3.1-8b

@@ -195,6 +195,8 @@ class MethodConformance:
                 )
             else:
                 assert item.node is not None, "an item is a span of the source, or a named node"
+                for at, start, end in self.make().node_sources(index, documents, item.node):
+                    assert 0 <= start < end <= len(documents.documents[at].full_text), "sources are spans"
         return prediction
 
     def test_names_itself(self) -> None:

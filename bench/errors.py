@@ -44,6 +44,10 @@ class ConfigError(BenchError):
         self.option = option
 
 
+class NoAttentionError(ConfigError):
+    """A model asked for the attention of its tokens that cannot give it, being behind a server."""
+
+
 class QuestionError(Exception):
     """An error that fails one question and never the run: the set-up itself is sound."""
 

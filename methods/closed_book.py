@@ -1,7 +1,7 @@
-"""Closed book: the reader answers from what it knows; the lower line of every table.
+"""Closed book: the reader answers from its own knowledge; the lower bound of every table.
 
-It gets the same prompt as in every other method, without any context. Whatever it scores owes nothing to
-the document: guessing, memorised data, answers that the question gives away.
+It gets the same prompt as in every other method, without any context. So its score owes nothing to the
+document: guesses, memorised data, answers that the question gives away.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClosedBook(Method[ClosedBookConfig]):
 
     name = "closed_book"
     version = "1"
-    summary = "answer without reading anything (the lower line)"
+    summary = "answer without reading anything (the lower bound)"
     paper = "closed-book question answering, Roberts et al. 2020"
     Config = ClosedBookConfig
 

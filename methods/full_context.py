@@ -1,12 +1,12 @@
 """Full context: the reader gets the whole document (PECAN Table 1, the reader alone).
 
-LongBench order (document, then question). A text over the limit loses its **middle**: the first and
-the last half of the allowed tokens stay, as LongBench does; PECAN cuts at 100K tokens and does not
-say where. What was cut is recorded.
+LongBench order (document, then question). A text over the limit loses its **middle**, as in LongBench: half
+of the allowed tokens are taken from its beginning and half from its end; PECAN cuts at 100K tokens and does
+not say where. The cut is recorded.
 
-Two further ways to cut are Graph of Records' (Sec. 3.1): ``cut=end`` keeps the beginning, its long-context
-LLMs with ``max_tokens=window`` (8K); ``cut=spans`` answers from several random spans that fill the limit and
-averages their scores, its full-context row.
+Two more ways to cut come from Graph of Records (Sec. 3.1): ``cut=end`` keeps the beginning, like its
+long-context LLMs with ``max_tokens=window`` (8K); ``cut=spans`` answers from several random spans that fill
+the limit and averages their scores, like its full-context row.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class FullContextConfig(MethodConfig):
 
     max_tokens: Annotated[int, Field(ge=64)] | Literal["window"] | None = Field(
         None,
-        description="most tokens of template, prompt and answer, 64 or more; window: as many as the model is "
-        "used at elsewhere (8K in the papers); default: the model's input limit",
+        description="most tokens of template, prompt and answer, 64 or more; window: the geometry's window "
+        "(8K in the papers); default: the model's input limit",
     )
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
     cut: Literal["middle", "end", "spans"] = Field(
         "middle",
-        description="what a text that is too long loses: middle (LongBench), end, or all but a random span, "
+        description="what a text over the limit loses: middle (LongBench), end, or all but a random span, "
         "several times (Graph of Records)",
     )
     draws: int = Field(
@@ -54,7 +54,7 @@ class FullContextConfig(MethodConfig):
 
     @model_serializer(mode="wrap")
     def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The options; those that came later only where they are used, so that older cells stay valid."""
+        """The options; cut and draws only if used, so that cells recorded without them stay valid."""
         values: dict[str, Any] = serialise(self)
         for name, used in (("cut", self.cut != "middle"), ("draws", self.cut == "spans")):
             if not used:
@@ -67,15 +67,15 @@ class FullContext(Method[FullContextConfig]):
 
     name = "full_context"
     version = "1"
-    summary = "read the whole document, its middle cut where it is too long"
+    summary = "read the whole document, with its middle cut if it is too long"
     paper = "PECAN, Table 1 (the reader alone); truncation as in LongBench"
     Config = FullContextConfig
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The reader's answer from the whole text, or from what is left of it.
+        """The reader's answer from the whole text, or from what is left after the cut.
 
-        With ``cut=spans``, the first of several answers, the others in ``drawn``; context and tokens are the
-        first one's.
+        With ``cut=spans``, the text is the first of several answers and the others are in ``drawn``; context
+        and tokens are the first one's.
         """
         lm, style = models.lm(), self.config.prompt
         texts = [document.full_text for document in question.documents.documents]
@@ -87,7 +87,7 @@ class FullContext(Method[FullContextConfig]):
             starts = list(rng.random(self.config.draws))
         cuts = [_fit(whole, question, lm, style, limit, self._head(at)) for at in starts]
         if cuts[0] == [(0, len(whole))]:
-            cuts = cuts[:1]  # a text that fits is read once; equal draws of one that does not all count
+            cuts = cuts[:1]  # a text that fits is read once; otherwise equal draws all count
 
         async def read(cut: list[tuple[int, int]]) -> Generation:
             text = "".join(whole[start:end] for start, end in cut)
@@ -109,12 +109,12 @@ class FullContext(Method[FullContextConfig]):
         )
 
     def _limit(self, lm: LanguageModel) -> int:
-        given = self.config.max_tokens
-        wanted = lm.geometry.window if given == "window" else given or lm.geometry.input_limit
-        return min(wanted, lm.geometry.input_limit)
+        option = self.config.max_tokens
+        limit = lm.geometry.window if option == "window" else option or lm.geometry.input_limit
+        return min(limit, lm.geometry.input_limit)
 
     def _head(self, start: float | None) -> _Head:
-        """How the tokens that may be read are shared out; start: where a random span begins, in 0..1."""
+        """How to divide the token budget; start: relative start of a random span, in 0..1."""
         if start is not None:
             return lambda budget, tokens: (int(start * (tokens - budget + 1)), budget)
         if self.config.cut == "end":
@@ -123,14 +123,14 @@ class FullContext(Method[FullContextConfig]):
 
 
 _Head: TypeAlias = Callable[[int, int], tuple[int, int]]
-"""(tokens that may be read, tokens of the text) -> where the first piece begins, and how long it is; what is
-left of the tokens that may be read is taken from the text's end."""
+"""(token budget, tokens of the text) -> start and length of the first piece; the rest of the budget is taken
+from the text's end."""
 
 
 def _fit(
     whole: str, question: Question, lm: LanguageModel, style: PromptStyle, limit: int, shape: _Head
 ) -> list[tuple[int, int]]:
-    """The character ranges of ``whole`` that are read: all of it, or what ``shape`` says of the budget."""
+    """The character ranges of ``whole`` that are read: all of it, or the pieces that ``shape`` chooses."""
     frame = lm.chat_overhead + lm.count_tokens(reader_prompt(style, "", question)) + question.max_new_tokens
     tokens = lm.tokenize(whole)
     budget = limit - frame
@@ -152,7 +152,7 @@ def _fit(
 
 
 def _as_items(texts: list[str], question: Question, pieces: list[tuple[int, int]]) -> list[ContextItem]:
-    """The read character ranges, document by document."""
+    """The character ranges that were read, document by document."""
     items: list[ContextItem] = []
     offset = 0
     for position, (document, text) in enumerate(zip(question.documents.documents, texts, strict=True)):

@@ -1,9 +1,9 @@
-"""Oracle: the reader gets the gold evidence and nothing else; the upper line of every table.
+"""Oracle: the reader gets the gold evidence and nothing else; the upper bound of every table.
 
-What the data set labels as evidence is read in the order of the source: whole supporting documents where
-it labels documents or sentences in them (HotpotQA, MuSiQue), the passages where it labels passages of a
-long text (Qasper). A question labelled as having no evidence is asked alone. What a reader cannot answer
-from this, no retrieval can make it answer.
+The labelled evidence is read in the order of the source: whole supporting documents if the data set labels
+documents or their sentences (HotpotQA, MuSiQue), passages if it labels passages of a long text (Qasper). A
+question labelled as having no evidence is asked without context. If a reader cannot answer from this, no
+retrieval will help it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Oracle(Method[OracleConfig]):
 
     name = "oracle"
     version = "1"
-    summary = "read the gold evidence (the upper line; needs a data set with evidence labels)"
+    summary = "read the gold evidence (the upper bound; needs a data set with evidence labels)"
     paper = "the data sets' evidence labels: HotpotQA, MuSiQue, Qasper"
     Config = OracleConfig
 
@@ -46,7 +46,7 @@ class Oracle(Method[OracleConfig]):
         """The reader's answer from the evidence; raises QuestionError for a question without labels."""
         if question.evidence is None:
             raise QuestionError(
-                "no evidence labels: this data has none for the question, so it has no oracle"
+                "this question has no evidence labels, so it has no oracle; use a data set with labels"
             )
         context = passages(question, evidence_places(question.documents, question.evidence))
         has_text = any(document.full_text.strip() for document in question.documents.documents)
@@ -56,7 +56,7 @@ class Oracle(Method[OracleConfig]):
 
 
 def passages(question: Question, places: Sequence[Place]) -> list[ContextItem]:
-    """The places as passages in the order of the source, overlapping ones put together."""
+    """The places as passages in the order of the source, overlapping ones merged."""
     documents = question.documents.documents
     merged: list[Place] = []
     for place in sorted(set(places)):

@@ -286,8 +286,8 @@ MUTANTS = (
     ),
     Mutant(
         "S16",
-        "len(top) - len(kept), len(kept) < share",
-        "len(top) - len(kept), len(kept) < len(top)",
+        "len(top) - len(initial), len(initial) < share",
+        "len(top) - len(initial), len(initial) < len(top)",
         "test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order",
     ),
     Mutant(
@@ -394,8 +394,8 @@ MUTANTS = (
     ),
     Mutant(
         "N1",
-        "whole[request.forwarded : request.forwarded + left]",
-        "whole[request.forwarded : request.forwarded + self.limits.tokens]",
+        "prompt[request.forwarded : request.forwarded + left]",
+        "prompt[request.forwarded : request.forwarded + self.limits.tokens]",
         "test_no_pass_has_more_new_tokens_than_the_limit",
     ),
     Mutant(
@@ -412,14 +412,14 @@ MUTANTS = (
     ),
     Mutant(
         "N4",
-        "if not self._waiting:",
-        "if True:",
+        "if not self._waiting:\n            free =",
+        "if True:\n            free =",
         "test_a_large_context_that_waits_is_not_overtaken_by_a_small_one",
     ),
     Mutant(
         "N5",
-        "reached[-1:], right=True)",
-        "reached[-1:], right=False)",
+        "cumulative[-1:], right=True)",
+        "cumulative[-1:], right=False)",
         "test_tokens_are_drawn_from_the_softmax_at_the_temperature",
         equivalent=True,
     ),
@@ -437,8 +437,8 @@ MUTANTS = (
     ),
     Mutant(
         "N8",
-        "[j for j in self._requests if id(j) not in chosen] + [",
-        "self._requests if True else [",
+        "self._requests = waiting + [request for request, _ in scheduled]",
+        "self._requests = [*self._requests]",
         "test_a_long_prompt_goes_in_pieces_and_lets_others_through",
     ),
     Mutant(
@@ -449,8 +449,8 @@ MUTANTS = (
     ),
     Mutant(
         "R1",
-        "wanted = -(-tokens // PAGE) * PAGE",
-        "wanted = (tokens // PAGE + 1) * PAGE",
+        "page_tokens = -(-tokens // PAGE) * PAGE",
+        "page_tokens = (tokens // PAGE + 1) * PAGE",
         "test_released_neighbours_become_one_gap",
     ),
     Mutant(
@@ -462,7 +462,7 @@ MUTANTS = (
     Mutant(
         "X2",
         "attended=len(closing) * after, logit_rows=1",
-        "attended=len(closing) * self._slot.length, logit_rows=1",
+        "attended=len(closing) * self._kept, logit_rows=1",
         "test_settled_text_is_forwarded_once_and_reads_no_logits",
     ),
     Mutant(
@@ -479,7 +479,7 @@ MUTANTS = (
     ),
     Mutant(
         "X5",
-        "attended=new * self._slot.length)",
+        "attended=new * self._kept)",
         "attended=new * new)",
         "test_settling_text_behind_what_was_read_pays_for_its_attention_to_all_of_it",
     ),
@@ -491,14 +491,14 @@ MUTANTS = (
     ),
     Mutant(
         "X7",
-        "math.exp(logit - result.log_mass) for",
+        "math.exp(logit - outcome.log_mass) for",
         "math.exp(logit - most) for",
         "test_a_search_on_the_cache_equals_recomputing_everything_at_each_step",
     ),
     Mutant(
         "X8",
-        "kept.append(rows[:left])",
-        "kept.append(rows)",
+        "trimmed.append(rows[:left])",
+        "trimmed.append(rows)",
         "test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers",
     ),
     Mutant(
@@ -571,14 +571,14 @@ MUTANTS = (
     ),
     Mutant(
         "Q5",
-        "min(len(tokens) for tokens in wanted)",
-        "max(len(tokens) for tokens in wanted)",
+        "min(len(tokens) for tokens in reference_tokens)",
+        "max(len(tokens) for tokens in reference_tokens)",
         "test_bleu_takes_the_shortest_reference_length_and_keeps_case",
     ),
     Mutant(
         "Q6",
-        "if not prediction.strip():\n        return 0.0\n    given = normalize_answer(prediction)",
-        "given = normalize_answer(prediction)",
+        "if not prediction.strip():\n        return 0.0\n    normalized = normalize_answer(prediction)",
+        "normalized = normalize_answer(prediction)",
         "test_a_prediction_without_text_scores_0",
     ),
     Mutant(
@@ -657,7 +657,7 @@ MUTANTS = (
         "D2",
         "for id_, other in self._indexes.items() if other.done())",
         "for id_, other in self._indexes.items())",
-        "test_more_in_flight_than_indexes_in_memory_build_each_index_once",
+        "test_an_index_that_is_being_built_stays_in_memory_however_many_there_are",
     ),
     Mutant(
         "D3",
@@ -793,8 +793,8 @@ MUTANTS = (
     ),
     Mutant(
         "V5",
-        "(scores[positions[at]], -at)",
-        "(-scores[positions[at]], -at)",
+        "(scores[parts[at][0]], -at)",
+        "(-scores[parts[at][0]], -at)",
         "test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_said",
     ),
     Mutant(
@@ -833,7 +833,7 @@ MUTANTS = (
         "[MEMWALKER_GO_BACK]",
         "test_a_reply_without_a_possible_action_is_asked_for_again",
     ),
-    Mutant("Y7", "if len(found) != 1:", "if not found:", "test_triage_format"),
+    Mutant("Y7", "if len(actions) != 1:", "if not found:", "test_triage_format"),
     Mutant(
         "Y8",
         "self.limits.reply_tokens + room, self.limits.window",
@@ -879,8 +879,8 @@ MUTANTS = (
     ),
     Mutant(
         "B1",
-        "key=lambda at: -rank_of[order[at]]",
-        "key=lambda at: rank_of[order[at]]",
+        "key=lambda at: (-rank_of[parts[at][0]], -at)",
+        "key=lambda at: (rank_of[parts[at][0]], -at)",
         "test_a_window_that_is_too_short_loses_the_worst_passages_first",
     ),
     Mutant(
@@ -909,8 +909,8 @@ MUTANTS = (
     ),
     Mutant(
         "P3",
-        "content, known.keys() - own)",
-        "content, known.keys())",
+        "content, fields.keys() - own_options)",
+        "content, fields.keys())",
         "test_a_method_of_its_own_mind_goes_before_what_is_shared",
     ),
     Mutant(

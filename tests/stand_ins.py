@@ -136,7 +136,12 @@ def stand_in_cell(found: Sequence[Example], config: Mapping[str, Any] | None = N
         seed=0,
     )
     card = SimpleNamespace(
-        name="toy", metrics=("f1", "bleu_4"), max_new_tokens=8, longbench_prompt="", papers={}
+        name="toy",
+        metrics=("f1", "bleu_4"),
+        max_new_tokens=8,
+        longbench_prompt="",
+        papers={},
+        retrieval_query_of=lambda example: "",
     )
     data = SimpleNamespace(examples=tuple(found), label="toy (test)", source="sample", warnings=())
     reader = SimpleNamespace(label="words", small=True, actual_dtype="float32", name="words")

@@ -1,1 +1,1 @@
-"""The ``bench`` command, one module for each subcommand."""
+"""The ``bench`` command, one module per subcommand."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bench.results.comparison import Comparison, Pair
     from bench.results.records import Record
     from bench.run.cell import CellRequest, Setting
+    from bench.tables.printed_pairs import PrintedPair
 
 WIDTH = 100
 """Characters of a line on the terminal."""
@@ -34,23 +35,29 @@ class CellPair:
     setting: Setting
     results: Path
 
-    def records(self) -> tuple[list[Record], list[Record]]:
-        """The records of both; for a missing cell raises BenchError with the command that runs it."""
-        return self._records(self.first), self._records(self.second)
+    def folders(self) -> tuple[Path, Path]:
+        """The folders of both; for a missing cell raises BenchError with the command that runs it."""
+        return self._folder(self.first), self._folder(self.second)
 
-    def _records(self, text: str) -> list[Record]:
-        from bench.results.records import RECORDS_FILE, SUMMARY_FILE, read_records
+    def records(self) -> tuple[list[Record], list[Record]]:
+        """The records of both; raises as :meth:`folders` does."""
+        from bench.results.records import RECORDS_FILE, read_records
+
+        first, second = self.folders()
+        return list(read_records(first / RECORDS_FILE)), list(read_records(second / RECORDS_FILE))
+
+    def _folder(self, text: str) -> Path:
+        from bench.results.records import SUMMARY_FILE
 
         if Path(text).is_dir():
             folder = Path(text)
             if not (folder / SUMMARY_FILE).is_file():
                 raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
-        elif self.dataset is None:
+            return folder
+        if self.dataset is None:
             raise ConfigError(f"{text}: no folder of that name; for a method, say --dataset as well.")
-        else:
-            request = self.setting.request(text.partition(":")[0], self.dataset, options_of(text))
-            folder = _finished_folder(text, request, self.results)
-        return list(read_records(folder / RECORDS_FILE))
+        request = self.setting.request(text.partition(":")[0], self.dataset, options_of(text))
+        return _finished_folder(text, request, self.results)
 
 
 def pair_options(command: Command) -> Command:
@@ -79,10 +86,16 @@ def command(pair: CellPair, metric: str, show: int) -> None:
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
     from bench.results.comparison import compare
+    from bench.results.models import read_description
+    from bench.tables.printed_pairs import printed_pair
 
-    first, second = pair.records()
-    comparison = compare(first, second, metric)
+    comparison = compare(*pair.records(), metric)
     click.echo(describe(comparison, pair.first, pair.second))
+    cells = [read_description(folder) for folder in pair.folders()]
+    for measure in (metric, "tflops"):
+        printed = printed_pair(cells[0], cells[1], comparison.pairs, measure)
+        if printed is not None:
+            click.echo(describe_printed(printed, pair.first, pair.second))
     for question in most_different(comparison, show):
         click.echo("\n" + side_by_side(question, metric, pair.first, pair.second))
 
@@ -136,6 +149,20 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
             f"{second} has"
         )
     return "\n".join(lines)
+
+
+def describe_printed(printed: PrintedPair, first: str, second: str) -> str:
+    """What a paper prints of the two, and whether our order is the paper's."""
+    tau = printed.tau
+    spread = f" [{tau.low:.0f}, {tau.high:.0f}]" if tau.low is not None and tau.high is not None else ""
+    same = {1.0: "the same order here", -1.0: "the reversed order here"}.get(tau.mean, "no order here")
+    if printed.first == printed.second:
+        same = "no order there"
+    unit = " TFLOPs" if printed.metric == "tflops" else ""
+    return (
+        f"paper       {first} {printed.first:g}{unit}, {second} {printed.second:g}{unit} ({printed.source}); "
+        f"{same}: Kendall's tau {tau.mean:.0f}{spread}"
+    )
 
 
 def _counted(count: int, what: str) -> str:

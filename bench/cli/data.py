@@ -1,4 +1,4 @@
-"""``bench data``: check a file, fetch the full sets, write the sample sets."""
+"""``bench data``: check a data file, or fetch the full sets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from bench.data.cards import card_names, load_card
 from bench.data.checking import WORDS, Report, TextCounter, check
 from bench.data.entries import Problem
 from bench.data.loading import Tally
+from bench.data.own import card_for
 from bench.data.source import data_files, open_source
 from bench.errors import DataError, ModelUnavailableError
 
 _SHOWN_KINDS = 20
-"""Problems are grouped by what they say; --json has every single one."""
+"""Kinds of problems that are printed; --json has every problem."""
 
 
 @click.group("data")
 def command() -> None:
-    """Check, fetch or generate data."""
+    """Check or fetch data."""
 
 
 @command.command("check")
@@ -31,12 +32,12 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.pass_context
 def check_command(ctx: click.Context, path: Path, dataset: str | None, model: str, as_json: bool) -> None:
-    """Say what PATH holds: format, examples, documents, lengths, problems with file:line.
+    """Describe the data at PATH: format, examples, documents, lengths, problems with file:line.
 
-    A folder that is no data set itself is checked file by file. Exit code 0 when everything can be
-    used, 2 when something cannot.
+    A folder that is not a data set itself is checked file by file. Exit code 0 if everything is
+    usable, 2 if not.
     """
-    card = load_card(dataset) if dataset else None
+    card = card_for(dataset, str(path)) if dataset else None
     counter, remark = _counter(model)
     reports = [check(part, counter, card) for part in _parts(path) or [path]]
     if as_json:
@@ -48,6 +49,31 @@ def check_command(ctx: click.Context, path: Path, dataset: str | None, model: st
         click.echo("\n\n".join("\n".join(_lines(report)) for report in reports))
     if not all(report.usable for report in reports):
         ctx.exit(2)
+
+
+@command.command("import")
+@click.argument("source", metavar="FOLDER", type=click.Path(exists=True, path_type=Path))
+@click.option("--questions", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="CSV or JSON lines with a column question; default: questions.* in FOLDER")  # fmt: skip
+@click.option("--dataset", help="what the data set is called; default: the folder's name")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              help="the file to write, JSON lines")  # fmt: skip
+def import_command(source: Path, questions: Path | None, dataset: str | None, out: Path) -> None:
+    """Write the documents of FOLDER with their questions as one data file, for --data.
+
+    Documents are text, Markdown, HTML, PDF and DOCX. --data takes FOLDER as it is as well; a file is for
+    keeping and passing on. What cannot be read is named and left out.
+    """
+    from bench.data.importing import import_folder
+
+    imported = import_folder(source, questions, dataset, out)
+    for warning in imported.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    scored = f"{imported.with_answers} with reference answers"
+    click.echo(
+        f"{out}: {imported.questions} questions ({scored}) on {imported.documents} documents, data set "
+        f"{imported.dataset}\nRun: bench run --method bm25 --data {out} --model MODEL"
+    )
 
 
 @command.command("fetch")
@@ -70,7 +96,7 @@ def fetch_command(dataset: str | None) -> None:
 
 
 def _parts(path: Path) -> list[Path]:
-    """The path itself; of a folder with several data files, each that is a data set of its own."""
+    """The path itself; for a folder that is not a data set itself, all data files in it."""
     if path.is_dir():
         try:
             open_source(path)

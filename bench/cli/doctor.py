@@ -1,6 +1,6 @@
-"""``bench doctor``: whether a run would work here, and what to do where it would not.
+"""``bench doctor``: whether a run would work here, and what to do if not.
 
-Every check asks this machine alone. Nothing is left behind but an empty results folder where there was none.
+The checks only concern this machine. They leave nothing behind except the results folder.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from bench.errors import BenchError
 from bench.run.redaction import redacted
 
 DISTRIBUTION = "longdoc-bench"
-LEAST_DISK_BYTES = 200_000_000
-"""Less is a failure: the default tables with their indexes and the MLflow store take about this much."""
+MIN_DISK_BYTES = 200_000_000
+"""Less is a failure: the default tables with their indexes and the MLflow store need about this much."""
 ENOUGH_DISK_BYTES = 2_000_000_000
 SELF_TEST_S = 10.0
-"""Time of the self-test on a machine that is fit for the default tables, in seconds; longer is a warning."""
-TOOL_PATIENCE_S = 60.0
-"""How long pip and MLflow may take to answer, in seconds."""
+"""Expected time of the self-test, in seconds; if it takes longer, the default tables take hours."""
+TOOL_TIMEOUT_S = 60.0
+"""Time limit for pip and MLflow, in seconds."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     state: Literal["ok", "warning", "failed", "skipped"]
-    found: str
+    detail: str
     remedy: str = ""
-    """What to do; for every check that warns or failed."""
+    """What to do; set for every warning and failure."""
     seconds: float = 0.0
 
 
@@ -64,27 +64,27 @@ def command(results: Path, self_test: bool, as_json: bool) -> None:
     for check in examine(results, self_test=self_test):
         checks.append(check)
         if not as_json:
-            click.echo(f"{check.state:<8} {check.name:<10} {check.found}")
+            click.echo(f"{check.state:<8} {check.name:<10} {check.detail}")
             if check.remedy:
                 click.echo(f"{'':<19} -> {check.remedy}")
     if as_json:
         click.echo(json.dumps({"ok": healthy(checks), "checks": [asdict(c) for c in checks]}, indent=2))
     elif healthy(checks):
-        click.echo("Everything that a run needs is here.")
+        click.echo("Ready to run.")
     else:
         failed = ", ".join(check.name for check in checks if check.state == "failed")
-        click.echo(f"Not fit to run yet: {failed}.")
+        click.echo(f"Not ready to run: {failed}.")
     if not healthy(checks):
         raise SystemExit(1)
 
 
 def examine(results: Path, *, self_test: bool = True) -> Iterator[Check]:
-    """Every check, as it is done, quick ones first.
+    """Run the checks one by one, quick ones first.
 
-    results: the folder that runs would write to. self_test: answer one question with the shipped model, in a
-    temporary folder.
+    results: the folder that runs would write to. self_test: also answer one question with the shipped model,
+    in a temporary folder.
     """
-    looks: list[tuple[str, Callable[[], Check]]] = [
+    checks: list[tuple[str, Callable[[], Check]]] = [
         ("python", _python),
         ("packages", _packages),
         ("methods", _methods),
@@ -95,17 +95,17 @@ def examine(results: Path, *, self_test: bool = True) -> Iterator[Check]:
         ("mlflow", lambda: _mlflow(results)),
     ]
     if self_test:
-        looks.append(("self-test", _self_test))
-    for name, look in looks:
+        checks.append(("self-test", _self_test))
+    for name, run_check in checks:
         started = time.monotonic()
         try:
-            check = look()
+            check = run_check()
         except BenchError as error:
-            check = Check(name, "failed", str(error), "See the message.")
-        except Exception as error:  # a check that breaks is a finding, and the others are still of use
-            found = f"the check itself failed: {type(error).__name__}: {error}"
-            check = Check(name, "failed", found, "Run: make setup. If that does not help, report this.")
-        yield replace(check, found=redacted(check.found), seconds=round(time.monotonic() - started, 2))
+            check = Check(name, "failed", str(error), "Follow the message.")
+        except Exception as error:  # a broken check is reported, and the others still run
+            detail = f"the check itself failed: {type(error).__name__}: {error}"
+            check = Check(name, "failed", detail, "Run: make setup. If that does not help, report this.")
+        yield replace(check, detail=redacted(check.detail), seconds=round(time.monotonic() - started, 2))
 
 
 def healthy(checks: Sequence[Check]) -> bool:
@@ -114,19 +114,19 @@ def healthy(checks: Sequence[Check]) -> bool:
 
 
 def _python() -> Check:
-    found = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
+    detail = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     if platform.system() != "Linux":
         remedy = "The suite is tested on Linux; other systems may lack file locks."
-        return Check("python", "warning", found, remedy)
-    return Check("python", "ok", found)
+        return Check("python", "warning", detail, remedy)
+    return Check("python", "ok", detail)
 
 
 def _packages() -> Check:
-    """What ``pip check`` says: every package has what it requires, in a version that it takes."""
+    """Whether ``pip check`` accepts the installed versions."""
     if importlib.util.find_spec("pip") is None:
-        return Check("packages", "skipped", "pip is not installed here, so that it cannot check the packages")
+        return Check("packages", "skipped", "pip is not installed, so the packages cannot be checked")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TOOL_PATIENCE_S)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TOOL_TIMEOUT_S)
     lines = done.stdout.strip().splitlines()
     if done.returncode == 0:
         return Check("packages", "ok", " ".join(lines))
@@ -146,7 +146,7 @@ def _methods() -> Check:
         except BrokenPluginError as error:
             broken.append(str(error))
     if broken:
-        remedy = "Repair or uninstall the package that is named."
+        remedy = "Repair or uninstall the named package."
         return Check("methods", "failed", "; ".join(broken), remedy)
     if not methods:
         remedy = "Run: pip install -e .  (or make setup)"
@@ -155,7 +155,7 @@ def _methods() -> Check:
 
 
 def _results(results: Path) -> Check:
-    """Whether the folder takes what a run does: files, fsync, renames, locks."""
+    """Whether the folder supports what a run needs: files, fsync, renames, locks."""
     from bench.files.atomic import write_text
 
     results.mkdir(parents=True, exist_ok=True)
@@ -165,19 +165,19 @@ def _results(results: Path) -> Check:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                found = f"{results} cannot lock files: {error.strerror or error}"
-                remedy = "Choose a place on another file system: --results DIR or BENCH_RESULTS=DIR."
-                return Check("results", "failed", found, remedy)
+                detail = f"{results} cannot lock files: {error.strerror or error}"
+                remedy = "Use a folder on another file system: --results DIR or BENCH_RESULTS=DIR."
+                return Check("results", "failed", detail, remedy)
     return Check("results", "ok", f"{results.resolve()} can be written and locked")
 
 
 def _disk(results: Path) -> Check:
     free = shutil.disk_usage(results if results.is_dir() else Path.cwd()).free
-    found = f"{free / 1e9:,.1f} GB free for {results}"
+    detail = f"{free / 1e9:,.1f} GB free for {results}"
     if free >= ENOUGH_DISK_BYTES:
-        return Check("disk", "ok", found)
-    remedy = "Make room, or choose another place: --results DIR or BENCH_RESULTS=DIR."
-    return Check("disk", "failed" if free < LEAST_DISK_BYTES else "warning", found, remedy)
+        return Check("disk", "ok", detail)
+    remedy = "Free some space, or use another folder: --results DIR or BENCH_RESULTS=DIR."
+    return Check("disk", "failed" if free < MIN_DISK_BYTES else "warning", detail, remedy)
 
 
 def _device() -> Check:
@@ -186,52 +186,52 @@ def _device() -> Check:
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
         name = torch.cuda.get_device_name()
-        found = f"{torch.cuda.device_count()} x {name}, {free / 1e9:,.1f} of {total / 1e9:,.1f} GB free"
+        detail = f"{torch.cuda.device_count()} x {name}, {free / 1e9:,.1f} of {total / 1e9:,.1f} GB free"
         if free < total / 2:
-            remedy = "Another program holds the memory; see nvidia-smi."
-            return Check("device", "warning", found, remedy)
-        return Check("device", "ok", f"{found}, torch {torch.__version__}")
-    found = f"CPU, torch {torch.__version__}"
+            remedy = "Another program uses the memory; see nvidia-smi."
+            return Check("device", "warning", detail, remedy)
+        return Check("device", "ok", f"{detail}, torch {torch.__version__}")
+    detail = f"CPU, torch {torch.__version__}"
     if shutil.which("nvidia-smi") and torch.version.cuda is None:
         remedy = (
             "This torch has no CUDA: pip install torch --index-url https://download.pytorch.org/whl/cu128"
         )
-        return Check("device", "warning", f"{found}, though there is an NVIDIA driver", remedy)
-    return Check("device", "ok", found)
+        return Check("device", "warning", f"{detail}, although there is an NVIDIA driver", remedy)
+    return Check("device", "ok", detail)
 
 
 def _threads() -> Check:
-    """How many processes and threads a command would use here now."""
+    """The number of processes and threads that a command would use right now."""
     from bench.models.spec import resolve
     from bench.run.threads import Threads, processes
 
     workers, threads = processes(), Threads.begin().choose([resolve("tiny")])
-    found = (
+    detail = (
         f"table, figure and sweep: {_counted(workers.count, 'process')} ({workers.why}), each with "
         f"{_counted(threads.count, 'thread')} ({threads.why}); see --workers and --threads"
     )
-    return Check("threads", "ok", found)
+    return Check("threads", "ok", detail)
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" + ("" if count == 1 else "es" if what.endswith("s") else "s")
 
 
-_ASK_MLFLOW = """
+_MLFLOW_PROBE = """
 import logging
 logging.disable(logging.CRITICAL)
 import mlflow
 try:
-    found = mlflow.MlflowClient().search_experiments()
+    experiments = mlflow.MlflowClient().search_experiments()
 except Exception as error:
     print(str(error).strip().splitlines()[0])
     raise SystemExit(1)
-print(f"{len(found)} experiments")
+print(f"{len(experiments)} experiments")
 """
 
 
 def _mlflow(results: Path) -> Check:
-    """Whether MLflow can open the store that runs would be mirrored to; otherwise its own message."""
+    """Whether MLflow can open the store that runs are mirrored to; if not, with MLflow's message."""
     from bench.tracking.store import OFF, choose_store, is_server, public_uri, scrub, sqlite_path
 
     uri = choose_store(None, results)
@@ -239,7 +239,7 @@ def _mlflow(results: Path) -> Check:
         return Check("mlflow", "skipped", "mirroring is off (BENCH_TRACKING_URI=off)")
     shown, database = public_uri(uri), sqlite_path(uri)
     if database is not None and not database.exists():
-        return Check("mlflow", "ok", f"{shown} will be made by the first run")
+        return Check("mlflow", "ok", f"{shown} will be created by the first run")
     environment = {
         **os.environ,
         "MLFLOW_TRACKING_URI": uri,
@@ -254,20 +254,20 @@ def _mlflow(results: Path) -> Check:
             "records are written in any case, and bench track sync mirrors them later."
         )
     else:
-        remedy = "Make the store again from the records: bench track sync --rebuild"
+        remedy = "Rebuild the store from the records: bench track sync --rebuild"
     with tempfile.TemporaryDirectory(prefix="bench-doctor-") as folder:  # MLflow may leave an empty ./mlruns
         try:
             done = subprocess.run(
-                [sys.executable, "-c", _ASK_MLFLOW],
+                [sys.executable, "-c", _MLFLOW_PROBE],
                 cwd=folder,
                 env=environment,
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=TOOL_PATIENCE_S,
+                timeout=TOOL_TIMEOUT_S,
             )
         except subprocess.TimeoutExpired:
-            return Check("mlflow", "failed", f"{shown}: no answer in {TOOL_PATIENCE_S:g} s", remedy)
+            return Check("mlflow", "failed", f"{shown}: no answer in {TOOL_TIMEOUT_S:g} s", remedy)
     output = scrub((done.stdout or done.stderr).strip(), uri).splitlines() or ["nothing"]
     if done.returncode:
         return Check("mlflow", "failed", f"{shown}: MLflow says: {output[-1]}", remedy)
@@ -275,12 +275,12 @@ def _mlflow(results: Path) -> Check:
 
 
 def _self_test() -> Check:
-    """One question of a sample set, answered by the shipped model and found again."""
+    """Answer one question of a sample set with the shipped model, and check that a second run skips it."""
     from bench.results.records import RECORDS_FILE, read_records
     from bench.run.cell import CellRequest, plan_cell
     from bench.run.session import Session
 
-    remedy = "Run: make setup, then bench doctor again; if it stays, report the message."
+    remedy = "Run: make setup, then bench doctor again; if it still fails, report the message."
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-doctor-") as folder:
         logger = logging.getLogger("bench")
@@ -293,13 +293,13 @@ def _self_test() -> Check:
         finally:
             logger.setLevel(level)
         (record,) = read_records(first.folder / RECORDS_FILE)
-    took = time.monotonic() - started
+    elapsed_s = time.monotonic() - started
     if record.error is not None:
         return Check("self-test", "failed", f"the question failed: {record.error}", remedy)
     if not (first.answered == 1 and again.answered == 0 and record.flops.query > 0 and record.context):
-        return Check("self-test", "failed", "the record is not what it should be", remedy)
-    found = f"bm25 with tiny answered a question of qasper in {took:.1f} s"
-    if took > SELF_TEST_S:
+        return Check("self-test", "failed", "the record is not as expected", remedy)
+    detail = f"bm25 with tiny answered a question of qasper in {elapsed_s:.1f} s"
+    if elapsed_s > SELF_TEST_S:
         slow = "This machine is slow or busy; the default tables will take hours."
-        return Check("self-test", "warning", found, slow)
-    return Check("self-test", "ok", found)
+        return Check("self-test", "warning", detail, slow)
+    return Check("self-test", "ok", detail)

@@ -1,4 +1,4 @@
-"""``bench figure``: the papers' figures, and all methods on one plane, from cells that are run if missing."""
+"""``bench figure``: the papers' figures and the Pareto plot; missing cells run first."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 @click.command(name="figure")
 @click.argument("name", metavar="FIGURE")
 @setting_options
-@click.option("--render-only", is_flag=True, help="never compute: draw what is there")
+@click.option("--render-only", is_flag=True, help="compute nothing; draw finished cells only")
 @click.option(
     "--from",
     "exported",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="draw the cells that bench table --export wrote there; needs neither data nor models",
+    help="draw the cells of a bench table --export folder; needs neither data nor models",
 )
 @session_options
 def command(name: str, setting: Setting, render_only: bool, exported: Path | None, session: Session) -> None:
-    """Draw FIGURE as PNG, SVG and PDF, with its values as CSV, running the cells that are missing.
+    """Draw FIGURE as PNG, SVG and PDF, with its values as CSV; missing cells run first.
 
-    FIGURE is an id that bench list figures names, or a YAML file of yours: see paper_tables/README.md.
+    FIGURE is an id (see: bench list figures) or your own YAML file (see paper_tables/README.md).
     """
     from bench.figures.definition import load_figure
     from bench.figures.make import make_figure

@@ -1,4 +1,4 @@
-"""``bench flops``: what a forward pass costs, from the model's config alone, or counted on the real model."""
+"""``bench flops``: FLOPs of a forward pass, from the model's config alone or counted on the real model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COUNT = click.IntRange(min=0)
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """Which forward pass is asked about."""
+    """The forward pass in question."""
 
     new_tokens: int
     cached: int

@@ -1,4 +1,4 @@
-"""``bench graph``: the graph that a method builds of a document, as one HTML page."""
+"""``bench graph``: the graph that a method builds from a document, as one HTML page."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from bench.schema import DocumentSet, Example, Index
 
 DEFAULT_DATASET = "narrativeqa"
-"""Whose settings a text file is read with."""
+"""The data set whose settings apply to a text file."""
 
 
 @dataclass(frozen=True)
 class GraphFlags:
-    """Which documents, which method's graph of them, and whose path, as the command line says it."""
+    """The command line's options about documents, method and highlighted path."""
 
     doc: str
     dataset: str | None
@@ -48,10 +48,10 @@ class GraphFlags:
 @click.command(name="graph")
 @click.argument("doc")
 @click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), required=True)
-@click.option("--dataset", help="data set of DOC; default: whichever has it")
+@click.option("--dataset", help="data set of DOC; default: the one that contains it")
 @click.option("--question", help="example id: highlight the path of this question's record")
-@click.option("--records", type=click.Path(exists=True, path_type=Path), help="where that record is")
-@click.option("--method", help="default: the first, by name, that keeps a graph")
+@click.option("--records", type=click.Path(exists=True, path_type=Path), help="records with that question")
+@click.option("--method", help="default: the first method, by name, that builds a graph")
 @set_option
 @gathered("flags", GraphFlags)
 @model_option
@@ -63,7 +63,7 @@ class GraphFlags:
 def command(page: Path, flags: GraphFlags, setting: Setting, results: Path) -> None:
     """Draw the graph of DOC: an example id, a document id, or a text file.
 
-    The graph is read from the index cache, or built and kept there. Where DOC is an example with a
+    The graph comes from the index cache, or is built and stored there. If DOC is an example with a
     record, or --question names one, the nodes that were read are highlighted in order.
     """
     from bench.files.atomic import write_text
@@ -72,7 +72,7 @@ def command(page: Path, flags: GraphFlags, setting: Setting, results: Path) -> N
     from bench.run.cell import plan_cell
 
     doc, records = flags.doc, flags.records
-    method = flags.method or next(iter(_drawing_methods()), "")
+    method = flags.method or next(iter(_graph_methods()), "")
     documents, example = _find(doc, flags.dataset, setting.data)
     dataset = example.dataset if example else flags.dataset or DEFAULT_DATASET
     known_setting = setting if example else replace(setting, data="sample")
@@ -81,15 +81,15 @@ def command(page: Path, flags: GraphFlags, setting: Setting, results: Path) -> N
     record = _record(example_id, [records] if records else _cell_folders(cell, results), documents)
     if record is None and (flags.question or records):
         raise BenchError(
-            f"There is no record of {example_id!r} about these documents in {records or results / 'cells'}. "
-            f"Run it first (bench run --method {method} ...) with the same model and --set options, or name "
+            f"There is no record of {example_id!r} on these documents in {records or results / 'cells'}. "
+            f"Run it first (bench run --method {method} ...) with the same model and --set options, or pass "
             "its records with --records."
         )
     view = cell.method.graph_view(
         _index(cell, documents, results), documents, record.trace if record else None
     )
     if view is None:
-        raise BenchError(f"Method {method!r} keeps no graph; these do: {', '.join(_drawing_methods())}.")
+        raise BenchError(f"Method {method!r} has no graph; these have: {', '.join(_graph_methods())}.")
     facts = [("documents", ", ".join(d.title or d.id for d in documents.documents) or "none")]
     facts.append(("method", f"{method}, model {cell.reader.label}"))
     if record is not None:
@@ -101,13 +101,13 @@ def command(page: Path, flags: GraphFlags, setting: Setting, results: Path) -> N
     try:
         write_text(page, graph_page(view, f"{doc}: graph of {method}", facts))
     except OSError as error:
-        raise BenchError(f"Cannot write {page}: {error.strerror or error}. Give another --html.") from error
+        raise BenchError(f"Cannot write {page}: {error.strerror or error}. Choose another --html.") from error
     path = "" if record is None else f"; the path of {record.example_id} is highlighted"
     click.echo(f"{page}: {len(view.nodes)} nodes, {len(view.edges)} edges{path}")
 
 
-def _drawing_methods() -> list[str]:
-    """The installed methods that keep a graph, by name."""
+def _graph_methods() -> list[str]:
+    """The installed methods that build a graph, by name."""
     from bench.method.contract import Method
     from bench.method.registry import BrokenPluginError, load_method, registered_methods
 
@@ -120,7 +120,7 @@ def _drawing_methods() -> list[str]:
 
 
 def _find(doc: str, dataset: str | None, data: str) -> tuple[DocumentSet, Example | None]:
-    """The documents that DOC names, and an example that is asked about them (None for a text file)."""
+    """The documents that DOC names, and an example on them (None for a text file)."""
     from bench.data import load as load_data
     from bench.data.cards import load_card, sample_names
     from bench.schema import Document, DocumentSet
@@ -143,14 +143,14 @@ def _find(doc: str, dataset: str | None, data: str) -> tuple[DocumentSet, Exampl
     exact = [example for example in matches if example.id == doc]
     if not matches:
         raise BenchError(
-            f"{doc!r} is no text file, and no example or document id of {', '.join(names)} ({data}). "
+            f"{doc!r} is neither a text file nor an example or document id of {', '.join(names)} ({data}). "
             "Ids are in the records (example_id, document_ids): bench show RECORDS"
         )
     return (exact or matches)[0].documents, (exact or matches)[0]
 
 
 def _cell_folders(cell: Cell, results: Path) -> list[Path]:
-    """Folders of cells that differ from this one at most in which questions they ask."""
+    """Folders of cells that differ from this one at most in their questions."""
     from bench.results.models import read_description
 
     keys = ("method", "method_version", "config", "models", "geometry", "seed")
@@ -167,7 +167,7 @@ def _cell_folders(cell: Cell, results: Path) -> list[Path]:
 
 
 def _record(example_id: str | None, places: Sequence[Path], documents: DocumentSet) -> Record | None:
-    """The record of that question about these documents; None where there is none."""
+    """The record of that question on these documents; None if there is none."""
     from bench.results.records import RECORDS_FILE, read_records
 
     ids = [document.id for document in documents.documents]
@@ -180,18 +180,15 @@ def _record(example_id: str | None, places: Sequence[Path], documents: DocumentS
 
 
 def _index(cell: Cell, documents: DocumentSet, results: Path) -> Index:
-    """The index of the documents, from the cache or built now and kept."""
-    from bench.flops.meter import Meter, metered
+    """The index of the documents, from the cache or built and stored now."""
     from bench.models.model_set import LoadedModels
-    from bench.results.index_store import IndexStore, index_key
+    from bench.results.index_store import IndexStore
+    from bench.run.question_runner import prepare, stored_index
 
     store = IndexStore(results / "indexes")
-    key = index_key({**cell.index_key_parts(), "documents": documents.id})
-    stored = store.load(cell.index_name, key)
+    stored = stored_index(cell, store, documents)
     if stored is not None:
-        return stored.index
+        return stored
     click.echo("building the graph ...", err=True)
-    with metered(Meter()) as meter:
-        index = asyncio.run(cell.method.index(documents, LoadedModels(cell.roles)))
-    store.save(cell.index_name, key, index, meter)
-    return index
+    prepared = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
+    return prepared.indexes[documents.id]

@@ -1,4 +1,4 @@
-"""``bench judge``: two methods' answers to the same questions compared by a model, from stored records."""
+"""``bench judge``: a model compares two methods' answers to the same questions, from stored records."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ if TYPE_CHECKING:
 
 @click.command(name="judge")
 @pair_options
-@click.option(
-    "--judge", "judge", help="the model that compares: preset, hub id or folder; default: the reader, --model"
-)
+@click.option("--judge", "judge", help="the judge: preset, hub id or folder; default: the reader, --model")
 @protocol_option
 @click.option("--in-flight", type=click.IntRange(min=1), default=32, show_default=True,
-              help="comparisons worked on at a time")  # fmt: skip
-@click.option("--retry-failed", is_flag=True, help="ask again where the judge could not be asked")
+              help="concurrent comparisons")  # fmt: skip
+@click.option("--retry-failed", is_flag=True, help="repeat requests to the judge that failed")
 def command(
     pair: CellPair, judge: str | None, protocol: ProtocolName, in_flight: int, retry_failed: bool
 ) -> None:
     """Have a model compare the answers of A and B, by four criteria and in both orders.
 
-    With --protocol paper as Graph of Records does: one verdict for each pair, win rates in percent.
+    With --protocol paper, as in Graph of Records: one verdict per pair, win rates in percent.
 
     A and B are finished cells, as in bench compare: methods with their options, such as tfidf or bm25:k=6, or
-    folders. Verdicts are kept below RESULTS/judgements; the same command again asks only what is missing.
+    folders. Verdicts are stored in RESULTS/judgements; the same command asks only for missing ones.
     Example: bench judge tfidf bm25:k=6 --dataset qmsum --judge llama-3.1-8b
     """
     from bench.run.judge_protocol import PROTOCOLS
@@ -74,7 +72,7 @@ def described(judged: Judgement, first: str, second: str, judge: str) -> str:
 
 
 def described_as_paper(judged: Judgement, first: str, second: str, judge: str) -> str:
-    """Both win rates in percent, and what failed."""
+    """Both win rates in percent, and the number of failures."""
     (overall,) = judged.summary.criteria.values()
     rate = overall.win_rate
     lines = [_heading(judged, first, second, judge)]
@@ -93,16 +91,16 @@ def described_as_paper(judged: Judgement, first: str, second: str, judge: str) -
 
 def _heading(judged: Judgement, first: str, second: str, judge: str) -> str:
     n = judged.summary.n
-    return f"{first} against {second}, judged by {judge}: {n} questions, {judged.asked} replies new"
+    return f"{first} against {second}, judged by {judge}: {n} questions, {judged.asked} new replies"
 
 
 def _ending(judged: Judgement) -> list[str]:
-    """What could not be asked, the cost, and where the replies are."""
+    """Failed requests, the cost, and the path of the replies."""
     summary = judged.summary
     errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
     return [
-        *([f"  not asked: {errors}; --retry-failed asks again"] if errors else []),
+        *([f"  failed requests: {errors}; --retry-failed repeats them"] if errors else []),
         f"  cost {summary.tflops:.4g} TFLOPs for {summary.replies} replies, of which "
-        f"{summary.unparsable_replies} name no verdict",
+        f"{summary.unparsable_replies} have no verdict",
         f"  verdicts {judged.folder / 'verdicts.jsonl'}",
     ]

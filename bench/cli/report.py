@@ -1,4 +1,4 @@
-"""``bench report``: finished cells as one HTML page: tables, figures, and every question."""
+"""``bench report``: finished cells as one HTML page with tables, figures and every question."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     default=100,
     show_default=True,
     metavar="N",
-    help="at most N questions of each data set, in its order",
+    help="at most N questions per data set, in the order of the data",
 )
 @click.option(
     "--documents",
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
-    help="a file of yours that cells were run on, for the texts of their contexts",
+    help="your own data file that cells were run on, for the texts of their contexts; repeatable",
 )
 def command(
     setting: Setting,
@@ -39,10 +39,10 @@ def command(
     questions: int,
     documents: tuple[Path, ...],
 ) -> None:
-    """Write one HTML page of finished cells; nothing is run, and the page needs no network.
+    """Write one HTML page about finished cells; nothing is run, and the page needs no network.
 
-    Tables and figures are those of --model and --data; the browser of questions holds every finished cell of
-    the results folder.
+    Tables and figures are for --model and --data; the question browser has every finished cell of the
+    results folder.
     """
     from bench.files.atomic import write_text
     from bench.report.content import collect_report
@@ -56,7 +56,7 @@ def command(
     try:
         write_text(path, page)
     except OSError as error:
-        raise BenchError(f"Cannot write {path}: {error.strerror or error}. Give another --out.") from error
+        raise BenchError(f"Cannot write {path}: {error.strerror or error}. Choose another --out.") from error
     drawn = sum(not figure.missing for figure in report.figures)
     click.echo(
         f"{path}: {len(page) / 1e6:.1f} MB, {len(report.tables)} tables, {drawn} figures, "

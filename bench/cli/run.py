@@ -1,8 +1,9 @@
-"""``bench run``: one method on one data set; the same command again continues."""
+"""``bench run``: one method on one data set; the same command resumes an interrupted run."""
 
 from __future__ import annotations
 
-import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,17 @@ from bench.cli.options import session_options, set_option, setting_options
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
-    from bench.results.models import Summary
+    from bench.results.models import Interval
     from bench.run.cell import Cell, CellRequest, Setting
+    from bench.run.runner import CellResult
     from bench.run.session import Session
 
 
 @click.command(name="run")
 @click.option("--method", required=True, help="see: bench list methods")
-@click.option("--dataset", required=True, help="see: bench list datasets")
+@click.option(
+    "--dataset", default="", help="see: bench list datasets; for data of your own any name, or none at all"
+)
 @setting_options
 @set_option
 @click.option("--out", type=click.Path(path_type=Path), help="folder of this cell's records.jsonl")
@@ -38,16 +42,14 @@ def command(
     from bench.run.equal_cost import reference_cell
 
     session.require_one_process("bench run answers the questions of one cell")
+    require_one_method(method)
     request = setting.request(method, dataset, parse_assignments(assignments))
     reference = reference_cell(request)
     cell = plan_cell(request) if reference is None else _matched(request, reference, session)
     result = session.run(cell, out)
-    click.echo(_report(cell_title=cell.title, result_folder=result.folder, summary=result.summary))
+    click.echo("\n".join(report_lines(cell, result)))
     if result.summary.all_failed:
-        raise BenchError(
-            f"All {result.summary.n} questions failed; the reason is in the field 'error' of "
-            f"{os.fspath(result.folder / 'records.jsonl')}."
-        )
+        raise BenchError(f"All {_questions(result.summary.n)} failed.")
 
 
 def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
@@ -76,40 +78,76 @@ def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
     likely = likely_cells(request, session)
     if likely:
         session.run_together([(one, None) for one in likely])
-    found = match_k(
+    matched = match_k(
         request, target, session.results, lambda tried: session.run(tried).summary.query_flops.mean
     )
-    assert found is not None
-    cell = found
+    assert matched is not None
     click.echo(
-        f"k={auto_k}: k={cell.identity.config['k']} comes nearest to {summary.tflops:.4g} TFLOPs per question"
+        f"k={auto_k}: k={matched.identity.config['k']} is closest to {summary.tflops:.4g} TFLOPs per question"
     )
-    return cell
+    return matched
 
 
-def _report(cell_title: str, result_folder: Path, summary: Summary) -> str:
+def require_one_method(method: str) -> None:
+    """Raise ConfigError for several methods in one word."""
+    if "," in method:
+        raise ConfigError(
+            f"--method {method}: one method at a time. Several: bench sweep "
+            + " ".join(f"--method {name.strip()}" for name in method.split(","))
+        )
+
+
+def report_lines(cell: Cell, result: CellResult) -> Iterator[str]:
     """The few lines that close a run."""
+    from bench.metrics import METRIC_LABELS
     from bench.results.models import MeasureInterval
+    from bench.run.fitness import caution
 
-    lines = [f"{cell_title}: {summary.n} question{'s' if summary.n != 1 else ''}"]
+    summary, folder = result.summary, result.folder
+    title = f"{cell.title}: {_questions(summary.n)}"
     if summary.n_failed:
-        lines[0] += f", {summary.n_failed} failed (they score 0)"
+        title += f", {summary.n_failed} failed" + ("" if summary.all_failed else " (they score 0)")
     if summary.n_truncated:
-        lines[0] += f", {summary.n_truncated} with a truncated context"
-    for metric, value in {**summary.metrics, **summary.retrieval}.items():
-        text = f"  {metric:<17} {100 * value.mean:6.2f}"
+        title += f", {summary.n_truncated} with a truncated context"
+    yield title
+    scores: dict[str, Interval] = {}
+    if not summary.all_failed:
+        scores = {name: value for name, value in summary.metrics.items() if name != "bleu_4" or value.mean}
+        scores |= summary.retrieval
+        if summary.n_unscored:
+            count = "none" if not summary.n_scored else f"of {_questions(summary.n_scored)}"
+            yield f"  {'scores':<17} {count}: {summary.n_unscored} have no reference answer"
+    for metric, value in scores.items():
+        label = METRIC_LABELS[metric] if metric in summary.metrics else metric.replace("_", " ")
+        text = f"  {label:<17} {100 * value.mean:6.2f} %"
         if value.low is not None and value.high is not None:
             text += f"   95% interval {100 * value.low:.2f} to {100 * value.high:.2f}"
         if isinstance(value, MeasureInterval) and value.n < summary.n:
-            text += f"   (defined for {value.n} questions)"
-        lines.append(text)
-    lines.append(
-        f"  {'TFLOPs':<17} {summary.tflops:.4g} per question, "
-        f"{summary.index_tflops:.4g} per document set for its index "
-        f"(convention: {summary.flop_convention})"
+            text += f"   (defined for {_questions(value.n)})"
+        yield text
+    labelled = any(example.evidence for example in cell.data.examples)
+    if labelled and scores and "evidence_recall" not in scores:
+        yield f"  {'evidence recall':<17} not defined: summaries were read, not passages"
+    yield (
+        f"  {'TFLOPs':<17} {summary.tflops:.4g} per question, {summary.index_tflops:.4g} per document set "
+        f"for its index (convention: {summary.flop_convention})"
     )
-    lines.append(
-        f"  {'tokens':<17} {summary.tokens.prompt:.0f} prompt, {summary.tokens.forwarded:.0f} forwarded"
-    )
-    lines.append(f"  {'records':<17} {result_folder / 'records.jsonl'}")
-    return "\n".join(lines)
+    yield f"  {'tokens':<17} {summary.tokens.prompt:.0f} prompt, {summary.tokens.forwarded:.0f} forwarded"
+    yield from _failures(folder)
+    yield f"  {'read them':<17} bench show {folder}"
+    if cell.unfit:
+        yield f"  {'warning':<17} {caution(cell.unfit)}"
+
+
+def _failures(folder: Path) -> Iterator[str]:
+    """The commonest error, and how often it came."""
+    from bench.results.records import RECORDS_FILE, read_records
+
+    errors = Counter(record.error for record in read_records(folder / RECORDS_FILE) if record.error)
+    for error, count in errors.most_common(1):
+        others = f", and {len(errors) - 1} other reason(s)" if len(errors) > 1 else ""
+        yield f"  {'failed':<17} {count} x {error}{others}"
+
+
+def _questions(count: int) -> str:
+    return f"{count} question{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""``bench score``: a file of predictions and references in, one JSON document with their scores out."""
+"""``bench score``: scores a file of predictions and references; prints one JSON document."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(file: str, metrics: str) -> None:
       lines         [{"line": 1, "example_id": ..., "scores": {"f1": ...}}, ...]
       mean          metric -> mean over all lines, in 0..1
       corpus_level  the keys of "mean" that are one value for the whole file (bleu_4)
-      n, failed     how many lines, and how many of them failed
+      n, failed     number of lines, and of failed ones
 
     A line with an "error" is a failed question: marked "failed", it scores 0 in every metric and
     stays in every mean.

@@ -1,4 +1,4 @@
-"""``bench show``: one record as a person reads it."""
+"""``bench show``: one record in readable form."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def command(records: Path, example: str | None) -> None:
             match = record
             break
     if match is None:
-        raise BenchError(f"{path} has no question {example!r}: give an example id or a line from 1 to {n}.")
+        raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
     shown = describe_record(match, method_of(path.parent))
-    click.echo(printable(shown).replace("\r", "\ufffd"))  # documents must not command the terminal
+    click.echo(printable(shown).replace("\r", "\ufffd"))  # no terminal commands from documents
 
 
 def describe_record(record: Record, method: type[Method[Any]] | None = None) -> str:
-    """The record as text: question, answers, scores, context, cost, and the trace in its method's words."""
+    """The record as text: question, answers, scores, context, cost and trace."""
     lines = [
         f"example     {record.example_id}",
         f"question    {record.question}",
@@ -55,7 +55,7 @@ def describe_record(record: Record, method: type[Method[Any]] | None = None) -> 
         lines.append(
             "flags       " + ", ".join([*(["truncated"] if record.truncated else []), *record.flags])
         )
-    lines.append(f"context     {len(record.context)} item(s), in the order given")
+    lines.append(f"context     {len(record.context)} item(s), in the reader's order")
     for position, item in enumerate(record.context, start=1):
         place = item.node or f"document {item.document} [{item.start}:{item.end}]"
         score = "" if item.score is None else f"  score {item.score:.4f}"
@@ -70,6 +70,6 @@ def describe_record(record: Record, method: type[Method[Any]] | None = None) -> 
 
 
 def _retrieval_line(record: Record) -> list[str]:
-    """How much the context holds, where that is defined."""
+    """The measures of the context, if it has any."""
     measured = ", ".join(f"{name} {100 * value:.1f}" for name, value in (record.retrieval or {}).items())
     return [f"retrieval   {measured}"] if measured else []

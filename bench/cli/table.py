@@ -1,4 +1,4 @@
-"""``bench table``: run the cells that a table misses, then render it."""
+"""``bench table``: run the missing cells of a table, then render it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableFlags:
-    """What of a table is shown, and how, as the command line says it."""
+    """The command line's options about a table's content and rendering."""
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
@@ -35,21 +35,21 @@ class TableFlags:
 @click.command(name="table")
 @click.argument("table_id", metavar="TABLE")
 @setting_options
-@click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; several times")
+@click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; repeatable")
 @click.option(
     "--columns",
     type=click.Choice(["scores", "retrieval", "costs"]),
     default="scores",
     show_default=True,
-    help="retrieval: how much of the evidence and of the answers the contexts hold; costs: with and without "
-    "probes, of the reader and of the models beside it",
+    help="retrieval: how much of the evidence and of the answers the contexts contain; costs: with and "
+    "without probes, of the reader and of the other models",
 )
 @click.option(
     "--row",
     "rows",
     multiple=True,
     metavar="METHOD[:KEY=VALUE,...]",
-    help="one more row; may be given several times",
+    help="an additional row; repeatable",
 )
 @click.option(
     "--simulate-costs",
@@ -60,28 +60,28 @@ class TableFlags:
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     metavar="TFLOP/S",
-    help="with --simulate-costs: what one GPU sustains, for the GPU-hours of the full data sets",
+    help="with --simulate-costs: rate of one GPU, to print the GPU-hours of the full data sets",
 )
-@click.option("--judge", help="who compares, in tables of judgements: a model; default: --model")
+@click.option("--judge", help="the judge model in tables of judgements; default: --model")
 @protocol_option
-@click.option("--render-only", is_flag=True, help="never compute: render what is there")
+@click.option("--render-only", is_flag=True, help="compute nothing; render finished cells only")
 @click.option(
     "--export",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="also write the finished cells there, question by question, without any text of the data",
+    help="also write the finished cells there, with every question but without any text of the data",
 )
 @click.option(
     "--from",
     "exported",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="render the cells of such a folder; needs neither data nor models",
+    help="render the cells of an --export folder; needs neither data nor models",
 )
 @gathered("flags", TableFlags)
 @session_options
 def command(table_id: str, setting: Setting, flags: TableFlags, session: Session) -> None:
-    """Make TABLE (see: bench list tables) from its cells, running those that are missing."""
+    """Make TABLE (see: bench list tables) from its cells; missing ones run first."""
     from bench.errors import ConfigError
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, renumbered, with_rows

@@ -1,4 +1,4 @@
-"""``bench track``: the MLflow mirror, rebuilt from the records whenever it is behind or lost."""
+"""``bench track``: rebuild the MLflow mirror from the records if it is out of date or lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command() -> None:
     "--documents",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="your own data file, for the texts in the traces; may be given several times",
+    help="your own data file, for the texts in the traces; repeatable",
 )
 @click.option("--rebuild", is_flag=True, help="first delete mlflow.db and its artifacts (not the records)")
 @click.option("--yes", is_flag=True, help="do not ask before deleting")
@@ -53,11 +53,11 @@ def sync_command(
 
     store = choose_store(uri, results)
     if store == OFF:
-        raise BenchError("Tracking is switched off by BENCH_TRACKING_URI=off; unset it, or give --uri.")
+        raise BenchError("Tracking is switched off by BENCH_TRACKING_URI=off; unset it, or pass --uri.")
     cells = list(finished_cells([results, *folders]))
     if not cells:
         raise BenchError(
-            f"No finished cells below {results}. Name their folder: bench track sync --results DIR"
+            f"No finished cells below {results}. Pass their folder: bench track sync --results DIR"
         )
     if rebuild:
         _delete(store, yes)
@@ -65,11 +65,11 @@ def sync_command(
         for cell in cells:
             note_display(cell, traces=True)
     states: Counter[str] = Counter()
-    for shown in sync(results, cells, uri=store, own_files=documents):
-        states[shown.state] += 1
-        click.echo(f"{shown.state:<10} {shown.name}")
-        if shown.message:
-            click.echo(shown.message, err=True)
+    for result in sync(results, cells, uri=store, own_files=documents):
+        states[result.state] += 1
+        click.echo(f"{result.state:<10} {result.name}")
+        if result.message:
+            click.echo(result.message, err=True)
     click.echo(f"{public_uri(store)}: " + ", ".join(f"{n} {state}" for state, n in sorted(states.items())))
     if states["failed"]:
         raise SystemExit(1)
@@ -81,11 +81,11 @@ def _delete(store: str, yes: bool) -> None:
 
     database = sqlite_path(store)
     if database is None:
-        raise BenchError(f"--rebuild deletes local SQLite stores only; {public_uri(store)} is another kind.")
+        raise BenchError(f"--rebuild only works on local SQLite stores, not on {public_uri(store)}.")
     if not yes and database.exists():
         click.confirm(
-            f"Delete {database} and {database.parent / 'mlflow-artifacts'}? Cells come back from their "
-            "records; notes and runs of your own do not.",
+            f"Delete {database} and {database.parent / 'mlflow-artifacts'}? Cells are restored from their "
+            "records; your own notes and runs are not.",
             abort=True,
         )
     try:

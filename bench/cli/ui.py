@@ -1,4 +1,4 @@
-"""``bench ui``: the MLflow web interface over a results folder, for this machine only."""
+"""``bench ui``: the MLflow web interface for a results folder, on this machine only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def command(port: int, results: Path) -> None:
     database = require_store(results)
     require_port(port)
     with stop_on_signals() as stop, UiServer(database, port) as server:
-        click.echo(f"Starting MLflow over {database.parent} ...", err=True)
+        click.echo(f"Starting MLflow for {database.parent} ...", err=True)
         if server.wait_until_up(stop):
             click.echo(f"MLflow is at {server.url} (Ctrl-C stops it)")
             for name, (table, curves) in server.experiment_urls().items():

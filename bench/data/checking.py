@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.data.cards import Card
 from bench.data.entries import Problem
 from bench.data.loading import claim, unwanted_split
+from bench.data.own import own_card
 from bench.data.source import Source, open_source
 from bench.errors import DataError
 from bench.schema import JsonValue
@@ -55,7 +56,7 @@ class Report:
     """Format and container in words."""
     revision: str = ""
     datasets: Mapping[str, int] = field(default_factory=dict)
-    """Data set as the entries name it -> examples; ``?`` if they name none."""
+    """Data set as the entries name it -> examples; if they name none, what ours are called, else ``?``."""
     splits: Mapping[str, int] = field(default_factory=dict)
     """Split -> examples, if one source holds several splits."""
     examples: int = 0
@@ -94,6 +95,7 @@ def _check(source: Source, counter: TextCounter, card: Card | None) -> Report:
         description=f"{source.format.title} ({source.container})",
     )
     problems: list[Problem] = []
+    unnamed = own_card(source.path.resolve().stem).name if source.format.answers_optional else "?"
     datasets: Counter[str] = Counter()
     splits: Counter[str] = Counter()
     questions: set[str] = set()
@@ -111,7 +113,7 @@ def _check(source: Source, counter: TextCounter, card: Card | None) -> Report:
                     continue
                 others += bool(unwanted_split(card, item))
             example = item.example
-            datasets[" or ".join(item.datasets) or "?"] += 1
+            datasets[" or ".join(item.datasets) or unnamed] += 1
             splits.update([item.split] if item.split else [])
             questions.add(example.question)
             documents += len(example.documents.documents)

@@ -86,9 +86,13 @@ def container_of(path: Path) -> Container:
         return "JSON array"
     if start.startswith(b"{"):
         return _lines_or_objects(path)
-    if re.match(rb'"?[A-Za-z_]\w*"?(,"?[A-Za-z_]\w*"?)+\r?\n', start):
+    if re.match(rb'"?[A-Za-z_]\w*"?([,;\t]"?[A-Za-z_]\w*"?)+\r?\n|"?question"?\r?\n', start, re.IGNORECASE):
         return "CSV"
-    raise DataError(f"{path}:1: neither JSON nor CSV with a header line; it starts with {_excerpt(start)}.")
+    raise DataError(
+        f"{path}:1: neither JSON nor CSV with a header line; it starts with {_excerpt(start)}. To ask about "
+        f'a document: bench ask "QUESTION" {path}. To make a data set of documents: put them into a folder '
+        "with a questions.csv."
+    )
 
 
 def read_entries(path: Path, container: Container) -> Iterator[Entry | Problem]:
@@ -326,7 +330,9 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
     position, line = 0, 1
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, strict=True)
+            first = file.readline()
+            file.seek(0)
+            rows = csv.reader(file, strict=True, delimiter=max(",;\t", key=first.count))
             header = next(rows)
             line = rows.line_num + 1
             for row in rows:

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from bench.data.entries import Entry
 from bench.schema import Document, DocumentSet, Evidence, Example, JsonValue, Task
 
+MOST_FAULTS = 8
+"""Faults of one entry that are named."""
+
 
 class EntryError(Exception):
     """An entry that cannot become examples; the message names the field and what was expected."""
@@ -46,6 +49,10 @@ class Format:
     """Files next to ``path`` that the examples also depend on."""
     one_per_file: bool = False
     """Whether a folder of this format holds one file per example."""
+    answers_optional: bool = False
+    """Whether a question without reference answers is answered and not scored; else it is an error."""
+    example: str = ""
+    """A right entry, for messages; empty for formats of others."""
 
 
 class Fields(BaseModel):
@@ -63,7 +70,8 @@ def fields_of(entry: Entry, view: type[FieldsT]) -> FieldsT:
         return view.model_validate(entry.value)
     except ValidationError as error:
         faults = [_fault(dict(fault)) for fault in error.errors(include_url=False)]
-        shown = faults[:3] + ([f"and {len(faults) - 3} more"] if len(faults) > 3 else [])
+        shown = faults[:MOST_FAULTS]
+        shown += [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
         raise EntryError("; ".join(shown)) from None
 
 
@@ -99,11 +107,25 @@ def has(*names: str) -> Callable[[Entry], bool]:
     return lambda entry: all(name in entry.value for name in names)
 
 
+_EXPECTED = {
+    "string_type": "text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+}
+
+
 def _fault(fault: dict[str, Any]) -> str:
     where = ""
     for part in fault["loc"]:
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
     if fault["type"] == "missing":
         return f"{where} is missing"
+    expected = _EXPECTED.get(fault["type"])
+    says = f"expected {expected}" if expected else fault["msg"].lower()
     value = repr(fault["input"])
-    return f"{where}: {fault['msg'].lower()}, found {value if len(value) <= 60 else value[:57] + '...'}"
+    return f"{where}: {says}, found {value if len(value) <= 60 else value[:57] + '...'}"

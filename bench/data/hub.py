@@ -58,7 +58,7 @@ def _fetch_github(card: Card, source: HubSource, file: HubFile, cache: Path | No
     if not path.is_file():
         if constants.HF_HUB_OFFLINE:
             raise DataError(_download_error(card, source, file, OSError("offline mode (HF_HUB_OFFLINE=1)")))
-        log.warning("%s: fetching %s from GitHub (%s)", card.name, file.path, source.repo)
+        log.info("%s: fetching %s from GitHub (%s)", card.name, file.path, source.repo)
         url = f"{GITHUB}/{source.repo}/{source.revision}/{file.path}"
         try:
             with urlopen(url, timeout=_TIMEOUT_S) as response:
@@ -88,7 +88,7 @@ def _fetch_hub(card: Card, source: HubSource, file: HubFile, cache: Path | None)
     try:
         path = from_hub(local_only=True)
     except LocalEntryNotFoundError:
-        log.warning("%s: fetching %s from the hub (%s)", card.name, file.path, source.repo)
+        log.info("%s: fetching %s from the hub (%s)", card.name, file.path, source.repo)
         try:
             path = from_hub(local_only=False)
         except (HfHubHTTPError, OSError) as error:

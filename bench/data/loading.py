@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -46,9 +47,9 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     with several sets, the file or folder named after this one is used, and of several files there the one
     with most questions.
     training: load what a method may learn from instead of what is evaluated. From the hub these are the
-    card's training files, from the sample its training part if it has one, from a path every example
-    that names no other split.
-    Raises DataError, naming file and line, at the first problem and for data of another set;
+    card's training files, from the sample its training part if it has one, from a folder its file ``train``
+    if it has one beside the evaluated ``test``, from any other path every example that names no other
+    split. Raises DataError, naming file and line, at the first problem and for data of another set;
     DataUnavailableError if only this set is missing; ConfigError for a limit below 1.
     """
     if limit is not None and limit < 1:
@@ -61,7 +62,7 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
         case "hub":
             kind, name, source = "hub", "hub", _hub(card, training)
         case _:
-            path, chosen = _own_part(Path(data).expanduser(), card)
+            path, chosen = _own_part(Path(data).expanduser(), card, training)
             kind, name, source = "path", path.resolve().name, open_source(path, card.formats)
     selector = _Selector(card, kind, training)
     examples, warnings = _collect(card, source, limit, selector)
@@ -227,7 +228,8 @@ def _sound_examples(card: Card, source: Source, warnings: Tally) -> Iterator[Sou
         elif problem.severity == "warning":
             warnings.add(problem.place, problem.message)
         else:
-            raise DataError(f"{problem}. (All problems of a file: bench data check {source.path})")
+            right = f" A right line: {source.format.example}" if source.format.example else ""
+            raise DataError(f"{problem}.{right} (All problems of a file: bench data check {source.path})")
 
 
 class Tally:
@@ -251,13 +253,21 @@ class Tally:
         ]
 
 
-def has_training_part(name: str) -> bool:
-    """Whether a sample set has a training part."""
-    return (SAMPLE_SETS / f"{name}_train.jsonl").is_file()
+def has_training_part(card: Card, data: str = "sample") -> bool:
+    """Whether data, as ``--data`` takes it, has a part of the set to learn from beside what is evaluated.
+
+    Of a folder: a file whose name has the word train in it.
+    """
+    if data == "sample":
+        return (SAMPLE_SETS / f"{card.name}_train.jsonl").is_file()
+    if data == "hub":
+        return card.hub is not None and bool(card.hub.train_files)
+    folder = _named_part(Path(data).expanduser(), card)
+    return folder.is_dir() and any(_TRAIN.search(file.stem.lower()) for file in _part_files(folder))
 
 
 def _sample(card: Card, training: bool) -> Source:
-    part = training and has_training_part(card.name)
+    part = training and has_training_part(card)
     path = SAMPLE_SETS / f"{card.name}{'_train' if part else ''}.jsonl"
     if not path.is_file():
         raise DataError(
@@ -267,18 +277,36 @@ def _sample(card: Card, training: bool) -> Source:
     return open_source(path)
 
 
-def _own_part(path: Path, card: Card) -> tuple[Path, str]:
-    """The path, or the file or folder named after the card in a folder of several sets; and what was chosen.
+_TRAIN = re.compile(rf"(?:^|[_\W]){TRAINING_SPLIT}(?=[_\W]|$)")
 
-    Raises DataUnavailableError for a folder that only has parts named after other cards.
+
+def _named_part(path: Path, card: Card) -> Path:
+    """The file or folder named after the card in a folder of several sets; else the path itself."""
+    names = (card.name, *(f"{card.name}{suffix}" for suffix in sorted(DATA_SUFFIXES)))
+    return next((path / name for name in names if path.is_dir() and (path / name).exists()), path)
+
+
+def _part_files(folder: Path) -> list[Path]:
+    """The data files of a folder, those with the suffix .txt too, which some sets have (WCEP-10)."""
+    return sorted([*data_files(folder), *(file for file in folder.glob("*.txt") if file.is_file())])
+
+
+def _own_part(path: Path, card: Card, training: bool) -> tuple[Path, str]:
+    """The path, or what belongs to the card and the split in a folder; and what was chosen.
+
+    That is the file or folder named after the card; in a folder with a file for each split, which is named
+    after it, that of the evaluated split or of the training split. Raises DataUnavailableError for a folder
+    that only has parts named after other cards.
     """
-    if not path.is_dir():
-        return path, ""
-    for name in (card.name, *(f"{card.name}{suffix}" for suffix in sorted(DATA_SUFFIXES))):
-        if (path / name).exists():
-            return _fullest(path / name, card)
-    parts = {inside.stem for inside in path.iterdir()}
-    others = sorted(parts & set(card_names()))
+    part = _named_part(path, card)
+    if part.is_dir():
+        split = TRAINING_SPLIT if training else card.split or "test"
+        of_split = [file for file in _part_files(part) if file.stem.lower() == split]
+        if len(of_split) == 1:
+            return of_split[0], ""
+    if part != path:
+        return _fullest(part, card)
+    others = sorted({inside.stem for inside in path.iterdir()} & set(card_names())) if path.is_dir() else []
     if others:
         raise DataUnavailableError(
             f"{path}: no file or folder named {card.name}; there are {', '.join(others)}."

@@ -12,8 +12,10 @@ from itertools import islice
 from pathlib import Path
 
 from bench.data.entries import Container, Entry, Place, Problem, container_of, read_entries
+from bench.data.folder import DocumentFolder, open_folder, questions_file
 from bench.data.format import EntryError, Format, Parsed
-from bench.data.formats import FORMATS, recognise
+from bench.data.formats import recognise
+from bench.data.formats.bench_lines import ONE_LINE
 from bench.data.formats.narrativeqa import release_table
 from bench.errors import DataError
 from bench.schema import Example
@@ -46,10 +48,13 @@ class Source:
     container: Container
     files: tuple[Path, ...]
     """The files that hold the entries, in order."""
+    folder: DocumentFolder | None = None
+    """The documents of a folder, whose questions are the entries; None: the entries are complete."""
 
     def examples(self) -> Iterator[SoundExample | Problem]:
         """Every example in file order, interleaved with the problems."""
         ids = _Ids()
+        yield from self.folder.problems if self.folder else ()
         for entry in self._entries():
             if isinstance(entry, Problem):
                 yield entry
@@ -57,7 +62,7 @@ class Source:
             place = str(entry.place)
             try:
                 for parsed in self._parse(entry):
-                    faults = list(faults_of(parsed.example))
+                    faults = list(faults_of(parsed.example, answers_optional=self.format.answers_optional))
                     yield from (Problem(place, fault) for fault in faults)
                     if faults:
                         continue
@@ -72,9 +77,13 @@ class Source:
                 yield Problem(place, str(error))
 
     def digest(self) -> str:
-        """SHA-256 over everything the examples depend on: file contents, plus names if there are several."""
+        """SHA-256 over everything the examples depend on: file contents, plus names if there are several.
+
+        Of a folder's documents it is their text as it was read.
+        """
         files = [*self.files, *self.format.companions(self.files[0])]
         sums = [(file.name, _sha256(file)) for file in files]
+        sums += [(document.title, document.id) for document in self.folder.documents] if self.folder else []
         if len(sums) == 1:
             return f"sha256:{sums[0][1]}"
         listing = "".join(f"{checksum}  {name}\n" for name, checksum in sums)
@@ -122,11 +131,12 @@ class _Ids:
         return self._seen[id][0]
 
 
-def faults_of(example: Example) -> Iterator[str]:
-    """What makes an example unusable."""
+def faults_of(example: Example, *, answers_optional: bool = False) -> Iterator[str]:
+    """What makes an example unusable; answers_optional: not that it has no reference answer."""
     if example.task == "qa" and not example.question.strip():
         yield "the question is empty"
-    if not any(answer.strip() for answer in example.answers):
+    unanswered = not any(answer.strip() for answer in example.answers)
+    if unanswered and not (answers_optional and not example.answers):
         yield "there is no reference answer; is this a test file whose answers are withheld?"
     if not example.id.strip():
         yield "the id is empty"
@@ -140,7 +150,9 @@ def faults_of(example: Example) -> Iterator[str]:
 def oddities_of(parsed: Parsed) -> Iterator[str]:
     """What is accepted but worth a warning."""
     yield from parsed.notes
-    if not all(answer.strip() for answer in parsed.example.answers):
+    if not parsed.example.answers:
+        yield "no reference answer: the question is answered and not scored"
+    elif not all(answer.strip() for answer in parsed.example.answers):
         yield "one of the reference answers is empty"
     if not parsed.example.documents.documents:
         yield "there are no documents"
@@ -163,6 +175,10 @@ def open_source(path: Path, formats: Sequence[str] = ()) -> Source:
     """
     if path.is_dir():
         table = release_table(path)
+        questions = None if table else questions_file(path, data_files(path))
+        if questions is not None:
+            folder = open_folder(path, questions)
+            return Source(path, folder.format, container_of(questions), (questions,), folder)
         return open_files(path, [table] if table else _files_of_folder(path), formats)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder.{_nearest(path)}")
@@ -186,13 +202,31 @@ def open_files(path: Path, files: Sequence[Path], formats: Sequence[str] = ()) -
         if format is not None:
             return Source(path, format, container, tuple(files))
     if first_entry is not None:
-        names = ", ".join(list(first_entry.value)[:12])
-        known = ", ".join(format.title for format in FORMATS if format.parse)
         raise DataError(
-            f"{first_entry.place}: {container} in an unknown format, with the fields {names}. "
-            f"Known formats: {known}."
+            f"{first_entry.place}: {container} in an unknown format, with the fields "
+            f"{', '.join(list(first_entry.value)[:12])}. {_as_our_own(first_entry)} One right line: "
+            f"{ONE_LINE} Formats of published data sets: bench list formats"
         )
     raise DataError(str(first_problem or f"{files[0]}:1: the file holds no entries; expected at least one."))
+
+
+_OTHER_NAMES = {
+    "question": ("query", "input", "instruction", "prompt", "questions"),
+    "documents": ("document", "context", "contexts", "text", "article", "passage", "passages", "content"),
+    "answers": ("answer", "target", "output", "reference", "references", "label", "gold"),
+}
+"""Field of our own format -> what others call it."""
+
+
+def _as_our_own(entry: Entry) -> str:
+    """What our own format would need of the entry, with a guess at which of its fields hold it."""
+    guesses = []
+    for name, others in _OTHER_NAMES.items():
+        synonyms = [field for field in entry.value if field.lower() in others and name not in entry.value]
+        near = synonyms or difflib.get_close_matches(name, entry.value, n=1, cutoff=0.7)
+        guesses += [f"{near[0]} -> {name}"] if near and near[0] != name else []
+    renamed = f" Perhaps: {', '.join(guesses)}." if guesses else ""
+    return f"Our own format needs 'question' and 'documents', and for scores 'answers'.{renamed}"
 
 
 def data_files(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What a figure is: a YAML definition of the cells that it shows and of how they are drawn."""
+"""A figure's definition: which cells it shows and how they are drawn, from YAML."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bench.errors import DataError, UnknownNameError
+from bench.data.own import card_for, datasets_at
 from bench.files.paths import TABLES
-from bench.files.yaml import read_yaml
+from bench.files.yaml import Definition, load_definition, read_definition
 
 FOLDER = TABLES / "figures"
 
-Kind = Literal["pareto", "curve", "histogram", "bars", "history"]
+Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph"]
 
 _NEEDED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset({"table"}),
@@ -21,6 +21,7 @@ _NEEDED: dict[Kind, frozenset[str]] = {
     "histogram": frozenset({"method", "datasets"}),
     "bars": frozenset({"method", "datasets", "metric", "variants"}),
     "history": frozenset({"method", "datasets", "variants"}),
+    "graph": frozenset({"method", "datasets"}),
 }
 _ALLOWED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset(),
@@ -28,50 +29,54 @@ _ALLOWED: dict[Kind, frozenset[str]] = {
     "histogram": frozenset({"set", "axis", "sample"}),
     "bars": frozenset({"set", "sample"}),
     "history": frozenset({"set", "sample"}),
+    "graph": frozenset({"set", "sample", "example", "least"}),
 }
-"""Kind -> further keys that it reads."""
+"""Kind -> optional keys."""
 
 
 class Variant(BaseModel):
-    """One bar or line: options, and what it is called."""
+    """One bar or line: options with a label."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     label: str
     set: dict[str, Any]
 
 
-class Figure(BaseModel):
-    """Which cells a figure shows, and how; which keys are read depends on the kind."""
+class Figure(Definition):
+    """Which cells a figure shows, and how; the kind determines the valid keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    id: str
     kind: Kind
-    """pareto: a table's rows, score over cost; curve: score and cost over an option's values; histogram: how
-    many passages or nodes were read; bars: a score per variant; history: loss and entropy over the
-    epochs of what each variant learned, which its method keeps as ``history``."""
+    """pareto: a table's rows, score over cost; curve: score and cost over an option's values; histogram:
+    number of passages or nodes read; bars: a score per variant; history: loss and entropy over the epochs of
+    each variant's training, which its method stores as ``history``; graph: the two lowest levels of the graph
+    of one example's documents."""
     title: str
     source: str
-    """The paper and figure that it follows."""
+    """The paper and figure that it reproduces."""
     about: str
     """How to read it, for a page that shows it."""
     table: str = ""
-    """Of a pareto figure: the table whose rows, data sets and first metric it shows."""
+    """For a pareto figure: the table whose rows, data sets and first metric it shows."""
     method: str = ""
     set: dict[str, Any] = Field(default_factory=dict)
     """Options of every cell."""
     datasets: tuple[str, ...] = ()
     sample: tuple[str, ...] = ()
-    """Shown instead of ``datasets`` on the sample data, where these have no samples."""
+    """Data sets on the sample data, if some of ``datasets`` have no sample set."""
     metric: str = ""
     option: str = ""
     """The option of a curve."""
     values: tuple[int, ...] = ()
-    """Its values, every one of which must be there."""
+    """Values of a curve's option; all of them must have a finished cell."""
     axis: str = ""
-    """What the horizontal axis shows; default: the option's name, or passages retrieved."""
+    """Label of the horizontal axis; default: the option's name, or passages retrieved."""
     index_cost: bool = False
-    """Whether the note of a curve states what the indexes of its first and last value cost."""
+    """Whether a curve's note states the index cost for its first and last value."""
     variants: tuple[Variant, ...] = ()
+    example: str = ""
+    """Of a graph: the example whose documents it is of; default: the first of the data."""
+    least: float = 0
+    """Of a graph: the weight below which an edge is left out."""
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Self:
@@ -85,29 +90,19 @@ class Figure(BaseModel):
         return self
 
     def on(self, data: str) -> tuple[str, ...]:
-        """The data sets that it shows of these data."""
-        return self.sample if data == "sample" and self.sample else self.datasets
+        """The data sets that it shows on these data."""
+        shown = datasets_at(data, self.sample if data == "sample" and self.sample else self.datasets)
+        return tuple(name for name in shown if not self.metric or self.metric in card_for(name, data).metrics)
 
 
 def list_figures(folder: Path = FOLDER) -> list[Figure]:
     """Every figure, in the order of the kinds, then sorted by id; raises DataError for a bad definition."""
-    figures = [read_figure(path) for path in folder.glob("*.yaml")]
+    figures = [read_definition(path, Figure) for path in folder.glob("*.yaml")]
     return sorted(figures, key=lambda figure: (get_args(Kind).index(figure.kind), figure.id))
 
 
 def load_figure(name: str, folder: Path = FOLDER) -> Figure:
-    """The figure of that id, or the one in a YAML file of that path; raises UnknownNameError or DataError."""
+    """The figure with that id, or in the YAML file with that path; raises UnknownNameError or DataError."""
     if name.endswith(".yaml") and Path(name).is_file():
-        return read_figure(Path(name))
-    paths = {path.stem: path for path in folder.glob("*.yaml")}
-    if name not in paths:
-        raise UnknownNameError("figure", name, paths, hint="See: bench list figures")
-    return read_figure(paths[name])
-
-
-def read_figure(path: Path) -> Figure:
-    """The figure in a YAML file; raises DataError naming file:line and key."""
-    figure = read_yaml(path, Figure)
-    if figure.id != path.stem:
-        raise DataError(f"{path}: id is {figure.id!r}; expected the file's name, {path.stem!r}.")
-    return figure
+        return read_definition(Path(name), Figure)
+    return load_definition("figure", name, folder, Figure)

@@ -1,6 +1,6 @@
 """Figures as pure functions of finished cells: drawn as PNG, SVG and PDF, with the plotted values as CSV.
 
-Readable in black and white: methods differ by marker and filling, never by colour alone. The same cells give
+Readable in black and white: methods differ by marker and fill, never by colour alone. The same cells give
 the same bytes.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 from bench.files.atomic import write_bytes, write_text
+from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import METRIC_LABELS
 from bench.results.models import Interval, Summary
 from bench.tables.caption import about_reader
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS: tuple[str | tuple[int, Literal[0, 1, 2], int], ...] = (*"osD^v<>PXpd", (4, 1, 0), *"*8Hh")
-"""One per row of a table, in the order of its rows; shapes that still differ at a few points, in grey."""
+"""One marker per row of a table, in order; they stay distinguishable at small size and in grey."""
 DARK, LIGHT = "#222222", "#999999"
 _EDGED_BARS = 80
-"""A histogram with at most so many bars has lines around them."""
+"""Maximum number of bars of a histogram that are drawn with edges."""
 _STYLE: Any = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -46,13 +47,13 @@ _STYLE: Any = {
 
 Form = Literal["png", "svg", "pdf"]
 _DATED: Mapping[Form, str] = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
-"""Form -> the entry of its metadata that would change without the figure."""
+"""Format -> the metadata entry that changes even if the figure does not."""
 
 Parameters = ParamSpec("Parameters")
 
 
 def styled(draw: Callable[Parameters, Drawn]) -> Callable[Parameters, Drawn]:
-    """The drawing function within our style."""
+    """Decorate a drawing function to use our style."""
 
     @functools.wraps(draw)
     def within(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Drawn:
@@ -73,7 +74,7 @@ class Drawn:
     rows: tuple[tuple[object, ...], ...]
 
     def picture(self, form: Form) -> bytes:
-        """The figure as a file of that format holds it, without a date: the same figure, the same bytes."""
+        """The figure as a file of that format, without a date, so that it is reproducible byte for byte."""
         import matplotlib as mpl
 
         content = io.BytesIO()
@@ -83,7 +84,7 @@ class Drawn:
         return content.getvalue()
 
     def save(self, folder: Path, name: str) -> list[Path]:
-        """Writes ``name``.png, .svg, .pdf and .csv; returns their paths."""
+        """Write ``name``.png, .svg, .pdf and .csv; returns their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         paths = []
         for form in _DATED:
@@ -99,9 +100,10 @@ class Drawn:
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Positions of the (cost, score) points that no other beats, from the cheapest to the dearest.
+    """Indices of the (cost, score) points that no other point dominates, by ascending cost.
 
-    None is as cheap and better, or cheaper and as good; of equal points the first one counts.
+    A point dominates if it is better at no higher cost, or cheaper at no lower score; of equal points the
+    first one is on the front.
     """
     front: list[int] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1], i)):
@@ -112,10 +114,10 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 @styled
 def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
-    """All rows of a table on one plane per data set: score over cost, with intervals and the Pareto front.
+    """All rows of a table, one panel per data set: score over cost, with intervals and the Pareto front.
 
-    Costs are relative to the row that the table names (``ratio_to``) where that row has a cell; then the
-    values that the paper prints stand beside ours, in grey.
+    Costs are relative to the table's reference row (``ratio_to``) if that row has a cell; then the published
+    values are shown too, in grey.
     """
     definition, metric = table.definition, table.definition.metrics[0]
     printed, reference = published or {}, definition.ratio_to or ""
@@ -123,27 +125,27 @@ def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
     figure, axes = figure_of(len(definition.datasets))
     values: list[tuple[object, ...]] = []
     for ax, dataset in zip(axes, definition.datasets, strict=True):
-        found = [
+        points = [
             (i, cell, summary.query_tflops, summary.percent(metric))
             for i, row in enumerate(definition.rows)
-            if (summary := (cell := table.cells[row.id, dataset]).summary) is not None
+            if (summary := (cell := table.cells[row.id, dataset]).summary) is not None and summary.n_scored
         ]
-        unit = next((cost.mean for _, cell, cost, _ in found if cell.row.id == reference), None)
-        found = [(i, cell, _over(cost, unit or 1.0), score) for i, cell, cost, score in found]
-        theirs = _printed(printed, definition, dataset) if unit else {}
+        unit = next((cost.mean for _, cell, cost, _ in points if cell.row.id == reference), None)
+        points = [(i, cell, _over(cost, unit or 1.0), score) for i, cell, cost, score in points]
+        paper_points = _printed(printed, definition, dataset) if unit else {}
         for i, row in enumerate(definition.rows):
-            if row.id in theirs:
+            if row.id in paper_points:
                 ax.plot(
-                    *theirs[row.id], marker=MARKERS[i % len(MARKERS)], markersize=_size(i), color="#999999",
+                    *paper_points[row.id], marker=MARKERS[i % len(MARKERS)], markersize=_size(i), color=LIGHT,
                     markerfacecolor="none", linestyle="none", zorder=2,
                 )  # fmt: skip
-        front = pareto_front([(cost.mean, score.mean) for _, _, cost, score in found])
-        steps = [(found[i][2].mean, found[i][3].mean) for i in front]
+        front = pareto_front([(cost.mean, score.mean) for _, _, cost, score in points])
+        steps = [(points[i][2].mean, points[i][3].mean) for i in front]
         if steps:
             ax.step(
                 *zip(*steps, strict=True), where="post", color=DARK, linewidth=1, linestyle=":", zorder=2.5
             )
-        for position, (i, cell, cost, score) in enumerate(found):
+        for position, (i, cell, cost, score) in enumerate(points):
             _errors(ax, cost, score)
             ax.plot(
                 cost.mean, score.mean, marker=MARKERS[i % len(MARKERS)], markersize=_size(i), color=DARK,
@@ -153,20 +155,20 @@ def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
                 (
                     *(dataset, cell.row.id, cost.mean * (unit or 1.0), score.mean, score.low, score.high),
                     *(int(position in front), cost.mean if unit else None),
-                    *theirs.get(cell.row.id, (None, None)),
+                    *paper_points.get(cell.row.id, (None, None)),
                 )
             )
-        ax.set_title(_title(found[0][1] if found else None, dataset))
+        ax.set_title(_title(points[0][1] if points else None, dataset))
         _log_axis(ax)
         ax.set_xlabel(f"cost per question, × {label}" if unit else "TFLOPs per question")
         ax.set_ylabel(METRIC_LABELS[metric])
-        shown = [*(s for _, _, _, s in found), *(Interval(mean=y) for _, y in theirs.values())]
+        shown = [*(s for _, _, _, s in points), *(Interval(mean=y) for _, y in paper_points.values())]
         ax.set_ylim(0, _above(shown))
     _legend(figure, [row.label for row in definition.rows])
     add_note(
         figure,
         "Filled markers and the dotted line: the Pareto front. Bars: 95 %, documents resampled. "
-        + (f"Grey: what the paper prints ({definition.source}). " if printed else "")
+        + (f"Grey: published values ({definition.source}). " if printed else "")
         + _who(table),
     )
     header = (
@@ -184,7 +186,7 @@ def _over(cost: Interval, unit: float) -> Interval:
 def _printed(
     published: PublishedValues, definition: TableDefinition, dataset: str
 ) -> dict[str, tuple[float, float]]:
-    """Row -> relative cost and score that the paper prints, of rows that have both."""
+    """Row -> published relative cost and score, for rows that have both."""
     points = {}
     reference_cost = published.get((definition.ratio_to or "", dataset, "tflops"))
     for row in definition.rows:
@@ -201,7 +203,7 @@ class Curve:
 
     dataset: str
     label: str
-    """The data as tables name them."""
+    """The data as printed in tables."""
     steps: tuple[int, ...]
     summaries: tuple[Summary, ...]
 
@@ -244,22 +246,22 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
 def distribution(
     counts: Mapping[str, Sequence[int]], labels: Mapping[str, str], note: str, axis: str = "nodes retrieved"
 ) -> Drawn:
-    """How much was read for a question, as a histogram per data set (PECAN, Fig. 3)."""
+    """The number of passages or nodes read per question, as a histogram per data set (PECAN, Fig. 3)."""
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = figure_of(len(counts))
     values: list[tuple[object, ...]] = []
-    for ax, (dataset, found) in zip(axes, counts.items(), strict=True):
-        most = max(found, default=0)
-        by_count = [sum(n == k for n in found) for k in range(most + 1)]
+    for ax, (dataset, per_question) in zip(axes, counts.items(), strict=True):
+        most = max(per_question, default=0)
+        by_count = [sum(n == k for n in per_question) for k in range(most + 1)]
         edge = 0.5 if most <= _EDGED_BARS else 0  # edges of narrow bars would run together
         ax.bar(range(most + 1), by_count, width=0.8 if edge else 1, color="#bbbbbb", edgecolor=DARK,
                linewidth=edge)  # fmt: skip
-        if found:
-            middle = sum(found) / len(found)
-            ax.axvline(middle, color=DARK, linestyle="--", linewidth=1)
-            ax.set_ylim(top=1.2 * max(by_count))  # room for the words above the bars
-            ax.annotate(f"mean {middle:.1f}", (middle, 0.99), xycoords=("data", "axes fraction"),
+        if per_question:
+            mean = sum(per_question) / len(per_question)
+            ax.axvline(mean, color=DARK, linestyle="--", linewidth=1)
+            ax.set_ylim(top=1.2 * max(by_count))  # room for the label above the bars
+            ax.annotate(f"mean {mean:.1f}", (mean, 0.99), xycoords=("data", "axes fraction"),
                         xytext=(3, 0), textcoords="offset points", va="top")  # fmt: skip
         ax.set_title(labels[dataset])
         ax.set_xlabel(axis)
@@ -272,7 +274,7 @@ def distribution(
 
 @styled
 def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, note: str) -> Drawn:
-    """A score per variant with its interval; panels: (data set, label, variant -> summary), one each."""
+    """A score per variant with its interval; panels: (data set, label, variant -> summary) for each."""
     figure, axes = figure_of(len(panels))
     values: list[tuple[object, ...]] = []
     for ax, (dataset, label, variants) in zip(axes, panels, strict=True):
@@ -294,7 +296,7 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
 def histories_over_epochs(
     panels: Sequence[tuple[str, str, Mapping[str, Sequence[Mapping[str, float]]]]], note: str
 ) -> Drawn:
-    """Loss and entropy over epochs; panels: (data set, label, training -> epochs), two of them each."""
+    """Loss and entropy over epochs, a panel for each; panels: (data set, label, training -> epochs)."""
     shown = ("loss", "entropy")
     figure, axes = figure_of(len(shown) * len(panels))
     values: list[tuple[object, ...]] = []
@@ -322,16 +324,84 @@ def histories_over_epochs(
                     *ax.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
                 )
         values += [
-            (dataset, name, epoch, found["loss"], found["entropy"])
+            (dataset, name, number, epoch["loss"], epoch["entropy"])
             for name, epochs in histories.items()
-            for epoch, found in enumerate(epochs, start=1)
+            for number, epoch in enumerate(epochs, start=1)
         ]
-    add_note(figure, "Entropy: of the softmax over a query's nodes, in nats; lower is surer. " + note)
+    add_note(figure, "Entropy: of the softmax over a query's nodes, in nats; lower is more certain. " + note)
     return Drawn(figure, ("dataset", "training", "epoch", "loss", "entropy"), tuple(values))
 
 
+MOST_NODES = 14
+"""Of each level, in the picture of a graph."""
+_TEXT_CHARACTERS = 100
+
+
+@styled
+def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note: str) -> Drawn:
+    """The two lowest levels of a graph, lower nodes on the left, with their texts (PECAN, Fig. A1).
+
+    panels: (data set, label, graph), one each. The weight of an edge is its width and how red it is; those
+    below ``least`` are left out.
+    """
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shown = [_of_two_levels(view) for _, _, view in panels]
+    heights = [0.42 * max(len(lower), len(upper)) + 0.5 for lower, upper in shown]
+    figure = Figure(figsize=(7.2, sum(heights) + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    reds, values, cut = colormaps["Reds"], [], False
+    for ax, (dataset, label, view), (lower, upper) in zip(axes, panels, shown, strict=True):
+        place: dict[int, tuple[float, float]] = {}
+        for x, gap, nodes, side in ((0.40, -0.006, lower, "right"), (0.60, 0.006, upper, "left")):
+            for row, at in enumerate(nodes):
+                place[at] = (x, 1 - (row + 0.5) / len(nodes))
+                text = _node_text(view.nodes[at])
+                ax.text(x + gap, place[at][1], text, fontsize=5.5, ha=side, va="center")
+        edges = [edge for edge in view.edges if edge.lower in place and edge.upper in place]
+        most = max((edge.weight for edge in edges), default=1.0)
+        for edge in sorted(edges, key=lambda edge: edge.weight):
+            if edge.weight >= least:
+                share, ends = edge.weight / most, zip(place[edge.lower], place[edge.upper], strict=True)
+                ax.plot(*ends, color=reds(0.3 + 0.7 * share), linewidth=0.4 + 2.6 * share)
+        for edge in edges:
+            ids = view.nodes[edge.lower].id, view.nodes[edge.upper].id
+            values.append((dataset, *ids, edge.weight, int(edge.weight >= least)))
+        levels = [sum(node.level == level for node in view.nodes) for level in (1, 2)]
+        cut = cut or levels != [len(lower), len(upper)]
+        ax.set_title(label)
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.axis("off")
+    add_note(
+        figure,
+        "Left: chunks of the documents; right: the information points that a model wrote from them, "
+        "level 2. Lines: attention of a point to a chunk, redder and thicker where it is higher, none "
+        f"below {least:g}. " + (f"At most {MOST_NODES} nodes of a level are shown. " if cut else "") + note,
+    )
+    return Drawn(figure, ("dataset", "lower", "upper", "weight", "drawn"), tuple(values))
+
+
+def _of_two_levels(view: GraphView) -> tuple[list[int], list[int]]:
+    """Positions of the first nodes of level 1 and of level 2."""
+    lower, upper = (
+        [at for at, node in enumerate(view.nodes) if node.level == level][:MOST_NODES] for level in (1, 2)
+    )
+    return lower, upper
+
+
+def _node_text(node: DrawnNode) -> str:
+    """A node's name and the beginning of its text on two lines, as it is drawn: no text is markup."""
+    import textwrap
+
+    text = textwrap.shorten(node.text, _TEXT_CHARACTERS, placeholder=" …")
+    return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), 58))
+
+
 def figure_of(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure with that many panels, at most two in a row; drawn without any display."""
+    """A figure with ``count`` panels, at most two in a row; needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -359,12 +429,12 @@ def _errors(ax: Axes, cost: Interval, score: Interval) -> None:
 
 
 def _size(row: int) -> float:
-    """The size of a row's marker: shapes with points have less area."""
+    """The size of a row's marker; pointed shapes are larger since they have less area."""
     return 8.0 if MARKERS[row % len(MARKERS)] in ("d", "*", (4, 1, 0)) else 6.0
 
 
 def _log_axis(ax: Axes) -> None:
-    """A logarithmic cost axis with plain numbers, at 1, 2 and 5 or, within one decade, at few places."""
+    """A logarithmic cost axis with plain numbers at 1, 2 and 5 or, within one decade, at a few places."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     ax.set_xscale("log")
@@ -375,7 +445,7 @@ def _log_axis(ax: Axes) -> None:
 
 
 def _legend(figure: Figure, labels: Sequence[str]) -> None:
-    """Every row with its marker, hollow."""
+    """A legend with a hollow marker for every row."""
     panels = sum(ax.get_visible() for ax in figure.axes)
     from matplotlib.lines import Line2D
 
@@ -416,5 +486,5 @@ def _title(cell: TableCell | None, dataset: str) -> str:
 
 
 def _who(table: TableData) -> str:
-    """Who read, from the table's caption: the reader, and that it is a small stand-in where it is."""
+    """The sentences about the reader from the table's caption."""
     return " ".join(about_reader(notes_of(table)))

@@ -7,16 +7,25 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bench.errors import BenchError, ConfigError
+from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.figures.definition import Figure, Kind
-from bench.figures.drawing import Curve, Drawn, bars, distribution, histories_over_epochs, pareto, trade_off
+from bench.figures.drawing import (
+    Curve,
+    Drawn,
+    bars,
+    distribution,
+    histories_over_epochs,
+    pareto,
+    trade_off,
+    two_levels,
+)
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.records import RECORDS_FILE, read_records
-from bench.run.cell import Cell, Setting
+from bench.run.cell import Cell, Setting, plan_cell
 from bench.run.cell_folder import finished_cell
-from bench.run.question_runner import prepare
+from bench.run.question_runner import prepare, stored_index
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.schema import JsonValue
@@ -31,13 +40,13 @@ log = logging.getLogger(__name__)
 
 
 class NothingFinishedError(BenchError):
-    """None of the cells that a figure shows has been run."""
+    """None of a figure's cells is finished."""
 
     def __init__(self, what: str, setting: Setting) -> None:
-        """what: the cells, as in ``any row of table1``; setting: whose model and data were looked for."""
+        """what: the cells, as in ``any row of table1``; setting: the model and data in question."""
         self.lack = f"no finished cell of {what} with {setting.model} on the {setting.data} data"
         super().__init__(
-            f"there is nothing to draw: {self.lack}. Leave out --render-only to run what is missing."
+            f"there is nothing to draw: {self.lack}. Leave out --render-only to run the missing cells."
         )
 
 
@@ -50,10 +59,10 @@ def make_figure(
 ) -> Drawn:
     """The figure from finished cells below ``results``.
 
-    session: runs the cells that are missing; None: nothing is run. exported: a folder of
-    :mod:`bench.tables.export` that the cells are taken from instead.
-    Raises NothingFinishedError when there is nothing to draw, ConfigError for a figure that does not show
-    the rows of a table where it is to be drawn from an export.
+    session: runs missing cells; None: nothing is run. exported: a folder of :mod:`bench.tables.export` to
+    read the cells from instead.
+    Raises NothingFinishedError if there is nothing to draw, ConfigError for an export with a figure that
+    does not show the rows of a table.
     """
     if exported is not None:
         if figure.kind != "pareto":
@@ -72,7 +81,7 @@ def _pareto(figure: Figure, setting: Setting, results: Path, session: Session | 
 
 
 def _plane(figure: Figure, table: TableData, setting: Setting) -> Drawn:
-    """A table's rows, score over cost, on the data sets of which a cell is finished."""
+    """A table's rows, score over cost, on the data sets with a finished cell."""
     definition = table.definition
     finished = {dataset for (_, dataset), cell in table.cells.items() if cell.summary is not None}
     _require(bool(finished), f"any row of {figure.table}", setting)
@@ -84,21 +93,21 @@ def _plane(figure: Figure, table: TableData, setting: Setting) -> Drawn:
 def _curve(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
     curves = []
     for dataset in figure.on(setting.data):
-        found = _finished(figure, {figure.option: figure.values}, dataset, setting, results, session)
-        summaries = tuple(finished.summary for _, finished in found if finished is not None)
-        if found and len(summaries) == len(found):
-            curves.append(Curve(dataset, found[0][0].data.label, figure.values, summaries))
+        cells = _finished(figure, {figure.option: figure.values}, dataset, setting, results, session)
+        summaries = tuple(finished.summary for _, finished in cells if finished is not None)
+        if cells and len(summaries) == len(cells):
+            curves.append(Curve(dataset, cells[0][0].data.label, figure.values, summaries))
     values = ", ".join(map(str, figure.values))
     _require(bool(curves), f"{figure.method} with every {figure.option} of {values}", setting)
     axis, note = figure.axis or figure.option, reader_note(setting)
     if figure.index_cost:
         costs = " ".join(index_cost(curve, axis) for curve in curves)
-        note = f"TFLOPs are those of a question. {costs} {note}"
+        note = f"TFLOPs are per question. {costs} {note}"
     return trade_off(curves, figure.metric, axis, note)
 
 
 def index_cost(curve: Curve, axis: str) -> str:
-    """What the indexes of a curve's first and last cell cost, where the questions' cost hardly shows it."""
+    """A sentence on the index cost of a curve's first and last cell."""
     first, last = (three_digits(curve.summaries[at].index_tflops) for at in (0, -1))
     return (
         f"{curve.dataset}: index and training cost {first} TFLOPs per document set with {curve.steps[0]} "
@@ -123,10 +132,10 @@ def _histogram(figure: Figure, setting: Setting, results: Path, session: Session
 def _bars(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
     panels = []
     for dataset in figure.on(setting.data):
-        found = _variants(figure, dataset, setting, results, session)
-        if found:
-            label = next(cell.data.label for cell, _ in found.values())
-            panels.append((dataset, label, {name: finished.summary for name, (_, finished) in found.items()}))
+        cells = _variants(figure, dataset, setting, results, session)
+        if cells:
+            label = next(cell.data.label for cell, _ in cells.values())
+            panels.append((dataset, label, {name: finished.summary for name, (_, finished) in cells.items()}))
     _require(bool(panels), _any_variant(figure), setting)
     return bars(panels, figure.metric, reader_note(setting))
 
@@ -134,14 +143,38 @@ def _bars(figure: Figure, setting: Setting, results: Path, session: Session | No
 def _history(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
     panels = []
     for dataset in figure.on(setting.data):
-        found = _variants(figure, dataset, setting, results, session)
-        if found:
-            label = next(cell.data.label for cell, _ in found.values())
+        cells = _variants(figure, dataset, setting, results, session)
+        if cells:
+            label = next(cell.data.label for cell, _ in cells.values())
             panels.append(
-                (dataset, label, {name: _epochs(cell, results) for name, (cell, _) in found.items()})
+                (dataset, label, {name: _epochs(cell, results) for name, (cell, _) in cells.items()})
             )
     _require(bool(panels), _any_variant(figure), setting)
     return histories_over_epochs(panels, reader_note(setting))
+
+
+def _graph(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    from bench.models.model_set import LoadedModels
+
+    store, panels = IndexStore(results / "indexes"), []
+    for dataset in figure.on(setting.data):
+        cell = plan_cell(setting.request(figure.method, dataset, figure.set))
+        examples = {example.id: example for example in cell.data.examples}
+        name = figure.example or next(iter(examples))
+        if name not in examples:
+            raise UnknownNameError(f"example of {cell.data.label}", name, examples)
+        documents = examples[name].documents
+        index = stored_index(cell, store, documents)
+        if index is None and session is not None:
+            ready = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
+            index = ready.indexes[documents.id]
+        if index is not None:
+            view = cell.method.graph_view(index, documents)
+            if view is None:
+                raise ConfigError(f"{figure.id}: the method {figure.method} keeps no graph.")
+            panels.append((dataset, f"{cell.data.label}, {name}", view))
+    _require(bool(panels), f"{figure.method}, whose graph would be drawn,", setting)
+    return two_levels(panels, figure.least, reader_note(setting))
 
 
 _DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]] = {
@@ -150,6 +183,7 @@ _DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]
     "histogram": _histogram,
     "bars": _bars,
     "history": _history,
+    "graph": _graph,
 }
 
 
@@ -157,12 +191,14 @@ def _epochs(cell: Cell, results: Path) -> Sequence[Mapping[str, float]]:
     """The epochs of the training behind a finished cell."""
     from bench.models.model_set import LoadedModels
 
-    ready = asyncio.run(prepare(cell, IndexStore(results / "indexes"), LoadedModels(cell.roles), ()))
-    history: Sequence[Mapping[str, float]] = ready.learned.data.get("history", ()) if ready.learned else ()
+    learned = asyncio.run(
+        prepare(cell, IndexStore(results / "indexes"), LoadedModels(cell.roles), ())
+    ).learned
+    history: Sequence[Mapping[str, float]] = learned.data.get("history", ()) if learned else ()
     if not history:
         raise BenchError(
             f"{cell.identity.folder}: there is no loss to draw: its method learned nothing from these "
-            "documents, or keeps no history."
+            "documents, or stores no history. Draw a figure of another kind."
         )
     return history
 
@@ -176,9 +212,9 @@ def _finished(
     session: Session | None,
     options: Mapping[str, JsonValue] | None = None,
 ) -> list[tuple[Cell, FinishedCell | None]]:
-    """The figure's cells on a data set, planned and finished, None for one that is not finished.
+    """The figure's cells on a data set, each with its finished cell or None.
 
-    What one run per question serves is run together. Empty where the data have no part to learn from.
+    Cells that share one run per question run together. Empty if the data have no training part.
     """
     request = setting.request(figure.method, dataset, {**figure.set, **(options or {})})
     try:
@@ -198,7 +234,7 @@ def _finished(
 def _variants(
     figure: Figure, dataset: str, setting: Setting, results: Path, session: Session | None
 ) -> dict[str, tuple[Cell, FinishedCell]]:
-    """Label -> cell, planned and finished, of every variant that is finished."""
+    """Label -> planned and finished cell of every finished variant."""
     variants = {}
     for variant in figure.variants:
         for cell, finished in _finished(figure, {}, dataset, setting, results, session, variant.set):
@@ -217,7 +253,7 @@ def _require(finished: bool, cells: str, setting: Setting) -> None:
 
 
 def reader_note(setting: Setting) -> str:
-    """Who read and what, as a figure's note says it."""
+    """Reader and data, for a figure's note."""
     spec = resolve(setting.model, dtype=setting.dtype)
     small = ", a small stand-in trained by this project" if spec.small else ""
     return f"Reader: {spec.label}{small}. Data: {setting.data}."

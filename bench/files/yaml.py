@@ -9,33 +9,58 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
 from ruamel.yaml.nodes import Node
 
-from bench.errors import DataError
+from bench.errors import DataError, UnknownNameError
 from bench.schema import JsonValue
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """Default size limit of a YAML file."""
 
+
+class Definition(BaseModel):
+    """Base of the definitions in a folder, one file each, whose ``id`` is the file's name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    id: str
+
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
+DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
 
 @dataclass(frozen=True)
 class YamlFile(Generic[ModelT]):
-    """A validated file that still knows its lines."""
+    """A validated file with its line numbers."""
 
     path: Path
     content: ModelT
     tree: Any
 
     def at(self, *where: str | int) -> str:
-        """``file:line`` of the deepest part of a path of keys and positions that the file has."""
+        """``file:line`` of the deepest existing part of a path of keys and positions."""
         return f"{self.path}:{_line(self.tree, where)}"
+
+
+def load_definition(kind: str, name: str, folder: Path, model: type[DefinitionT]) -> DefinitionT:
+    """The definition ``name`` in a folder; kind: for messages. Raises UnknownNameError or DataError."""
+    paths = {path.stem: path for path in folder.glob("*.yaml")}
+    if name not in paths:
+        raise UnknownNameError(kind, name, paths, hint=f"See: bench list {kind}s")
+    return read_definition(paths[name], model)
+
+
+def read_definition(path: Path, model: type[DefinitionT]) -> DefinitionT:
+    """The definition in a YAML file; raises DataError naming file:line and key, and for another id."""
+    definition = read_yaml(path, model)
+    if definition.id != path.stem:
+        raise DataError(f"{path}: id is {definition.id!r}; expected the file's name, {path.stem!r}.")
+    return definition
 
 
 def read_yaml(path: Path, model: type[ModelT], what: str = "definition") -> ModelT:
@@ -43,16 +68,16 @@ def read_yaml(path: Path, model: type[ModelT], what: str = "definition") -> Mode
     return open_yaml(path, model, what).content
 
 
-def open_yaml(path: Path, model: type[ModelT], what: str, most_bytes: int = MOST_BYTES) -> YamlFile[ModelT]:
+def open_yaml(path: Path, model: type[ModelT], what: str, max_bytes: int = MAX_BYTES) -> YamlFile[ModelT]:
     """A YAML file as a ``model``, with its lines.
 
-    what: kind of file, for messages. Raises DataError naming file:line and key for values that do not
-    validate, and for YAML that plain data do not need: aliases (they can multiply without end), tags, a key
-    twice, dates, numbers that are not finite.
+    what: kind of file, for messages. Raises DataError naming file:line and key for invalid values, and for
+    YAML that plain data do not need: aliases (they can expand exponentially), tags, duplicate keys, dates,
+    non-finite numbers.
     """
     try:
-        if path.stat().st_size > most_bytes:
-            raise DataError(f"{path}: larger than {most_bytes:,} bytes; this is not a {what}.")
+        if path.stat().st_size > max_bytes:
+            raise DataError(f"{path}: larger than {max_bytes:,} bytes; this is not a {what}.")
         text = path.read_text("utf-8")
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}. Expected a YAML file.") from None
@@ -109,7 +134,7 @@ def _plain(value: Any, path: Path, line: int) -> JsonValue:
         case float() if math.isfinite(value):
             return float(value)
         case float():
-            raise DataError(f"{path}:{line}: {value} is no finite number.")
+            raise DataError(f"{path}:{line}: {value} is not a finite number.")
     raise DataError(f"{path}:{line}: a value of type {type(value).__name__}; expected plain text in quotes.")
 
 

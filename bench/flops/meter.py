@@ -46,11 +46,24 @@ class Meter:
     reused_tokens: int = field(default=0, compare=False)
     """Of the tokens credited, those whose keys and values were reused from another context.
 
-    An observation of the run; the credited costs never depend on it."""
+    An observation of the run; the credited costs never depend on it. Negative where a server had to compute
+    again what its context had forwarded before."""
+    reuse_known: bool = field(default=True, compare=False)
+    """Whether every model said how many tokens it reused; some servers do not."""
+    events: set[str] = field(default_factory=set, compare=False)
+    """What happened in the models and is worth counting, such as ``prompt_as_text``: flags of the record."""
 
     def credit(self, model: str, phase: str, usage: Usage) -> None:
         """Add ``usage`` under ``model`` and ``phase`` (``prefill``, ``probe``, ``decode``, ``embed`` ...)."""
         self.usage.setdefault((model, phase), Usage()).add(usage)
+
+    def add(self, other: Meter) -> None:
+        """Add all of another meter to this one."""
+        for (model, phase), usage in other.usage.items():
+            self.credit(model, phase, usage)
+        self.reused_tokens += other.reused_tokens
+        self.reuse_known = self.reuse_known and other.reuse_known
+        self.events |= other.events
 
     @property
     def flops(self) -> int:
@@ -81,9 +94,7 @@ class Meter:
         """A new meter with the sums of ``meters``."""
         total = cls()
         for meter in meters:
-            for (model, phase), usage in meter.usage.items():
-                total.credit(model, phase, usage)
-            total.reused_tokens += meter.reused_tokens
+            total.add(meter)
         return total
 
     @classmethod

@@ -7,7 +7,14 @@ that it is given are a :class:`ModelSet`. ``docs/add_a_method`` has a complete p
 """
 
 from bench.engine.sampling import Sampling
-from bench.errors import BenchError, ConfigError, InvalidLogitsError, QuestionError, WindowExceededError
+from bench.errors import (
+    BenchError,
+    ConfigError,
+    InvalidLogitsError,
+    NoAttentionError,
+    QuestionError,
+    WindowExceededError,
+)
 from bench.flops.formulas import texts_usage
 from bench.flops.meter import Meter, Usage, current_meter, metered
 from bench.method.chunking import JoinedDocuments, chunk_documents, restored, stored
@@ -22,6 +29,7 @@ from bench.method.contract import (
 )
 from bench.method.dense import DenseRanker, DualEncoderRanker, EncoderPair, PairConfig, unit_rows
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
+from bench.method.options import build_config
 from bench.method.prompts import (
     DEFAULT_PROMPT,
     PASSAGE_SEPARATOR,
@@ -34,6 +42,7 @@ from bench.method.prompts import (
 )
 from bench.method.ranking import JOIN_DOCUMENTS, PickAndRead, Picked, RankConfig, RankThenRead, Switch
 from bench.method.reading import fits, passages, read
+from bench.method.registry import load_method
 from bench.method.summarize import beginning, summarize
 from bench.method.trace import SearchStep, SearchTrace, VisitedNode
 from bench.metrics.evidence import Place, evidence_places
@@ -76,6 +85,7 @@ __all__ = [
     "Method",
     "MethodConfig",
     "ModelSet",
+    "NoAttentionError",
     "PairConfig",
     "PickAndRead",
     "Picked",
@@ -101,11 +111,13 @@ __all__ = [
     "WindowExceededError",
     "answer_instruction",
     "beginning",
+    "build_config",
     "chunk_documents",
     "current_meter",
     "evidence_places",
     "fits",
     "join_passages",
+    "load_method",
     "metered",
     "passages",
     "read",

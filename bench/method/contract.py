@@ -132,6 +132,14 @@ class Method(ABC, Generic[ConfigT]):
         """The roles whose models the index depends on (default: all); a subset lets runs share it."""
         return frozenset(self.models())
 
+    def local_roles(self) -> Mapping[str, str]:
+        """Roles whose model must be loaded in this process -> what they need of it, and the ways out.
+
+        A model behind a server generates and says how likely a word is; it gives neither attention nor the
+        logits or vectors of a prompt's tokens. Default: none.
+        """
+        return {}
+
     def training(self, dataset: str) -> Training | None:
         """What the method learns before any question of the data set is asked; None: nothing.
 
@@ -156,6 +164,13 @@ class Method(ABC, Generic[ConfigT]):
     def describe_trace(cls, trace: Mapping[str, JsonValue]) -> str:
         """The trace of one of its records as ``bench show`` prints it; empty: field by field."""
         return ""
+
+    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
+        """(document, start, end) of the text that a node of the index was made from, what counts most first.
+
+        node: its id, as in the context of a record. Empty: not known.
+        """
+        return ()
 
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None

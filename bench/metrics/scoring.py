@@ -78,10 +78,10 @@ def question_scores(
     """Metric -> value in 0..1 of one question; None (failed) scores 0. Corpus-level metrics are left out.
 
     drawn: further answers to the same question, whose scores are averaged with the prediction's.
-    Raises ValueError without a reference.
+    Without a reference there is nothing to score, and the result is empty.
     """
     if not references:
-        raise ValueError("A question is scored against at least one reference; none was given.")
+        return {}
     return {
         metric.name: 0.0
         if prediction is None

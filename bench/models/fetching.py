@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import ModelUnavailableError
+from bench.models.served.address import ServerAddress
 from bench.models.sources import (
     UNWANTED,
     WANTED,
@@ -26,6 +27,12 @@ def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> 
     """
     if isinstance(source, HubSource):
         return _download(name, source, files)
+    if isinstance(source, ServerAddress):
+        raise ModelUnavailableError(
+            f"{name} is behind a server, which has its weights; they are not needed here. Name the model"
+            " itself"
+            " (preset, hub id or folder) to use them."
+        )
     folder = local_folder(source)
     if folder is not None:
         return folder

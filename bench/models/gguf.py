@@ -51,7 +51,7 @@ def convert(name: str, source: PackedSource, file: Path, folder: Path) -> None:
     Raises ModelUnavailableError unless every weight can be converted.
     """
     minutes = max(1, round(source.size_bytes / 250e6))
-    log.warning("%s: converting %s to safetensors (once; about %d min)", name, file.name, minutes)
+    log.info("%s: converting %s to safetensors (once; about %d min)", name, file.name, minutes)
     try:
         _save_tokenizer(file, folder)
         _save_weights(file, folder, source)

@@ -51,6 +51,34 @@ def load_tokenizer(spec: ModelSpec) -> TextTokenizer:
     return TextTokenizer(spec.name, tokenizer)
 
 
+def load_stop_configs(spec: ModelSpec) -> list[Any]:
+    """The configuration and generation configuration of a model, as a loaded model has them; no weights.
+
+    Raises ModelUnavailableError.
+    """
+    from transformers import AutoConfig, GenerationConfig
+
+    folder = locate(spec.name, spec.source, files=["*.json", "*.model", "*.txt", "*.jinja"])
+    with loading_errors(spec, folder), _quiet():
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        if not (folder / "generation_config.json").is_file():
+            return [config, GenerationConfig.from_model_config(config)]
+        return [config, GenerationConfig.from_pretrained(folder, local_files_only=True)]
+
+
+def sentence_length(spec: ModelSpec) -> int | None:
+    """The truncation length that an encoder's sentence-transformers folder states, in tokens; None: none.
+
+    Raises ModelUnavailableError.
+    """
+    folder = locate(spec.name, spec.source, files=["*.json", "*.model", "*.txt", "*.jinja"])
+    file = "sentence_bert_config.json"
+    if not (folder / file).is_file():
+        return None
+    length = read_config(spec.name, folder, file).get("max_seq_length")
+    return None if length is None else int(length)
+
+
 def load_causal(spec: ModelSpec) -> Any:
     """The causal language model (a ``PreTrainedModel`` in eval mode) on its device or devices, in its dtype.
 

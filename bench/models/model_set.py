@@ -8,11 +8,24 @@ from bench.errors import ConfigError
 from bench.models.api import Embedder, LanguageModel
 from bench.models.embedder import SentenceEncoder
 from bench.models.language_model import CausalLanguageModel
-from bench.models.loader import architecture_of, fetch, load_causal, load_encoder, load_tokenizer
+from bench.models.loader import (
+    architecture_of,
+    fetch,
+    load_causal,
+    load_encoder,
+    load_stop_configs,
+    load_tokenizer,
+    sentence_length,
+)
 from bench.models.presets import Pooling
-from bench.models.spec import ModelSpec
+from bench.models.served.client import IN_FLIGHT, ServerClient
+from bench.models.served.embedder import ServedEmbedder
+from bench.models.served.language_model import ServedLanguageModel
+from bench.models.spec import ModelSpec, ServedSpec
 
-_loaded: dict[tuple[object, ...], CausalLanguageModel | SentenceEncoder] = {}
+_loaded: dict[
+    tuple[object, ...], CausalLanguageModel | SentenceEncoder | ServedLanguageModel | ServedEmbedder
+] = {}
 
 
 def _key(spec: ModelSpec) -> tuple[object, ...]:
@@ -57,6 +70,69 @@ def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEn
     return loaded
 
 
+def connect_language_model(spec: ServedSpec, in_flight: int = IN_FLIGHT) -> ServedLanguageModel:
+    """The served model of a spec, made on first use and cached for the rest of the process.
+
+    in_flight: most requests at a time. Raises ModelUnavailableError, ConfigError, ServerError.
+    """
+    key = (*_key(spec), in_flight)
+    cached = _loaded.get(key)
+    if isinstance(cached, ServedLanguageModel):
+        return cached
+    if spec.kind != "causal":
+        raise ConfigError(f"{spec.name} is a text encoder; expected a causal language model.")
+    made = ServedLanguageModel(
+        spec.name,
+        load_tokenizer(spec.twin),
+        client=ServerClient(spec.address, in_flight),
+        described=spec.described,
+        geometry=spec.geometry,
+        architecture=spec.architecture,
+        configs=load_stop_configs(spec.twin),
+        chat_style=spec.chat,
+    )
+    _loaded[key] = made
+    return made
+
+
+def connect_embedder(
+    spec: ServedSpec, pooling: Pooling | None = None, in_flight: int = IN_FLIGHT
+) -> ServedEmbedder:
+    """The served encoder of a spec, made on first use and cached for the rest of the process.
+
+    pooling: as in :func:`bench.models.loader.load_encoder`; checked against the preset's, if there is one,
+    since a server does not say how it pools. in_flight: most requests at a time.
+    Raises ModelUnavailableError, ConfigError, ServerError.
+    """
+    key = (*_key(spec), in_flight)
+    cached = _loaded.get(key)
+    if isinstance(cached, ServedEmbedder):
+        return cached
+    preset = spec.twin.preset
+    if spec.kind != "encoder":
+        raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
+    if pooling and preset and preset.pooling and preset.pooling != pooling:
+        raise ConfigError(
+            f"{spec.name} pools its token vectors by {preset.pooling}; this method compares vectors pooled by"
+            f" {pooling}. Choose another encoder."
+        )
+    architecture = spec.architecture
+    tokenizer = load_tokenizer(spec.twin).hf
+    longest = (
+        (preset.max_tokens if preset else None) or sentence_length(spec.twin) or architecture.max_positions
+    )
+    made = ServedEmbedder(
+        spec.name,
+        tokenizer,
+        client=ServerClient(spec.address, in_flight),
+        architecture=architecture,
+        max_tokens=min(longest, architecture.max_positions, spec.described.max_tokens or longest),
+        dim=architecture.hidden,
+    )
+    _loaded[key] = made
+    return made
+
+
 def unload_all() -> None:
     """Drop every loaded model, so that its memory can be freed."""
     _loaded.clear()
@@ -65,8 +141,8 @@ def unload_all() -> None:
 class LoadedModels:
     """A :class:`bench.models.api.ModelSet`: files are checked at once, models loaded on first use."""
 
-    def __init__(self, roles: Mapping[str, ModelSpec]) -> None:
-        """roles: role -> model.
+    def __init__(self, roles: Mapping[str, ModelSpec], in_flight: int = IN_FLIGHT) -> None:
+        """roles: role -> model; in_flight: most requests at a time to a served one.
 
         Raises ModelUnavailableError when a model's files are unavailable, before any question runs, and
         ConfigError if two different models share a name, since their costs would be mixed up.
@@ -80,8 +156,9 @@ class LoadedModels:
                     " folders, or use the same dtype and device for both."
                 )
         for spec in named.values():
-            fetch(spec)
-        self._roles = dict(roles)
+            if not isinstance(spec, ServedSpec):
+                fetch(spec)
+        self._roles, self._in_flight = dict(roles), in_flight
 
     @property
     def specs(self) -> Mapping[str, ModelSpec]:
@@ -90,14 +167,20 @@ class LoadedModels:
 
     def lm(self, role: str = "reader") -> LanguageModel:
         """The causal model in this role; raises ConfigError for an unknown role or another kind of model."""
-        return load_language_model(self._spec(role))
+        spec = self._spec(role)
+        if isinstance(spec, ServedSpec):
+            return connect_language_model(spec, self._in_flight)
+        return load_language_model(spec)
 
     def embedder(self, role: str = "embedder", *, pooling: Pooling | None = None) -> Embedder:
         """The text encoder in this role.
 
         Raises ConfigError for an unknown role, another kind of model, or a model with another pooling.
         """
-        return load_embedder(self._spec(role), pooling)
+        spec = self._spec(role)
+        if isinstance(spec, ServedSpec):
+            return connect_embedder(spec, pooling, self._in_flight)
+        return load_embedder(spec, pooling)
 
     def _spec(self, role: str) -> ModelSpec:
         if role not in self._roles:

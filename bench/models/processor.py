@@ -47,7 +47,7 @@ def faster_dtype() -> Literal["float32", "bfloat16"]:
         except WriteError as error:
             log.warning("%s The measurement is not cached; --dtype fixes the format.", error)
     chosen: Literal["float32", "bfloat16"] = "bfloat16" if gain >= _WORTH else "float32"
-    log.warning("%s multiplies bfloat16 %.1f times as fast as float32: %s", name, gain, chosen)
+    log.info("%s multiplies bfloat16 %.1f times as fast as float32: %s", name, gain, chosen)
     return chosen
 
 

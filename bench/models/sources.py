@@ -21,6 +21,7 @@ from typing import Literal
 
 from bench.errors import ModelUnavailableError
 from bench.files.paths import ASSETS
+from bench.models.served.address import ServerAddress
 from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class PackedSource:
         return str(first) if first is last else f"{first} ... {last} ({len(self.parts)} wheels)"
 
 
-Source = HubSource | AssetSource | PackageSource | FolderSource | PackedSource
+Source = HubSource | AssetSource | PackageSource | FolderSource | PackedSource | ServerAddress
 
 
 def model_cache() -> Path:
@@ -176,9 +177,9 @@ def local_folder(source: Source) -> Path | None:
     return None
 
 
-def read_config(name: str, folder: Path) -> dict[str, JsonValue]:
+def read_config(name: str, folder: Path, file: str = "config.json") -> dict[str, JsonValue]:
     """The folder's ``config.json``; raises ModelUnavailableError when it is missing or not an object."""
-    path = folder / "config.json"
+    path = folder / file
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

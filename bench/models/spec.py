@@ -6,7 +6,7 @@ import importlib.metadata
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
@@ -30,18 +30,23 @@ from bench.models.presets import (
     Preset,
 )
 from bench.models.processor import MEASURED_FROM, faster_dtype
+from bench.models.served.address import ServerAddress, is_address, parse_address
+from bench.models.served.client import ServerClient
+from bench.models.served.dialects import TITLES, Described
+from bench.models.served.known import described
 from bench.models.sources import (
     FolderSource,
     HubSource,
     PackedSource,
     Source,
     local_folder,
+    model_cache,
     read_config,
     revision_of,
 )
 from bench.schema import JsonValue
 
-DType = Literal["float32", "bfloat16", "float16"]
+DType = Literal["float32", "bfloat16", "float16", "served"]
 
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
@@ -194,15 +199,164 @@ class ModelSpec:
         }
 
 
+@dataclass(frozen=True)
+class ServedSpec(ModelSpec):
+    """A model behind a server: lengths, prompts and costs are those of the model it is, its ``twin`` here.
+
+    The server is asked for its kind, version and context length when one of these is first needed.
+    """
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where it is served."""
+        assert isinstance(self.source, ServerAddress)
+        return self.source
+
+    @cached_property
+    def described(self) -> Described:
+        """What the server says of itself and the model, or said last; raises ServerError."""
+        file = model_cache().parent / "servers.json"
+        return described(self.address, ServerClient(self.address).get, file)
+
+    @cached_property
+    def twin(self) -> ModelSpec:
+        """The same model by preset, hub id or folder; none of its weights is used.
+
+        Raises ConfigError, which asks for ``#tokenizer=NAME``, if no name leads to one.
+        """
+        own = self.address.tokenizer
+        tried: dict[str, str] = {}
+        for name in [own] if own else [self.address.model, self.described.origin]:
+            if not name or name in tried:
+                continue
+            try:
+                twin = resolve(name)
+                if twin.preset is None:
+                    locate(name, twin.source, files=["config.json", "modules.json"])
+                return twin
+            except (UnknownNameError, ModelUnavailableError) as error:
+                tried[name] = str(error)
+        raise ConfigError(
+            f"{self.name}: prompts and costs need the model's tokenizer and shape. Tried: "
+            + " ".join(f"{name} ({reason})" for name, reason in tried.items())
+            + " Give the same model as a preset, hub id or folder with #tokenizer=NAME; config.json and"
+            " tokenizer suffice, no weights."
+        )
+
+    @property
+    def label(self) -> str:
+        """As printed in tables: the model, and that it was served."""
+        return f"{self.twin.label} through {TITLES[self.described.kind]}"
+
+    @property
+    def small(self) -> bool:
+        """Whether the served model is one of the small ones."""
+        return self.twin.small
+
+    @property
+    def caution(self) -> str:
+        """Caveat about its scores."""
+        return self.twin.caution
+
+    @property
+    def suited(self) -> Mapping[str, str]:
+        """Options of methods that suit this reader."""
+        return self.twin.suited
+
+    @property
+    def chat(self) -> str:
+        """How prompts are wrapped; see :mod:`bench.models.chat`."""
+        return self.twin.chat
+
+    @cached_property
+    def config(self) -> Mapping[str, JsonValue]:
+        """The ``config.json`` of its twin, or of ``#architecture=FILE``."""
+        if self.address.architecture is None:
+            return self.twin.config
+        path = Path(self.address.architecture).expanduser()
+        return read_config(self.name, path if path.is_dir() else path.parent, path.name)
+
+    @cached_property
+    def config_folder(self) -> Path:
+        """That of its twin."""
+        return self.twin.config_folder
+
+    @cached_property
+    def kind(self) -> Kind:
+        """That of its twin."""
+        return self.twin.kind
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """Its twin's, or that of ``#architecture=FILE``.
+
+        Raises ConfigError for a family whose cost has no closed form here and cannot be counted.
+        """
+        return (
+            self.twin.architecture
+            if self.address.architecture is None
+            else architecture_from_config(self.config)
+        )
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Its twin's lengths, none longer than what the server takes."""
+        geometry, most = self.twin.geometry, self.described.max_tokens
+        if most is None or most >= geometry.input_limit:
+            return geometry
+        if most < geometry.window:
+            raise ConfigError(
+                f"{self.name}: the server takes {most} tokens, and the model is used with a window of"
+                f" {geometry.window}. Start the server with a longer context."
+            )
+        return replace(geometry, input_limit=most)
+
+    @cached_property
+    def revision(self) -> str:
+        """What the server says that pins the weights; may be empty."""
+        return self.described.revision
+
+    @property
+    def actual_dtype(self) -> DType:
+        """The server's own, which it does not say; the name is for records."""
+        return "served"
+
+    @property
+    def actual_device(self) -> str:
+        """No device of this machine."""
+        return "server"
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Model, server and tokenizer; the URL is no part of it."""
+        described, twin = self.described, self.twin
+        shape = {} if self.address.architecture is None else {"architecture": asdict(self.architecture)}
+        return {
+            "name": self.name,
+            "source": str(self.source),
+            "revision": described.revision,
+            "server": described.kind,
+            "server_version": described.version,
+            "prompt": "ids" if described.takes_ids else "text",
+            "tokenizer": twin.name,
+            "tokenizer_revision": twin.revision,
+            "max_tokens": described.max_tokens,
+            **shape,
+        }
+
+
 def resolve(
     text: str, *, dtype: str | None = None, device: str | None = None, attention: str = "sdpa"
 ) -> ModelSpec:
     """The model that ``text`` names: a preset, a local folder or a hub id, with an optional ``@revision``.
 
+    ``server:URL#MODEL`` is a model behind a server (:mod:`bench.models.served.address`).
     Raises UnknownNameError if it is none of these, ConfigError for an invalid dtype or revision,
     ModelUnavailableError for missing files (a shipped model, a local folder).
     """
     text = text.strip()
+    if is_address(text):
+        address = parse_address(text)
+        return ServedSpec(address.name, address)
     if dtype is not None and dtype not in DTYPES:
         raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     name, revision = _split_revision(text)

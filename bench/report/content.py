@@ -36,7 +36,7 @@ class TablePart:
     id: str
     title: str
     source: str
-    """Paper and table whose layout it has."""
+    """Paper and table whose layout it follows."""
     columns: tuple[str, ...]
     sections: tuple[Section, ...]
     caption: str
@@ -45,7 +45,7 @@ class TablePart:
 
 @dataclass(frozen=True)
 class FigurePart:
-    """A figure with the values that it shows, or why it is not there."""
+    """A figure with the values that it shows, or why it is missing."""
 
     id: str
     title: str
@@ -58,7 +58,7 @@ class FigurePart:
 
 @dataclass(frozen=True)
 class CellLine:
-    """One finished cell in the list of all."""
+    """One finished cell in the list of all cells."""
 
     data: str
     name: str
@@ -66,7 +66,7 @@ class CellLine:
     options: str
     n: int
     score: str
-    """Of the data set's main metric, with its interval."""
+    """The data set's main metric, with its interval."""
     tflops: str
     failed: int
     truncated: int
@@ -82,7 +82,7 @@ class Report:
     browser: Browser
     cells: tuple[CellLine, ...]
     notes: tuple[str, ...]
-    """What is not on the page, and why."""
+    """What is missing from the page, and why."""
 
 
 def collect_report(
@@ -90,19 +90,18 @@ def collect_report(
 ) -> Report:
     """The report on the cells below ``results``.
 
-    setting: that of tables and figures.
-    The questions are of every finished cell, whatever its model and data. own_files: see
-    :func:`bench.report.questions.browse`. Raises BenchError when no cell is finished.
+    setting: of tables and figures; the question browser shows every finished cell, whatever its model and
+    data. own_files: see :func:`bench.report.questions.browse`. Raises BenchError if no cell is finished.
     """
     cells = find_finished(results)
     if not cells.finished:
         raise BenchError(
             f"{results} has no finished cell ({cells.unfinished} unfinished), so there is nothing to report. "
-            "Run some first, for example: bench table table1, or name their folder with --results DIR."
+            "Run some first, for example: bench table table1, or pass their folder: --results DIR."
         )
     notes: list[str] = []
     if cells.unfinished:
-        notes.append(f"Cells of the results folder that are not finished and not shown: {cells.unfinished}.")
+        notes.append(f"Unfinished cells of the results folder, not shown: {cells.unfinished}.")
     tables = _tables(setting, results, notes)
     groups = grouped(cells.finished, _rows(tables))
     browser = browse(groups, own_files, limits or Limits())
@@ -120,7 +119,7 @@ def collect_report(
 
 
 def _tables(setting: Setting, results: Path, notes: list[str]) -> list[TableData]:
-    """The tables of which a cell exists; the others are noted."""
+    """The tables with at least one finished cell; the others are listed in ``notes``."""
     tables, empty = [], []
     for listed in list_tables():
         definition = listed.on(setting.data)
@@ -138,7 +137,7 @@ def _tables(setting: Setting, results: Path, notes: list[str]) -> list[TableData
     if empty:
         limit = "" if setting.limit is None else f", first {setting.limit} questions"
         notes.append(
-            f"Tables left out, as none of their cells has been run (reader {setting.model}, "
+            f"Tables left out because none of their cells has been run (reader {setting.model}, "
             f"{setting.data} data{limit}): {', '.join(empty)}. To run one: bench table {empty[0]}"
         )
     return tables
@@ -157,12 +156,12 @@ def _rows(tables: Sequence[TableData]) -> dict[str, str]:
 
 
 def _part(table: TableData) -> TablePart:
-    """The table's data sets of which a cell exists; the others are named below it."""
+    """The table restricted to data sets with a finished cell; the others are named below it."""
     definition, rows = table.definition, table.definition.rows
     run = [any(table.cells[row.id, name].summary is not None for row in rows) for name in definition.datasets]
     finished = tuple(name for name, has_cell in zip(definition.datasets, run, strict=True) if has_cell)
     empty = [name for name, has_cell in zip(definition.datasets, run, strict=True) if not has_cell]
-    noted = (f"No cell has been run on {', '.join(empty)}.",) if empty else ()
+    missing = (f"No cell has been run on {', '.join(empty)}.",) if empty else ()
     cells = {key: cell for key, cell in table.cells.items() if key[1] in finished}
     shown = TableData(definition.model_copy(update={"datasets": finished}), cells)
     if definition.kind == "amortised":
@@ -182,13 +181,13 @@ def _part(table: TableData) -> TablePart:
         columns=head,
         sections=tuple(parts),
         caption=" ".join(sentences),
-        notes=(*noted, *notes),
+        notes=(*missing, *notes),
     )
 
 
 def _figures() -> list[Figure]:
-    """The figures of finished cells; of a training's history the index cache may hold no more."""
-    return [figure for figure in list_figures() if figure.kind != "history"]
+    """The figures of finished cells; the index cache may lack a training's history or a graph."""
+    return [figure for figure in list_figures() if figure.kind not in ("history", "graph")]
 
 
 def _figure(figure: Figure, setting: Setting, results: Path) -> FigurePart:
@@ -196,7 +195,7 @@ def _figure(figure: Figure, setting: Setting, results: Path) -> FigurePart:
     try:
         drawn = make_figure(figure, setting, results)
     except NothingFinishedError as error:
-        missing = f"Not drawn: {error.lack}. To run what it shows: bench figure {name}"
+        missing = f"Not drawn: {error.lack}. To run its cells: bench figure {name}"
         return FigurePart(name, title, about, missing=missing)
     except (DataError, ModelUnavailableError) as error:
         return FigurePart(name, title, about, missing=f"Not drawn: {error}")
@@ -204,14 +203,14 @@ def _figure(figure: Figure, setting: Setting, results: Path) -> FigurePart:
     return FigurePart(name, title, about, drawn.picture("svg"), drawn.header, rows)
 
 
-MOST_CURVES = 12
-"""Panels of the figure of a data set's sweeps; of more, the first are drawn."""
-LEAST_POINTS = 3
-"""Cells that differ in their step alone and are fewer are rows of tables, no sweep."""
+MAX_CURVES = 12
+"""Maximum number of panels in the figure of a data set's sweeps."""
+MIN_POINTS = 3
+"""Minimum number of cells of a sweep; fewer that differ only in one option are rows of tables."""
 
 
 def _sweeps(groups: Sequence[DataGroup], setting: Setting) -> list[FigurePart]:
-    """A figure for each data set and option that was swept, but for curves that are figures already."""
+    """A figure for each data set and swept option, without curves that are already figures."""
     parts = []
     drawn = {
         (figure.option, _curve_label(figure), figure.values)
@@ -226,36 +225,36 @@ def _sweeps(groups: Sequence[DataGroup], setting: Setting) -> list[FigurePart]:
                 curves.setdefault(point.key, []).append((point, named))
         by_option: dict[str, list[Curve]] = {}
         for points in curves.values():
-            found = sorted(points, key=lambda item: item[0].step)
-            point, steps = found[0][0], tuple(p.step for p, _ in found)
-            if len(found) < LEAST_POINTS or (point.option, point.label, steps) in drawn:
+            by_step = sorted(points, key=lambda item: item[0].step)
+            point, steps = by_step[0][0], tuple(p.step for p, _ in by_step)
+            if len(by_step) < MIN_POINTS or (point.option, point.label, steps) in drawn:
                 continue
-            reader = found[0][1].cell.description.model_label
-            summaries = tuple(named.cell.summary for _, named in found)
+            reader = by_step[0][1].cell.description.model_label
+            summaries = tuple(named.cell.summary for _, named in by_step)
             curve = Curve(group.label, f"{point.label} ({reader})", steps, summaries)
             by_option.setdefault(point.option, []).append(curve)
-        for option, several in sorted(by_option.items()):
-            parts.append(_sweep(f"sweep-{number}-{option}", group, option, several))
+        for option, option_curves in sorted(by_option.items()):
+            parts.append(_sweep(f"sweep-{number}-{option}", group, option, option_curves))
     return parts
 
 
 def _curve_label(figure: Figure) -> str:
-    """What :func:`curve_point` calls the curve of a figure."""
+    """The label that :func:`curve_point` gives to the curve of a figure."""
     about = CellDescription(cell_id=figure.id, method=figure.method, dataset="any", config=figure.set)
     return cell_label(with_method(about))
 
 
 def _sweep(name: str, group: DataGroup, option: str, curves: Sequence[Curve]) -> FigurePart:
     metric = group.cells[0].cell.description.metrics[0]
-    shown = sorted(curves, key=lambda curve: curve.label)[:MOST_CURVES]
+    shown = sorted(curves, key=lambda curve: curve.label)[:MAX_CURVES]
     note = f"Data: {group.label}."
     if len(shown) < len(curves):
         note += f" {len(shown)} of {len(curves)} curves."
     drawn = trade_off(shown, metric, option, note)
     title = f"Sweeps over {option} on {group.label}"
     about = (
-        f"The finished cells of a panel differ in {option} alone: the dashed line is what a question costs, "
-        "the solid one what that brings."
+        f"The finished cells of a panel differ only in {option}. Solid line: score; dashed line: cost per "
+        "question."
     )
     rows = tuple(
         (curve.label, *(_value(value) for value in row[1:]))
@@ -269,7 +268,7 @@ def _sweep(name: str, group: DataGroup, option: str, curves: Sequence[Curve]) ->
 def _split(
     rows: Sequence[tuple[object, ...]], curves: Sequence[Curve]
 ) -> Iterator[Sequence[tuple[object, ...]]]:
-    """The rows of each curve, which follow one another."""
+    """The rows of each curve; those of one curve are adjacent."""
     at = 0
     for curve in curves:
         yield rows[at : at + len(curve.steps)]
@@ -303,7 +302,7 @@ def _line(group: DataGroup, named: NamedCell) -> CellLine:
 
 
 def _facts(setting: Setting, cells: int, groups: Sequence[DataGroup]) -> tuple[tuple[str, str], ...]:
-    """Label and value pairs above everything."""
+    """Label and value pairs for the top of the page."""
     described = [named.cell.description for group in groups for named in group.cells]
     small = " (a small stand-in trained by this project)"
     readers = sorted({d.model_label + (small if d.model_small else "") for d in described})

@@ -1,7 +1,7 @@
 """A method's graph as one self-contained HTML page: levels as rows, edges by weight, a path on top.
 
-The page loads nothing and runs one script of its own, named by its hash in the page's content security
-policy; texts of documents and models enter it as escaped text only.
+The page loads nothing and runs only its own script, allowed by its hash in the content security policy;
+texts of documents and models are escaped.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
 from bench.tables.html_text import embedded_json, escaped, filled, printable, source_hash
 
-MOST_EDGES = 6000
-"""More lines make a picture of nothing; each node keeps its strongest."""
+MAX_EDGES = 6000
+"""Maximum number of edges drawn; of more, each node's strongest are drawn."""
 
 NODE_WIDTH, NODE_HEIGHT, GAP = 34, 24, 10
 ROW_HEIGHT, MARGIN, LABEL_WIDTH = 170, 24, 84
-LEAST_WIDTH = 1100
+MIN_WIDTH = 1100
 
 
 @dataclass(frozen=True)
@@ -90,22 +90,22 @@ def _sizes(view: GraphView, drawn: int) -> str:
 
 
 def _strongest(view: GraphView) -> list[tuple[DrawnEdge, float]]:
-    """The edges to draw, each with how far it stands out among its upper node's: 0 (mean or below) to 1."""
+    """The edges to draw, each with its strength among its upper node's edges: 0 (mean or below) to 1."""
     of_node: dict[int, list[DrawnEdge]] = {}
     for edge in view.edges:
         of_node.setdefault(edge.upper, []).append(edge)
-    each = len(view.edges) if len(view.edges) <= MOST_EDGES else max(1, MOST_EDGES // len(of_node))
-    kept: list[tuple[DrawnEdge, float]] = []
+    each = len(view.edges) if len(view.edges) <= MAX_EDGES else max(1, MAX_EDGES // len(of_node))
+    strongest: list[tuple[DrawnEdge, float]] = []
     for edges in of_node.values():
         best = max(edge.weight for edge in edges)
         mean = sum(edge.weight for edge in edges) / len(edges)
         for edge in sorted(edges, key=lambda e: -e.weight)[:each]:
-            kept.append((edge, max(0.0, edge.weight - mean) / (best - mean) if best > mean else 0.5))
-    return kept
+            strongest.append((edge, max(0.0, edge.weight - mean) / (best - mean) if best > mean else 0.5))
+    return strongest
 
 
 def _svg(view: GraphView, drawn: Sequence[tuple[DrawnEdge, float]]) -> str:
-    """The picture: edges below, strong ones above weak ones, then the nodes."""
+    """The picture as SVG: weak edges first, strong ones above them, nodes on top."""
     places, width, height = _layout(view.nodes)
     on_path = {at: node.visited for at, node in enumerate(view.nodes) if node.visited is not None}
     parts = [
@@ -153,12 +153,12 @@ def _on_path(edge: DrawnEdge, on_path: dict[int, int]) -> bool:
 
 
 def _layout(nodes: Sequence[DrawnNode]) -> tuple[list[_Place], float, float]:
-    """A place for every node, and the size of the picture; rows are spread over its whole width."""
+    """The centre of every node, and width and height of the picture; rows span its whole width."""
     rows: dict[int, list[int]] = {}
     for at, node in enumerate(nodes):
         rows.setdefault(node.level, []).append(at)
     widest = max((len(row) for row in rows.values()), default=0)
-    inner = max(LEAST_WIDTH - LABEL_WIDTH - 2 * MARGIN, widest * (NODE_WIDTH + GAP))
+    inner = max(MIN_WIDTH - LABEL_WIDTH - 2 * MARGIN, widest * (NODE_WIDTH + GAP))
     levels = sorted(rows, reverse=True)
     places = [_Place(0, 0)] * len(nodes)
     for row, level in enumerate(levels):

@@ -37,11 +37,11 @@ function threeDigits(value) {
 }
 
 function changeData() {
-  const found = set();
+  const data = set();
   const before = byId("metric").selectedIndex >= 0 ? byId("metric").selectedOptions[0].textContent : "F1";
-  options(byId("metric"), found.metrics.map(label));
-  byId("metric").value = String(Math.max(0, found.metrics.map(label).indexOf(before)));
-  byId("methods").replaceChildren(...found.methods.map((method, at) => {
+  options(byId("metric"), data.metrics.map(label));
+  byId("metric").value = String(Math.max(0, data.metrics.map(label).indexOf(before)));
+  byId("methods").replaceChildren(...data.methods.map((method, at) => {
     const line = make("label", undefined, "check");
     const box = make("input");
     box.type = "checkbox";
@@ -60,8 +60,8 @@ function wanted(at, methods) {
   const answers = methods.map((method) => method.answers[at]).filter(Boolean);
   const words = byId("text").value.trim().toLowerCase();
   if (words) {
-    const said = answers.map((answer) => answer.prediction || "");
-    const all = [question.id, question.question, ...question.references, ...said].join("\n").toLowerCase();
+    const predictions = answers.map((answer) => answer.prediction || "");
+    const all = [question.id, question.question, ...question.references, ...predictions].join("\n").toLowerCase();
     if (!all.includes(words)) return false;
   }
   if (byId("failed").checked && !answers.some((answer) => answer.error)) return false;
@@ -177,9 +177,9 @@ function answerCard(method, answer, question) {
   }
   const value = score(answer);
   head.append(make("span", value === undefined ? "" : label(metric()) + " " + percent(value)));
-  if (answer.error) card.append(make("p", "Failed: " + answer.error, "said failed"));
-  else if (!answer.prediction) card.append(make("p", "(an empty answer)", "said empty"));
-  else card.append(make("p", answer.prediction, "said"));
+  if (answer.error) card.append(make("p", "Failed: " + answer.error, "prediction failed"));
+  else if (!answer.prediction) card.append(make("p", "(an empty answer)", "prediction empty"));
+  else card.append(make("p", answer.prediction, "prediction"));
   if (answer.flags) {
     const flags = make("p", undefined, "flags");
     flags.append(...answer.flags.map((flag) => make("span", flag)));
@@ -203,7 +203,7 @@ function answerCard(method, answer, question) {
     log.append(make("summary", "The method's log"), text);
     card.append(log);
   }
-  if (answer.more) card.append(make("p", answer.more + " more passages were read; the records hold them.", "facts"));
+  if (answer.more) card.append(make("p", answer.more + " more passages were read; see the records.", "facts"));
   return card;
 }
 
@@ -225,8 +225,8 @@ function reading(kind, items) {
 function passage([title, place, rank, text], number, question, more) {
   const item = make("div", undefined, "item"), head = make("p", undefined, "facts");
   head.append(make("b", number + ". " + (title || place)));
-  const told = [title ? place : "", ...(more || []), rank === null ? "" : "score " + threeDigitsSigned(rank)];
-  head.append(" " + told.filter(Boolean).join(" · "));
+  const details = [title ? place : "", ...(more || []), rank === null ? "" : "score " + threeDigitsSigned(rank)];
+  head.append(" " + details.filter(Boolean).join(" · "));
   item.append(head);
   if (text === null) item.append(make("p", "(its text is not in this page)", "facts"));
   else item.append(marked(records.texts[text], question));
@@ -246,9 +246,9 @@ function marked(text, question) {
   while (at < text.length) {
     let next = -1, length = 0;
     for (const word of words) {
-      const found = plain.indexOf(word, at);
-      if (found >= 0 && (next < 0 || found < next || (found === next && word.length > length))) {
-        next = found;
+      const start = plain.indexOf(word, at);
+      if (start >= 0 && (next < 0 || start < next || (start === next && word.length > length))) {
+        next = start;
         length = word.length;
       }
     }
@@ -322,5 +322,5 @@ form.addEventListener("reset", (event) => {
   byId("order").value = "data";
   refresh();
 });
-options(byId("data"), records.sets.map((found) => found.label));
+options(byId("data"), records.sets.map((data) => data.label));
 changeData();

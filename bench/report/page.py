@@ -1,7 +1,7 @@
-"""The report as one HTML page: its own style and script, named by their hashes, and nothing else may run.
+"""The report as one HTML page; its content security policy allows only its own style and script.
 
-What documents, models and methods wrote is in the page twice at most: escaped in the tables, and as JSON that
-the script shows through ``textContent`` alone.
+Texts of documents, models and methods are escaped in the tables, and embedded as JSON that the script shows
+only through ``textContent``.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ def report_page(report: Report) -> str:
 
 
 def _own(name: str) -> str:
-    """A file beside this module."""
+    """The content of a file next to this module."""
     return resources.files("bench.report").joinpath(name).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What the browser of questions shows: records cut to a size that a page can carry, each text once."""
+"""The data of the question browser: records shortened to fit a page, each text stored once."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from bench.results.records import RECORDS_FILE, ContextRecord, Record, read_reco
 from bench.run.cell_folder import method_of
 from bench.schema import JsonValue
 
-STARTING = 4
-"""Methods that are chosen when the page opens."""
+SELECTED = 4
+"""Number of methods that are selected when the page opens."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the records a page carries.  # our choice: some 20 MB at most."""
+    """Maximum amounts of records on a page.  # our choice: some 20 MB at most."""
 
     questions: int = 100
-    """Of one data set, in the order of the data."""
+    """Questions per data set, in the order of the data."""
     cells: int = 40
-    """On one data set; rows of tables first."""
+    """Cells per data set; rows of tables come first."""
     passages: int = 60
-    """Of one context."""
+    """Passages per context."""
     passage_characters: int = 1_200
     answer_characters: int = 2_000
-    """Also of a question, an error and a log."""
+    """Characters of an answer, a question, an error or a log."""
     all_characters: int = 8_000_000
-    """Of all passages together; each text counts once, however many contexts hold it."""
+    """Characters of all passages together; a text in several contexts counts once."""
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class Browser:
     """The questions of all data sets."""
 
     data: JsonValue
-    """``{"sets": [...], "texts": [...]}``, as ``page.js`` reads it."""
+    """``{"sets": [...], "texts": [...]}``, the input of ``page.js``."""
     notes: tuple[str, ...]
     """What was left out."""
     questions: int
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, or its beginning with a visible mark of how much is missing."""
+    """The text, or its beginning with a note on how much is missing."""
     return text if len(text) <= limit else f"{text[:limit]} … [{len(text) - limit:,} more characters]"
 
 
 def browse(groups: Sequence[DataGroup], own_files: Sequence[Path], limits: Limits) -> Browser:
     """The records of the groups' cells.
 
-    own_files: where data with a source of their own lie, for the texts of the contexts: records keep
-    places, not texts. Raises BenchError for records that are not as their version writes them.
+    own_files: the user's own data files, for the texts of contexts: records store spans, not texts. Raises
+    BenchError for invalid records.
     """
     texts = _Texts(limits)
     notes: list[str] = []
@@ -66,40 +66,40 @@ def browse(groups: Sequence[DataGroup], own_files: Sequence[Path], limits: Limit
     ]
     if texts.refused:
         notes.append(
-            f"{texts.refused:,} passages are without text: those before them fill the page's "
-            f"{limits.all_characters:,} characters."
+            f"{texts.refused:,} passages have no text, since the page is limited to "
+            f"{limits.all_characters:,} characters of passages."
         )
     questions = sum(len(data_set["questions"]) for data_set in sets)
-    return Browser({"sets": sets, "texts": texts.kept}, tuple(notes), questions)
+    return Browser({"sets": sets, "texts": texts.stored}, tuple(notes), questions)
 
 
 class _Texts:
-    """Passages by number, each kept once."""
+    """Numbered passages, each stored once."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.kept: list[str] = []
+        self.stored: list[str] = []
         self.refused = 0
         self._numbers: dict[str, int] = {}
         self._characters = 0
 
     def number(self, text: str) -> int | None:
-        """The place of the text in ``kept``; None once the page is full."""
+        """The index of the text in ``stored``; None once the page is full."""
         cut = shortened(text, self.limits.passage_characters)
         if cut not in self._numbers:
             if self._characters + len(cut) > self.limits.all_characters:
                 self.refused += 1
                 return None
             self._characters += len(cut)
-            self._numbers[cut] = len(self.kept)
-            self.kept.append(cut)
+            self._numbers[cut] = len(self.stored)
+            self.stored.append(cut)
         return self._numbers[cut]
 
 
 def _set(
     group: DataGroup, documents: SourceTexts, texts: _Texts, limits: Limits, notes: list[str]
 ) -> dict[str, JsonValue]:
-    """One data set: its questions, and every method's answers in their order."""
+    """One data set: its questions, and every method's answers in the same order."""
     cells = group.cells[: limits.cells]
     if len(cells) < len(group.cells):
         notes.append(
@@ -108,21 +108,21 @@ def _set(
         )
     records = [list(read_records(named.cell.folder / RECORDS_FILE)) for named in cells]
     questions: dict[str, Record] = {}
-    for found in sorted(records, key=len, reverse=True):  # the longest run has the order of the data
-        for record in found:
+    for run in sorted(records, key=len, reverse=True):  # the longest run has the order of the data
+        for record in run:
             questions.setdefault(record.example_id, record)
     shown = list(questions.values())[: limits.questions]
     if len(shown) < len(questions):
         notes.append(f"{group.label}: the first {len(shown)} of {len(questions)} questions.")
     methods = [
-        _method(named, found, shown, documents, texts, limits)
-        for named, found in zip(cells, records, strict=True)
+        _method(named, run, shown, documents, texts, limits)
+        for named, run in zip(cells, records, strict=True)
     ]
-    for at in _starting(methods):
+    for at in _selected(methods):
         methods[at]["chosen"] = True
     if documents.missing:
         why = f": {documents.reason}" if documents.reason else ""
-        notes.append(f"{group.label}: {documents.missing:,} passages are without text{why}")
+        notes.append(f"{group.label}: {documents.missing:,} passages have no text{why}")
     return {
         "label": group.label,
         "questions": [
@@ -133,14 +133,14 @@ def _set(
             }
             for record in shown
         ],
-        "metrics": sorted({name for found in records for record in found[:1] for name in record.scores}),
+        "metrics": sorted({name for run in records for record in run[:1] for name in record.scores}),
         "methods": methods,
     }
 
 
-def _starting(methods: Sequence[Mapping[str, JsonValue]]) -> list[int]:
-    """The methods chosen at first: those in front, and one whose answers have a search path."""
-    front = list(range(min(STARTING, len(methods))))
+def _selected(methods: Sequence[Mapping[str, JsonValue]]) -> list[int]:
+    """Indices of the methods to select: the first ones, and at least one with a search path if any has."""
+    front = list(range(min(SELECTED, len(methods))))
     searching = [
         at
         for at, method in enumerate(methods)
@@ -176,9 +176,9 @@ def _method(
 def _answer(
     record: Record, plugin: type[Method[Any]] | None, documents: SourceTexts, texts: _Texts, limits: Limits
 ) -> dict[str, JsonValue]:
-    """One method's record of one question; what is empty is left out."""
+    """One method's record of one question, without empty values."""
     long = limits.answer_characters
-    found: dict[str, JsonValue] = {
+    answer: dict[str, JsonValue] = {
         "prediction": None if record.prediction is None else shortened(record.prediction, long),
         "error": None if record.error is None else shortened(record.error, long),
         "scores": {name: round(value, 4) for name, value in record.scores.items()},
@@ -194,10 +194,10 @@ def _answer(
     }
     path = search_path(record)
     if path is not None:
-        found["path"] = path
+        answer["path"] = path
     elif record.trace:
-        found["log"] = shortened(_log(record, plugin), long)
-    return {key: value for key, value in found.items() if value not in (None, [], {}, 0)}
+        answer["log"] = shortened(_log(record, plugin), long)
+    return {key: value for key, value in answer.items() if value not in (None, [], {}, 0)}
 
 
 def _passage(
@@ -210,13 +210,13 @@ def _passage(
 
 
 def _log(record: Record, plugin: type[Method[Any]] | None) -> str:
-    """The trace in its method's words, or field by field."""
+    """The trace as its method describes it, or field by field."""
     described = plugin.describe_trace(record.trace) if plugin is not None else ""
     return described or "\n".join(f"{name}: {value}" for name, value in record.trace.items())
 
 
 def search_path(record: Record) -> dict[str, JsonValue] | None:
-    """The steps of a search whose nodes became the context, as ``page.js`` draws them; else None."""
+    """The steps of a search whose nodes became the context, as input of ``page.js``; else None."""
     trace = SearchTrace.read(record.trace)
     if trace is None or not trace.read_nodes or len(trace.read_nodes) != len(record.context):
         return None
@@ -236,4 +236,4 @@ def _step(step: SearchStep) -> dict[str, JsonValue]:
 
 
 _SHOWN = ("id", "level", "score")
-"""Of a node."""
+"""Fields of a node that the page shows."""

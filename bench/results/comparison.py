@@ -63,13 +63,16 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed
     """The paired comparison of two cells' records; failed questions score 0 and keep their cost.
 
     Raises ConfigError for a metric without a value per question, for cells without a common question, and
-    for an example id that names different questions.
+    for an example id that names different questions. Questions without a reference answer are left out.
     """
-    for records in (first, second):
-        if records and metric not in records[0].scores:
-            available = ", ".join(sorted(records[0].scores))
+    scored = [[record for record in records if record.answers] for records in (first, second)]
+    for records, with_answers in zip((first, second), scored, strict=True):
+        if records and not with_answers:
+            raise ConfigError("none of these questions has a reference answer, so there are no scores.")
+        if records and metric not in with_answers[0].scores:
+            available = ", ".join(sorted(with_answers[0].scores))
             raise ConfigError(f"no value of {metric!r} per question; these records have: {available}.")
-    pairs = paired(first, second)
+    pairs = paired(*scored)
     clusters = [" ".join(pair.first.document_ids) for pair in pairs]
     differences = np.array([pair.difference(metric) for pair in pairs])
     spent = np.array([[p.first.flops.query, p.second.flops.query] for p in pairs], dtype=np.float64)
@@ -85,8 +88,8 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed
         equal=int((abs(differences) <= _TOLERANCE).sum()),
         worse=int((differences < -_TOLERANCE).sum()),
         pairs=pairs,
-        only_first=len(first) - len(pairs),
-        only_second=len(second) - len(pairs),
+        only_first=len(scored[0]) - len(pairs),
+        only_second=len(scored[1]) - len(pairs),
     )
 
 

@@ -76,7 +76,7 @@ def records_digest(folder: Path) -> str:
         return hashlib.file_digest(records, "sha256").hexdigest()
 
 
-_NO_CELLS = {ARTIFACT_FOLDER, "indexes"}
+_NO_CELLS = {ARTIFACT_FOLDER, "indexes", "asked"}
 """Folders without cells that may have many files; the search skips them."""
 
 

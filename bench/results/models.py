@@ -67,8 +67,10 @@ class Summary(_Frozen):
     n_documents: int
     n_failed: int
     n_truncated: int
+    n_unscored: int = 0
+    """Questions without a reference answer; they are in no score."""
     metrics: dict[str, Interval]
-    """Metric -> interval, 0..1."""
+    """Metric -> interval, 0..1; empty where no question has a reference answer."""
     retrieval: dict[str, MeasureInterval] = {}
     """Measure of the contexts -> interval, 0..1; measures that no question has are left out."""
     query_flops: Interval
@@ -106,12 +108,19 @@ class Summary(_Frozen):
         """Whether no question was answered."""
         return self.n > 0 and self.n_failed == self.n
 
+    @property
+    def n_scored(self) -> int:
+        """Questions that the scores are means over."""
+        return self.n - self.n_unscored
+
     def interval(self, metric: str) -> Interval | None:
-        """The interval of a metric or of a measure of the contexts, 0..1; None for a measure without one.
+        """The interval of a metric or of a measure of the contexts, 0..1; None where nothing was measured.
 
         Raises KeyError for a metric that the data set does not have.
         """
-        return self.retrieval.get(metric) if metric in RETRIEVAL_MEASURES else self.metrics[metric]
+        if metric in RETRIEVAL_MEASURES:
+            return self.retrieval.get(metric)
+        return self.metrics[metric] if self.n_scored else None
 
     def percent(self, metric: str) -> Interval:
         """The interval of a metric, 0..100. Raises KeyError for a metric that the data set does not have."""
@@ -157,6 +166,8 @@ class CellDescription(_Frozen):
     model_label: str = ""
     model_small: bool = False
     """Whether the reader is one of the small models trained by this project."""
+    unfit_models: tuple[str, ...] = ()
+    """Small models of the cell that cannot read its documents, which their generator did not write."""
     dtype: str = ""
     limit: int | None = None
     flop_convention: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.data import load as load_data
-from bench.data.cards import load_card
+from bench.data.own import card_for
 from bench.errors import BenchError
 from bench.results.records import ContextRecord
 from bench.schema import Document
@@ -46,7 +46,7 @@ class SourceTexts:
         documents: dict[str, Document] = {}
         for place in self.places:
             try:
-                data = load_data(load_card(self.dataset), place)
+                data = load_data(card_for(self.dataset, place), place)
             except BenchError as error:
                 self.reason = str(error)
                 continue

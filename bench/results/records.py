@@ -31,7 +31,7 @@ class _Row(BaseModel):
 
 
 class ContextRecord(_Row):
-    """One passage or node that the reader was given, in the order given."""
+    """One passage or node of the reader's prompt, in the prompt's order."""
 
     document: int | None = Field(description="position of the document in the example, from 0")
     title: str
@@ -137,6 +137,18 @@ def read_records(path: Path) -> Iterator[Record]:
                     f"{path}:{number}: not a record ({field + ': ' if field else ''}{fault['msg']}). "
                     "Run the cell's command again: it sets damaged lines aside and repeats their questions."
                 ) from None
+
+
+def load_records(place: str | Path) -> list[Record]:
+    """The records of a cell's folder, or of its file, in order.
+
+    Raises BenchError for a bad line, or no file.
+    """
+    path = Path(place)
+    path = path / RECORDS_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise BenchError(f"{path}: no such file. Give a cell's folder (bench list cells) or its records.")
+    return list(read_records(path))
 
 
 class RecordStore(JsonLines[Record, str]):

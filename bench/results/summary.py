@@ -30,19 +30,22 @@ def summarize(
     Intervals are 95 %, documents resampled. Means of FLOPs and tokens are over all questions, failed ones
     included with what they spent. ``index_flops`` is the mean over document sets, each counted once.
     cell_id, records_sha256: the cell and the hash of its records file. Raises ValueError if there are no
-    records.
+    records. Scores are over the questions that have a reference answer; where none has, there are none.
     """
     if not records:
         raise ValueError("Cannot summarize zero records.")
     clusters = [" ".join(record.document_ids) for record in records]
+    scored = [record for record in records if record.answers]
+    unscored = len(records) - len(scored)
+    scored_clusters = [" ".join(record.document_ids) for record in scored]
     intervals: dict[str, Interval] = {}
-    for metric in get_metrics(metrics):
-        rng = np.random.default_rng([seed, len(records)])
+    for metric in get_metrics(metrics) if scored else ():
+        rng = np.random.default_rng([seed, len(scored)])
         if isinstance(metric, CorpusMetric):
-            rows = np.stack([metric.statistics(r.prediction or "", r.answers) for r in records])
-            interval = clustered_bootstrap_of(rows, clusters, metric.value, rng=rng)
+            rows = np.stack([metric.statistics(r.prediction or "", r.answers) for r in scored])
+            interval = clustered_bootstrap_of(rows, scored_clusters, metric.value, rng=rng)
         else:
-            interval = clustered_bootstrap([_score(r, metric) for r in records], clusters, rng=rng)
+            interval = clustered_bootstrap([_score(r, metric) for r in scored], scored_clusters, rng=rng)
         intervals[metric.name] = _interval(interval)
     retrieval = {name: _measured(name, records, seed) for name in RETRIEVAL_MEASURES}
     rng = np.random.default_rng([seed, len(records)])
@@ -55,6 +58,7 @@ def summarize(
         n_documents=len(index_flops),
         n_failed=sum(r.failure is not None for r in records),
         n_truncated=sum(r.truncated for r in records),
+        **({"n_unscored": unscored} if unscored else {}),
         metrics=intervals,
         retrieval={name: interval for name, interval in retrieval.items() if interval is not None},
         query_flops=_interval(

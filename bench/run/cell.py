@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from bench.data import LoadedData
 from bench.data import load as load_data
-from bench.data.cards import Card, load_card
+from bench.data.cards import Card
+from bench.data.own import card_for
+from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
 from bench.method.contract import Method
 from bench.method.options import build_config
 from bench.method.prompts import ANSWER_INSTRUCTION, PASSAGE_SEPARATOR, SUMMARY_INSTRUCTION, question_prompt
 from bench.method.registry import load_method
-from bench.models.spec import ModelSpec, resolve
+from bench.models.served.address import without_url
+from bench.models.spec import ModelSpec, ServedSpec, resolve
+from bench.run.fitness import unfit_models
 from bench.run.identity import CellIdentity, hash_ids
 from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
 from bench.schema import Example, JsonValue, Question
@@ -35,6 +39,8 @@ class Setting:
     seed: int = 0
     dtype: str | None = None
     """None: chosen by device."""
+    model_named: bool = True
+    """Whether the user named the model; the default reader does not run on text that it cannot read."""
 
     def request(
         self,
@@ -46,7 +52,15 @@ class Setting:
     ) -> CellRequest:
         """A method on a data set in this setting; model: overrides the setting's reader."""
         return CellRequest(
-            method, dataset, model or self.model, self.data, options or {}, self.limit, self.seed, self.dtype
+            method,
+            dataset,
+            model or self.model,
+            self.data,
+            options or {},
+            self.limit,
+            self.seed,
+            self.dtype,
+            self.model_named,
         )
 
 
@@ -56,6 +70,7 @@ class CellRequest:
 
     method: str
     dataset: str
+    """Empty where ``data`` is a path: what the data there call themselves."""
     model: str = "tiny"
     data: str = "sample"
     """``sample``, ``hub`` or a path."""
@@ -63,6 +78,8 @@ class CellRequest:
     limit: int | None = None
     seed: int = 0
     dtype: str | None = None
+    model_named: bool = True
+    """Whether the user named the model."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,8 @@ class Cell:
     identity: CellIdentity
     training: TrainingPlan | None = None
     """What the method is trained on before the first question; None: no training."""
+    unfit: tuple[str, ...] = ()
+    """Small models that cannot read these documents (:mod:`bench.run.fitness`)."""
 
     @property
     def title(self) -> str:
@@ -117,7 +136,7 @@ class Cell:
             "method": self.identity.method,
             "version": self.identity.method_version,
             "index": self.index_key_parts(),
-            "training": dict(training.options),
+            "training": _without_urls(training.options),
             "models": {role: dict(self.identity.models[role]) for role in sorted(training.roles)},
         }
 
@@ -126,7 +145,7 @@ class Cell:
         return {
             "method": self.index_name,
             "version": self.method.index_version or self.identity.method_version,
-            "options": dict(self.method.index_options()),
+            "options": _without_urls(self.method.index_options()),
             "models": {role: dict(self.identity.models[role]) for role in sorted(self.method.index_roles())},
             "seed": self.request.seed,
         }
@@ -134,7 +153,7 @@ class Cell:
 
 @lru_cache(maxsize=8)
 def _load(dataset: str, data: str, limit: int | None, training: bool = False) -> LoadedData:
-    return load_data(load_card(dataset), data, limit, training=training)
+    return load_data(card_for(dataset, data), data, limit, training=training)
 
 
 def plan_cell(request: CellRequest) -> Cell:
@@ -143,7 +162,13 @@ def plan_cell(request: CellRequest) -> Cell:
     Raises BenchError for an unknown name, an invalid option, unreadable data, or a model whose files are
     missing.
     """
-    card = load_card(request.dataset)
+    card = card_for(request.dataset, request.data)
+    request = replace(request, dataset=card.name)
+    return plan_on(request, card, _load(card.name, request.data, request.limit))
+
+
+def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
+    """The cell of a request on data that are loaded; raises like :func:`plan_cell`."""
     method_type = load_method(request.method)
     reader = resolve(request.model, dtype=request.dtype)
     options = {**_suited(reader, method_type, card), **request.options}
@@ -153,10 +178,10 @@ def plan_cell(request: CellRequest) -> Cell:
         role: reader if not spec else resolve(spec, dtype=request.dtype)
         for role, spec in method.models().items()
     }
-    data = _load(request.dataset, request.data, request.limit)
+    _require_local(request.method, method, roles)
 
     def load_training(source: str) -> LoadedData:
-        return _load(request.dataset, training_source(source, request.data, card.name), None, True)
+        return _load(request.dataset, training_source(source, request.data, card), None, True)
 
     training = plan_training(
         with_source(method.training(card.name), request.data, card), data, load_training, request.seed
@@ -164,7 +189,7 @@ def plan_cell(request: CellRequest) -> Cell:
     identity = CellIdentity(
         method=request.method,
         method_version=method_type.version,
-        config=config.model_dump(mode="json"),
+        config=_without_urls(config.model_dump(mode="json")),
         dataset=card.name,
         data_source=data.source,
         data_label=data.label,
@@ -178,7 +203,28 @@ def plan_cell(request: CellRequest) -> Cell:
         seed=request.seed,
         training=training.identity if training else "",
     )
-    return Cell(request, method, card, data, reader, roles, identity, training)
+    unfit: tuple[str, ...] = ()
+    if data.source == "path":
+        unfit = unfit_models(roles.values(), (example.documents for example in data.examples))
+    return Cell(request, method, card, data, reader, roles, identity, training, unfit)
+
+
+def _require_local(name: str, method: Method[Any], roles: Mapping[str, ModelSpec]) -> None:
+    """Raise ConfigError for a role behind a server that needs what no server gives."""
+    refused = {
+        role: reason
+        for role, reason in method.local_roles().items()
+        if isinstance(roles.get(role), ServedSpec)
+    }
+    if refused:
+        served = ", ".join(f"{role} {roles[role].name}" for role in refused)
+        reasons = " ".join(dict.fromkeys(refused.values()))
+        raise ConfigError(f"{name}: {served} is behind a server. {reasons}")
+
+
+def _without_urls(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The options, with the model alone where one is the address of a served model."""
+    return {name: without_url(value) for name, value in options.items()}
 
 
 def _suited(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:

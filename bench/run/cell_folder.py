@@ -15,6 +15,7 @@ from bench.files.atomic import write_json
 from bench.method.contract import Method
 from bench.method.registry import load_method, registered_methods
 from bench.metrics.retrieval import retrieval_quality
+from bench.models.served.address import without_url
 from bench.results.finished import FinishedCell, read_finished, records_digest
 from bench.results.models import CellDescription, Summary, read_description
 from bench.results.records import CELL_FILE, FLOP_CONVENTION, SUMMARY_FILE, RecordStore
@@ -60,7 +61,8 @@ def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
     if finished is None or finished.id != cell.identity.cell_id:
         return None
     summary = finished.summary
-    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == set(cell.card.metrics)
+    metrics = set(cell.card.metrics) if summary.n_scored else set()
+    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics
     return finished if current else None
 
 
@@ -82,9 +84,10 @@ def describe(cell: Cell) -> CellDescription:
                 **cell.method.choices(),
                 **({"train_on": cell.training.training.data} if cell.training else {}),
             },
-            "model": cell.request.model,
+            "model": without_url(cell.request.model),
             "model_label": cell.reader.label,
             "model_small": cell.reader.small,
+            **({"unfit_models": cell.unfit} if cell.unfit else {}),
             "dtype": cell.reader.actual_dtype,
             "limit": cell.request.limit,
             "flop_convention": FLOP_CONVENTION,

@@ -78,7 +78,7 @@ class Progress(RunHooks):
             self._answered += 1
             self._here_done += 1
         if self._bar is not None:
-            shown = {self._metric: f"{100 * self._sum / self._n:.1f}"}
+            shown = {self._metric: f"{100 * self._sum / self._n:.1f} %"} if self._n else {}
             if self._failed:
                 shown["failed"] = str(self._failed)
             if self._planned:
@@ -134,8 +134,9 @@ class Progress(RunHooks):
         sys.stderr.flush()
 
     def _count(self, record: Record) -> None:
-        self._n += 1
-        self._sum += record.scores.get(self._metric, 0.0)
+        if record.answers:
+            self._n += 1
+            self._sum += record.scores.get(self._metric, 0.0)
         self._failed += record.error is not None
 
 

@@ -248,7 +248,7 @@ class QuestionRunner:
                 prompt=answer.prompt_tokens,
                 completion=answer.completion_tokens,
                 forwarded=meter.new_tokens,
-                computed=meter.new_tokens - meter.reused_tokens,
+                computed=meter.new_tokens - meter.reused_tokens if meter.reuse_known else None,
             ),
             flops=FlopCounts(
                 query=meter.flops,
@@ -260,6 +260,7 @@ class QuestionRunner:
             truncated=answer.truncated,
             flags=[
                 *answer.flags,
+                *sorted(meter.events),
                 *(["bare_yes_no"] if text and only_yes_or_no(text, example.question) else []),
             ],
             wall_s=round(wall_s, 4),
@@ -284,6 +285,12 @@ class Prepared:
     :meth:`bench.method.contract.Method.finish`."""
     learned: Index | None
     """What the method learned before any question; None for a method without training."""
+
+
+def stored_index(cell: Cell, indexes: IndexStore, documents: DocumentSet) -> Index | None:
+    """The stored index of a document set; None if it has not been built."""
+    stored = indexes.load(cell.index_name, index_key({**cell.index_key_parts(), "documents": documents.id}))
+    return None if stored is None else stored.index
 
 
 async def prepare(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Sequence[DocumentSet]) -> Prepared:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 
+from bench.errors import ConfigError
+from bench.metrics import METRIC_LABELS
 from bench.models.api import ModelSet
 from bench.results.index_store import IndexStore
 from bench.results.json_lines import is_locked
@@ -20,6 +22,7 @@ from bench.results.models import Summary
 from bench.results.records import RECORDS_FILE
 from bench.run.cell import Cell, CellRequest
 from bench.run.cell_folder import finished_summary
+from bench.run.fitness import caution, proposal
 from bench.run.hooks import HelperProgress, RunHooks
 from bench.run.local import Helpers, LocalWorkers
 from bench.run.question_runner import IN_FLIGHT
@@ -96,6 +99,7 @@ class Session:
         first = cells[0][0]
         for warning in first.data.warnings:
             log.warning("%s", warning)
+        _require_fitness(first)
         places = [(cell, folder or cell.folder(self.results)) for cell, folder in cells]
         outcomes = run_cells(
             places,
@@ -175,6 +179,7 @@ class Session:
 
     def probe(self, cells: Sequence[tuple[Cell, Path | None]], questions: int) -> ProbeResult:
         """Ask a few of the missing questions and time them; see :func:`bench.run.runner.probe_cells`."""
+        _require_fitness(cells[0][0])
         places = [(cell, folder or cell.folder(self.results)) for cell, folder in cells]
         with _sigterm_as_interrupt():
             return probe_cells(
@@ -193,15 +198,24 @@ class Session:
 
         if self._threads is not None:
             self._threads.settle(cell.roles.values(), alone=self._alone)
-        return LoadedModels(cell.roles)
+        return LoadedModels(cell.roles, self.in_flight)
+
+
+def _require_fitness(cell: Cell) -> None:
+    """Warn of small models on text that they cannot read; raise ConfigError where the user named none."""
+    if cell.unfit and not cell.request.model_named:
+        raise ConfigError(f"{caution(cell.unfit)} {proposal()}")
+    if cell.unfit:
+        log.warning("%s", caution(cell.unfit))
 
 
 def _line(cell: Cell, summary: Summary) -> str:
     """A finished cell with its score, for the terminal."""
     metric = cell.card.metrics[0]
     failed = f", {summary.n_failed} failed" if summary.n_failed else ""
-    score = 100 * summary.metrics[metric].mean
-    return f"{cell.title}: {metric} {score:.1f}, {summary.n} questions{failed}"
+    score = summary.interval(metric)
+    scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
+    return f"{cell.title}: {scored}{summary.n} questions{failed}"
 
 
 def _lines(path: Path) -> int:

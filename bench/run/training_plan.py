@@ -39,25 +39,18 @@ class NoTrainingDataError(ConfigError):
     """The requested data has no training part."""
 
 
-def training_source(train_on: str, data: str, dataset: str) -> str:
+def training_source(train_on: str, data: str, card: Card) -> str:
     """The source of the training data, as a value of ``--data``.
 
-    data, dataset: of the run. Raises NoTrainingDataError for the training part of a file or folder, or of a
-    sample set that has none.
+    data, card: ``--data`` and the card of the run's data set. Raises NoTrainingDataError where its training
+    part is asked for and there is none.
     """
-    if train_on != TRAINING_PART:
-        return train_on
-    if data == "sample" and not has_training_part(dataset):
-        raise NoTrainingDataError(
-            f"train_on=train: the sample set of {dataset} has no training part. Use other documents "
-            "(train_on=PATH) or the run's own (train_on=run).",
-            option="train_on",
-        )
-    if data in ("sample", "hub"):
-        return data
+    if train_on != TRAINING_PART or has_training_part(card, data):
+        return data if train_on == TRAINING_PART else train_on
+    named = {"sample": f"the sample set of {card.name}", "hub": f"the card of {card.name}"}.get(data, data)
     raise NoTrainingDataError(
-        f"train_on=train: {data} is a file or folder without a known training part. Name the training data: "
-        "train_on=PATH.",
+        f"train_on=train: {named} has no training part. Use other documents (train_on=PATH), or the run's "
+        "own (train_on=run); in a folder, the training part is a file named train.",
         option="train_on",
     )
 
@@ -66,10 +59,7 @@ def with_source(training: Training | None, data: str, card: Card) -> Training | 
     """The training with ``auto`` resolved; data, card: ``--data`` and the card of the run's data set."""
     if training is None or training.data != TRAINING_PART_OR_RUN:
         return training
-    has = has_training_part(card.name) if data == "sample" else False
-    if data == "hub":
-        has = card.hub is not None and bool(card.hub.train_files)
-    return replace(training, data=TRAINING_PART if has else "run")
+    return replace(training, data=TRAINING_PART if has_training_part(card, data) else "run")
 
 
 @dataclass(frozen=True)

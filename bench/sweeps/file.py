@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from bench.data.cards import load_card
+from bench.data.own import card_for
 from bench.errors import BenchError, ConfigError, DataError
 from bench.files.yaml import YamlFile, open_yaml
 from bench.method.registry import load_method
@@ -70,8 +70,8 @@ class _Sweep(_Part):
     methods: _Several[
         Annotated[_Entry, BeforeValidator(lambda v: {"method": v} if isinstance(v, str) else v)]
     ]
-    datasets: _Names[Annotated[str, _known(load_card)]]
-    models: _Names[Annotated[str, _known(resolve)]] = Field(default=["tiny"])
+    datasets: _Names[str]
+    models: _Names[Annotated[str, _known(resolve)]] = Field(default=[])
     name: str = ""
     data: str = "sample"
     limit: int | None = Field(default=None, ge=1)
@@ -93,11 +93,22 @@ def read_experiment(path: Path) -> Experiment:
     except DataError as error:
         raise ConfigError(str(error)) from None
     content = file.content
+    for number, name in enumerate(content.datasets):
+        try:
+            card_for(name, content.data)
+        except BenchError as error:
+            raise ConfigError(f"{file.at('datasets', number)}: datasets.{number}: {error}") from None
     return Experiment(
         methods=tuple(_methods(file)),
         datasets=tuple(content.datasets),
-        setting=Setting(data=content.data, limit=content.limit, seed=content.seed, dtype=content.dtype),
-        models=tuple(content.models),
+        setting=Setting(
+            data=content.data,
+            limit=content.limit,
+            seed=content.seed,
+            dtype=content.dtype,
+            model_named=bool(content.models),
+        ),
+        models=tuple(content.models) or ("tiny",),
         name=content.name,
     )
 
@@ -164,4 +175,6 @@ def with_overrides(
     flags: Mapping[str, Any] = {"data": data, "limit": limit, "seed": seed, "dtype": dtype}
     changed = {key: value for key, value in flags.items() if value is not None}
     setting = replace(experiment.setting, **changed)
+    if models:
+        setting = replace(setting, model_named=True)
     return replace(experiment, setting=setting, models=tuple(models) or experiment.models)

@@ -100,6 +100,8 @@ def _about_published(costs: CostNotes) -> list[str]:
     if not costs.published:
         elsewhere = "; they used other data sets" if costs.published_elsewhere else ""
         return [f"The papers print none of these values{elsewhere}."]
+    if not costs.compared:
+        return ["Publ.: the papers' value; reader or data here are stand-ins, so no difference is shown."]
     of_costs = "; of TFLOPs, in percent of it" if "tflops" in costs.published else ""
     return [f"Publ.: the papers' value and, in brackets, ours minus it{of_costs}."]
 
@@ -185,7 +187,7 @@ def _where(event: Event) -> str:
 
 
 _SHARES: Mapping[Part, str] = {
-    "probes": "Of a question's TFLOPs, probes, which PECAN's paper counts as free",
+    "probes": "Of a question's TFLOPs, probes, which the papers count as free",
     "others": "Of a question's TFLOPs, models other than the reader",
     "index_others": "Of the index's TFLOPs, models other than the reader",
 }
@@ -207,7 +209,7 @@ def about_cost_parts() -> list[str]:
     """The columns of a cost's parts."""
     return [
         "Reader: the model that answers, probes included; other models: encoders, a compressor, another "
-        "builder. Without probes: as PECAN's paper counts (Sec. 3.2.1). Index: once per document set, "
+        "builder. Without probes: as the papers count. Index: once per document set, "
         "mean over them."
     ]
 

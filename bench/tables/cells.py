@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from bench.data.cards import load_card
 from bench.data.loading import DataUnavailableError
+from bench.data.own import card_for
 from bench.errors import ModelUnavailableError
 from bench.method.registry import registered_methods
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
@@ -46,6 +46,12 @@ class TableCell:
     def description(self) -> CellDescription | None:
         """The cell's description."""
         return None if self.finished is None else self.finished.description
+
+    @property
+    def comparable(self) -> bool:
+        """Whether a difference from a published value says anything: reader and data are no stand-ins."""
+        about = self.description
+        return about is not None and not about.model_small and about.data_source != "sample"
 
     @property
     def data(self) -> str:
@@ -87,8 +93,13 @@ def plan_table(definition: TableDefinition, setting: Setting) -> dict[tuple[str,
     methods = registered_methods()
     planned: dict[tuple[str, str], Plan] = {}
     for dataset in definition.datasets:
-        card = load_card(dataset)
+        card = card_for(dataset, setting.data)
+        lacking = [m for m in definition.metrics if m not in (*card.metrics, *RETRIEVAL_MEASURES)]
         for row in definition.rows:
+            if lacking:
+                scored = f"{card.name} is scored by {', '.join(card.metrics)}"
+                planned[row.id, dataset] = f"{scored}, not by {', '.join(lacking)}"
+                continue
             if row.method not in methods:
                 planned[row.id, dataset] = f"method {row.method!r} is not installed"
                 continue

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from bench.data.cards import Card
-from bench.errors import ConfigError, DataError, ModelUnavailableError, UnknownNameError
+from bench.data.loading import DataUnavailableError
+from bench.data.own import NOT_PATHS, datasets_at
+from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.files.paths import TABLES
-from bench.files.yaml import read_yaml
+from bench.files.yaml import Definition, load_definition, read_definition
 from bench.method.options import parse_assignments
 from bench.method.registry import registered_methods
 from bench.models.presets import PAPER_CHUNK_TOKENS
@@ -55,11 +56,9 @@ class Row(BaseModel):
         }
 
 
-class TableDefinition(BaseModel):
+class TableDefinition(Definition):
     """Which cells a table shows, and next to which published values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    id: str
     kind: Literal["cells", "lengths", "amortised", "timed", "judged", "settings"] = "cells"
     """cells: scores and cost per row; lengths: of the data (no rows); amortised: cost of index and question;
     timed: seconds per question (:mod:`bench.tables.latency`); judged: compared with one row by a model
@@ -72,7 +71,8 @@ class TableDefinition(BaseModel):
     metrics: tuple[str, ...]
     """Metrics of the data sets' cards, or measures of :mod:`bench.metrics.retrieval`."""
     printed: tuple[str, ...] = ()
-    """Values that the paper prints for each row and data set (:data:`bench.tables.published.METRICS`)."""
+    """Values that the paper prints for each row and data set (:data:`bench.tables.published.METRICS`); empty:
+    no paper prints the table, and it has no file of published values."""
     printed_rows: tuple[str, ...] = ()
     """Rows of the published values if they differ from ``rows``: statistics of the data, or the parts of an
     amortised cost."""
@@ -104,11 +104,14 @@ class TableDefinition(BaseModel):
     def on(self, data: str, datasets: Sequence[str] = ()) -> TableDefinition:
         """The table restricted to ``datasets``, by default all data sets that it shows on these data.
 
-        Raises UnknownNameError for a data set that the table does not show.
+        Where ``data`` is a path, these are what it holds, and any name is a data set. Raises UnknownNameError
+        for a data set that the table does not show.
         """
         shown = self.sample if data == "sample" and self.sample else self.datasets
+        if not datasets:
+            shown = datasets_at(data, shown)
         for name in datasets:
-            if name not in shown:
+            if name not in shown and data in NOT_PATHS:
                 raise UnknownNameError(f"data set of {self.id}", name, shown)
         return self.model_copy(update={"datasets": tuple(datasets) or shown})
 
@@ -116,7 +119,7 @@ class TableDefinition(BaseModel):
 def list_tables() -> list[TableDefinition]:
     """Every table definition: PECAN's (``tableN``) first, then the others, sorted by id."""
     paths = sorted(TABLES.glob("*.yaml"), key=lambda path: (not path.stem.startswith("table"), path.stem))
-    return [_read(path) for path in paths]
+    return [read_definition(path, TableDefinition) for path in paths]
 
 
 RENUMBERED: Mapping[str, tuple[str, ...]] = {
@@ -141,17 +144,7 @@ def renumbered(table_id: str) -> str:
 
 def load_table(table_id: str) -> TableDefinition:
     """The definition with that id; raises UnknownNameError or DataError."""
-    paths = {path.stem: path for path in TABLES.glob("*.yaml")}
-    if table_id not in paths:
-        raise UnknownNameError("table", table_id, paths, hint="See: bench list tables")
-    return _read(paths[table_id])
-
-
-def _read(path: Path) -> TableDefinition:
-    definition = read_yaml(path, TableDefinition)
-    if definition.id != path.stem:
-        raise DataError(f"{path}: id is {definition.id!r}; expected the file's name, {path.stem!r}.")
-    return definition
+    return load_definition("table", table_id, TABLES, TableDefinition)
 
 
 def model_of_role(role: str, models: Mapping[str, str]) -> str:
@@ -178,7 +171,9 @@ def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_pub
     content: Any = card.model_dump(mode="json")
     for part in str(value["card"]).split("."):
         if not isinstance(content, Mapping) or content.get(part) is None:
-            raise DataError(f"row {row!r}: the card of {card.name!r} has no value at {value['card']!r}.")
+            raise DataUnavailableError(
+                f"row {row!r}: the card of {card.name!r} has no value at {value['card']!r}."
+            )
         content = content[part]
     return content
 

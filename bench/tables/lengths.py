@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.data import load as load_data
-from bench.data.cards import load_card
+from bench.data.own import card_for
 from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
 from bench.models.spec import ModelSpec, resolve
@@ -58,7 +58,7 @@ def lengths_table(
     printed = published(definition.id) if definition.printed else {}
     rows, missing = [], []
     for name in definition.datasets:
-        card = load_card(name)
+        card = card_for(name, data)
         loaded = load_data(card, data, limit)
         sets = {example.documents.id: example.documents for example in loaded.examples}
         references = [example.answers[0] for example in loaded.examples if example.answers]

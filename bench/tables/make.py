@@ -91,7 +91,7 @@ def make_table(request: TableRequest) -> Rendered:
 
 
 def _scores(request: TableRequest) -> Rendered:
-    printed = published(request.definition.published_as)
+    printed = published(request.definition.published_as) if request.definition.printed else {}
     if request.exported is not None:
         return render(exported_table(request.definition, request.exported), printed)
     table, _ = _collected(request)

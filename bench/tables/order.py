@@ -16,7 +16,7 @@ from bench.tables.published import PublishedValues
 
 MIN_ROWS = 3
 """Minimum number of rows for an order."""
-_RESAMPLES = 1000
+RESAMPLES = 1000
 
 
 def kendall_tau(values: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
@@ -60,10 +60,14 @@ def order_agreement(
     if len(rows) < MIN_ROWS:
         return None
     records = [_by_question(cell) for cell, _ in rows]
-    shared = [key for key in records[0] if all(key in others for others in records)]
+    shared = [
+        key
+        for key in records[0]
+        if all(key in others and (metric == "tflops" or others[key].answers) for others in records)
+    ]
     if not shared:
         return None
-    values = np.array([[_value(of_row[key], metric) for of_row in records] for key in shared])
+    values = np.array([[value_of(of_row[key], metric) for of_row in records] for key in shared])
     clusters = [" ".join(records[0][key].document_ids) for key in shared]
     printed_values = [value for _, value in rows]
     interval = clustered_bootstrap_of(
@@ -71,7 +75,7 @@ def order_agreement(
         clusters,
         partial(kendall_tau, reference=printed_values),
         rng=np.random.default_rng(0),
-        n_resamples=_RESAMPLES,
+        n_resamples=RESAMPLES,
     )
     return OrderAgreement(metric, dataset, interval, len(rows))
 
@@ -90,5 +94,6 @@ def _by_question(cell: FinishedCell) -> dict[str, Record]:
     return {record.example_id: record for record in read_records(cell.folder / RECORDS_FILE)}
 
 
-def _value(record: Record, metric: str) -> float:
+def value_of(record: Record, metric: str) -> float:
+    """The score of a question by a metric, or with ``tflops`` its cost, in any unit."""
     return float(record.flops.query) if metric == "tflops" else record.scores[metric]

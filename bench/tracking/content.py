@@ -228,6 +228,8 @@ def _metrics(summary: Summary) -> Iterator[tuple[str, float]]:
     """
     for name in ("n", "n_documents", "n_failed", "n_truncated", "context_items", "wall_s"):
         yield name, _short(getattr(summary, name))
+    if summary.n_unscored:
+        yield "n_unscored", summary.n_unscored
     for name, interval in summary.metrics.items():
         yield from _interval(name, interval)
     for name, interval in summary.retrieval.items():

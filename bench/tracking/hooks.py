@@ -117,9 +117,9 @@ class MlflowHooks(RunHooks):
         return self._running is not None
 
     def _warn(self, message: str) -> None:
-        """message: ``what: why``; logs a warning the first time, then only at level INFO."""
+        """message: ``what: why``; logs a warning the first time, then only at level DEBUG."""
         reason = message.partition(": ")[2]
-        level = logging.INFO if reason in self._warned else logging.WARNING
+        level = logging.DEBUG if reason in self._warned else logging.WARNING
         self._warned.add(reason)
         log.log(level, "MLflow at %s does not show %s", public_uri(self._uri), message)
 

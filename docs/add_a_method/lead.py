@@ -1,4 +1,4 @@
-"""Lead: read how a text begins and how it ends, and nothing in between."""
+"""Lead: read the beginning and the end of a text, and nothing in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.schema import Index, Prediction, Question
 
 
 class LeadConfig(MethodConfig):
-    """How much is read."""
+    """How much to read."""
 
     first: int = Field(2, ge=0, description="chunks from the beginning")
     last: int = Field(1, ge=0, description="chunks from the end")
@@ -25,7 +25,7 @@ class Lead(Method[LeadConfig]):
     Config = LeadConfig
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The reader's answer; what it costs is credited to this question by the model itself."""
+        """The reader's answer; the model credits its cost to this question."""
         lm = models.lm()
         chunks = chunk_documents(question.documents, lm.tokenize, self.geometry.chunk_tokens)
         tail = max(self.config.first, len(chunks) - self.config.last)

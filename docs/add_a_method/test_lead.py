@@ -4,6 +4,6 @@ from bench.conformance import MethodConformance
 
 
 class TestLead(MethodConformance):
-    """What every method promises: see bench/conformance.py."""
+    """Every method's promises; see bench/conformance.py."""
 
     method = "lead"

@@ -170,6 +170,13 @@ class Gor(RecordsMethod[GorConfig]):
         ranking = {} if self.config.train == "off" else {"ranking_encoder": encoder}
         return {**super().models(), **ranking}
 
+    def local_roles(self) -> Mapping[str, str]:
+        """The encoder of BERTScore."""
+        return {
+            "ranking_encoder": "BERTScore needs the vectors of every token, which no server gives: choose an"
+            " encoder that is loaded here with --set ranking_encoder=NAME."
+        }
+
     def training(self, dataset: str) -> Training | None:
         """What the network is trained on; None for train=off.
 

@@ -139,7 +139,7 @@ class Trainer:
                     f"learning_rate=..., which is {self.recipe.learning_rate}."
                 )
             if done == 1 or done % 10 == 0 or done == self.recipe.epochs:
-                log.info("gor: epoch %d of %d, loss %.4f", done, self.recipe.epochs, epoch.loss)
+                log.debug("gor: epoch %d of %d, loss %.4f", done, self.recipe.epochs, epoch.loss)
             checkpoints.save(self.state())
         current_meter().credit(NETWORK, "train", self.usage())
 

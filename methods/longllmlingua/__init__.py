@@ -1,13 +1,13 @@
-"""LongLLMLingua: compress the document for the question, read what is left (PECAN Table 1).
+"""LongLLMLingua: compress the document for the question, then read it (PECAN Table 1).
 
 A small language model ranks the chunks by how likely they make the question, keeps the best, and then
-drops the tokens that the question makes no likelier, less in the better chunks. All of it depends on
-the question, so all of it is charged to the question (phase ``compress``), and nothing is indexed.
+drops the tokens that the question makes no likelier, fewer of them in better chunks. Everything depends
+on the question, so its whole cost is charged to the question (phase ``compress``), and nothing is indexed.
 
-The compression itself is the authors' library, llmlingua, run unmodified on a model of ours
-(:mod:`library <methods.longllmlingua.library>` says how). It may miss its target by a third; what the
-reader gets never does, as it is cut at the target. The best chunks come first, so the cut takes the
-least relevant end.
+The compression itself is the authors' library, llmlingua, run unmodified on one of our models (see
+:mod:`library <methods.longllmlingua.library>`). The library may miss its target by a third; the reader's
+context does not exceed it, since it is cut at the target. The best chunks come first, so the cut removes
+the least relevant end.
 """
 
 from __future__ import annotations
@@ -38,47 +38,45 @@ from bench.models.language_model import CausalLanguageModel
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
 from methods.companion_models import AUTO, compressor_for
 
-"""What PECAN compressed with."""
-
 Condition = Literal["none", "none_condition", "before", "before_condition", "after", "after_condition"]
 
 
 class LongLlmLinguaConfig(MethodConfig):
-    """The library's options under its own names, where we have no better one, and who compresses.
+    """The compressor, and the library's options, mostly under the library's names.
 
-    Values without a remark are those that the library's documentation gives for LongLLMLingua. Lengths
-    in tokens are absolute there; a reader used at smaller lengths than the papers' gets smaller ones.
+    Defaults without a remark are the library documentation's for LongLLMLingua. Its lengths in tokens are
+    absolute; a reader used below the papers' lengths gets smaller ones.
     """
 
     compressor: str = Field(
         AUTO,
-        description="the model that compresses: preset, hub id, folder, or 'reader'; auto: phi-2 as in "
-        "PECAN, and tiny-s for a reader that is used below the papers' lengths",
+        description="the compressor: preset, hub id, folder, or 'reader'; auto: phi-2 as in PECAN, or tiny-s "
+        "for a reader used below the papers' lengths",
     )
     rate: float = Field(
         0.55,
         gt=0,
         le=1,
-        description="tokens that the reader gets, as a share of the document's, 0..1; PECAN states none: "
+        description="share of the document's tokens that the reader gets, 0..1; PECAN states none: "
         "its cost fits about 0.5 on Qasper, HotpotQA and MuSiQue, and much less on NarrativeQA",
     )
     target_tokens: int | None = Field(
-        None, ge=1, description="tokens that the reader gets at most; takes the place of rate"
+        None, ge=1, description="maximum tokens that the reader gets; replaces rate"
     )
     chunk_tokens: int | None = Field(
         None, ge=8, description="chunk length in compressor tokens; default: the reader's geometry (300)"
     )  # our choice: the papers do not say
     join_documents: Switch = Field("on", description=JOIN_DOCUMENTS)
     rank_method: Literal["longllmlingua", "llmlingua"] = Field(
-        "longllmlingua", description="longllmlingua, or llmlingua: the same without regard to the question"
+        "longllmlingua", description="longllmlingua, or llmlingua: the same, but ignoring the question"
     )
     condition_in_question: Condition = Field(
         "after_condition",
-        description="where the question stands while chunks are ranked; *_condition: and before the text "
-        "while tokens are dropped",
+        description="place of the question while chunks are ranked; *_condition: and before the text while "
+        "tokens are dropped",
     )
     condition_compare: bool = Field(
-        True, description="drop the tokens that the question makes no likelier, not the likeliest ones"
+        True, description="drop the tokens that the question makes no likelier, instead of the likeliest"
     )
     reorder_context: Literal["sort", "two_stage", "original"] = Field(
         "sort", description="order of the kept chunks: best first, best at both ends, or as in the source"
@@ -89,14 +87,14 @@ class LongLlmLinguaConfig(MethodConfig):
     context_budget: int | None = Field(
         None,
         ge=0,
-        description="tokens beyond the target that chunks are kept for, before tokens are dropped; "
+        description="tokens beyond the target to which chunks are kept, before tokens are dropped; "
         "default: 100, in proportion to the chunk length",
     )
     iterative_size: int | None = Field(
         None,
         ge=8,
-        description="tokens that are dropped from at a time; default: 200 (the library's), in proportion "
-        "to the chunk length",
+        description="tokens per compression step; default: 200 (the library's), in proportion to the chunk "
+        "length",
     )
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
@@ -106,19 +104,27 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
 
     name = "longllmlingua"
     version = "1"
-    summary = "compress the document token by token for the question, read the rest"
+    summary = "compress the document token by token for the question, then read it"
     paper = "Jiang et al. 2024 (LongLLMLingua), library llmlingua 0.2.2; baseline of PECAN, Table 1"
     Config = LongLlmLinguaConfig
 
     def models(self) -> Mapping[str, str]:
-        """The run's reader, and the compressor by the rule of its option."""
-        given = self.config.compressor
-        if given == AUTO:
-            given = compressor_for(self.geometry)
-        return {"reader": "", "compressor": "" if given == "reader" else given}
+        """The run's reader and the compressor."""
+        compressor = self.config.compressor
+        if compressor == AUTO:
+            compressor = compressor_for(self.geometry)
+        return {"reader": "", "compressor": "" if compressor == "reader" else compressor}
+
+    def local_roles(self) -> Mapping[str, str]:
+        """Who compresses."""
+        return {
+            "compressor": "llmlingua needs the logits of every token of the text, which no server gives:"
+            " choose a"
+            " model that is loaded here with --set compressor=NAME."
+        }
 
     def choices(self) -> Mapping[str, JsonValue]:
-        """How the text is cut."""
+        """How the text is cut, and the share that is kept."""
         return {"join_documents": self.config.join_documents, "rate": self.config.rate}
 
     def index_options(self) -> Mapping[str, JsonValue]:
@@ -126,7 +132,7 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         return {}
 
     def index_roles(self) -> frozenset[str]:
-        """No model has a part in an empty index."""
+        """None, since the index is empty."""
         return frozenset()
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
@@ -155,17 +161,17 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
             _on_this_machine(compressor),
             [chunk.text for chunk in chunks],
             question.text,
-            # The library counts in the compressor's tokens, the target is in the reader's.
+            # The library counts the compressor's tokens, the target is in the reader's.
             target_tokens=budget * sum(chunk.tokens for chunk in chunks) / max(1, original),
             iterative_size=self.iterative_size,
             options=self._library_options(),
         )
         text = beginning(compressed.text, budget, reader)
-        produced, given = reader.count_tokens(compressed.text), reader.count_tokens(text)
+        produced, kept = reader.count_tokens(compressed.text), reader.count_tokens(text)
         context = [ContextItem(text=text, node="compressed")] if text.strip() else []
         flags = (
             *own,
-            *(("cut_at_target",) if given < produced else ()),
+            *(("cut_at_target",) if kept < produced else ()),
             *(("question_cut",) if compressed.question_cut else ()),
         )
         prediction = await read(context, question, reader, style, flags=flags)
@@ -174,9 +180,9 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
             "document_tokens": original,
             "target_tokens": budget,
             "compressed_tokens": produced,
-            "given_tokens": given,
+            "given_tokens": kept,
             "compressed_rate": produced / max(1, original),
-            "achieved_rate": given / max(1, original),
+            "achieved_rate": kept / max(1, original),
             "chunks": len(chunks),
             "ranking": list(compressed.ranking),
             "compressor_forwards": compressed.usage.calls,
@@ -191,15 +197,15 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
 
     @property
     def iterative_size(self) -> int:
-        """Tokens that are dropped from at a time."""
+        """Tokens per compression step."""
         return self.config.iterative_size or max(8, self._scaled(200))
 
     def _scaled(self, tokens: int) -> int:
-        """A length of the library's, in proportion to the lengths at which the reader is used."""
+        """One of the library's lengths, in proportion to the reader's geometry."""
         return max(1, round(tokens * min(1.0, self.geometry.chunk_tokens / PAPER_CHUNK_TOKENS)))
 
     def _library_options(self) -> dict[str, JsonValue]:
-        """Keyword arguments of the library, but for the target and the texts."""
+        """Keyword arguments of the library, except for the target and the texts."""
         config = self.config
         budget = self._scaled(100) if config.context_budget is None else config.context_budget
         return {
@@ -215,14 +221,14 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
 def _on_this_machine(compressor: LanguageModel) -> CausalLanguageModel:
     if not isinstance(compressor, CausalLanguageModel):
         raise ConfigError(
-            f"{compressor.name} cannot compress: llmlingua needs the logits of every token, so a model that "
-            "is loaded here. Choose another with --set compressor=NAME."
+            f"{compressor.name} cannot compress: llmlingua needs the logits of every token, so the model "
+            "must be loaded on this machine. Choose another with --set compressor=NAME."
         )
     return compressor
 
 
 def _room(question: Question, reader: LanguageModel, style: PromptStyle) -> int:
-    """Tokens that the reader's prompt has left for the compressed text; negative for a long question."""
+    """Tokens left for the compressed text in the reader's prompt; negative for a long question."""
     frame = reader.chat_overhead + reader.count_tokens(reader_prompt(style, ".", question))
-    # The seams around the text may tokenise into a few tokens more than the two parts do alone.
+    # At its boundaries the text may tokenise into a few more tokens than alone.
     return reader.geometry.input_limit - frame - question.max_new_tokens - 8

@@ -1,13 +1,12 @@
-"""The library llmlingua on a model that is loaded already, offline, and with every forward metered.
+"""The library llmlingua on a loaded model, offline, with every forward metered.
 
-``PromptCompressor`` of llmlingua 0.2.2 downloads a tokenizer and loads its own model when it is made,
-and expects the key-value tuples that transformers had before 4.48. Its code is left as it is; what it is
-given speaks its language instead: a model that takes and returns such tuples, and a tokenizer that reads
-a document as plain text. One method is replaced, as it fails on texts that tokenise across its seam.
+``PromptCompressor`` of llmlingua 0.2.2 downloads a tokenizer and loads its own model in its constructor, and
+expects the key-value tuples that transformers had before 4.48. Its code is unchanged; adapters provide what
+it expects: a model that takes and returns such tuples, and a tokenizer that reads a document as plain text.
+One method is replaced, since it fails on texts that tokenise across its boundary.
 
-The library calls the model by itself, synchronously, with the model's own attention. The engine puts its
-attention in place only inside of its own forwards, so both share one model; while the library works, the
-event loop stands still.
+The library calls the model directly and synchronously, with the model's own attention. The engine sets its
+attention only inside its own forwards, so both can share one model; the library blocks the event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ except ImportError as error:
     ) from error
 
 PHASE = "compress"
-"""Under which the compressor's forwards are credited."""
+"""Phase to which the compressor's forwards are credited."""
 
 LegacyCache = list[list[torch.Tensor]]
 """One [keys, values] per layer, each (batch, kv_heads, tokens, head_dim)."""
@@ -41,15 +40,15 @@ LegacyCache = list[list[torch.Tensor]]
 
 @dataclass(frozen=True)
 class Compressed:
-    """What the library made of a document."""
+    """The library's result for a document."""
 
     text: str
     ranking: tuple[int, ...]
     """Positions of all chunks, most relevant first."""
     usage: Usage
-    """Σ over its forwards, unpriced; credited already."""
+    """Sum over its forwards, unpriced; already credited."""
     question_cut: bool
-    """Whether the compressor saw the beginning of the question only."""
+    """Whether the compressor saw only the beginning of the question."""
 
 
 def compress(
@@ -63,8 +62,8 @@ def compress(
 ) -> Compressed:
     """The chunks compressed for the question to about ``target_tokens`` tokens of ``lm``.
 
-    options: further arguments of ``PromptCompressor.compress_prompt``, by its names. Costs are credited to
-    the current meter. Raises ConfigError for chunks or steps that the model's window does not hold.
+    options: further arguments of ``PromptCompressor.compress_prompt``. Costs are credited to the current
+    meter. Raises ConfigError for chunks or steps that exceed the model's window.
     """
     window = min(lm.max_positions, lm.geometry.window)
     compressor = OfflineCompressor(lm, window)
@@ -76,42 +75,42 @@ def compress(
         )
     if 2 * (iterative_size + compressor.prefix_bos_num) > window:
         raise ConfigError(
-            f"iterative_size={iterative_size}: {lm.name}'s window of {window} holds at most "
-            f"{window // 2 - compressor.prefix_bos_num} of it. Lower it, or choose another compressor."
+            f"iterative_size={iterative_size}: with {lm.name}'s window of {window} it can be at most "
+            f"{window // 2 - compressor.prefix_bos_num}. Lower it, or choose another compressor."
         )
     if len(chunks) == 1 and longest < 2:  # nothing to drop, and the library fails on it
         return Compressed(chunks[0], (0,), Usage(), False)
-    # Behind a question that fills most of the window the library fails once its cache is full.
+    # After a question that fills most of the window the library fails once its cache is full.
     shown = beginning(question, window // 4, lm)  # our choice
     with metered_forwards(lm, PHASE) as usage:
-        found = compressor.compress_prompt(
+        result = compressor.compress_prompt(
             list(chunks),
-            question=shown if shown.strip() else " ",  # the library refuses none
+            question=shown if shown.strip() else " ",  # the library refuses an empty one
             target_token=target_tokens,
             iterative_size=iterative_size,
             concate_question=False,
             **options,
         )
     ranking = compressor.context_idxs[-1] if compressor.context_idxs else range(len(chunks))
-    return Compressed(str(found["compressed_prompt"]), tuple(ranking), usage, shown != question)
+    return Compressed(str(result["compressed_prompt"]), tuple(ranking), usage, shown != question)
 
 
 def beginning(text: str, tokens: int, lm: LanguageModel) -> str:
-    """The longest beginning of a text, ending between two tokens, that has at most so many of them."""
+    """The longest prefix of a text that ends between two tokens and has at most ``tokens`` of them."""
     while True:
-        found = lm.tokenize(text)
-        if len(found.ids) <= tokens:
+        tokenized = lm.tokenize(text)
+        if len(tokenized.ids) <= tokens:
             return text
-        text = text[: found.offsets[tokens][0]]  # which may tokenise otherwise than it did in the whole
+        text = text[: tokenized.offsets[tokens][0]]  # a prefix may tokenise differently
 
 
 class OfflineCompressor(PromptCompressor):  # type: ignore[misc]  # the package ships no types
-    """The library's compressor around a loaded model; nothing is downloaded, nothing is shared."""
+    """The library's compressor around a loaded model; downloads nothing."""
 
     def __init__(self, lm: CausalLanguageModel, window: int) -> None:
-        """Everything that the library's own constructor sets, without its downloads.
+        """Set everything that the library's own constructor sets, without its downloads.
 
-        window: the most tokens that the model is given at once.
+        window: maximum tokens that the model gets at once.
         """
         self.model_name = lm.name
         self.use_llmlingua2 = False
@@ -119,23 +118,23 @@ class OfflineCompressor(PromptCompressor):  # type: ignore[misc]  # the package 
         self.open_api_config: dict[str, str] = {}
         self.cache_bos_num, self.prefix_bos_num = 10, 100
         self.tokenizer = PlainTextTokenizer(lm)
-        self.oai_tokenizer = self.tokenizer  # counts for its report only, which nobody reads
+        self.oai_tokenizer = self.tokenizer  # only counts for a report that is not used
         self.model = TupleCacheModel(lm.hf_model)
         self.device = lm.hf_model.device
         self.context_idxs: list[list[int]] = []
         self.max_position_embeddings = window
 
     def get_prefix_length(self, prefix: str, text: str) -> int:
-        """Tokens of ``prefix + text`` before the first that holds a character of the text.
+        """Tokens of ``prefix + text`` before the first one with a character of the text.
 
-        The same number as the library's, which fails where no token begins with the text.
+        The library's own method returns the same number, but fails if no token starts with the text.
         """
         ends = self.tokenizer.ends(prefix + text[:100])
         return next((at for at, end in enumerate(ends) if end > len(prefix)), len(ends))
 
 
 class TupleCacheModel:
-    """A transformers model as it was called before 4.48: the cache is a list of [keys, values]."""
+    """A transformers model with the interface before 4.48: the cache is a list of [keys, values]."""
 
     def __init__(self, model: Any) -> None:
         """model: a causal language model in eval mode."""
@@ -148,26 +147,26 @@ class TupleCacheModel:
         past_key_values: LegacyCache | None = None,
         use_cache: bool = True,
     ) -> SimpleNamespace:
-        """``logits`` of every new token, (1, n, vocabulary), and ``past_key_values`` with them added."""
-        # Not built from the config: a sliding-window layer's cache forgets, and the library cuts caches.
+        """``logits`` of every new token, shape (1, n, vocabulary), and the extended ``past_key_values``."""
+        # Not built from the config: the library cuts caches, which a sliding-window layer's would not allow.
         cache = DynamicCache()
         for layer, (keys, values) in enumerate(past_key_values or ()):
             cache.update(keys, values, layer)
         out = self._model(
             input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=use_cache
         )
-        kept = [[layer.keys, layer.values] for layer in out.past_key_values.layers]
-        return SimpleNamespace(logits=out.logits, past_key_values=kept)
+        legacy = [[layer.keys, layer.values] for layer in out.past_key_values.layers]
+        return SimpleNamespace(logits=out.logits, past_key_values=legacy)
 
 
 class PlainTextTokenizer:
-    """A Hugging Face tokenizer as the library calls it, for which a document holds no control tokens."""
+    """A Hugging Face tokenizer with the library's interface that never reads control tokens in a document."""
 
     def __init__(self, lm: CausalLanguageModel) -> None:
-        """lm: whose tokenizer it is; left as it was."""
+        """lm: the model of the tokenizer, which is not changed."""
         self._lm = lm
         self._before: list[int] = lm.hf_tokenizer("").input_ids
-        """What the tokenizer puts before every text: the beginning-of-sequence token, if any."""
+        """Ids that the tokenizer puts before every text: the beginning-of-sequence token, if any."""
 
     def __call__(self, text: str, return_tensors: str | None = None, add_special_tokens: bool = True) -> Any:
         """Ids of a text with its attention mask, as lists or, for ``pt``, tensors of shape (1, n)."""
@@ -178,11 +177,11 @@ class PlainTextTokenizer:
         return _Encoding(input_ids=torch.tensor([ids], dtype=torch.long), attention_mask=torch.tensor([mask]))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text alone."""
+        """Ids of a text without special tokens."""
         return list(self._lm.tokenize(text).ids)
 
     def ends(self, text: str) -> list[int]:
-        """Where each token of a text ends, in characters."""
+        """The end of each token of a text, in characters."""
         return [end for _, end in self._lm.tokenize(text).offsets]
 
     def decode(self, ids: Any) -> str:
@@ -195,7 +194,7 @@ class PlainTextTokenizer:
 
 
 class _Encoding(dict[str, Any]):
-    """The fields of an encoding by key or attribute, as the library reads both."""
+    """The fields of an encoding by key or by attribute; the library uses both."""
 
     def __getattr__(self, name: str) -> Any:
         return self[name]
@@ -203,10 +202,10 @@ class _Encoding(dict[str, Any]):
 
 @contextmanager
 def metered_forwards(lm: CausalLanguageModel, phase: str) -> Iterator[Usage]:
-    """Credit every forward of ``lm``'s model inside the block to the current meter; yields their sums.
+    """Credit every forward of ``lm``'s model inside the block to the current meter; yields their sum.
 
-    For code that calls the model by itself: a hook reads new tokens, cached tokens and logit rows off each
-    call. Nothing may be awaited inside, or the engine's forwards would be counted again.
+    For code that calls the model directly: a hook counts new tokens, cached tokens and logit rows of each
+    call. Do not await inside the block, or the engine's forwards would be counted twice.
     """
     total = Usage()
     meter = current_meter()

@@ -1,17 +1,17 @@
 """MeMWalker: walk down a tree of summaries to the segment that answers (Chen et al. 2023; PECAN Table 1).
 
 Once per document: the text is cut into segments, each is summarised, and up to eight neighbouring
-summaries are summarised again, until one is left. Once per question: beginning at the root, the model is
-shown the summaries below and says which to follow; before a segment it answers or goes back. What it saw
-on the way is its working memory. Every one of these calls depends on the question.
+summaries are summarised again, until one is left. Once per question: starting at the root, the model sees
+the summaries of the children and chooses one; at a segment it answers or goes back. What it has seen on the
+way is its working memory. Each of these calls depends on the question.
 
-MeMWalker's code was never released. Formats, actions and lengths are the paper's (Sec. 3); what a walk
-does at its edges is our choice and said where it is done.
+MeMWalker's code was never released. Formats, actions and lengths are the paper's (Sec. 3); edge cases are
+our choice and marked in the code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -24,9 +24,9 @@ from methods.memwalker.tree import Tree, build_tree, pack
 from methods.memwalker.walk import Walk, WalkLimits
 
 CHUNKS_PER_SEGMENT = 4
-"""MeMWalker reads segments of 1,000 to 1,200 tokens, PECAN's chunks have 300."""
+"""MeMWalker's segments have 1,000 to 1,200 tokens, PECAN's chunks 300."""
 BARE_REPLY_TOKENS = 16
-"""Room for an action without a reason."""
+"""Maximum tokens of an action without a reason."""
 
 
 class MemWalkerConfig(MethodConfig):
@@ -43,34 +43,34 @@ class MemWalkerConfig(MethodConfig):
     )  # our choice: no source says
     reasoning: Literal["on", "off"] = Field(
         "off",
-        description="whether the model is to give a reason before each action: off, as P runs every method "
-        "(Sec. 4: without chain of thought); on, as M does",
+        description="whether the model gives a reason before each action: off as in P, for every method "
+        "(Sec. 4: without chain of thought); on as in M",
     )
     wording: Literal["auto", "paper", "ours"] = Field(
         "auto",
-        description="of the prompts: paper (M App. A.1), or ours, on which the small readers were trained; "
-        "auto: the paper's, and ours for a reader that is used below the papers' lengths",
+        description="wording of the prompts: paper (M App. A.1), or ours, on which the small readers were "
+        "trained; auto: paper, or ours for a reader used below the papers' lengths",
     )
     reply_tokens: int | None = Field(
         None,
         ge=8,
         description="most tokens of a reason and action; default: one chunk of the geometry, 16 with "
-        "reasoning=off; a segment's reply has the data set's answer length more",
+        "reasoning=off; a segment's reply gets the data set's answer length in addition",
     )  # our choice: no source says
-    retries: int = Field(3, ge=0, description="further tries after a reply without a possible action (M: 3)")
+    retries: int = Field(3, ge=0, description="retries after a reply without a valid action (M: 3)")
     max_steps: int | None = Field(
-        None, ge=1, description="nodes stood at before the walk is given up; default: twice the tree's nodes"
+        None, ge=1, description="visits to nodes before the walk gives up; default: twice the tree's nodes"
     )  # our choice: no source says
     window: int | None = Field(
         None,
         ge=64,
-        description="s: a prompt and its reply in tokens; working memory is dropped, oldest first, where "
-        "they would be more; default: the model's geometry",
+        description="s: maximum tokens of a prompt and its reply; working memory is dropped, oldest first, "
+        "to fit; default: the model's geometry",
     )
 
 
 class MemWalker(Method[MemWalkerConfig]):
-    """Build a tree of summaries over segments, let the model walk it, take the answer it gives at one."""
+    """Build a tree of summaries over segments, and let the model walk it to a segment that answers."""
 
     name = "memwalker"
     version = "1"
@@ -79,7 +79,7 @@ class MemWalker(Method[MemWalkerConfig]):
     Config = MemWalkerConfig
 
     def __init__(self, config: MemWalkerConfig, geometry: Geometry, seed: int = 0) -> None:
-        """Keep options, geometry and seed; raises ConfigError for lengths that no prompt can hold."""
+        """Store options, geometry and seed; raises ConfigError for lengths that exceed the window."""
         super().__init__(config, geometry, seed)
         needed = max(config.group * self.summary_tokens, self.segment_tokens) + self.reply_tokens
         if needed > self.window:
@@ -118,7 +118,7 @@ class MemWalker(Method[MemWalkerConfig]):
 
     @property
     def limits(self) -> WalkLimits:
-        """What a walk may use up."""
+        """The limits of a walk."""
         config = self.config
         return WalkLimits(
             config.reasoning == "on",
@@ -131,17 +131,17 @@ class MemWalker(Method[MemWalkerConfig]):
 
     @property
     def wording(self) -> Wording:
-        """Whose words the prompts are in."""
+        """The resolved wording of the prompts."""
         if self.config.wording == "auto":
             return "ours" if is_small(self.geometry) else "paper"
         return self.config.wording
 
     def choices(self) -> Mapping[str, JsonValue]:
-        """Whether reasons are asked for, and in whose words."""
+        """Whether reasons are asked for, and the wording."""
         return {"reasoning": self.config.reasoning, "wording": self.wording}
 
     def index_options(self) -> Mapping[str, JsonValue]:
-        """How the tree is built; every option of the walk shares it."""
+        """The options of the tree; walks with different options share it."""
         return {
             "segment_tokens": self.segment_tokens,
             "group": self.config.group,
@@ -156,8 +156,14 @@ class MemWalker(Method[MemWalkerConfig]):
         tree = await build_tree(segments, lm, self.config.group, self.summary_tokens, self.wording)
         return tree.to_index()
 
+    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
+        """The chunks of the segments below a summary, in the order of the text."""
+        tree = Tree.from_index(index, documents)
+        found = (at for at, id_ in enumerate(tree.ids) if id_ == node)
+        return [span for at in found for chunk in tree.segments_below(at) for span in chunk.spans]
+
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The answer at the end of the walk; empty, and flagged, where it leads to none."""
+        """The answer at the end of the walk; empty, and flagged, if there is none."""
         tree = Tree.from_index(index, question.documents)
         if not tree.nodes:
             return await read([], question, models.lm(), flags=("empty_document",))

@@ -1,9 +1,9 @@
 """MeMWalker's prompts, in the wording of its paper and in ours.
 
-``paper`` follows MeMWalker, App. A.1, where passages of it are quoted publicly; the gaps between them are
-filled in our words, unchecked against the paper. ``ours`` says the same in the words that the small readers
-of this project were trained on. Formats and actions are the paper's in both; at the root only
-children can be chosen, so going back is not offered there.
+``paper`` follows MeMWalker, App. A.1, as far as passages of it are quoted publicly; the gaps between them
+are filled in our words, unchecked against the paper. ``ours`` says the same in the words on which the small
+readers of this project were trained. Formats and actions are the paper's in both; at the root only children
+can be chosen, so going back is not offered there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def memwalker_triage_prompt(
 ) -> str:
     """Which child to visit: summaries numbered from 0 (MeMWalker, Sec. 3, App. A.1).
 
-    reasoning: ask for a reason before the action, as MeMWalker does; go_back: offer to go back, which the
+    reasoning: ask for a reason before the action, as in MeMWalker; go_back: offer to go back, which the
     paper's wording never does.
     """
     listed = "\n\n".join(f"Summary {i}:\n{text}" for i, text in enumerate(summaries))
@@ -71,7 +71,7 @@ def memwalker_leaf_prompt(
 ) -> str:
     """Read a segment: answer or go back (MeMWalker, Sec. 3, App. A.1).
 
-    memory: what was read on the way; reasoning: ask for a reason before the action, as MeMWalker does.
+    memory: what was read on the way; reasoning: ask for a reason before the action, as in MeMWalker.
     """
     reply = f"{_REASONING if reasoning else ''}Action: number\nAnswer: ..."
     if wording == "paper":
@@ -97,9 +97,9 @@ _REASONING = "Reasoning: ...\n"
 
 
 def memwalker_retry_prompt(prompt: str, rejected: Sequence[str], actions: Sequence[int]) -> str:
-    """The same prompt again after replies that named no possible action (our words).
+    """The same prompt again, after replies without a valid action (our words).
 
-    The replies are shown: a model that decodes greedily would otherwise only repeat the last one.
+    The prompt includes the replies: otherwise greedy decoding would repeat the last one.
     """
     shown = "\n".join(f"{i}. {reply}" for i, reply in enumerate(rejected, start=1))
     possible = ", ".join(map(str, actions))

@@ -21,7 +21,7 @@ class _Node:
     level: int
     summary: str
     segment: tuple[Chunk, ...] = ()
-    """A segment's parts: one, or the ends and beginnings of short documents put together."""
+    """A segment's chunks: one, or several from adjacent short documents."""
     children: tuple[int, ...] = ()
 
 
@@ -34,7 +34,7 @@ class Tree:
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """A readable name of every node: level from 0, then position in it from 1 (``0.3``)."""
+        """A readable id of every node: level from 0, then position in it from 1 (``0.3``)."""
         seen: Counter[int] = Counter()
         names = []
         for node in self.nodes:
@@ -42,8 +42,13 @@ class Tree:
             names.append(f"{node.level}.{seen[node.level]}")
         return tuple(names)
 
+    def segments_below(self, node: int) -> list[Chunk]:
+        """The chunks that a node summarises, in the order of the text."""
+        at = self.nodes[node]
+        return [*at.segment, *(chunk for child in at.children for chunk in self.segments_below(child))]
+
     def to_index(self) -> Index:
-        """The tree as it is stored; segments as spans only."""
+        """The tree for storage, with segments as spans."""
         nodes: list[JsonValue] = []
         for node in self.nodes:
             below: dict[str, JsonValue] = {"children": list(node.children)}
@@ -54,7 +59,7 @@ class Tree:
 
     @classmethod
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
-        """The tree of a stored index, its segments cut from the documents again."""
+        """The tree of a stored index, with segments cut from the documents."""
         nodes = []
         for node in index.data["nodes"]:
             segment = tuple(restored(node.get("segment", ()), documents))
@@ -63,7 +68,7 @@ class Tree:
 
 
 def pack(chunks: Sequence[Chunk], segment_tokens: int) -> list[tuple[Chunk, ...]]:
-    """Segments: chunks in order, short ones of neighbouring documents together (our choice)."""
+    """Segments of consecutive chunks; short chunks of adjacent documents share one (our choice)."""
     segments: list[list[Chunk]] = []
     tokens = 0
     for chunk in chunks:
@@ -82,9 +87,9 @@ async def build_tree(
     summary_tokens: int,
     wording: Wording = "ours",
 ) -> Tree:
-    """A level of summaries over the segments, then levels over these, up to one root.
+    """The tree: summaries of the segments, then levels of summaries above, up to one root.
 
-    The summaries of a level are asked for all at once. A single segment is the root and needs none.
+    All summaries of a level run concurrently. A single segment is the root and needs no summary.
     """
     events: Counter[str] = Counter()
 
@@ -112,9 +117,9 @@ async def build_tree(
 
 
 def _even_groups(members: Sequence[int], most: int) -> list[Sequence[int]]:
-    """As few groups of at most ``most`` neighbours as there can be, as even as can be.
+    """The fewest groups of at most ``most`` neighbours, of sizes as even as possible.
 
-    Nine summaries are five and four, not eight and one: a parent of one child offers no choice.  # our choice
+    Nine summaries are five and four, not eight and one: a single child offers no choice.  # our choice
     """
     count = -(-len(members) // most)
     edges = [len(members) * i // count for i in range(count + 1)]

@@ -30,7 +30,7 @@ from methods.memwalker.prompts import (
 from methods.memwalker.tree import Tree, segment_text
 
 SHOWN_CHARACTERS = 200
-"""How much of a reply is kept in the trace, and shown to a model that is to correct it."""
+"""Characters of a reply in the trace, and in the prompt of a retry."""
 
 
 Failure = Literal["no_legal_action", "exhausted", "max_steps"]
@@ -51,64 +51,64 @@ class Action:
 
 
 def parse_action(reply: str, possible: Sequence[int]) -> Action | None:
-    """The action of a reply, or None where it does not keep to the format.
+    """The action of a reply, or None if the reply does not follow the format.
 
-    The format: one line ``Action: <number>`` with a possible number, and after -2 a line ``Answer: ...``
-    that is not empty and reaches to the end. What stands before the action is the reason, if any.
+    The format: one line ``Action: <number>`` with a number in ``possible``, and after -2 a non-empty
+    ``Answer: ...`` that extends to the end. Text before the action is the reason, if any.
     """
-    found = list(_ACTION.finditer(reply))
-    if len(found) != 1:
+    actions = list(_ACTION.finditer(reply))
+    if len(actions) != 1:
         return None
-    number = int(found[0][1])
+    number = int(actions[0][1])
     if number not in possible:
         return None
     if number != MEMWALKER_ANSWER:
         return Action(number)
-    answer = _ANSWER.match(reply, found[0].end())
+    answer = _ANSWER.match(reply, actions[0].end())
     return Action(number, answer[1].strip()) if answer and answer[1].strip() else None
 
 
 @dataclass(frozen=True)
 class WalkLimits:
-    """How long a walk may be, and its replies."""
+    """Limits of a walk and its replies."""
 
     reasoning: bool
     """Whether a reply gives its reason before the action."""
     max_steps: int | None
-    """Most prompts; None: two for each node of the tree."""
+    """Maximum number of prompts; None: two per node of the tree."""
     retries: int
-    """How often a reply without a possible action is asked for again."""
+    """Retries after a reply without a valid action."""
     reply_tokens: int
-    """Most tokens of a reason and action."""
+    """Maximum tokens of a reason and action."""
     window: int
-    """Most tokens of a prompt and its reply."""
+    """Maximum tokens of a prompt and its reply."""
     wording: Wording = "ours"
-    """Whose words the prompts are in."""
+    """Wording of the prompts."""
 
 
 class Walk:
-    """One question on its way through the tree."""
+    """The walk of one question through the tree."""
 
     def __init__(self, tree: Tree, question: Question, lm: LanguageModel, limits: WalkLimits) -> None:
         self.tree, self.question, self.lm, self.limits = tree, question, lm, limits
         self.reasoning = limits.reasoning
         self.path = [len(tree.nodes) - 1]
-        """From the root down to where the walk stands."""
+        """Nodes from the root to the current one."""
         self.tried: set[int] = set()
         self.memory: list[int] = []
-        """Nodes whose content was seen, oldest first: a summary when it was entered, a segment when left."""
+        """Nodes in working memory, oldest first: summaries that were entered, segments that were left."""
         self.steps: list[SearchStep] = []
         self.rejected = 0
         self.last: Generation | None = None
         self.context: list[ContextItem] = []
-        """What the last prompt showed."""
+        """The content of the last prompt."""
         self.dropped = 0
-        """Memories that the last prompt had no room for."""
+        """Nodes of the working memory that did not fit the last prompt."""
 
     async def prediction(self) -> Prediction:
-        """The answer found, or an empty one with the flag ``navigation_failed``.
+        """The answer, or an empty one with the flag ``navigation_failed``.
 
-        A failed walk scores 0. It gives no text, as any words ("no answer") would share some with the
+        A failed walk scores 0. Its text is empty, since any words ("no answer") could overlap with the
         reference "no".
         """
         answer, failure = await self._walk()
@@ -130,7 +130,7 @@ class Walk:
         )
 
     async def _walk(self) -> tuple[str, Failure | None]:
-        """The answer, or why there is none."""
+        """The answer, or the reason why there is none."""
         for _ in range(self.limits.max_steps or 2 * len(self.tree.nodes)):
             node = self.tree.nodes[self.path[-1]]
             action = await (self._choose_child() if node.children else self._read_segment())
@@ -150,7 +150,7 @@ class Walk:
         return [child for child in self.tree.nodes[self.path[-1]].children if child not in self.tried]
 
     def _go_back(self) -> None:
-        """To the parent, or further up to the first node with a child not tried yet; off the root if none."""
+        """Go up to the next node with an untried child; the path becomes empty if there is none."""
         while True:
             left = self.path.pop()
             self.tried.add(left)
@@ -160,7 +160,7 @@ class Walk:
                 return
 
     async def _choose_child(self) -> Action | None:
-        """Triage: which of the children that were not tried; at the root there is no going back."""
+        """Triage: ask which untried child to visit; at the root, going back is not offered."""
         at = self.path[-1]
         if at not in self.memory:
             self.memory.append(at)
@@ -179,7 +179,7 @@ class Walk:
         return await self._ask(lambda rejected: _again(prompt, rejected, possible), 0, possible, step)
 
     async def _read_segment(self) -> Action | None:
-        """A segment with the working memory as background: answer, or go back."""
+        """Read a segment with the working memory as background: answer, or go back."""
         at = self.path[-1]
         segment = self.tree.nodes[at].segment
         possible = [MEMWALKER_ANSWER, MEMWALKER_GO_BACK]
@@ -218,7 +218,7 @@ class Walk:
         possible: Sequence[int],
         step: dict[str, JsonValue],
     ) -> Action | None:
-        """The model's action, asked again after a reply that names none; None when no retry is left."""
+        """The model's action, with retries after invalid replies; None if no retry is left."""
         rejected: list[str] = []
         action = None
         while action is None and len(rejected) <= self.limits.retries:
@@ -243,7 +243,7 @@ class Walk:
         return at.summary if at.children else segment_text(at.segment)
 
     def _items(self, node: int) -> list[ContextItem]:
-        """A remembered node as the reader was shown it."""
+        """A node of the working memory as context items."""
         at = self.tree.nodes[node]
         if at.children:
             return [self._summary_item(node)]
@@ -257,5 +257,5 @@ class Walk:
 
 
 def _again(prompt: str, rejected: Sequence[str], possible: Sequence[int]) -> str:
-    """The prompt as it is, or with the replies that were not accepted."""
+    """The prompt, with the rejected replies if there are any."""
     return memwalker_retry_prompt(prompt, rejected, possible) if rejected else prompt

@@ -1,18 +1,18 @@
 """PECAN, and its earlier variant GARLIC: a graph of information points, searched while it is read.
 
-Once per document (:mod:`construction <methods.pecan.construction>`): the text is cut into chunks; a
-model summarises them, a window at a time, into lists of information points, and those again, until a
-level fits one window. How much attention a point paid to each text that it was written from is the
-weight of the edge between them. Nothing else is computed for it.
+Once per document (:mod:`construction <methods.pecan.construction>`): the text is cut into chunks; a model
+summarises them, one window at a time, into lists of information points, and those again, until a level fits
+one window. The attention that a point pays to each of its source texts while it is generated is the weight
+of the edge between them; no extra pass is needed.
 
-Once per question (:mod:`search <methods.pecan.search>`): the model reads the question and the top
-level, and is asked whether that suffices. If not, the node is read next that gets most attention
-through the graph (from nodes which themselves attend to the question) plus similarity to the question.
-It stops when the model has said Yes ``t_p`` times with more confidence than ``t_c``, and answers.
+Once per question (:mod:`search <methods.pecan.search>`): the model reads the question and the top level,
+and is asked whether that suffices. If not, it next reads the node with the highest score: attention passed
+down the graph (from nodes that attend to the question) plus similarity to the question. The search stops
+when the model has said Yes ``t_p`` times with a confidence above ``t_c``, and the model answers.
 
-The pieces: :mod:`config <methods.pecan.config>` (options), :mod:`bullets <methods.pecan.bullets>` (a
-generated list taken apart), :mod:`graph <methods.pecan.graph>` (nodes, edges, storage),
-:mod:`describing <methods.pecan.describing>` (a path as text and as a picture).
+The modules: :mod:`config <methods.pecan.config>` (options), :mod:`bullets <methods.pecan.bullets>` (parsing
+of generated lists), :mod:`graph <methods.pecan.graph>` (nodes, edges, storage),
+:mod:`describing <methods.pecan.describing>` (a search path as record, text and picture).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Pecan(Method[PecanConfig]):
     """Build a graph of information points with attention as edges, search it step by step, answer.
 
     Roles: ``builder`` writes the graph, ``searcher`` reads nodes and says Yes or No, ``reader`` answers.
-    All three are the run's ``--model`` unless ``graph_model`` or ``search_model`` names another. Where
-    the searcher is another model than the reader, the reader reads the visited nodes once, to answer.
+    All three are the run's ``--model`` unless ``graph_model`` or ``search_model`` names another. If the
+    searcher is not the reader, the reader reads the visited nodes once, to answer.
     """
 
     name = "pecan"
@@ -48,7 +48,7 @@ class Pecan(Method[PecanConfig]):
     replayed = frozenset({"t_p", "t_c", "patience"})
 
     def __init__(self, config: PecanConfig, geometry: Geometry, seed: int = 0) -> None:
-        """Keep options, geometry and seed; raises ConfigError for a window that the model cannot have."""
+        """Store options, geometry and seed; raises ConfigError for a window above the model's limit."""
         super().__init__(config, geometry, seed)
         if config.window is not None and config.window > geometry.input_limit:
             raise ConfigError(
@@ -67,26 +67,40 @@ class Pecan(Method[PecanConfig]):
         }
 
     def choices(self) -> Mapping[str, JsonValue]:
-        """How the two scores are added, how the question is asked again, how long a tree's summaries are."""
+        """Score normalisation, second turn, and length of a tree's summaries."""
         tree = {"summary_tokens": self._plan().summary_tokens} if self.config.graph == "tree" else {}
         again = {} if self.config.second_turn == "paper" else {"second_turn": self.config.second_turn}
         return {"score_norm": self.config.norm, **again, **tree}
 
     def index_options(self) -> Mapping[str, JsonValue]:
-        """How the graph is built; every search option shares it."""
+        """The options of the graph; searches with different options share it."""
         plan = asdict(self._plan())
-        del plan["seed"]  # part of every index's key already
+        del plan["seed"]  # already part of every index's key
         return plan
 
     def index_roles(self) -> frozenset[str]:
-        """Who builds the graph; who searches it does not matter."""
+        """The roles that build the graph; the searcher does not matter."""
         return frozenset({"builder", "embedder"})
+
+    def local_roles(self) -> Mapping[str, str]:
+        """With attention=on, who builds the graph and who searches it."""
+        if self.config.attention == "off":
+            return {}
+        needed = (
+            "PECAN's graph and search are made of attention by span, which no server gives. Two ways out:"
+            " --set"
+            " attention=off, which ranks by similarity alone; or models that are loaded here beside the"
+            " served"
+            " reader, --set search_model=NAME --set graph_model=NAME."
+        )
+        return {"builder": needed, "searcher": needed}
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """The graph of the documents."""
         builder = models.lm("builder")
         plan = self._plan(self._window(builder))
-        graph = await build_graph(documents, builder, models.embedder(), plan)
+        attention = self.config.attention == "on"
+        graph = await build_graph(documents, builder, models.embedder(), plan, attention=attention)
         return graph.to_index()
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
@@ -96,10 +110,10 @@ class Pecan(Method[PecanConfig]):
     async def replay(
         self, index: Index, question: Question, models: ModelSet, configs: Sequence[PecanConfig]
     ) -> list[Replayed]:
-        """One search for all the configs: what :meth:`answer` gives under each, with its cost as if alone.
+        """One search for all configs: the result of :meth:`answer` for each, with its cost as if run alone.
 
-        The search goes on until the last of them has stopped; one answer is generated per distinct
-        stopping point. The surrounding meter is credited with what was really spent.
+        The search continues until the last config has stopped; one answer is generated per distinct
+        stopping point. The surrounding meter is credited with the actual cost.
         Raises ValueError for configs that differ in more than their stop rule.
         """
         self._require_same_search(configs)
@@ -116,13 +130,18 @@ class Pecan(Method[PecanConfig]):
 
     @classmethod
     def describe_trace(cls, trace: Mapping[str, JsonValue]) -> str:
-        """The path through the graph as a table: nodes in order, scores, confidence, why it stopped."""
+        """The search path as a table: nodes in order, scores, confidence, reason for the stop."""
         return describe(trace)
+
+    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
+        """The chunks below an information point, by the share of attention that it paid to each."""
+        graph = Graph.from_index(index, documents)
+        return graph.chunks_below(graph.ids.index(node)) if node in graph.ids else ()
 
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
     ) -> GraphView:
-        """The graph as ``bench graph`` draws it, with the path of a question where a trace is given."""
+        """The graph for ``bench graph``; trace: of a question whose path is highlighted."""
         return draw(Graph.from_index(index, documents), documents, trace)
 
     def _plan(self, window: int | None = None) -> GraphPlan:
@@ -140,7 +159,7 @@ class Pecan(Method[PecanConfig]):
         )
 
     def _window(self, lm: LanguageModel) -> int:
-        """Window s for a model: as set, else the smaller of the run's and the model's own."""
+        """Window s of a model: the option, or else the smaller of the run's and the model's own."""
         if self.config.window is None:
             return min(self.geometry.window, lm.geometry.window)
         if self.config.window > lm.geometry.input_limit:
@@ -161,7 +180,7 @@ class Pecan(Method[PecanConfig]):
             )
 
     async def _without_context(self, question: Question, models: ModelSet, copies: int) -> list[Replayed]:
-        """No text at all: the question is asked alone, and the answer flagged."""
+        """For documents without text: ask the question without context, and flag the answer."""
         with charged() as meter:
             prediction = await read([], question, models.lm(), flags=("empty_document",))
         return [Replayed(prediction, meter)] * copies

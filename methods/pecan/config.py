@@ -1,4 +1,4 @@
-"""PECAN's options: every default with its place in the paper, or marked as our choice."""
+"""PECAN's options; every default cites the paper or is marked as our choice."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ Switch = Literal["on", "off"]
 class PecanConfig(MethodConfig):
     """Options of graph, search and ablations.
 
-    P = PECAN, G = GARLIC (its earlier version). An option left at None takes the value that the paper
-    fixes for the data set, or the model's geometry.
+    P = PECAN, G = GARLIC (its earlier version). None stands for the paper's value for the data set, or for
+    the model's geometry.
     """
 
     variant: Literal["pecan", "garlic"] = Field(
-        "pecan", description="whose per-data-set values apply where an option is left open: pecan or garlic"
+        "pecan", description="whose per-data-set values apply to unset options: pecan or garlic"
     )
 
-    # When to stop (P Sec. 3.2.1, App. E). These decide nothing else, so that a sweep can replay them.
-    t_p: int = Field(1, ge=1, description="patience: stop at this many Yes, 1 or more (P Sec. 3.2.1: 1)")
+    # When to stop (P Sec. 3.2.1, App. E). These affect nothing else, so a sweep can replay them.
+    t_p: int = Field(1, ge=1, description="patience: stop after this many Yes, 1 or more (P Sec. 3.2.1: 1)")
     t_c: float | None = Field(
         None,
         ge=0,
         le=1,
         description="confidence threshold in 0..1: a step is a Yes if p_yes > t_c; default: the data set's "
-        "value in the variant's paper (P App. E; garlic: 0.5), 0.5 where there is none",
+        "value in the variant's paper (P App. E; garlic: 0.5), or 0.5 if there is none",
     )
     patience: Literal["cumulative", "consecutive"] = Field(
         "cumulative", description="what t_p counts: all Yes so far (P Sec. 3.2.1) or those in a row"
@@ -38,10 +38,10 @@ class PecanConfig(MethodConfig):
     # What to read next (P Sec. 3.2.2; G Sec. 3.2.2).
     score_norm: Literal["sum1", "sum1_all", "none"] | None = Field(
         None,
-        description="attention score and similarity before they are added: sum1_all, each divided by its sum "
-        "over all nodes (G Sec. 3.2.2, the default of variant=garlic); sum1, over the candidates that are "
-        "left (our reading of P's equal weighting, the default of variant=pecan); none, as they are (P, "
-        "read literally)",
+        description="normalisation of attention score and similarity before they are added: sum1_all, each "
+        "divided by its sum over all nodes (G Sec. 3.2.2, the default of variant=garlic); sum1, over the "
+        "unread candidates (our reading of P's equal weighting, the default of variant=pecan); none (P, read "
+        "literally)",
     )
     attention: Switch = Field("on", description="off: rank by similarity alone (P Table 3)")
     similarity: Switch = Field("on", description="off: rank by attention alone (P Table 3)")

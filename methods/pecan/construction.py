@@ -1,10 +1,9 @@
-"""Graph construction (PECAN, Sec. 3.1): chunks, summarised batch by batch, level upon level.
+"""Graph construction (PECAN, Sec. 3.1): chunks, summarised batch by batch, level by level.
 
-A batch of nodes is put before the builder in one reading context. What it answers is a list of
-information points; each becomes a node of the next level, and the attention that its tokens paid to
-the tokens of each node of the batch, normalised over the batch, is the weight of its edges. Nothing is
-read twice for this: the attention is recorded while the list is being generated. Batches of a level do
-not depend on each other and are in flight together.
+The builder reads a batch of nodes in one context and generates a list of information points. Each point
+becomes a node of the next level, and the attention of its tokens to the tokens of each node of the batch,
+normalised over the batch, is the weight of its edges. Nothing is read twice: attention is recorded while the
+list is generated. The batches of a level are independent and run concurrently.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from bench.method import (
     Embedder,
     InvalidLogitsError,
     LanguageModel,
+    NoAttentionError,
     Span,
     chunk_documents,
     unit_rows,
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """How a graph is built."""
+    """How to build a graph; lengths in tokens of the builder."""
 
     kind: Literal["ip", "tree"]
     window: int
@@ -51,13 +51,20 @@ class GraphPlan:
 
 
 async def build_graph(
-    documents: DocumentSet, builder: LanguageModel, embedder: Embedder, plan: GraphPlan
+    documents: DocumentSet,
+    builder: LanguageModel,
+    embedder: Embedder,
+    plan: GraphPlan,
+    *,
+    attention: bool = True,
 ) -> Graph:
-    """The graph of these documents; without any text in them, a graph without nodes.
+    """The graph of these documents; documents without text give a graph without nodes.
 
-    Raises ConfigError when the window leaves no room for nodes; whatever the models raise.
+    attention: whether edges must come from the builder's attention. If not, a builder behind a server, which
+    returns no attention, makes edges of equal weight.
+    Raises ConfigError if the window leaves no room for nodes, and whatever the models raise.
     """
-    return await _Construction(builder, embedder, plan).build(documents)
+    return await _Construction(builder, embedder, plan, attention).build(documents)
 
 
 @dataclass(frozen=True)
@@ -86,19 +93,19 @@ def _cluster_summary() -> _Wording:
 
 @dataclass(frozen=True)
 class _Summary:
-    """What the builder made of a batch."""
+    """The builder's summary of a batch."""
 
-    found: Bullets
+    parsed: Bullets
     weights: Floats
     """e_ij of each bullet over the nodes of the batch, shape (bullets, nodes); rows sum to 1."""
     cut: bool
     unattended: int
-    """Bullets that paid no attention to any node; their row is uniform."""
+    """Number of bullets without attention to any node; their row is uniform."""
 
 
 @dataclass
 class _Level:
-    """A level as it grows: its nodes and, for each, the edges that lead down from it."""
+    """A level under construction: its nodes and, for each, the edges to the level below."""
 
     members: list[int] = field(default_factory=list)
     of_text: dict[str, int] = field(default_factory=dict)
@@ -106,10 +113,11 @@ class _Level:
 
 
 class _Construction:
-    """One graph in the making."""
+    """The construction of one graph."""
 
-    def __init__(self, builder: LanguageModel, embedder: Embedder, plan: GraphPlan) -> None:
+    def __init__(self, builder: LanguageModel, embedder: Embedder, plan: GraphPlan, attention: bool) -> None:
         self.lm, self.embedder, self.plan = builder, embedder, plan
+        self.attention = attention
         self.wording = _information_points() if plan.kind == "ip" else _cluster_summary()
         self.room = self._room()
         self.nodes: list[Node] = []
@@ -121,7 +129,7 @@ class _Construction:
         self.events: Counter[str] = Counter()
 
     async def build(self, documents: DocumentSet) -> Graph:
-        """Chunks, then a level upon the last one until a level came from one batch."""
+        """Chunks, then level upon level until one comes from a single batch."""
         self.levels.append(self._chunks(documents))
         while self.levels[-1]:
             batches = await self._batches(self.levels[-1])
@@ -129,7 +137,7 @@ class _Construction:
             below, level = self.levels[-1], self._add_level(batches, summaries)
             if len(batches) == 1:
                 break
-            # A level is smaller if it has fewer nodes or fewer tokens: bullets are many, and short.
+            # A level is smaller if it has fewer nodes or fewer tokens: bullets are many but short.
             if len(level) >= len(below) and self._tokens(level) >= self._tokens(below):
                 self.events["level_not_smaller"] += 1
                 break
@@ -139,7 +147,7 @@ class _Construction:
         return await self._finished()
 
     def _room(self) -> int:
-        """Tokens that the nodes of one batch may have: s less template, prompt and summary."""
+        """Maximum tokens of the nodes of one batch: s minus template, prompt and summary."""
         frame = self.lm.chat_overhead + sum(
             self.lm.count_tokens(part) for part in (self.wording.head, self.wording.tail)
         )
@@ -164,7 +172,7 @@ class _Construction:
         return len(self.nodes) - 1
 
     def _chunks(self, documents: DocumentSet) -> list[int]:
-        """Level 1; a chunk that holds only white space is no node."""
+        """Level 1; a chunk of only white space is not a node."""
         level = []
         for chunk in chunk_documents(documents, self.lm.tokenize, self.plan.chunk_tokens):
             for start, end in self._pieces(chunk.text):
@@ -177,7 +185,7 @@ class _Construction:
         return level
 
     def _pieces(self, text: str) -> list[tuple[int, int]]:
-        """Character ranges of the pieces that a text is read in: one, unless a batch cannot hold it."""
+        """Character ranges of the pieces of a text: one, unless the text exceeds a batch."""
         if self._cost(fold(text)) <= self.room:
             return [(0, len(text))]
         self.events["split_node"] += 1
@@ -187,13 +195,13 @@ class _Construction:
                 (chunk.start, chunk.end)
                 for chunk in chunk_documents(DocumentSet((Document("", text),)), self.lm.tokenize, size)
             ]
-            # A cut can tokenise into more tokens, and the node's marker adds some.
+            # A cut can increase the number of tokens, and the node's marker adds some.
             if size == 1 or all(self._cost(fold(text[start:end])) <= self.room for start, end in pieces):
                 return pieces
             size = max(1, size * 3 // 4)
 
     async def _batches(self, level: Sequence[int]) -> list[list[int]]:
-        """The nodes of a level in groups that are summarised together, none longer than the room."""
+        """The nodes of a level in groups that are summarised together, each within the room."""
         costs = [self.costs[node] for node in level]
         if self.plan.kind == "tree":
             await self._embed()
@@ -211,7 +219,7 @@ class _Construction:
         return batches
 
     async def _summarize(self, batch: Sequence[int]) -> _Summary:
-        """Bullets about the nodes of a batch, with their attention to each node."""
+        """The bullets for a batch, with their attention to each of its nodes."""
         wording = self.wording
         texts = [self.nodes[node].text for node in batch]
         async with await self.lm.open(self.plan.window) as context:
@@ -222,28 +230,34 @@ class _Construction:
                 spans.append(await context.extend(wording.piece(text), focus=(begin, begin + len(text))))
             await context.extend(wording.tail)
             watched = [j for j, span in enumerate(spans) if len(span)]
-            for j in watched:
-                context.watch(spans[j])
+            try:
+                for j in watched:
+                    context.watch(spans[j])
+            except NoAttentionError:
+                if self.attention:
+                    raise
+                watched = []
+                self.events["no_attention"] += 1
             summary = await context.generate(self.plan.summary_tokens)
-            found = parse_bullets(summary) if self.plan.kind == "ip" else whole_text(summary)
+            parsed = parse_bullets(summary) if self.plan.kind == "ip" else whole_text(summary)
             attention = np.zeros((len(summary.token_ids), len(batch)))
-            if watched and found.bullets:
-                # The row of the last token is missing where it was never forwarded: it stays 0.
+            if watched and parsed.bullets:
+                # If the last token was not forwarded, its row is missing and stays 0.
                 answer = Span(summary.prompt_tokens, summary.prompt_tokens + len(summary.token_ids))
                 recorded = context.recorded(answer)
                 attention[: len(recorded), watched] = recorded
-        weights, unattended = edge_weights(found.bullets, attention)
-        return _Summary(found, weights, summary.finish != "stop", unattended)
+        weights, unattended = edge_weights(parsed.bullets, attention)
+        return _Summary(parsed, weights, summary.finish != "stop", unattended if watched else 0)
 
     def _add_level(self, batches: Sequence[Sequence[int]], summaries: Sequence[_Summary]) -> list[int]:
-        """The next level out of the summaries of all batches, in order."""
+        """The next level, from the summaries of all batches in order."""
         level = _Level()
         number = max(self.nodes[node].level for node in self.levels[-1]) + 1
         for batch, summary in zip(batches, summaries, strict=True):
-            bullets = summary.found.bullets
+            bullets = summary.parsed.bullets
             self._count_events(summary)
             if not bullets:
-                level.members += batch  # they move up as they are
+                level.members += batch  # they move up unchanged
                 continue
             for at, (bullet, row) in enumerate(zip(bullets, summary.weights, strict=True)):
                 cut = summary.cut and at == len(bullets) - 1
@@ -257,32 +271,32 @@ class _Construction:
         return level.members
 
     def _add_point(self, level: _Level, node: Node, batch: Sequence[int], row: Floats) -> None:
-        """A node of the growing level; a second one of the same text only adds its edges to the first."""
-        there = level.of_text.get(node.text)
-        if there is None:
-            there = level.of_text[node.text] = self._add(node)
-            level.members.append(there)
+        """Add a node to the level; a duplicate text only adds its edges to the existing node."""
+        position = level.of_text.get(node.text)
+        if position is None:
+            position = level.of_text[node.text] = self._add(node)
+            level.members.append(position)
         else:
             self.events["duplicate_bullet"] += 1
-        level.rows.setdefault(there, []).append((list(batch), row))
+        level.rows.setdefault(position, []).append((list(batch), row))
 
     def _count_events(self, summary: _Summary) -> None:
-        found = summary.found
-        self.events["empty_summary"] += not found.bullets
-        if self.plan.kind == "ip" and found.bullets:
-            self.events["no_bullets"] += found.marker == "none"
-            self.events["other_marker"] += found.marker == "other"
-        self.events["text_outside_bullets"] += found.outside
-        self.events["nested_bullet"] += found.nested
-        self.events["heading_left_out"] += found.headings
-        self.events["cut_bullet"] += bool(summary.cut and found.bullets)
+        parsed = summary.parsed
+        self.events["empty_summary"] += not parsed.bullets
+        if self.plan.kind == "ip" and parsed.bullets:
+            self.events["no_bullets"] += parsed.marker == "none"
+            self.events["other_marker"] += parsed.marker == "other"
+        self.events["text_outside_bullets"] += parsed.outside
+        self.events["nested_bullet"] += parsed.nested
+        self.events["heading_left_out"] += parsed.headings
+        self.events["cut_bullet"] += bool(summary.cut and parsed.bullets)
         self.events["zero_row"] += summary.unattended
 
     async def _embed(self) -> None:
-        """Unit embeddings of the nodes that have none yet."""
+        """Compute the unit embeddings of nodes that have none."""
         texts = [node.text for node in self.nodes[len(self.embeddings) :]]
         if texts:
-            # Clusters amplify a last bit to other groups.
+            # Clustering amplifies rounding differences into other groups.
             vectors = await self.embedder.embed(texts, exact=self.plan.kind == "tree")
             self.events["truncated_embedding"] += self.embedder.truncated(texts)
             self.embeddings += list(unit_rows(vectors))
@@ -314,9 +328,9 @@ class _Construction:
 def edge_weights(bullets: Sequence[Bullet], attention: Floats) -> tuple[Floats, int]:
     """e_ij: mean attention of a bullet's tokens to each node, divided by its sum over the nodes.
 
-    attention: (generated tokens, nodes), as recorded. Returns shape (bullets, nodes), and how many
-    bullets paid no attention to any node; their row is uniform. Raises InvalidLogitsError for attention
-    that is not a number.
+    attention: as recorded, shape (generated tokens, nodes). Returns weights of shape (bullets, nodes), and
+    the number of bullets without attention to any node, whose row is uniform. Raises InvalidLogitsError for
+    non-finite attention.
     """
     if not np.isfinite(attention).all():
         raise InvalidLogitsError("the attention recorded while a summary was generated is not a number")
@@ -334,7 +348,7 @@ def edge_weights(bullets: Sequence[Bullet], attention: Floats) -> tuple[Floats, 
 
 
 def _averaged(rows: Sequence[tuple[list[int], Floats]]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The mean of several edge rows over all nodes that they name, normalised again."""
+    """The mean of several edge rows over the union of their nodes, normalised again."""
     lower, place = np.unique(np.concatenate([nodes for nodes, _ in rows]), return_inverse=True)
     weight = np.zeros(len(lower))
     np.add.at(weight, place, np.concatenate([row for _, row in rows]))
@@ -343,7 +357,7 @@ def _averaged(rows: Sequence[tuple[list[int], Floats]]) -> tuple[NDArray[np.int3
 
 
 async def _all(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Their results, all in flight at once; when one fails, the others are stopped before it is raised."""
+    """The results of concurrent coroutines; if one fails, the others are cancelled before it is raised."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         return list(await asyncio.gather(*tasks))

@@ -1,4 +1,4 @@
-"""A search as a record keeps it, as a person reads it, and as a picture."""
+"""A search as a record, as text, and as a picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from methods.pecan.graph import Graph
 from methods.pecan.search import Step, Stopped, StopRule, Visit
 
 LOW_MASS = 0.05
-"""Below this share of Yes and No among all tokens, p_yes compares two unlikely answers.  # our choice"""
+"""Below this total probability of Yes and No, p_yes compares two unlikely answers.  # our choice"""
 
 FLAGGED_EVENTS = (
     "no_bullets",
@@ -21,12 +21,12 @@ FLAGGED_EVENTS = (
     "level_not_smaller",
     "max_levels",
 )
-"""What went wrong while a graph was built, flagged on every question asked of it."""
+"""Problems during graph construction that are flagged on every question of that graph."""
 
 _REASONS = {
     "patience": "the model said Yes often enough",
     "exhausted": "every node was read",
-    "window": "the next node would not have fitted the window",
+    "window": "the next node would not have fit the window",
     "n_nodes": "the fixed number of nodes was read",
 }
 
@@ -34,7 +34,7 @@ _REASONS = {
 def prediction_of(
     graph: Graph, question: Question, config: PecanConfig, rule: StopRule, end: Stopped
 ) -> Prediction:
-    """What a record keeps of a search that this rule ended."""
+    """The prediction of a search that was ended by this rule."""
     generation = end.generation
     masses = [step.mass for step in end.steps if step.mass is not None]
     events = graph.notes.get("events", {})
@@ -86,12 +86,12 @@ def _step(graph: Graph, step: Step) -> SearchStep:
 
 
 def _short(value: float | None) -> float | None:
-    """Six significant digits: the rest depends on what else the model was serving."""
+    """Six significant digits: the rest depends on the composition of the model's batches."""
     return None if value is None else float(f"{value:.6g}")
 
 
 def _item(graph: Graph, visit: Visit, documents: DocumentSet) -> ContextItem:
-    """A chunk as a span of its source, an information point as a node with its text."""
+    """A chunk as a span of its source; an information point as a node with its text."""
     node = graph.nodes[visit.node]
     if node.document is None or node.start is None or node.end is None:
         return ContextItem(node.text, node=graph.ids[visit.node], score=_short(visit.score))
@@ -107,7 +107,7 @@ def _item(graph: Graph, visit: Visit, documents: DocumentSet) -> ContextItem:
 
 
 def describe(trace: Mapping[str, JsonValue]) -> str:
-    """The path through the graph as a table; empty for a trace without steps."""
+    """The search path as a table; empty for a trace without steps."""
     steps = trace.get("steps", [])
     if not steps:
         return ""
@@ -124,7 +124,7 @@ def describe(trace: Mapping[str, JsonValue]) -> str:
     top = trace["top_level"]
     if top["left_out"]:
         lines.append(
-            f"            the search began without {top['left_out']} of the {top['nodes']} top nodes"
+            f"            the search started without {top['left_out']} of the {top['nodes']} top nodes"
         )
     lines.append(
         "            step  node      level  tokens         z  similarity     score         r   p_yes    mass"
@@ -148,7 +148,7 @@ def _cell(value: float | None, width: int, form: str) -> str:
 
 
 def draw(graph: Graph, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None) -> GraphView:
-    """The graph as a picture shows it, the path of a search on it where a trace is given.
+    """The graph as a picture; trace: of a search whose path is highlighted.
 
     Raises ConfigError for the trace of a search on another graph.
     """
@@ -156,17 +156,17 @@ def draw(graph: Graph, documents: DocumentSet, trace: Mapping[str, JsonValue] | 
         raise ConfigError(
             f"the record is of a search on another graph (built by {trace['graph'].get('builder')}, levels "
             f"{trace['graph'].get('levels')}); this one was built by {graph.notes.get('builder')}, levels "
-            f"{graph.notes.get('levels')}. Give the model and --set options of the record's run."
+            f"{graph.notes.get('levels')}. Pass the model and --set options of the record's run."
         )
     order: dict[str, tuple[int, str]] = {}
     steps = [] if trace is None else trace.get("steps", [])
     for number, step in enumerate(steps):
         for at, node in enumerate(step["nodes"], start=1):
-            asked = ""
+            probed = ""
             if at == len(step["nodes"]) and step["p_yes"] is not None:
-                asked = f"; then p_yes {step['p_yes']:.3f}"
+                probed = f"; then p_yes {step['p_yes']:.3f}"
             score = "" if node["score"] is None else f", score {node['score']:.4f}"
-            order[node["id"]] = (len(order) + 1, f"read at step {number}{score}{asked}")
+            order[node["id"]] = (len(order) + 1, f"read at step {number}{score}{probed}")
     drawn = []
     for at, node in enumerate(graph.nodes):
         title = documents.documents[node.document].title if node.document is not None else ""

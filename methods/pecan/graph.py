@@ -1,8 +1,8 @@
-"""The graph: nodes in levels, edges from a node to those it was written from, and how both are stored.
+"""The graph: nodes in levels, edges from a node to its sources, and its storage.
 
-Level 1 holds chunks of the documents, kept as character ranges; every level above holds generated
-information points, kept as text. Edge weights of a node sum to 1 over the nodes below it. What is
-stored is text, ranges and weights, never token ids, so that another model can search the graph.
+Level 1 has chunks of the documents, stored as character ranges; every level above has generated information
+points, stored as text. The edge weights of a node sum to 1 over the nodes below it. Only text, ranges and
+weights are stored, never token ids, so that another model can search the graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FORMAT = 1
 
 
 class DamagedGraphError(QuestionError):
-    """A stored graph that does not hold together."""
+    """A stored graph that is inconsistent."""
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,22 @@ class Node:
 
     level: int
     text: str
-    """On one line, as models read it."""
+    """The text on one line, as in prompts."""
     document: int | None = None
     start: int | None = None
     end: int | None = None
-    """Level 1: position of the document, character range of its ``full_text``."""
+    """Level 1: index of the document, character range of its ``full_text``."""
     cut: bool = False
-    """Generated text that ended because the room for it was used up."""
+    """Whether the generated text was cut at the token limit."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes ordered by level and, in a level, as in the source; edges sorted by their upper node."""
+    """Nodes ordered by level and, within a level, by source; edges sorted by their upper node."""
 
     nodes: tuple[Node, ...]
     levels: tuple[tuple[int, ...], ...]
-    """Positions in ``nodes`` of each level, lowest first; a node moves up where its summary was empty."""
+    """Positions in ``nodes`` of each level, lowest first; a node moves up if its summary was empty."""
     upper: NDArray[np.int32]
     lower: NDArray[np.int32]
     weight: NDArray[np.float32]
@@ -54,7 +54,7 @@ class Graph:
     embeddings: NDArray[np.float32]
     """Unit rows, shape (nodes, dim)."""
     notes: Mapping[str, JsonValue]
-    """What happened while it was built: counts of events, sizes, the encoder's truncation."""
+    """Facts about the construction: counts of events, sizes, the encoder's truncation length."""
 
     @property
     def top(self) -> tuple[int, ...]:
@@ -77,16 +77,32 @@ class Graph:
         return tuple(ids)
 
     def sources(self, node: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The nodes that a node was written from, and e_ij of each; empty for a chunk."""
+        """The sources of a node, and e_ij of each; empty for a chunk."""
         first, last = self._first_edge[node], self._first_edge[node + 1]
         return self.lower[first:last], self.weight[first:last]
+
+    def chunks_below(self, node: int) -> list[tuple[int, int, int]]:
+        """(document, start, end) of the chunks that a node goes back to, by the product of weights."""
+        share = np.zeros(len(self.nodes))
+        share[node] = 1.0
+        for at in range(node, -1, -1):  # every edge leads down
+            sources, weights = self.sources(at)
+            if share[at] > 0:
+                np.add.at(share, sources, share[at] * weights)
+        order = np.argsort(-share, kind="stable")
+        found = (self.nodes[at] for at in order if share[at] > 0)
+        return [
+            (chunk.document, chunk.start, chunk.end)
+            for chunk in found
+            if chunk.document is not None and chunk.start is not None and chunk.end is not None
+        ]
 
     @cached_property
     def _first_edge(self) -> NDArray[np.int64]:
         return np.searchsorted(self.upper, np.arange(len(self.nodes) + 1))
 
     def to_index(self) -> Index:
-        """The graph as it is stored; chunks as ranges only."""
+        """The graph for storage, with chunks as ranges."""
         nodes: list[JsonValue] = []
         for node in self.nodes:
             if node.start is not None:
@@ -110,22 +126,22 @@ class Graph:
 
     @classmethod
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
-        """The graph of a stored index, its chunks cut from the documents again.
+        """The graph of a stored index, with chunks cut from the documents.
 
-        Raises DamagedGraphError for an index of another format, or one that does not hold together.
+        Raises DamagedGraphError for an index of another format, or an inconsistent one.
         """
         if index.data.get("format") != FORMAT:
             raise DamagedGraphError(
                 f"a stored graph has format {index.data.get('format')!r}, expected {FORMAT}; delete "
-                "results/indexes/pecan and run the command again: graphs are built anew"
+                "results/indexes/pecan and run the command again to rebuild the graphs"
             )
         try:
             graph = cls._read(index, [document.full_text for document in documents.documents])
             graph._check()
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise DamagedGraphError(
-                f"a stored graph does not hold together ({type(error).__name__}: {error}); delete "
-                "results/indexes/pecan and run the command again: graphs are built anew"
+                f"a stored graph is inconsistent ({type(error).__name__}: {error}); delete "
+                "results/indexes/pecan and run the command again to rebuild the graphs"
             ) from error
         return graph
 
@@ -149,7 +165,7 @@ class Graph:
         )
 
     def _check(self) -> None:
-        """Raise ValueError unless sizes, ranges and order are as the class says."""
+        """Raise ValueError unless sizes, ranges and order are consistent."""
         n, edges = len(self.nodes), len(self.upper)
         if self.embeddings.shape[0] != n or not np.isfinite(self.embeddings).all():
             raise ValueError(f"{n} nodes have embeddings of shape {self.embeddings.shape}")
@@ -164,9 +180,9 @@ class Graph:
         if n and (np.diff(self.level_of) < 0).any():
             raise ValueError("nodes are out of order")
         if any(not 0 <= node < n for level in self.levels for node in level) or (n and not self.top):
-            raise ValueError("a level names a node that is not there")
+            raise ValueError("a level names a missing node")
 
 
 def fold(text: str) -> str:
-    """A text on one line: every run of white space is one space (a prompt has one node a line)."""
+    """The text on one line, with runs of white space as one space (a prompt has one node per line)."""
     return " ".join(text.split())

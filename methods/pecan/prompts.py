@@ -1,9 +1,4 @@
-"""The prompts of the methods, each with its source.
-
-PECAN's are the paper's own; RAPTOR's is the paper's (Sec. 3, released code). MeMWalker and Graph of Records
-are given by their structure and formats: the wording is ours.
-The reader's prompt, which every method ends with, is in :mod:`bench.method.prompts`.
-"""
+"""PECAN's prompts, in the words of its paper (Tables A1 and A2)."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from bench.method import DEFAULT_PROMPT, PromptStyle, answer_instruction, reader
 from bench.schema import Question
 
 PECAN_NODE = "* {text}\n"
-"""One node in a list of information; encoded on its own, so that its token span is exact."""
+"""One node in a list of information; tokenised separately, so that its token span is exact."""
 
 
 def pecan_graph_prompt(nodes: Sequence[str]) -> str:
@@ -53,9 +48,9 @@ def pecan_second_turn(
 ) -> str:
     """Turn 2 of PECAN's search (Table A2); ``restated``: with the question once more, our departure.
 
-    In the paper's wording the question stands only in turn 1. A small reader of real text then answers
-    turn 1 again, with Yes, whatever was asked. Restated under ``prompt=longbench``, it is what follows the
-    context in LongBench's template. Raises ConfigError where the data set's card has no such template.
+    In the paper's wording only turn 1 has the question. A small reader of real text then answers turn 1
+    again, with Yes, whatever the question. Restated with ``prompt=longbench``, turn 2 is the text after the
+    context in LongBench's template. Raises ConfigError if the data set's card has no such template.
     """
     if style == "restated" and prompt == "longbench":
         return reader_prompt_ending(question)

@@ -1,12 +1,12 @@
 """Dynamic search (PECAN, Sec. 3.2): read node after node until the model says that it knows enough.
 
-The search is greedy best-first over the graph. Everything that is read stays in one reading context:
-each node's tokens are forwarded once, and that one forward gives both the attention that ranks what to
-read next and, with a probe behind it, the confidence that decides whether to go on.
+The search is greedy best-first over the graph. Everything that is read stays in one reading context: each
+node's tokens are forwarded once, and that forward yields both the attention that ranks the remaining nodes
+and, with a probe after it, the confidence that decides whether to continue.
 
-Which nodes are read, and in which order, depends on no stop rule. So one walk serves any number of
-rules: it goes on until the last of them has stopped, and where one stops, the answer is generated and
-taken back out of the context. :func:`ask` does that, for one rule or for a whole grid.
+Which nodes are read, and in which order, does not depend on the stop rule. So one walk serves any number of
+rules: it continues until the last of them has stopped; where a rule stops, the answer is generated and the
+context rolled back. :func:`ask` does that, for one rule or for a whole grid.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from methods.pecan.prompts import (
 
 YES = PECAN_CHOICES[0]
 DEFAULT_T_C = 0.5
-"""Threshold for data of which no paper gives one: Yes is likelier than No."""
+"""Threshold for data sets without a published one: Yes is likelier than No."""
 
 Stop = Literal["patience", "exhausted", "window", "n_nodes"]
 Floats = NDArray[np.float64]
@@ -58,23 +58,23 @@ class Visit:
     node: int
     """Position in the graph."""
     position: int
-    """Its place in the context: the question is 1, the first node 2."""
+    """Its position in the context: the question is 1, the first node 2."""
     tokens: int
     z: float | None
     similarity: float | None
     score: float | None
-    """What it was chosen by; None for the nodes that the search began with."""
+    """The score by which it was chosen; None for the initial nodes."""
     r: float | None
     """Its attention to the question times its position; None with attention=off."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The nodes read between two decisions, what the model then said, and what that cost."""
+    """The nodes read between two decisions, the model's verdict after them, and their cost."""
 
     visits: tuple[Visit, ...]
     p_yes: float | None
-    """None where the model was not asked (progress_control=off)."""
+    """None if the model was not asked (progress_control=off)."""
     mass: float | None
     """Probability of Yes and No together among all tokens."""
     meter: Meter
@@ -88,11 +88,11 @@ class Stopped:
     stop: Stop
     generation: Generation
     meter: Meter
-    """What the walk to this point and this one answer cost, as if there had been nothing else."""
+    """Cost of the walk up to this point and of this answer, as if run alone."""
     left_out: int
-    """Top-level nodes that the search did not begin with, for want of room or by progress_control=off."""
+    """Top-level nodes that were not read initially, for lack of room or because of progress_control=off."""
     cut: bool
-    """Whether it was for want of room."""
+    """Whether they were left out for lack of room."""
 
 
 @dataclass
@@ -106,7 +106,7 @@ class StopRule:
 
     @classmethod
     def of(cls, config: PecanConfig, question: Question) -> StopRule:
-        """The rule of a config; an open t_c is what the variant's paper fixes for the data set."""
+        """The rule of a config; an unset t_c is the variant's paper's value for the data set."""
         t_c = config.t_c
         if t_c is None:
             t_c = float(_paper_value(question, config.variant, "t_c", DEFAULT_T_C))
@@ -118,7 +118,7 @@ class StopRule:
         return cls(config.t_p, t_c, config.patience)
 
     def stops(self, p_yes: float | None) -> bool:
-        """Whether the walk ends after this step; to be told every step in order."""
+        """Whether the walk ends after this step; must be called for every step in order."""
         if p_yes is None:
             return False
         if p_yes > self.t_c:
@@ -136,39 +136,39 @@ async def ask(
     window: Mapping[str, int],
     rules: Sequence[StopRule],
 ) -> list[Stopped]:
-    """One walk through the graph, ended by each of the rules; in their order.
+    """One walk through the graph, stopped by each of the rules; results in the order of the rules.
 
-    The graph has nodes. config: everything but the stop rules; window: s of the roles ``searcher`` and
-    ``reader``. The surrounding meter is credited with what was really spent.
-    Raises WindowExceededError when the question leaves no room to read or answer.
+    The graph must have nodes. config: everything except the stop rules; window: s of the roles ``searcher``
+    and ``reader``. The surrounding meter is credited with the actual cost.
+    Raises WindowExceededError if the question leaves no room to read or answer.
     """
-    found: list[Stopped | None] = [None] * len(rules)
+    ends: list[Stopped | None] = [None] * len(rules)
     walk = _Walk(graph, question, models, config, window)
     async with walk:
         await walk.begin()
-        waiting = set(range(len(rules)))
-        while waiting:
+        running = set(range(len(rules)))
+        while running:
             p_yes = walk.steps[-1].p_yes
-            here: dict[int, Stop] = {i: "patience" for i in sorted(waiting) if rules[i].stops(p_yes)}
+            here: dict[int, Stop] = {i: "patience" for i in sorted(running) if rules[i].stops(p_yes)}
             upcoming: _Choice | None = None
-            if len(here) < len(waiting):
+            if len(here) < len(running):
                 upcoming, end = walk.choose()
                 if end is not None:
-                    here.update({i: end for i in waiting if i not in here})
+                    here.update({i: end for i in running if i not in here})
             if here:
                 generation, meter = await walk.answer()
                 for i, stop in here.items():
-                    found[i] = walk.stopped(stop, generation, meter)
-                waiting.difference_update(here)
-            if waiting:
+                    ends[i] = walk.stopped(stop, generation, meter)
+                running.difference_update(here)
+            if running:
                 assert upcoming is not None
                 await walk.read(upcoming)
-    return [stopped for stopped in found if stopped is not None]
+    return [stopped for stopped in ends if stopped is not None]
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """The node to read next, and why."""
+    """The node to read next, with its scores."""
 
     node: int
     z: float | None
@@ -177,7 +177,7 @@ class _Choice:
 
 
 class _Walk:
-    """The state of one search: what was read, and what every other node is worth."""
+    """The state of one search: the nodes read, and the score of every other node."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class _Walk:
         self.graph, self.question, self.config, self.models = graph, question, config, models
         self.searcher, self.reader = models.lm("searcher"), models.lm("reader")
         self.one_model = self.searcher.name == self.reader.name
-        """Whether one model searches and answers, in one context."""
+        """Whether the same model searches and answers, in one context."""
         self.window = window["reader"] if self.one_model else window["searcher"]
         self.reader_window = window["reader"]
         self.head = pecan_search_head(question.text)
@@ -223,26 +223,26 @@ class _Walk:
         return self._context
 
     async def begin(self) -> None:
-        """Read the question and the top level (PECAN, Sec. 3.2, step 1), and ask for the first time."""
+        """Read the question and the top level (PECAN, Sec. 3.2, step 1), and probe for the first time."""
         with charged() as meter:
             if self.config.similarity == "on":
                 await self._compare()
             first = await self._initial_nodes()
             self._context = await self.searcher.open(self.window)
             at = len(PECAN_SEARCH_BEFORE_QUESTION)
-            asked = await self.context.extend(self.head, focus=(at, at + len(self.question.text)))
-            self.attends = self.config.attention == "on" and len(asked) > 0
+            question = await self.context.extend(self.head, focus=(at, at + len(self.question.text)))
+            self.attends = self.config.attention == "on" and len(question) > 0
             if self.attends:
-                self.context.watch(asked)
+                self.context.watch(question)
             await self._read([_Choice(node, None, self._similarity_of(node), 0.0) for node in first], meter)
 
     async def read(self, choice: _Choice) -> None:
-        """Read one more node, and ask."""
+        """Read one more node, and probe."""
         with charged() as meter:
             await self._read([choice], meter)
 
     async def answer(self) -> tuple[Generation, Meter]:
-        """The answer from what was read so far, and its cost; the walk can go on afterwards."""
+        """The answer from the nodes read so far, and its cost; the walk can continue afterwards."""
         with charged() as meter:
             if self.one_model:
                 mark = self.context.mark()
@@ -257,21 +257,21 @@ class _Walk:
         return generation, meter
 
     def stopped(self, stop: Stop, generation: Generation, answer: Meter) -> Stopped:
-        """The walk so far, as if it had ended here."""
+        """The result of the walk, as if it had ended here."""
         total = Meter()
         for meter in [*(step.meter for step in self.steps), answer]:
-            _credit(total, meter)
+            total.add(meter)
         return Stopped(tuple(self.steps), stop, generation, total, self.left_out, self.cut)
 
     def choose(self) -> tuple[_Choice | None, Stop | None]:
-        """The best node to read next, or why there is none."""
+        """The best node to read next, or the reason why there is none."""
         if self.n_nodes is not None and len(self.order) >= self.n_nodes:
             return None, "n_nodes"
         candidates = np.flatnonzero(~self.visited)
         if not len(candidates):
             return None, "exhausted"
         scores = self._scores(candidates)
-        best = int(np.argmax(scores))  # of equals the first: the lowest level, then the earliest
+        best = int(np.argmax(scores))  # ties: the first, that is, the lowest level, then the earliest
         if self.config.similarity == "off" and not self.z[candidates].any():
             levels = self.graph.level_of[candidates]
             best = int(np.argmax(levels))  # the earliest of the highest level
@@ -297,7 +297,7 @@ class _Walk:
         return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
 
     async def _read(self, choices: Sequence[_Choice], meter: Meter) -> None:
-        """Append nodes to the context, ask, and pass what they are worth on to those below them."""
+        """Append nodes to the context, probe, and pass their attention scores on to their sources."""
         spans, tokens = list[Span](), list[int]()
         begin = PECAN_NODE.index("{text}")
         for choice in choices:
@@ -331,19 +331,19 @@ class _Walk:
         return float(self.context.recorded(span)[:, 0].mean(dtype=np.float64))
 
     async def _second_turn(self, context: ReadingContext) -> Generation:
-        """PECAN, Table A2: after the model's Yes, the question is to be answered.
+        """PECAN, Table A2: after the model's Yes, ask for the answer.
 
-        The Yes is put in its mouth also where the walk ended without one.  # our choice
+        The Yes is inserted even if the walk ended without one.  # our choice
         """
         await context.say(YES)
         await context.extend(self.second_turn)
         return await context.generate(self.question.max_new_tokens)
 
     async def _initial_nodes(self) -> list[int]:
-        """The top level, or as much of it as there is room (or, with a fixed count, a share) for.
+        """The top level, or the part of it that fits (or, with a fixed number of nodes, its share).
 
-        Where it does not all fit, the most similar stay, in document order, and the others remain
-        candidates (GARLIC's rule for the fixed count).
+        If not all of it fits, the nodes most similar to the question are read, in document order, and the
+        others remain candidates (GARLIC's rule for the fixed number).
         """
         top = list(self.graph.top)
         share = len(top)
@@ -353,9 +353,9 @@ class _Walk:
             return top
         similarity = await self._compare()
         ranked = sorted(top, key=lambda node: -similarity[node])[:share]
-        kept = set(ranked[: self._room.most(map(self._piece, ranked))])
-        self.left_out, self.cut = len(top) - len(kept), len(kept) < share
-        return [node for node in top if node in kept]
+        initial = set(ranked[: self._room.most(map(self._piece, ranked))])
+        self.left_out, self.cut = len(top) - len(initial), len(initial) < share
+        return [node for node in top if node in initial]
 
     async def _compare(self) -> Floats:
         """Cosine of the question with every node, shape (nodes,); computed on first use."""
@@ -371,7 +371,7 @@ class _Walk:
         return PECAN_NODE.format(text=self.graph.nodes[node].text)
 
     def _fixed_nodes(self) -> int | None:
-        """How many nodes are read with progress_control=off; None with dynamic progress control."""
+        """The number of nodes to read with progress_control=off; None with dynamic progress control."""
         if self.config.progress_control == "on":
             return None
         if self.config.n_nodes is not None:
@@ -380,14 +380,14 @@ class _Walk:
         n_nodes = next((int(n) for n in known if n is not None), None)
         if n_nodes is None:
             raise ConfigError(
-                f"progress_control=off: no paper gives a number of nodes for data set "
-                f"{self.question.dataset!r}. Give one: --set n_nodes=17."
+                f"progress_control=off: no paper has a number of nodes for data set "
+                f"{self.question.dataset!r}. Set one: --set n_nodes=17."
             )
         return n_nodes
 
 
 class _Room:
-    """How many more tokens can be read while the answer still fits, in every model's own tokens."""
+    """The tokens that can still be read so that the answer fits, in every model's own tokens."""
 
     def __init__(self, question: Question, head: str, second_turn: str) -> None:
         self.question, self.head, self.second_turn = question, head, second_turn
@@ -395,9 +395,9 @@ class _Room:
         self._left: list[int] = []
 
     def add_model(self, lm: LanguageModel, window: int, *, answers: bool) -> None:
-        """Count for this model too; raises WindowExceededError when nothing can be read at all.
+        """Also count this model's tokens; raises WindowExceededError if nothing can be read at all.
 
-        The template of the second turn is bounded by twice that of one.  # our choice
+        The template of the second turn is bounded by twice that of one turn.  # our choice
         """
         frame = lm.chat_overhead + lm.count_tokens(self.head)
         if answers:
@@ -412,17 +412,17 @@ class _Room:
         self._left.append(window - frame)
 
     def holds(self, piece: str) -> bool:
-        """Whether this piece still fits."""
+        """Whether the piece still fits."""
         return all(cost <= left for cost, left in zip(self._costs(piece), self._left, strict=True))
 
     def take(self, piece: str) -> int:
-        """Use the room up; returns the piece's tokens in the first model, which searches."""
+        """Subtract the piece; returns its tokens in the first model, the searcher."""
         costs = self._costs(piece)
         self._left = [left - cost for cost, left in zip(costs, self._left, strict=True)]
         return costs[0]
 
     def most(self, pieces: Iterable[str]) -> int:
-        """How many of the pieces fit together, taken from the first on."""
+        """The number of pieces, from the first on, that fit together."""
         left, n = list(self._left), 0
         for piece in pieces:
             left = [room - cost for cost, room in zip(self._costs(piece), left, strict=True)]
@@ -436,30 +436,24 @@ class _Room:
 
 
 def _sum_to_one(values: Floats) -> Floats:
-    """Values over their sum, negative ones as 0; all 0 where there is none above it."""
+    """Values over their sum, with negative ones as 0; all 0 if none is positive."""
     positive = np.maximum(values, 0)
     total = positive.sum()
     return positive / total if total > 0 else positive
 
 
 def _paper_value(question: Question, paper: str, key: str, default: JsonValue) -> JsonValue:
-    """What a paper fixes for the question's data set, as its card has it."""
+    """The paper's value for the question's data set, from its card."""
     value = question.paper_values.get(paper, {}).get(key)
     return default if value is None else value
 
 
 @contextmanager
 def charged() -> Iterator[Meter]:
-    """A meter of its own for what the block asks; the surrounding meter pays for it as well."""
+    """A separate meter for the block, whose usage is also credited to the surrounding meter."""
     outer = current_meter()
     with metered(Meter()) as meter:
         try:
             yield meter
         finally:
-            _credit(outer, meter)
-
-
-def _credit(payer: Meter, meter: Meter) -> None:
-    """Add a whole meter to another."""
-    for (model, phase), usage in meter.usage.items():
-        payer.credit(model, phase, usage)
+            outer.add(meter)

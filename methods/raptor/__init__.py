@@ -4,8 +4,8 @@ Once per document (:mod:`tree <methods.raptor.tree>`): the text is cut into leav
 (:mod:`leaves <methods.raptor.leaves>`); similar nodes are clustered (:mod:`methods.raptor.clustering`), each
 cluster is summarised, and the summaries are clustered again, until a layer is small.
 
-Once per question (:mod:`retrieval <methods.raptor.retrieval>`): the question is compared with the nodes
-of the tree, from the top layer down (``mode=tt``) or with all at once (``mode=ct``), and the best are read.
+Once per question (:mod:`retrieval <methods.raptor.retrieval>`): the question is compared with the nodes of
+the tree, from the top layer down (``mode=tt``) or with all at once (``mode=ct``), and the best are read.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from methods.raptor.tree import Tree, TreePlan, build_tree
 __all__ = ["Raptor", "RaptorConfig"]
 
 LEAVES_PER_CHUNK = 3
-"""RAPTOR reads leaves of 100 tokens where PECAN reads chunks of 300."""
+"""RAPTOR's leaves have 100 tokens, PECAN's chunks 300."""
 PAPER_BUDGET_TOKENS = 3500
-"""RAPTOR's limit for a cluster and for a context."""
+"""RAPTOR's limit for a cluster and for a context, in tokens."""
 K_PER_LAYER, K_COLLAPSED = 5, 10
 
 
@@ -110,7 +110,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
     Config = RaptorConfig
 
     def __init__(self, config: RaptorConfig, geometry: Geometry, seed: int = 0) -> None:
-        """Keep options, geometry and seed; raises ConfigError for lengths that do not fit together."""
+        """Store options, geometry and seed; raises ConfigError for inconsistent lengths."""
         super().__init__(config, geometry, seed)
         plan = self._plan()
         if plan.leaf_tokens > plan.cluster_tokens or plan.summary_tokens > plan.cluster_tokens:
@@ -121,8 +121,8 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
             )
         if plan.cluster_tokens + plan.summary_tokens > geometry.input_limit:
             raise ConfigError(
-                f"cluster_tokens={plan.cluster_tokens} and summary_tokens={plan.summary_tokens} are together "
-                f"more than the model takes ({geometry.input_limit}). Lower them."
+                f"cluster_tokens={plan.cluster_tokens} plus summary_tokens={plan.summary_tokens} exceed the "
+                f"model's limit of {geometry.input_limit} tokens. Lower one of them."
             )
 
     def models(self) -> Mapping[str, str]:
@@ -130,9 +130,9 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         return {"reader": "", "embedder": self.config.embedder}
 
     def index_options(self) -> Mapping[str, JsonValue]:
-        """How the tree is built; both modes share it."""
+        """The options of the tree; both modes share it."""
         plan = asdict(self._plan())
-        del plan["seed"]  # part of every index's key already
+        del plan["seed"]  # already part of every index's key
         return plan
 
     def choices(self) -> Mapping[str, JsonValue]:
@@ -145,7 +145,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         return tree.to_index()
 
     async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedTree:
-        """Cosine of the question with every node, in -1..1; a tree without nodes costs nothing."""
+        """Cosine of the question with every node, in -1..1; without nodes, nothing is embedded."""
         tree = Tree.from_index(index, question.documents)
         if not tree.nodes:
             return RankedTree(tree, np.zeros(0))
@@ -153,7 +153,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         return RankedTree(tree, np.asarray(tree.embeddings @ query, dtype=np.float64))
 
     def pick(self, ranked: RankedTree, config: RaptorConfig) -> Picked:
-        """The nodes that the mode retrieves, in the order in which they are read."""
+        """The nodes that the mode retrieves, in reading order."""
         if config.mode == "tt":
             return traverse(ranked.tree, ranked.scores, config.k or K_PER_LAYER)
         budget = config.max_tokens or self._budget
@@ -162,7 +162,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
     async def read_picked(
         self, ranked: RankedTree, positions: Sequence[int], question: Question, models: ModelSet
     ) -> Prediction:
-        """The reader's answer; should the nodes not fit its window, the least similar go first."""
+        """The reader's answer; if the nodes do not fit its window, the least similar are dropped."""
         tree, scores = ranked.tree, ranked.scores
         parts = [
             (node, part) for node in positions for part in _items(tree, node, float(scores[node]), question)
@@ -173,6 +173,12 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         return await read(
             context, question, models.lm(), self.config.prompt, drop_order=worst_first, flags=flags
         )
+
+    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
+        """The leaves that a summary goes back to, in the order of the text."""
+        tree = Tree.from_index(index, documents)
+        found = (at for at in range(len(tree.nodes)) if tree.id(at) == node)
+        return [span for at in found for leaf in tree.leaves_below(at) for span in leaf.spans]
 
     def _plan(self) -> TreePlan:
         """The options of the tree with their defaults filled in."""
@@ -189,7 +195,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
 
     @property
     def _budget(self) -> int:
-        """3,500 tokens at a window of 8,192, in proportion at a smaller one."""
+        """3,500 tokens at a window of 8,192, proportionally fewer at a smaller one."""
         return max(16, min(PAPER_WINDOW, self.geometry.window) * PAPER_BUDGET_TOKENS // PAPER_WINDOW)
 
 

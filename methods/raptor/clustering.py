@@ -1,13 +1,12 @@
-"""Groups of similar texts as RAPTOR finds them (Sec. 3; released code, ``cluster_utils.py``).
+"""RAPTOR's clustering of similar texts (Sec. 3; released code, ``cluster_utils.py``).
 
-UMAP to ten dimensions over all texts, a Gaussian mixture whose size BIC chooses, and the same once more
-inside each cluster that is large. :func:`soft_clusters` lets a text join every cluster that it belongs to
-with some probability, as RAPTOR does; :func:`hard_clusters` puts each text in one, for trees in which a
-node has one parent.
+UMAP to ten dimensions over all texts, a Gaussian mixture whose size BIC chooses, and the same again inside
+each large cluster. :func:`soft_clusters` assigns a text to every cluster with enough probability, as in
+RAPTOR; :func:`hard_clusters` assigns each text to one, for trees in which a node has one parent.
 
-Other than in the released code: UMAP is seeded too, so that the same seed gives the same groups; texts are
-told apart by position, so that equal embeddings do no harm; a text that no cluster claims joins the
-likeliest; a cluster that is too long and cannot be divided by similarity is cut in order.
+Differences from the released code: UMAP is seeded too, so that the same seed gives the same groups; texts are
+identified by position, so that equal embeddings are no problem; a text below the threshold in every cluster
+joins the likeliest one; a cluster that is too long and cannot be divided by similarity is cut in order.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from numpy.typing import NDArray
 
 REDUCED_DIMENSIONS = 10
 SMALL = REDUCED_DIMENSIONS + 1
-"""Up to this many texts are one group."""
-LEAST_FOR_UMAP = 5
-"""int(sqrt(n - 1)) neighbours must be two or more."""
-MOST_CLUSTERS = 50
+"""Up to this many texts form one group."""
+MIN_FOR_UMAP = 5
+"""Minimum number of texts for UMAP: int(sqrt(n - 1)) neighbours must be two or more."""
+MAX_CLUSTERS = 50
 LOCAL_NEIGHBOURS = 10
 THRESHOLD = 0.1
-"""A text joins the clusters that it belongs to with a higher probability than this."""
+"""A text joins the clusters whose probability for it exceeds this."""
 
 Group = tuple[int, ...]
 Floats = NDArray[np.float64]
@@ -46,8 +45,8 @@ def soft_clusters(
 ) -> list[Group]:
     """Positions of the texts in each group, in order; a text is in one or more groups.
 
-    embeddings: shape (texts, dim); tokens: length of each text; max_tokens: no group is longer, unless a
-    single text is. Groups with the same members are one. The same seed gives the same groups.
+    embeddings: shape (texts, dim); tokens: length of each text; max_tokens: maximum length of a group, which
+    only a single text may exceed. Groups with the same members are merged. Deterministic for a given seed.
     """
     return _Clustering(embeddings, tokens, max_tokens, seed, threshold).groups()
 
@@ -55,47 +54,47 @@ def soft_clusters(
 def hard_clusters(
     embeddings: NDArray[np.float32], tokens: Sequence[int], *, max_tokens: int, seed: int
 ) -> list[Group]:
-    """As :func:`soft_clusters`, but every text is in exactly one group: that of its likeliest cluster."""
+    """Like :func:`soft_clusters`, but every text is in exactly one group, its likeliest cluster's."""
     return _Clustering(embeddings, tokens, max_tokens, seed, None).groups()
 
 
 @dataclass(frozen=True)
 class _Clustering:
-    """What does not change while groups are divided."""
+    """The inputs of one clustering."""
 
     embeddings: NDArray[np.float32]
     tokens: Sequence[int]
     max_tokens: int
     seed: int
     threshold: float | None
-    """None: every text in its likeliest cluster only."""
+    """None: every text joins only its likeliest cluster."""
 
     def groups(self) -> list[Group]:
-        """All groups, by their first members."""
+        """All groups, sorted by their members."""
         from threadpoolctl import threadpool_limits
 
         everything = tuple(range(len(self.tokens)))
-        # Numba, below UMAP, gives OpenMP, and with it torch, as many threads as there are cores when it
-        # first runs, and leaves it so. On the way out all have what they had before.
+        # Numba, used by UMAP, sets OpenMP's threads, and with them torch's, to the number of cores on its
+        # first run. The context manager restores the previous numbers.
         with threadpool_limits(limits=1):
             return sorted(set(self._divided(everything, least=SMALL + 1)))
 
     def _divided(self, members: Group, least: int) -> list[Group]:
-        """Groups of these members, none too long; fewer than ``least`` members are only cut by length."""
+        """Groups of these members within the length; fewer than ``least`` members are only cut in order."""
         if len(members) < least:
             return self._cut_in_order(members)
-        found: list[Group] = []
+        groups: list[Group] = []
         for group in self._clusters(members):
             if sum(self.tokens[i] for i in group) <= self.max_tokens:
-                found.append(group)
+                groups.append(group)
             elif len(group) < len(members):
-                found += self._divided(group, least=LEAST_FOR_UMAP)
+                groups += self._divided(group, least=MIN_FOR_UMAP)
             else:
-                found += self._cut_in_order(group)
-        return found
+                groups += self._cut_in_order(group)
+        return groups
 
     def _cut_in_order(self, members: Group) -> list[Group]:
-        """The members in order, a new group wherever the next one would make it too long."""
+        """Groups of consecutive members, each as long as ``max_tokens`` allows."""
         groups: list[list[int]] = []
         length = 0
         for member in members:
@@ -107,14 +106,14 @@ class _Clustering:
         return [tuple(group) for group in groups]
 
     def _clusters(self, members: Group) -> list[Group]:
-        """RAPTOR's two steps: clusters over all members, then inside each that is large."""
-        found: list[Group] = []
+        """RAPTOR's two steps: clusters over all members, then inside each large cluster."""
+        clusters: list[Group] = []
         for group in self._mixture(members, int((len(members) - 1) ** 0.5)):
-            found += [group] if len(group) <= SMALL else self._mixture(group, LOCAL_NEIGHBOURS)
-        return found
+            clusters += [group] if len(group) <= SMALL else self._mixture(group, LOCAL_NEIGHBOURS)
+        return clusters
 
     def _mixture(self, members: Group, neighbours: int) -> list[Group]:
-        """Clusters of a Gaussian mixture over the reduced embeddings; none is empty."""
+        """Non-empty clusters of a Gaussian mixture over the reduced embeddings."""
         points = reduced(self.embeddings[list(members)], neighbours, self.seed)
         labels = cluster_labels(points, self.threshold, self.seed)
         groups: dict[int, list[int]] = {}
@@ -125,17 +124,17 @@ class _Clustering:
 
 
 def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floats:
-    """UMAP of the embeddings by cosine, shape (texts, min(10, texts - 2)); five texts or more."""
+    """UMAP of the embeddings by cosine, shape (texts, min(10, texts - 2)); needs at least five texts."""
     umap = _umap()
     n = len(embeddings)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on small or equal inputs it says which fallback it takes
+        warnings.simplefilter("ignore")  # it warns about its fallbacks for small or equal inputs
         points = umap.UMAP(
             n_neighbors=min(neighbours, n - 1),
             n_components=min(REDUCED_DIMENSIONS, n - 2),
             metric="cosine",
             random_state=seed,
-            n_jobs=1,  # a fixed seed allows no more
+            n_jobs=1,  # required by a fixed seed
         ).fit_transform(np.asarray(embeddings))
     return np.asarray(points, dtype=np.float64)
 
@@ -160,7 +159,7 @@ def _umap() -> Any:
 
 
 def cluster_labels(points: Floats, threshold: float | None, seed: int) -> list[list[int]]:
-    """The clusters of each point: those with a probability above ``threshold``, else the likeliest.
+    """The clusters of each point: those with a probability above ``threshold``, or else the likeliest.
 
     Their number is the one in 1..min(50, n) - 1 with the lowest BIC. points: shape (n, dim), n >= 2.
     """
@@ -168,10 +167,8 @@ def cluster_labels(points: Floats, threshold: float | None, seed: int) -> list[l
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # k-means finds fewer distinct points than clusters, where some are equal
-        sizes = range(1, min(MOST_CLUSTERS, len(points)))
+        warnings.simplefilter("ignore")  # k-means warns if equal points leave fewer points than clusters
+        sizes = range(1, min(MAX_CLUSTERS, len(points)))
         mixtures = [GaussianMixture(n_components=n, random_state=seed).fit(points) for n in sizes]
         best = min(mixtures, key=lambda mixture: mixture.bic(points))
     probabilities = best.predict_proba(points)

@@ -1,7 +1,7 @@
-"""The leaves of a tree: whole sentences, as many as fit, each leaf a span of its document.
+"""The leaves of a tree: as many whole sentences as fit, each leaf a span of its document.
 
-RAPTOR's code (``split_text``) puts leaves together from split sentences and loses full stops, question
-marks and newlines on the way; here the document is only cut, never rewritten.
+RAPTOR's code (``split_text``) assembles leaves from split sentences and loses full stops, question marks
+and newlines; here the document is only cut, never rewritten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BREAKS = (
     re.compile(r"[,;:](?=\s)|[，；：、]"),
     re.compile(r"(?<!\s)(?=\s)"),
 )
-"""Where a text may be cut, best first: after a sentence or line, after a clause, between words."""
+"""Where to cut a text, best first: after a sentence or line, after a clause, between words."""
 
 
 def split_into_leaves(
@@ -31,12 +31,12 @@ def split_into_leaves(
 ) -> list[Chunk]:
     """Leaves of at most ``leaf_tokens`` tokens, document by document, in order (RAPTOR, Sec. 3).
 
-    Sentences are kept whole and gathered until the next one would not fit; a sentence that is too long by
-    itself is cut after a clause, else between words, else between tokens, and shares no leaf with others.
-    A leaf neither begins nor ends with white space; together the leaves hold everything else, once. A leaf
-    is longer than allowed only where one character is. No leaf crosses from one document into the next,
-    unless ``join`` has them split as one text. Tokens are
-    counted as in the whole document; offsets refer to ``Document.full_text``.
+    A leaf takes whole sentences until the next one would not fit; a sentence that is too long by itself is
+    cut after a clause, else between words, else between tokens, and shares no leaf with others. Leaves
+    neither start nor end with white space; together they contain everything else exactly once. A leaf is
+    longer than allowed only if a single character is. No leaf crosses a document boundary, unless ``join``
+    splits the documents as one text. Tokens are counted within the whole document; offsets refer to
+    ``Document.full_text``.
     """
     if join:
         joined = JoinedDocuments(documents)
@@ -64,12 +64,12 @@ class _Splitter:
     most: int
 
     def count(self, start: int, end: int) -> int:
-        """Tokens that begin within the characters ``start`` to ``end``; at least 1."""
+        """Tokens that start within the characters ``start`` to ``end``; at least 1."""
         first, last = (bisect_left(self.tokens.offsets, (at, -1)) for at in (start, end))
         return max(1, last - first)
 
     def leaves(self, start: int, end: int, breaks: tuple[re.Pattern[str], ...]) -> Iterator[tuple[int, int]]:
-        """Ranges that are short enough, from left to right, without gaps."""
+        """Consecutive ranges that are short enough, without gaps."""
         if not breaks:
             yield from self._between_tokens(start, end)
             return
@@ -88,14 +88,14 @@ class _Splitter:
 
     def _units(self, start: int, end: int, break_: re.Pattern[str]) -> Iterator[tuple[int, int]]:
         low = start
-        for found in break_.finditer(self.text, start, end):
-            if low < found.end() < end:
-                yield low, found.end()
-                low = found.end()
+        for match in break_.finditer(self.text, start, end):
+            if low < match.end() < end:
+                yield low, match.end()
+                low = match.end()
         yield low, end
 
     def _between_tokens(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Cuts at the tokens' own edges: what has no spaces has no better place."""
+        """Ranges cut between tokens, for text without spaces."""
         first, last = (bisect_left(self.tokens.offsets, (at, -1)) for at in (start, end))
         inside = Tokenization(
             self.tokens.ids[first:last],
@@ -107,6 +107,6 @@ class _Splitter:
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """The range without the white space at its ends; empty where there is nothing else."""
+    """The range without white space at its ends; empty if there is nothing else."""
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()), max(start, start + len(piece.rstrip()))

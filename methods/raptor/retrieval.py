@@ -1,4 +1,4 @@
-"""Which nodes of a tree a question gets: layer by layer down the tree, or from all layers at once."""
+"""Retrieval of nodes for a question: layer by layer down the tree, or from all layers at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Scores = NDArray[np.float64]
 
 
 def traverse(tree: Tree, scores: Scores, k: int) -> Picked:
-    """Tree traversal, RAPTOR-TT: the k best of the top layer, then the k best of their children, and so on.
+    """Tree traversal, RAPTOR-TT: the best k of the top layer, then the best k of their children, and so on.
 
-    Everything picked is read, upper layers first (RAPTOR, Sec. 3; released code,
-    ``retrieve_information``). scores: shape (nodes,); equal ones keep the order of the tree.
+    All picked nodes are read, upper layers first (RAPTOR, Sec. 3; released code,
+    ``retrieve_information``). scores: shape (nodes,); ties keep the order of the tree.
     """
     picked: list[int] = []
     steps: list[JsonValue] = []
@@ -32,7 +32,7 @@ def traverse(tree: Tree, scores: Scores, k: int) -> Picked:
 
 
 def collapse(tree: Tree, scores: Scores, k: int, max_tokens: int) -> Picked:
-    """Collapsed tree, RAPTOR-CT: the best nodes of all layers, k at most, while they fit ``max_tokens``.
+    """Collapsed tree, RAPTOR-CT: the best nodes of all layers, at most k, while they fit ``max_tokens``.
 
     It stops at the first node that does not fit (released code, ``retrieve_information_collapse_tree``).
     """

@@ -1,7 +1,7 @@
-"""The tree: leaves, layers of summaries over clusters of similar nodes, and how it is built and stored.
+"""The tree of leaves and layers of summaries over clusters of similar nodes: building and storage.
 
-Layer 0 holds the leaves, spans of the documents; a node of a higher layer is the summary of a cluster of
-nodes of the layer below. Clusters overlap, so that a node may have several parents (RAPTOR, Sec. 3).
+Layer 0 has the leaves, spans of the documents; a node of a higher layer is the summary of a cluster of nodes
+of the layer below. Clusters overlap, so that a node may have several parents (RAPTOR, Sec. 3).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from methods.raptor.prompts import raptor_summary_prompt
 
 @dataclass(frozen=True)
 class TreePlan:
-    """How a tree is built; lengths in tokens of the model that writes it."""
+    """How to build a tree; lengths in tokens of the model that writes the summaries."""
 
     leaf_tokens: int
     summary_tokens: int
@@ -33,7 +33,7 @@ class TreePlan:
     max_layers: int
     seed: int
     join_documents: Switch = "on"
-    """Whether several documents are one text before leaves are cut."""
+    """Whether several documents are joined before leaves are cut."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Node:
     tokens: int
     leaf: Chunk | None = None
     children: tuple[int, ...] = ()
-    """Positions in ``Tree.nodes``, in the order they were summarised."""
+    """Positions in ``Tree.nodes``, in the order of the summary prompt."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Tree:
     embeddings: NDArray[np.float32]
     """Unit rows, shape (nodes, dim)."""
     notes: Mapping[str, JsonValue]
-    """Counts of events while it was built, and the encoder's truncation."""
+    """Counts of events during building, and the encoder's truncation length."""
 
     @cached_property
     def layers(self) -> tuple[tuple[int, ...], ...]:
-        """Positions of the nodes of each layer, leaves first; none for a tree without nodes."""
+        """Positions of the nodes of each layer, leaves first; empty for a tree without nodes."""
         layers: list[list[int]] = []
         for position, node in enumerate(self.nodes):
             if node.layer == len(layers):
@@ -69,12 +69,20 @@ class Tree:
         return tuple(tuple(layer) for layer in layers)
 
     def id(self, node: int) -> str:
-        """A readable name: layer from 0, then position in it from 1 (``0.17`` is the 17th leaf)."""
+        """A readable id: layer from 0, then position in it from 1 (``0.17`` is the 17th leaf)."""
         layer = self.nodes[node].layer
         return f"{layer}.{node - self.layers[layer][0] + 1}"
 
+    def leaves_below(self, node: int) -> list[Chunk]:
+        """The leaves that a node summarises, in the order of the text."""
+        at = self.nodes[node]
+        if at.leaf is not None:
+            return [at.leaf]
+        found = {leaf.index: leaf for child in at.children for leaf in self.leaves_below(child)}
+        return [found[index] for index in sorted(found)]
+
     def to_index(self) -> Index:
-        """The tree as it is stored; leaves as spans only."""
+        """The tree for storage, with leaves as spans."""
         leaves = [node.leaf for node in self.nodes if node.leaf is not None]
         return Index(
             {
@@ -95,7 +103,7 @@ class Tree:
 
     @classmethod
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
-        """The tree of a stored index, its leaves cut from the documents again."""
+        """The tree of a stored index, with leaves cut from the documents."""
         nodes = [Node(0, leaf.text, leaf.tokens, leaf) for leaf in restored(index.data["leaves"], documents)]
         for node in index.data["summaries"]:
             nodes.append(Node(node["layer"], node["text"], node["tokens"], children=tuple(node["children"])))
@@ -105,10 +113,10 @@ class Tree:
 
 
 async def build_tree(documents: DocumentSet, lm: LanguageModel, embedder: Embedder, plan: TreePlan) -> Tree:
-    """Leaves, then layers of summaries until one has 11 nodes or less, or there are ``max_layers`` of them.
+    """The tree of the documents: layers of summaries until one has at most 11 nodes, or ``max_layers``.
 
-    The summaries of a layer are asked for all at once. Clustering blocks the event loop meanwhile: UMAP is
-    not safe in threads. Without any text in the documents, a tree without nodes.
+    All summaries of a layer run concurrently. Clustering blocks the event loop, since UMAP is not
+    thread-safe. Documents without text give a tree without nodes.
     """
     join = plan.join_documents == "on"
     leaves = split_into_leaves(documents, lm.tokenize, plan.leaf_tokens, join=join)
@@ -147,13 +155,13 @@ async def build_tree(documents: DocumentSet, lm: LanguageModel, embedder: Embedd
 
 
 async def _summary(texts: Sequence[str], lm: LanguageModel, plan: TreePlan, events: Counter[str]) -> str:
-    """A summary of a cluster: its texts, each on one line, with an empty line between them."""
+    """The summary of a cluster; its texts are put on one line each, separated by empty lines."""
     context = "\n\n".join(" ".join(text.split()) for text in texts)
     return await summarize(lm, raptor_summary_prompt(context), context, plan.summary_tokens, events)
 
 
 async def _embed(nodes: Sequence[Node], embedder: Embedder, events: Counter[str]) -> NDArray[np.float32]:
-    """Unit embeddings of nodes, shape (nodes, dim); exact, since clusters amplify a last bit."""
+    """Unit embeddings of nodes, shape (nodes, dim); exact, since clustering amplifies rounding."""
     texts = [node.text for node in nodes]
     events["truncated_embedding"] += embedder.truncated(texts)
     vectors = await embedder.embed(texts, exact=True)

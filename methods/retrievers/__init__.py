@@ -1,1 +1,1 @@
-"""Rank passages, read the best ones: one file for each ranker."""
+"""Rank passages, read the best ones: one file per ranker."""

@@ -1,8 +1,8 @@
 """BM25: rank chunks by Okapi BM25 and read the best k (PECAN Table 1, "BM25 Top-5" and "Top-X").
 
 Package rank_bm25 with its own defaults (k1 1.5, b 0.75, epsilon 0.25), one corpus per document set.
-Word tokens are lower-cased runs of letters, digits and underscore  # our choice: the papers do not
-say. The corpus is passed as token lists: given strings, rank_bm25 would rank by single characters.
+Words are lower-cased runs of letters, digits and underscore  # our choice: the papers do not say.
+The corpus is passed as token lists: with strings, rank_bm25 would rank by single characters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Bm25(RankThenRead[Bm25Config]):
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        """BM25 of every chunk; all zero (so: document order) when no query word is known."""
+        """BM25 of every chunk, shape (chunks,); all zero (document order) if no query word occurs."""
         from rank_bm25 import BM25Okapi
 
         corpus = [words(chunk.text) for chunk in chunks]

@@ -1,8 +1,8 @@
 """BM25 + DPR: fuse the two rankings by reciprocal rank and read the best k.
 
 Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009): a chunk's score is the sum over
-rankings of 1 / (60 + its rank), ranks from 1. Chunks of equal score share a rank, so that the many
-chunks without any query word do not get an order from BM25  # our choice: the paper ranks without ties.
+rankings of 1 / (60 + its rank), ranks from 1. Chunks with equal scores share a rank, so that BM25 does
+not order the many chunks without any query word  # our choice: the paper ranks without ties.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from methods.retrievers.dpr import Dpr, DprConfig
 
 
 class Bm25DprConfig(Bm25Config, DprConfig):
-    """The options of both rankers, and of their fusion."""
+    """The options of both rankers and of their fusion."""
 
     rrf_k: int = Field(60, ge=0, description="constant of reciprocal rank fusion (Cormack et al. 2009: 60)")
 
@@ -39,7 +39,7 @@ class Bm25Dpr(RankThenRead[Bm25DprConfig]):
         return self._dpr().models()
 
     def index_roles(self) -> frozenset[str]:
-        """As for DPR: BM25 keeps nothing."""
+        """DPR's roles: BM25 indexes nothing."""
         return self._dpr().index_roles()
 
     async def prepare(

@@ -2,9 +2,9 @@
 
 Izacard et al. 2022 (arXiv 2112.09118): one encoder for questions and texts, trained without labels; the
 mean of the token vectors, not normalised, texts cut at 512 tokens. Graph of Records retrieves with it.
-Its weights are on the hub (``encoder=contriever``), the default beside a reader at the papers' lengths.
-Beside a small reader it is all-MiniLM-L6-v2, which ships and is of the same kind, and so the same ranking as
-SBERT's there; every record and table names the encoder it used.
+Its weights are on the hub (``encoder=contriever``), the default for a reader at the papers' lengths. For a
+small reader the default is the shipped all-MiniLM-L6-v2, an encoder of the same kind, so that the ranking is
+SBERT's; every record and table names the encoder used.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class ContrieverConfig(RankConfig):
 
     encoder: str = Field(
         AUTO,
-        description="encoder: preset, hub id or folder; auto: contriever, and minilm for a reader that is "
-        "used below the papers' lengths",
+        description="encoder: preset, hub id or folder; auto: contriever, or minilm for a reader used below "
+        "the papers' lengths",
     )
     similarity: Literal["dot", "cosine"] = Field(
         "dot",
@@ -44,19 +44,19 @@ class Contriever(DenseRanker[ContrieverConfig]):
     pooling = "mean"
 
     def __init__(self, config: ContrieverConfig, geometry: Geometry, seed: int = 0) -> None:
-        """Keep options, geometry and seed."""
+        """Store options, geometry and seed."""
         super().__init__(config, geometry, seed)
         self.similarity = config.similarity
 
     def index_options(self) -> Mapping[str, JsonValue]:
-        """How the text is cut, and whether embeddings are kept at length 1."""
+        """How the text is cut, and whether embeddings are normalised."""
         return {**super().index_options(), "similarity": self.config.similarity}
 
     def choices(self) -> Mapping[str, JsonValue]:
-        """How the text is cut and what is compared."""
+        """How the text is cut, and the similarity."""
         return {**super().choices(), "similarity": self.config.similarity}
 
     def models(self) -> Mapping[str, str]:
         """The run's reader and the encoder."""
-        given = self.config.encoder
-        return {"reader": "", "embedder": encoder_for(self.geometry) if given == AUTO else given}
+        encoder = self.config.encoder
+        return {"reader": "", "embedder": encoder_for(self.geometry) if encoder == AUTO else encoder}

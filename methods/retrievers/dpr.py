@@ -1,12 +1,12 @@
 """DPR: rank chunks with the dense passage retriever's two encoders and read the best k.
 
 Karpukhin et al. 2020, Sec. 3: a question encoder and a passage encoder, CLS vectors, dot product. The
-authors' passages carry a title in front; ours are chunks as every ranker here cuts them, in which the
-first chunk of a titled document begins with its title.
+authors' passages start with a title; ours are the chunks of every ranker here, in which only the first chunk
+of a titled document starts with its title.
 
-Its weights are on the hub (``encoder=dpr``), the default beside a reader at the papers' lengths. Beside a
-small reader it is ``tiny-dual``, a small pair of the same design that this project trains, and so the same
-ranking as Dragon's there; every record and table names the encoders it used.
+Its weights are on the hub (``encoder=dpr``), the default for a reader at the papers' lengths. For a small
+reader the default is ``tiny-dual``, a small pair of the same design that this project trains, so that the
+ranking is Dragon's; every record and table names the encoders used.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ class DprConfig(PairConfig):
     encoder: str = Field(
         AUTO,
         description="pair of encoders: dpr (single-nq, from the hub), tiny-dual (small, ours), or a folder "
-        "with folders query and context; auto: dpr, and tiny-dual for a reader that is used below the "
-        "papers' lengths",
+        "with folders query and context; auto: dpr, or tiny-dual for a reader used below the papers' lengths",
     )
 
 
@@ -44,6 +43,6 @@ class Dpr(DualEncoderRanker[DprConfig]):
 
     @property
     def pair_name(self) -> str:
-        """The pair in use; by default that of the reader's scale."""
-        given = self.config.encoder
-        return encoder_pair_for(self.geometry, PAPER_PAIR) if given == AUTO else given
+        """The pair in use; by default the one for the reader's geometry."""
+        encoder = self.config.encoder
+        return encoder_pair_for(self.geometry, PAPER_PAIR) if encoder == AUTO else encoder

@@ -1,10 +1,10 @@
 """Dragon: rank chunks with two separate encoders and read the best k (PECAN Table 1, "Dragon").
 
 DRAGON+ (Lin et al. 2023, arXiv 2302.07452): an encoder for questions and another for texts, the last
-layer's CLS vector, dot product of the vectors as they are (not normalised), texts cut at 512 tokens.
-Its weights are on the hub (``encoder=dragon-plus``), the default beside a reader at the papers' lengths.
-Beside a small reader it is ``tiny-dual``, a small pair of the same design that this project trains; every
-record and table names the encoders it used.
+layer's CLS vector, dot product without normalisation, texts cut at 512 tokens.
+Its weights are on the hub (``encoder=dragon-plus``), the default for a reader at the papers' lengths. For a
+small reader the default is ``tiny-dual``, a small pair of the same design that this project trains; every
+record and table names the encoders used.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class DragonConfig(PairConfig):
     encoder: str = Field(
         AUTO,
         description="pair of encoders: dragon-plus (the paper's), tiny-dual (small, ours), or a folder with "
-        "folders query and context; auto: dragon-plus, and tiny-dual for a reader that is used below the "
-        "papers' lengths",
+        "folders query and context; auto: dragon-plus, or tiny-dual for a reader used below the papers' "
+        "lengths",
     )
 
 
@@ -39,6 +39,6 @@ class Dragon(DualEncoderRanker[DragonConfig]):
 
     @property
     def pair_name(self) -> str:
-        """The pair in use; by default that of the reader's scale."""
-        given = self.config.encoder
-        return encoder_pair_for(self.geometry) if given == AUTO else given
+        """The pair in use; by default the one for the reader's geometry."""
+        encoder = self.config.encoder
+        return encoder_pair_for(self.geometry) if encoder == AUTO else encoder

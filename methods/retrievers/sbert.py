@@ -1,7 +1,7 @@
 """SBERT: rank chunks by the cosine of sentence embeddings and read the best k (PECAN Table 1, "SBERT").
 
-PECAN names no checkpoint; the offline default is all-MiniLM-L6-v2 (as in Graph of Records), which
-cuts every text at 256 of its own tokens: the limit and the number of cut chunks are recorded.
+PECAN names no checkpoint; the offline default is all-MiniLM-L6-v2 (as in Graph of Records), which cuts
+every text at 256 of its own tokens. The limit and the number of cut chunks are recorded.
 """
 
 from __future__ import annotations

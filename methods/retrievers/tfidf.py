@@ -1,7 +1,7 @@
 """TF-IDF: rank chunks by the cosine of TF-IDF vectors and read the best k.
 
 scikit-learn's TfidfVectorizer with its own defaults (raw term counts, smoothed idf, vectors of length 1),
-fitted on the chunks of one document set; words are cut as for BM25.
+fitted on the chunks of one document set; words are the same as for BM25.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from methods.retrievers.bm25 import words
 class TfidfConfig(RankConfig):
     """TF-IDF's weighting; defaults are scikit-learn's."""
 
-    sublinear_tf: bool = Field(False, description="1 + log of the term count in place of the count")
+    sublinear_tf: bool = Field(False, description="1 + log of the term count instead of the count")
 
 
 class Tfidf(RankThenRead[TfidfConfig]):
@@ -35,7 +35,7 @@ class Tfidf(RankThenRead[TfidfConfig]):
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        """Cosine of the question with every chunk, in 0..1; all zero when no query word is known."""
+        """Cosine of question and every chunk, shape (chunks,), in 0..1; all zero if no query word occurs."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         vectorizer = TfidfVectorizer(analyzer=words, sublinear_tf=self.config.sublinear_tf)

@@ -193,6 +193,46 @@ class TestNode2Vec(MethodConformance):
     long_words = 700
 
 
+class TestRerank(MethodConformance):
+    method = "rerank"
+    options = {"n": 4}  # noqa: RUF012
+    grid = {"k": [1, 3, 500]}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestHybrid(MethodConformance):
+    method = "hybrid"
+    options = {"second_options": {"encoder": "minilm"}}  # noqa: RUF012
+    grid = {"k": [2, 7]}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestHyde(WithEncoders):
+    method = "hyde"
+    encoder = "query"
+    long_words = 1500
+
+
+class TestIrcot(MethodConformance):
+    method = "ircot"
+    options = {"k": 1, "sentence_tokens": 12}  # noqa: RUF012
+    grid = {"rounds": [0, 1, 3]}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestSelfRoute(MethodConformance):
+    method = "self_route"
+    grid = {"k": [1, 5], "t": [0.5]}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestSelfRouteByProbability(MethodConformance):
+    method = "self_route"
+    options = {"decline": "p_yes", "ranker": "tfidf"}  # noqa: RUF012
+    grid = {"k": [1, 5], "t": [0.0, 0.5, 1.0]}  # noqa: RUF012
+    long_words = 1500
+
+
 def test_every_registered_method_is_covered() -> None:
     covered = {suite.method for suite in _suites(MethodConformance) if suite.method}
     ours = {

@@ -43,7 +43,7 @@ FORMATS: tuple[Format, ...] = (
     hotpotqa.HOTPOTQA,
     passage_qa.PASSAGE_QA,
     qmsum.QMSUM,
-    qmsum.QMSUM_GOR,
+    qmsum.QMSUM_SPEAKERS,
     squality.SQUALITY,
     leval.LEVAL,
     booksum.BOOKSUM,
@@ -57,5 +57,7 @@ FORMATS: tuple[Format, ...] = (
 
 def recognise(entry: Entry, named: Sequence[str] = ()) -> Format | None:
     """The format of an entry, one of the ``named`` if it can be; None if no format recognises it."""
-    found = [format for format in FORMATS if format.recognises(entry)]
-    return next((format for format in found if format.name in named), found[0] if found else None)
+    candidates = [format for format in FORMATS if format.recognises(entry)]
+    return next(
+        (format for format in candidates if format.name in named), candidates[0] if candidates else None
+    )

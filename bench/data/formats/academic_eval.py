@@ -36,6 +36,7 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
         answers=[paper.gt],
         documents=(Document(paper.title, paper.main_content),),
         task="summarization",
+        metadata={"title": paper.title},
         datasets=("academic_eval",),
         split="".join(splits),
     )

@@ -4,23 +4,77 @@
      "documents": [{"title", "text"}, ...]}
 
 and optionally ``evidence`` (``[{"document", "sentence", "text"}]``, positions from 0) and ``metadata``.
-Other fields (``source``, ``license``) are ignored. The shipped sample sets are in this format.
+Only ``question`` and ``documents`` are needed, and for a summary not even the question. A line without an
+``id`` is numbered (``q1``), one without a ``task`` is a question, one without ``answers`` is answered and not
+scored; a single answer or document may stand without brackets, a document as its text alone, and ``answer``
+for ``answers``. Other fields (``source``, ``license``) are ignored, unless they look like one of these
+misspelt. The shipped sample sets are in this format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bench.data.entries import Entry
 from bench.data.format import EntryError, Fields, Format, Parsed, fields_of, parsed
 from bench.schema import Document, Evidence, JsonValue, Task
 
+ONE_LINE = (
+    '{"question": "When was the reactor shut down?", "answers": ["June 2018"], '
+    '"documents": [{"title": "reactor.txt", "text": "..."}]}'
+)
+"""A right line, for messages."""
+
+
+class QuestionFields(Fields):
+    """What a line says of a question, whether its documents are on the line or in files beside it."""
+
+    id: str = ""
+    dataset: str = ""
+    task: Task = "qa"
+    question: str = ""
+    answers: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_full(cls, line: Any) -> Any:
+        """Short forms written out; what is empty (null, or a field of a CSV row) counts as left out."""
+        if not isinstance(line, Mapping):
+            return line
+        full = {key: value for key, value in line.items() if value is not None and value != ""}
+        if "answer" in full:
+            full.setdefault("answers", full.pop("answer"))
+        for name in ("answers", "documents"):
+            if name in full and not isinstance(full[name], list):
+                full[name] = [full[name]]
+        if isinstance(full.get("answers"), list):
+            full["answers"] = [_as_text(answer) for answer in full["answers"]]
+        if "id" in full:
+            full["id"] = _as_text(full["id"])
+        return full
+
+    def id_of(self, entry: Entry) -> str:
+        """The line's id, or its number."""
+        return self.id or f"q{entry.position + 1}"
+
+
+def _as_text(value: Any) -> Any:
+    """A number as text; anything else as it is."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
 
 class _Document(Fields):
     title: str = ""
     text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_alone(cls, value: Any) -> Any:
+        return {"text": value} if isinstance(value, str) else value
 
 
 class _Evidence(Fields):
@@ -29,23 +83,19 @@ class _Evidence(Fields):
     text: str | None = None
 
 
-class _Line(Fields):
-    id: str
-    dataset: str
-    task: Task
-    question: str
-    answers: list[str]
+class _Line(QuestionFields):
     documents: list[_Document]
     evidence: list[_Evidence] | None = None
     metadata: dict[str, JsonValue] = {}
 
 
 def _recognises(entry: Entry) -> bool:
-    return "documents" in entry.value and ("question" in entry.value or "answers" in entry.value)
+    return "documents" in entry.value and not {"question", "answers", "answer"}.isdisjoint(entry.value)
 
 
 def _parse(entry: Entry) -> Iterator[Parsed]:
     line = fields_of(entry, _Line)
+    require_spelling(entry, _Line)
     for label in line.evidence or ():
         if label.document >= len(line.documents):
             raise EntryError(f"evidence names document {label.document}, but there are {len(line.documents)}")
@@ -53,7 +103,7 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
         if label.sentence is None and label.text is not None and label.text not in text:
             raise EntryError(f"document {label.document} does not contain the evidence {label.text[:60]!r}")
     yield parsed(
-        id=line.id,
+        id=line.id_of(entry),
         question=line.question,
         answers=line.answers,
         documents=(Document(document.title, document.text) for document in line.documents),
@@ -62,8 +112,20 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
         if line.evidence is None
         else (Evidence(label.document, label.sentence, label.text) for label in line.evidence),
         metadata=line.metadata,
-        datasets=(line.dataset,),
+        datasets=(line.dataset,) if line.dataset else (),
     )
 
 
-BENCH = Format("bench", "longdoc-bench", _recognises, _parse)
+def require_spelling(entry: Entry, view: type[QuestionFields]) -> None:
+    """Raise EntryError for fields that look like optional ones misspelt, which would be left out silently."""
+    known = {*view.model_fields, "answer"}
+    missing = known - entry.value.keys()
+    guesses = {
+        name: difflib.get_close_matches(name, missing, n=1, cutoff=0.8) for name in entry.value.keys() - known
+    }
+    slips = [f"the field {name!r}: is {near[0]!r} meant?" for name, near in guesses.items() if near]
+    if slips:
+        raise EntryError("; ".join(slips))
+
+
+BENCH = Format("bench", "longdoc-bench", _recognises, _parse, answers_optional=True, example=ONE_LINE)

@@ -7,7 +7,7 @@ Only the general queries become examples, as in Graph of Records: they are about
 ones are about a span of it. Topics are joined in the metadata field ``topics``. The files do not name their
 split.
 
-Two layouts of the text. ``qmsum``: one line per turn, ``speaker: content``. ``qmsum-gor``, where a card
+Two layouts of the text. ``qmsum``: one line per turn, ``speaker: content``. ``qmsum-speakers``, where a card
 names that one: as in Graph of Records' released code, two lines per turn, and the transcribers' marks taken
 out.
 """
@@ -79,4 +79,4 @@ def _format(name: str, title: str, layout: Callable[[Iterable[_Turn]], str]) -> 
 
 
 QMSUM = _format("qmsum", "QMSum", _lines)
-QMSUM_GOR = _format("qmsum-gor", "QMSum as Graph of Records lays it out", _speaker_and_content)
+QMSUM_SPEAKERS = _format("qmsum-speakers", "QMSum as Graph of Records lays it out", _speaker_and_content)

@@ -96,7 +96,7 @@ class RayExecutor:
             self._ray = connect(self.address)
             self._share = share_out(self._ray.nodes(), self.workers, self.gpus)
             self._in_flight = in_flight
-            log.info("wanted: %s", self.wanted())
+            log.debug("wanted: %s", self.wanted())
         return RayQuestionRunner(self, cells, indexes, limit)
 
     @property
@@ -178,7 +178,7 @@ class RayExecutor:
 
 @dataclass(frozen=True)
 class _Shipped(StoredIndex):
-    """An index in the cluster's object store; the index held here is empty."""
+    """An index in the cluster's object store; the index in this process is empty."""
 
     documents: Any = None
     reference: Any = None

@@ -55,16 +55,13 @@ def test_a_sound_file(tmp_path: Path) -> None:
 
 def test_problems_are_all_listed_by_kind(tmp_path: Path) -> None:
     path = tmp_path / "dev.jsonl"
-    broken = line(5, answers=None)
-    path.write_text(line(1) + "{\n" + broken + line(3, documents=[]) + line(6, answers=None) + line(7))
+    broken = line(5, answers=[True])
+    path.write_text(line(1) + "{\n" + broken + line(3, documents=[]) + line(6, answers=[True]) + line(7))
     result = run("check", path)
     assert result.exit_code == 2
     assert "  problems   3 error(s), 1 warning(s)" in result.output
     assert f"    error: {path}:2: not JSON" in result.output
-    assert (
-        f"    error: {path}:3: answers: input should be a valid list, found None (and 1 more)"
-        in result.output
-    )
+    assert f"    error: {path}:3: answers[0]: expected text, found True (and 1 more)" in result.output
     assert f"    warning: {path}:4: there are no documents" in result.output
     assert "  examples   3 " in result.output
     assert "  usable     no" in result.output

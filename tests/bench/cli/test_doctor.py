@@ -47,7 +47,7 @@ def test_a_sound_environment_passes_and_leaves_nothing_behind(tmp_path: Path) ->
     assert list(found) == [
         "python", "packages", "methods", "results", "disk", "device", "threads", "mlflow", "self-test",
     ]  # fmt: skip
-    assert "answered a question of qasper" in found["self-test"].found
+    assert "answered a question of qasper" in found["self-test"].detail
     assert list((tmp_path / "results").iterdir()) == []
 
 
@@ -63,7 +63,7 @@ def test_every_warning_and_failure_has_a_remedy(tmp_path: Path, monkeypatch: pyt
 def test_too_little_disk_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=50_000_000))
     found = checks(tmp_path)
-    assert found["disk"].state == "failed" and "0.1 GB free" in found["disk"].found
+    assert found["disk"].state == "failed" and "0.1 GB free" in found["disk"].detail
     assert not healthy(list(found.values()))
 
 
@@ -75,10 +75,10 @@ def test_what_pip_says_of_our_requirements_fails_and_of_others_warns(
     said_by_pip(monkeypatch, 0, "No broken requirements found.\n")
     assert checks(tmp_path)["packages"].state == "ok"
     said_by_pip(monkeypatch, 1, f"{other}\n")
-    assert (checks(tmp_path)["packages"].state, checks(tmp_path)["packages"].found) == ("warning", other)
+    assert (checks(tmp_path)["packages"].state, checks(tmp_path)["packages"].detail) == ("warning", other)
     said_by_pip(monkeypatch, 1, f"{other}\n{own}\n")
     found = checks(tmp_path)["packages"]
-    assert (found.state, found.found) == ("failed", own) and "make setup" in found.remedy
+    assert (found.state, found.detail) == ("failed", own) and "make setup" in found.remedy
 
 
 def test_without_pip_the_packages_are_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_broken_plugin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "bench.method.registry.registered_methods", lambda: {"mine": SimpleNamespace(load=broken)}
     )
     found = checks(tmp_path)["methods"]
-    assert found.state == "failed" and "mine 1.0" in found.found
+    assert found.state == "failed" and "mine 1.0" in found.detail
 
 
 def test_a_results_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_a_results_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> No
 def test_the_tracking_store_is_opened_by_mlflow_and_its_own_message_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "will be made" in checks(tmp_path)["mlflow"].found
+    assert "will be created" in checks(tmp_path)["mlflow"].detail
     (tmp_path / "mlflow.db").write_bytes(b"this is no database" * 100)
     broken = checks(tmp_path)["mlflow"]
-    assert broken.state == "failed" and "MLflow says: (sqlite3.DatabaseError)" in broken.found
+    assert broken.state == "failed" and "MLflow says: (sqlite3.DatabaseError)" in broken.detail
     assert "bench track sync --rebuild" in broken.remedy
     monkeypatch.setenv("BENCH_TRACKING_URI", "http://ann:s3cret99@127.0.0.1:9")
     gone = checks(tmp_path)["mlflow"]
@@ -127,7 +127,7 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
 
     monkeypatch.setattr(bench.cli.doctor, "_methods", broken)
     found = checks(tmp_path)
-    assert found["methods"].state == "failed" and "RuntimeError: what now" in found["methods"].found
+    assert found["methods"].state == "failed" and "RuntimeError: what now" in found["methods"].detail
     assert found["device"].state == "ok"
 
 
@@ -138,12 +138,12 @@ def test_the_command_prints_text_or_json_and_its_exit_code_tells(
     good = CliRunner().invoke(command, arguments)
     assert good.exit_code == 0, good.output
     assert good.output.splitlines()[0].startswith("ok       python")
-    assert good.output.endswith("Everything that a run needs is here.\n")
+    assert good.output.endswith("Ready to run.\n")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
     bad = CliRunner().invoke(command, arguments)
     assert bad.exit_code == 1
-    assert "failed   disk" in bad.output and "-> Make room" in bad.output
-    assert bad.output.endswith("Not fit to run yet: disk.\n")
+    assert "failed   disk" in bad.output and "-> Free some space" in bad.output
+    assert bad.output.endswith("Not ready to run: disk.\n")
     as_json = CliRunner().invoke(command, [*arguments, "--json"])
     document = json.loads(as_json.output)
     assert as_json.exit_code == 1 and document["ok"] is False

@@ -68,18 +68,16 @@ def test_bench_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"answers": None}, "answers: input should be a valid list, found None"),
-        ({"answers": "Ada"}, "answers: input should be a valid list, found 'Ada'"),
-        ({"answers": ["Ada", 3]}, "answers[1]: input should be a valid string, found 3"),
-        ({"answers": []}, "no reference answer"),
+        ({"answers": {"text": "Ada"}}, "answers[0]: expected text, found {'text': 'Ada'}"),
+        ({"answers": ["Ada", True]}, "answers[1]: expected text, found True"),
         ({"answers": [" "]}, "no reference answer"),
         ({"question": " \n"}, "the question is empty"),
-        ({"question": 5}, "question: input should be a valid string, found 5"),
-        ({"id": 7}, "id: input should be a valid string, found 7"),
-        ({"id": ""}, "the id is empty"),
+        ({"question": 5}, "question: expected text, found 5"),
+        ({"question": ["Who?"]}, "question: expected text, found ['Who?']"),
+        ({"id": " "}, "the id is empty"),
         ({"task": "chat"}, "task: input should be 'qa' or 'summarization', found 'chat'"),
         ({"documents": [{"title": "T"}]}, "documents[0].text is missing"),
-        ({"documents": ["text"]}, "documents[0]: input should be a valid dictionary"),
+        ({"documents": [7]}, "documents[0]: expected an object, found 7"),
         ({"evidence": [{"document": 2}]}, "evidence names document 2, but there are 2"),
         ({"evidence": [{"document": 0, "text": "Ten."}]}, "document 0 does not contain the evidence 'Ten.'"),
         ({"question": "half \ud83d"}, "question holds half a character (surrogate '\\ud83d' at 5)"),
@@ -90,9 +88,32 @@ def test_bench_line_that_does_not_hold(tmp_path: Path, change: dict[str, Any], s
     assert says in error(tmp_path, {**BENCH, **change})
 
 
-def test_missing_fields_are_all_named(tmp_path: Path) -> None:
-    line = {key: value for key, value in BENCH.items() if key not in ("id", "answers", "task", "dataset")}
-    assert error(tmp_path, line) == "id is missing; dataset is missing; task is missing; and 1 more"
+def test_all_faults_of_a_line_are_named_at_once(tmp_path: Path) -> None:
+    line = {**BENCH, "question": 5, "task": "chat", "documents": [{"title": "T"}]}
+    assert error(tmp_path, line) == (
+        "task: input should be 'qa' or 'summarization', found 'chat'; question: expected text, found 5; "
+        "documents[0].text is missing"
+    )
+
+
+def test_what_a_bench_line_may_leave_out_or_say_in_short(tmp_path: Path) -> None:
+    example = one(tmp_path, {"question": "When?", "answer": 1990, "documents": "It was 1990."})
+    assert (example.id, example.task, example.answers) == ("q1", "qa", ("1990",))
+    assert example.documents.documents == (Document("", "It was 1990."),)
+    assert one(tmp_path, {"id": 7, "question": "When?", "documents": []}).id == "7"
+
+
+@pytest.mark.parametrize("answers", [{}, {"answers": []}, {"answers": None}, {"answer": ""}])
+def test_a_question_without_reference_is_no_error_in_our_own_format(
+    tmp_path: Path, answers: dict[str, Any]
+) -> None:
+    line = {"question": "When?", "documents": "It was 1990.", **answers}
+    assert one(tmp_path, line).answers == ()
+
+
+def test_a_misspelt_optional_field_is_not_passed_over(tmp_path: Path) -> None:
+    line = {key: value for key, value in BENCH.items() if key != "answers"}
+    assert error(tmp_path, {**line, "answrs": ["Ada"]}) == "the field 'answrs': is 'answers' meant?"
 
 
 def test_empty_documents_are_kept_and_mentioned(tmp_path: Path) -> None:
@@ -177,7 +198,7 @@ def test_longbench_csv_answers_are_a_python_list(tmp_path: Path) -> None:
     assert found[0].example.answers == ("its", "say 'x'")  # adjacent literals, as Python reads them
     assert [p.place for p in problems] == [f"{path}:3", f"{path}:4"]
     assert "should be a list of strings" in problems[0].message
-    assert "answers[0]: input should be a valid string, found 1" in problems[1].message
+    assert "answers[0]: expected text, found 1" in problems[1].message
 
 
 TEMPLATE = "Read.\n{context}\n\nNow answer.\nQuestion: {input}\nAnswer:"
@@ -234,7 +255,7 @@ def test_hotpotqa_oddities_are_mentioned_and_2wiki_is_told_apart(tmp_path: Path)
 
 def test_hotpotqa_that_does_not_hold(tmp_path: Path) -> None:
     assert error(tmp_path, [{**HOTPOT, "context": [["T", "One."]]}]).startswith(
-        "context[0][1]: input should be"
+        "context[0][1]: expected a list"
     )
     assert error(tmp_path, [{**HOTPOT, "supporting_facts": [["T", "1"]]}]).startswith(
         "supporting_facts[0][1]"
@@ -482,7 +503,7 @@ def test_qmsum_in_graph_of_records_layout_where_a_card_names_it(tmp_path: Path) 
     card = load_card("qmsum")
     plain = load(card, str(path)).examples[0]
     assert plain.documents.documents[0].text.startswith("Chair: { vocalsound } The a_m_i_ remote")
-    formats = ("qmsum-gor", *(name for name in card.formats if name != "qmsum"))
+    formats = ("qmsum-speakers", *(name for name in card.formats if name != "qmsum"))
     theirs = load(card.model_copy(update={"formats": formats}), str(path)).examples[0]
     assert theirs.documents.documents[0].text == (
         "Speaker: Chair\nContent: The ami remote has an lcd .\nSpeaker: B\nContent: Um no tv ."
@@ -581,7 +602,7 @@ def test_a_folder_of_papers_is_one_set_and_only_its_test_files_are_used(tmp_path
         (tmp_path / f"{name}.json").write_text(json.dumps(paper, indent=1), encoding="utf-8")
     loaded = load(load_card("academic_eval"), str(tmp_path))
     assert [example.documents.documents[0].title for example in loaded.examples] == ["test_0", "test_1"]
-    assert loaded.examples[0].question.startswith("Write an abstract")
+    assert loaded.examples[0].question.startswith("Please craft an abstract")
     learned = load(load_card("academic_eval"), str(tmp_path), training=True)
     assert [example.documents.documents[0].title for example in learned.examples] == ["train_0"]
 

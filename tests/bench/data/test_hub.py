@@ -210,7 +210,7 @@ def test_files_of_a_commit_on_github_are_fetched_once_whole_or_not_at_all(
 
 
 def test_a_card_without_a_hub_says_how_to_get_the_data() -> None:
-    with pytest.raises(DataError, match="wcep cannot be downloaded. Unpack the test file"):
+    with pytest.raises(DataError, match="wcep cannot be downloaded. Fetch test.zip and train.zip"):
         hub.fetch(load_card("wcep"))
     with pytest.raises(DataError, match="hotpotqa: its card names no training files"):
         hub.fetch(load_card("hotpotqa"), training=True)

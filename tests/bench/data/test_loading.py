@@ -9,7 +9,7 @@ import pytest
 
 from bench.data import load, loading
 from bench.data.cards import load_card
-from bench.data.loading import DataUnavailableError
+from bench.data.loading import DataUnavailableError, has_training_part
 from bench.errors import ConfigError, DataError
 
 QASPER = load_card("qasper")
@@ -57,10 +57,13 @@ def test_the_limit_takes_the_first_in_file_order_and_reads_no_further(tmp_path: 
 
 
 def test_the_first_error_stops_and_names_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "dev.jsonl", line(0), line(1, answers="yes"), line(2, question=3))
+    path = write(tmp_path / "dev.jsonl", line(0), line(1, task="chat", answers=[True]), line(2, question=3))
     with pytest.raises(DataError) as error:
         load(QASPER, str(path))
-    assert str(error.value).startswith(f"{path}:2: answers: input should be a valid list, found 'yes'. ")
+    assert str(error.value).startswith(
+        f"{path}:2: task: input should be 'qa' or 'summarization', found 'chat'; answers[0]: expected text, "
+        'found True. A right line: {"question": '
+    )
     assert f"bench data check {path}" in str(error.value)
 
 
@@ -97,7 +100,11 @@ def test_a_summarisation_example_is_no_question(tmp_path: Path) -> None:
         ("{}", "in an unknown format"),
         (
             '{"a": 1, "b": 2}',
-            "JSON lines in an unknown format, with the fields a, b. Known formats: longdoc-bench, ",
+            "JSON lines in an unknown format, with the fields a, b. Our own format needs 'question' and",
+        ),
+        (
+            '{"id": 1, "question": "Q?", "answer": "A", "context": "C"}',
+            "Perhaps: context -> documents, answer -> answers. One right line: {",
         ),
         ("a,b\n", "holds no entries"),
         ('{"id": \n', "not JSON"),
@@ -126,11 +133,14 @@ def test_folders(tmp_path: Path) -> None:
     write(tmp_path / "dev.jsonl", line(0))
     loaded = load(QASPER, str(tmp_path))
     assert (len(loaded.examples), loaded.label) == (1, f"qasper ({tmp_path.name})")
-    write(tmp_path / "test.jsonl", line(0))
+    write(tmp_path / "other.jsonl", line(0))
     with pytest.raises(
-        DataError, match=r"2 data files in this folder; pass one of them: dev.jsonl, test.jsonl"
+        DataError, match=r"2 data files in this folder; pass one of them: dev.jsonl, other.jsonl"
     ):
         load(QASPER, str(tmp_path))
+    write(tmp_path / "test.jsonl", line(0), line(1))
+    loaded = load(QASPER, str(tmp_path))
+    assert (len(loaded.examples), loaded.label) == (2, "qasper (test.jsonl)"), "the evaluated split's"
 
 
 def test_of_several_files_of_a_set_the_one_with_most_questions_is_used_and_named(tmp_path: Path) -> None:
@@ -234,3 +244,48 @@ def test_booksum_takes_the_first_rows_however_many_chapters_they_are_about(tmp_p
     assert [e.answers[0] for e in loaded.examples] == [f"Summary {n}." for n in range(50) if n % 4][:30]
     assert any("only the first 30 questions are used" in warning for warning in loaded.warnings)
     assert len(load(load_card("booksum"), str(path), training=True).examples) == 37
+
+
+def wcep(folder: Path, **counts: int) -> Path:
+    """WCEP-10 as it is unpacked: a file of lines for each split."""
+    folder.mkdir(parents=True)
+    for split, count in counts.items():
+        rows = [
+            {"document": [f"{split} {n} " + "word " * 6001], "summary": f"{split} {n}."} for n in range(count)
+        ]
+        (folder / f"{split}.txt").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
+    return folder
+
+
+def test_a_folder_with_a_file_for_each_split_is_evaluated_on_test_and_learned_from_train(
+    tmp_path: Path,
+) -> None:
+    card = load_card("wcep")
+    folder = wcep(tmp_path / "wcep", test=3, train=5, val=1)
+    for data in (folder, tmp_path):  # the set's own folder, or one with several sets
+        assert [e.answers[0] for e in load(card, str(data)).examples] == [f"test {n}." for n in range(3)]
+        assert len(load(card, str(data), training=True).examples) == 5
+        assert has_training_part(card, str(data))
+    assert load(card, str(folder / "train.txt")).examples[0].answers == ("train 0.",), "a file is what it is"
+    assert not has_training_part(card, str(folder / "train.txt"))
+    (folder / "train.txt").unlink()
+    assert not has_training_part(card, str(tmp_path))
+    assert len(load(card, str(tmp_path)).examples) == 3
+
+
+def test_papers_of_academic_eval_lie_in_one_folder_and_name_their_split(tmp_path: Path) -> None:
+    folder = tmp_path / "academic_eval"
+    folder.mkdir()
+    for name in ("test_0", "test_1", "train_0", "train_1", "train_2"):
+        paper = {"title": f"On {name}", "main_content": f"We study {name}.", "gt": f"Abstract of {name}."}
+        (folder / f"{name}.json").write_text(json.dumps(paper), encoding="utf-8")
+    card = load_card("academic_eval")
+    found = load(card, str(tmp_path)).examples
+    assert [e.answers[0] for e in found] == ["Abstract of test_0.", "Abstract of test_1."]
+    assert (
+        has_training_part(card, str(tmp_path)) and len(load(card, str(tmp_path), training=True).examples) == 3
+    )
+    assert "around 200 words" in found[0].question and "On test_0" not in found[0].question
+    assert card.retrieval_query_of(found[0]).endswith("provided text. The title of the text is: On test_0")

@@ -52,7 +52,7 @@ FILES: dict[str, tuple[str, int]] = {  # file -> format, examples (from the line
 UNUSABLE: dict[str, tuple[str, str]] = {  # file -> format, what the check says
     "raw/booksum/book_summaries_aligned_test.jsonl": ("booksum-alignment", "only paths and ids"),
     "raw/booksum/chapter_summary_aligned_test_split.jsonl": ("booksum-alignment", "only paths and ids"),
-    f"{RELEASE}/documents.csv": ("narrativeqa-documents", "give the folder"),
+    f"{RELEASE}/documents.csv": ("narrativeqa-documents", "pass the folder"),
 }
 TEXTS = ["README.md", f"{RELEASE}/tmp/"]
 """Not data on their own."""

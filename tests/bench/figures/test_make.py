@@ -11,10 +11,12 @@ import pytest
 from bench.cli.main import command
 from bench.errors import DataError, UnknownNameError
 from bench.figures.definition import FOLDER, list_figures, load_figure
-from bench.figures.drawing import Curve, bars, histories_over_epochs
+from bench.figures.drawing import Curve, bars, histories_over_epochs, two_levels
 from bench.figures.make import NothingFinishedError, index_cost, make_figure
+from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
 from bench.results.models import Summary
 from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.session import Session
 from bench.run.training_plan import TRAINING_PART
 from tests import cells
 from tests.bench.report.finished import finish
@@ -63,7 +65,7 @@ def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pareto", "fig3", "fig4", "garlic4", "gor2", "gor3", "gor4", "gor5", "gor6"]
+    "name", ["pareto", "fig3", "fig4", "figA1", "garlic4", "gor2", "gor3", "gor4", "gor5", "gor6"]
 )
 def test_nothing_is_computed_where_nothing_may_be(name: str, tmp_path: Path) -> None:
     with pytest.raises(NothingFinishedError, match="--render-only"):
@@ -87,6 +89,40 @@ def test_both_trainings_see_the_same_documents_and_every_network_is_one_that_the
     assert len(sets) == 2 and sets[0] == sets[1] and len(sets[0]) == 8
     assert {variant.set["train_on"] for variant in load_figure("gor3").variants} == {TRAINING_PART}
     assert len({cell.identity.cell_id for cell in cells("gor4")}) == 5
+
+
+def test_weak_edges_are_left_out_and_strong_ones_are_thicker(tmp_path: Path) -> None:
+    nodes = [DrawnNode(f"1.{n}", 1, f"The $price$ of {n} " + "long " * 60) for n in range(20)]
+    nodes += [DrawnNode("2.1", 2, "A point."), DrawnNode("3.1", 3, "Above.")]
+    edges = (DrawnEdge(20, 0, 0.5), DrawnEdge(20, 1, 0.049), DrawnEdge(20, 2, 0.05), DrawnEdge(21, 20, 1.0))
+    drawn = two_levels([("hotpotqa", "x", GraphView(tuple(nodes), edges))], 0.05, "Note.")
+    (ax,) = drawn.figure.axes
+    assert [line.get_linewidth() for line in ax.lines] == sorted({line.get_linewidth() for line in ax.lines})
+    assert len(ax.lines) == 2 and len(ax.texts) == 14 + 1
+    assert all(len(text.get_text()) < 130 for text in ax.texts)
+    assert "At most 14 nodes" in drawn.figure._supxlabel.get_text()
+    found = values(drawn, tmp_path)
+    assert [(v["lower"], v["upper"], v["drawn"]) for v in found] == [
+        ("1.0", "2.1", "1"),
+        ("1.1", "2.1", "0"),
+        ("1.2", "2.1", "1"),
+    ]
+
+
+def test_the_graph_of_an_example_is_drawn_from_the_index_cache_and_built_where_it_may_be(
+    tmp_path: Path,
+) -> None:
+    figure = load_figure("figA1").model_copy(update={"example": "hotpotqa-sample-003"})
+    with pytest.raises(NothingFinishedError):
+        make_figure(figure, Setting(), tmp_path)
+    built = make_figure(figure, Setting(), tmp_path, Session(tmp_path))
+    weights = [row[3] for row in built.rows]
+    assert weights and all(
+        int(weight >= 0.05) == row[4] for weight, row in zip(weights, built.rows, strict=True)
+    )
+    assert make_figure(figure, Setting(), tmp_path).rows == built.rows
+    with pytest.raises(UnknownNameError, match="hotpotqa-sample-003"):
+        make_figure(figure.model_copy(update={"example": "hotpotqa-sample-03"}), Setting(), tmp_path)
 
 
 CURVE = """id: mine
@@ -146,6 +182,6 @@ def test_the_shipped_figures_are_listed_by_kind() -> None:
     figures = [figure.id for figure in list_figures()]
     assert figures == [
         *("pareto", "pareto_real", "fig4", "garlic4"),
-        *("gor2", "gor5", "fig3", "gor4", "gor3", "gor6"),
+        *("gor2", "gor5", "fig3", "gor4", "gor3", "gor6", "figA1"),
     ]
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(figures)

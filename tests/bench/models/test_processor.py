@@ -44,6 +44,7 @@ def test_one_with_it_is_measured_once_and_remembered(
     expected: str,
 ) -> None:
     described.write_text("model name : New 9\nflags : avx2 amx_bf16\n")
+    caplog.set_level("INFO")
     gains = iter([gain])
     monkeypatch.setattr(processor, "_measured_gain", lambda: next(gains))
     large = resolve("qwen2.5-coder-0.5b", device="cpu")

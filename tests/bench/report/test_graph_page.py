@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
-from bench.report.graph_page import MOST_EDGES, SCRIPT, STYLE, graph_page
+from bench.report.graph_page import MAX_EDGES, SCRIPT, STYLE, graph_page
 
 HOSTILE = (
     '</script><script>alert(1)</script><img src=x onerror="alert(2)">',
@@ -121,8 +121,7 @@ def test_a_picture_of_too_many_edges_keeps_the_strongest_and_says_so() -> None:
     edges = tuple(DrawnEdge(n + i, j, (j + 1) / 5050) for i in range(n) for j in range(n))
     page = graph_page(GraphView(nodes, edges), "T")
     assert (
-        page.count('class="edge"') == MOST_EDGES
-        and f"{n * n} edges, the strongest {MOST_EDGES} drawn" in page
+        page.count('class="edge"') == MAX_EDGES and f"{n * n} edges, the strongest {MAX_EDGES} drawn" in page
     )
     drawn = {int(b) for b in re.findall(r'class="edge" data-a="100" data-b="(\d+)"', page)}
     assert drawn == set(range(40, 100))

@@ -79,7 +79,9 @@ def test_a_full_page_takes_no_more_texts(tmp_path: Path) -> None:
     found = browsed(tmp_path / "results", [path], all_characters=150)
     first, second = found.data["sets"][0]["methods"][0]["answers"]
     assert first["context"][0][3] == 0 and second["context"][0][3] is None
-    assert found.notes == ("1 passages are without text: those before them fill the page's 150 characters.",)
+    assert found.notes == (
+        "1 passages have no text, since the page is limited to 150 characters of passages.",
+    )
 
 
 def test_texts_of_own_data_need_the_file(tmp_path: Path) -> None:
@@ -88,9 +90,7 @@ def test_texts_of_own_data_need_the_file(tmp_path: Path) -> None:
 
     without = browsed(tmp_path / "results")
     assert without.data["texts"] == []
-    assert without.notes == (
-        "qasper (own.jsonl): 1 passages are without text: name your file with --documents",
-    )
+    assert without.notes == ("qasper (own.jsonl): 1 passages have no text: name your file with --documents",)
     (text,) = browsed(tmp_path / "results", [path]).data["texts"]
     assert text == shortened("Bridge\n" + OWN_TEXT, Limits().passage_characters)
 

@@ -38,3 +38,15 @@ def test_a_failed_question_scores_0_in_a_new_metric_too() -> None:
     examples = plan_cell(CellRequest("bm25", "hotpotqa", limit=2)).data.examples
     rows = [record(examples[0], 1), record(examples[1], 0, prediction=None, error="ValueError: no")]
     assert summarize(rows, ["exact_match"]).metrics["exact_match"].mean == 0.5
+
+
+def test_questions_without_a_reference_are_in_no_score() -> None:
+    from bench.run.cell import plan_cell
+
+    examples = plan_cell(CellRequest("bm25", "hotpotqa", limit=2)).data.examples
+    asked = record(examples[1], 0).model_copy(update={"answers": [], "scores": {}})
+    summary = summarize([record(examples[0], 1), asked], ["f1", "bleu_4"])
+    assert (summary.n, summary.n_unscored, summary.metrics["f1"].mean) == (2, 1, 1)
+    none = summarize([asked], ["f1", "bleu_4"])
+    assert (none.metrics, none.interval("f1"), none.n_scored) == ({}, None, 0)
+    assert "n_unscored" not in summarize([record(examples[0], 1)], ["f1"]).to_json()

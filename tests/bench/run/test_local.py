@@ -90,7 +90,7 @@ def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path, probe: st
         assert not finished(first)
     said, warned = process.communicate(timeout=60)
     assert process.returncode == 0 and "2 of 2 cells finished" in said
-    assert ("probe 1/2: another run is at work on these cells" in warned) == (probe != "0")
+    assert ("probe 1/2: another run has locked these cells" in warned) == (probe != "0")
     assert finished(first)
 
 
@@ -160,7 +160,7 @@ def test_ctrl_c_with_several_workers_ends_them_all_and_the_same_command_continue
     helpers = children(first.pid)
     os.killpg(first.pid, signal.SIGINT)
     _, said = first.communicate(timeout=60)
-    assert first.returncode == 130 and "the same command continues" in said and "Traceback" not in said
+    assert first.returncode == 130 and "the same command resumes" in said and "Traceback" not in said
     assert len(helpers) == 3 and not any(map(alive, helpers))
     again = sweep_of_four(tmp_path / "r", 2)
     shown, _ = again.communicate(timeout=60)

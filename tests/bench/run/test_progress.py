@@ -27,7 +27,7 @@ def test_a_line_for_every_finished_cell_whoever_finished_it(
     session.close()
     first, second = capsys.readouterr().err.splitlines()
     seconds = r"\d+ s, about \d+ s left"
-    assert re.fullmatch(rf"\[1/3 cells, {seconds}\] echo on .*: f1 100\.0, 4 questions", first)
+    assert re.fullmatch(rf"\[1/3 cells, {seconds}\] echo on .*: F1 100\.0 %, 4 questions", first)
     assert re.fullmatch(rf"\[2/3 cells, {seconds}\] bm25 on a set: f1 12\.0, 4 questions", second)
 
 

@@ -98,6 +98,29 @@ def test_of_indexes_in_memory_the_longest_unused_goes_first(
     assert read[3:] == [second.id]
 
 
+def test_an_index_that_is_being_built_stays_in_memory_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 1)
+    first, second = (example.documents for example in examples(2, questions_per_document=1))
+    store, begun = IndexStore(tmp_path), list[str]()
+    runner = QuestionRunner([stand_in_cell(examples(2))], store, WordModels(), TimeLimit(None))  # type: ignore[arg-type]
+    load = runner.load_or_build
+
+    async def slow(documents: DocumentSet) -> Any:
+        begun.append(documents.id)
+        await asyncio.sleep(0.01)
+        return await load(documents)
+
+    monkeypatch.setattr(runner, "load_or_build", slow)
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(runner.index(documents) for documents in (first, second, first, second)))
+
+    asyncio.run(all_at_once())
+    assert begun == [first.id, second.id]
+
+
 def test_a_finished_cell_asks_nothing_and_loads_no_model(tmp_path: Path) -> None:
     run(stand_in_cell(examples(4)), tmp_path)
     before = (tmp_path / "cell" / "records.jsonl").read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -231,3 +232,16 @@ def test_auto_is_the_training_part_where_there_is_one() -> None:
         found = with_source(asked, data, load_card(dataset))
         assert found is not None and found.data == expected
     assert with_source(None, "sample", load_card("chronicles")) is None
+
+
+def test_a_folder_with_a_training_file_is_learned_from_as_the_hub_is(tmp_path: Path) -> None:
+    for name, count in (("test", 2), ("train", 3)):
+        rows = [{"document": [f"{name} {n} " + "word " * 6001], "summary": "It was."} for n in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cell = plan_cell(CellRequest("gor", "wcep", data=str(tmp_path), options={"ranking_encoder": "minilm"}))
+    assert cell.training is not None and cell.training.training.data == "train"
+    assert len(cell.training.sets) == 3 and cell.identity.training
+    assert {s.id for s in cell.training.sets}.isdisjoint(e.documents.id for e in cell.data.examples)
+    (tmp_path / "train.jsonl").unlink()
+    with pytest.raises(NoTrainingDataError, match="in a folder, the training part is a file named train"):
+        plan_cell(CellRequest("gor", "wcep", data=str(tmp_path), options={"train_on": "train"}))

@@ -137,7 +137,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
         ("methods: bm25\ndatasets: qasper\ngrid: {k: []}\n", "sweep.yaml:3: k: no values"),
         ("methods: bm25\ndatasets: qasper\ngrid: {k: [1, 1]}\n", "sweep.yaml:3: k: a value is given twice"),
         ("methods: bm25\ndatasets: qasper\ngrid: {k: {a: 1}}\n", "sweep.yaml:3: k is a mapping; expected"),
-        ("methods: bm25\ndatasets: qasper\ngrid: {k: 1e999}\n", "sweep.yaml:3: inf is no finite number"),
+        ("methods: bm25\ndatasets: qasper\ngrid: {k: 1e999}\n", "sweep.yaml:3: inf is not a finite number"),
         ("methods: bm25\ndatasets: qasper\ngrid: {k: 1:99999999}\n", "has more than 10,000 values"),
         (
             "methods: bm25\ndatasets: qasper\nset: {k: 1}\ngrid: {k: 2}\n",

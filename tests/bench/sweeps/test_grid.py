@@ -208,7 +208,7 @@ def test_a_dry_run_asks_the_probe_alone_and_the_sweep_goes_on_from_there(
     row = next(line for line in dry.output.splitlines() if line.startswith("bm25  "))
     assert row.split()[:9] == ["bm25", "hotpotqa", "(sample)", "tiny", "2", "0", "6", "3", "3"]
     assert "?" not in row  # FLOPs and time are known now
-    assert "Nothing more was run" in dry.output
+    assert "2 questions of each line were asked as a probe; nothing else was run" in dry.output
     assert len(asked) == 3  # one to load the model, two to time it
     kept = [len(path.read_text().splitlines()) for path in tmp_path.rglob("records.jsonl")]
     assert kept == [3, 3]
@@ -224,6 +224,12 @@ def test_a_dry_run_asks_the_probe_alone_and_the_sweep_goes_on_from_there(
     assert next(line for line in again.output.splitlines() if line.startswith("bm25  ")).split()[4:9] == [
         "2", "2", "6", "0", "0",
     ]  # fmt: skip
+
+
+def test_a_dry_run_runs_nothing_unless_a_probe_is_asked_for(tmp_path: Path) -> None:
+    dry = sweep(*BM25, "--results", tmp_path, "--dry-run")
+    assert dry.exit_code == 0 and "Nothing was run" in dry.output
+    assert not list(tmp_path.rglob("*.jsonl"))
 
 
 def test_probed_records_equal_those_of_a_run_without_a_probe(tmp_path: Path) -> None:
@@ -244,7 +250,7 @@ def test_a_file_is_swept_and_flags_beside_it_are_refused_or_go_before_it(tmp_pat
     row = next(line for line in found.output.splitlines() if line.startswith("bm25  "))
     assert row.split() == ["bm25", "hotpotqa", "(sample)", "tiny", "2", "0", "2", "2", "2", "?", "?"]
     both = sweep(path, "--method", "bm25")
-    assert "--method, --dataset, --set and --grid belong into it" in str(both.exception)
+    assert "move --method, --dataset, --set and --grid into it" in str(both.exception)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -272,7 +278,7 @@ def test_a_probe_that_fails_says_why_although_nothing_is_run_after_it(tmp_path: 
     arguments = ["--method", "bm25", "--dataset", "hotpotqa", "--no-track"]
     arguments += ["--results", str(tmp_path), "--out", str(tmp_path / "out"), "--grid", "b=0.5,0.75"]
     assert sweep(*arguments, "--limit", 1).exit_code == 0
-    dry = sweep(*arguments, "--limit", 2, "--set", "k=2", "--dry-run")
+    dry = sweep(*arguments, "--limit", 2, "--set", "k=2", "--dry-run", "--probe", 3)
     assert dry.exit_code == 0 and dry.output.count("holds the records of another cell") == 2
     assert "?: its questions could not be asked" in dry.output
 

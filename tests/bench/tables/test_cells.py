@@ -125,8 +125,8 @@ def test_bench_run_names_the_command_that_must_come_first(reader: str, tmp_path:
     runner(tmp_path, [])(reference)
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "k=auto:closed_book: k=1 comes nearest to" in result.output
-    assert "evidence_recall" in result.output
+    assert "k=auto:closed_book: k=1 is closest to" in result.output
+    assert "evidence recall" in result.output
 
 
 def test_a_row_without_its_encoder_is_left_out_and_says_why(reader: str, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_for_each_documen
 def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
     said = about_shares(shares_of(two_rows, costs_of(two_rows)))
     assert said == [
-        "Of a question's TFLOPs, probes, which PECAN's paper counts as free: PECAN 10 %.",
+        "Of a question's TFLOPs, probes, which the papers count as free: PECAN 10 %.",
         "Of a question's TFLOPs, models other than the reader: PECAN 20 %, SBERT 50 %.",
         "Of the index's TFLOPs, models other than the reader: PECAN 67 %, SBERT 100 %.",
     ]

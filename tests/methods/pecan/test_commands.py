@@ -107,7 +107,7 @@ def test_graph_takes_a_text_file_and_nothing_in_it_runs(results: Path, model: st
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nothing-like-it"], "no text file"),
+        (["nothing-like-it"], "neither a text file"),
         (["hotpotqa-sample-000", "--question", "hotpotqa-sample-001"], "no record"),
         (["hotpotqa-sample-000", "--method", "bm25"], "no graph"),
         (["hotpotqa-sample-000", "--data", "hub"], "--dataset"),

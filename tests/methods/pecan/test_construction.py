@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.errors import ConfigError, InvalidLogitsError
+from bench.errors import ConfigError, InvalidLogitsError, NoAttentionError
 from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet
 from methods.pecan.bullets import Bullet
@@ -15,7 +15,14 @@ from methods.pecan.construction import GraphPlan, build_graph, edge_weights
 from methods.pecan.graph import Graph
 from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, pecan_graph_prompt
 from methods.raptor.prompts import raptor_summary_prompt
-from tests.methods.pecan.scripted import CLOSING, OPENING, Script, ScriptedEmbedder, ScriptedModel
+from tests.methods.pecan.scripted import (
+    CLOSING,
+    OPENING,
+    Script,
+    ScriptedContext,
+    ScriptedEmbedder,
+    ScriptedModel,
+)
 
 PROMPTS = {"ip": PECAN_GRAPH_HEAD + PECAN_GRAPH_TAIL, "tree": raptor_summary_prompt("")}
 
@@ -358,3 +365,24 @@ def test_a_tree_over_few_nodes_is_one_group_cut_only_by_the_room() -> None:
     assert graph.notes["kind"] == "tree" and graph.notes["levels"] == [3, 2, 1]
     assert [n.text for n in graph.nodes[3:]] == ["sum 2", "sum 1", "sum 2"]
     assert len(model.contexts) == 3
+
+
+def test_without_attention_a_served_builder_writes_the_same_nodes_with_equal_edges(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    docs, how = documents("one two three four. five six seven eight. nine ten eleven twelve."), plan()
+    script = Script(edge=lambda line, node: float(len(node)))
+    known, _ = build(script, docs, how)
+
+    def refuse(self: ScriptedContext, span: Any) -> int:
+        raise NoAttentionError("behind a server")
+
+    monkeypatch.setattr(ScriptedContext, "watch", refuse)
+    with pytest.raises(NoAttentionError):
+        build(script, docs, how)
+    served = asyncio.run(build_graph(docs, ScriptedModel(script), ScriptedEmbedder(), how, attention=False))
+    assert [node.text for node in served.nodes] == [node.text for node in known.nodes]
+    assert "no_attention" in events(served) and "zero_row" not in events(served)
+    for lower in edges(served).values():
+        assert set(lower.values()) == {round(1 / len(lower), 6)}
+    assert edges(known) != edges(served)

@@ -163,7 +163,7 @@ def test_lengths_follow_the_geometry() -> None:
     [
         ({"leaf_tokens": 50, "cluster_tokens": 40}, "cluster_tokens=40 is less than one node"),
         ({"summary_tokens": 50, "cluster_tokens": 40}, "cluster_tokens=40 is less than one node"),
-        ({"cluster_tokens": 2040}, "more than the model takes"),
+        ({"cluster_tokens": 2040}, "exceed the model.s limit"),
     ],
 )
 def test_lengths_that_do_not_fit_together_are_refused(options: dict[str, int], message: str) -> None:

@@ -1,0 +1,176 @@
+"""``bench ask``: a question about files of the user's own, answered with its sources."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bench.cli.options import results_option
+from bench.errors import BenchError
+
+if TYPE_CHECKING:
+    from bench.data.document_files import DocumentFiles
+    from bench.run.asking import Answer
+
+WIDTH = 100
+"""Characters of a line on the terminal."""
+STDIN = "-"
+
+
+@click.command(name="ask")
+@click.argument("question")
+@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.option("--method", "methods", multiple=True, metavar="METHOD[:KEY=VALUE,...]",
+              help="see: bench list methods; may be given several times  [default: bm25]")  # fmt: skip
+@click.option("--model", help="reader: preset, hub id, folder or server  [default: one that can read it]")
+@click.option("--full", is_flag=True, help="print every passage in full")
+@results_option
+def command(
+    question: str,
+    files: tuple[str, ...],
+    methods: tuple[str, ...],
+    model: str | None,
+    full: bool,
+    results: Path,
+) -> None:
+    """Answer QUESTION from FILES: text, Markdown, HTML, PDF, DOCX, folders of them, or - for standard input.
+
+    Prints the answer, the passages or nodes that it rests on with page or line, and what it cost. Indexes are
+    kept, so that the next question about the same files is quicker.
+    """
+    from bench.cli.compare import options_of
+    from bench.run.asking import DEFAULT_METHOD, ask_documents
+    from bench.run.progress import Progress
+    from bench.tables.html_text import printable
+
+    class Waiting(Progress):
+        def on_answered(self, line: str) -> None:
+            """The answer says it."""
+
+    found = _documents(files)
+    for problem in found.problems:
+        click.echo(f"{'warning' if problem.severity == 'warning' else 'left out'}: {problem}", err=True)
+    found.require_one()
+    name = Path(files[0]).resolve().stem if len(files) == 1 and files[0] != STDIN else "documents"
+    progress = Waiting()
+    try:
+        answers = [
+            ask_documents(
+                question,
+                found.documents,
+                name,
+                method=method.partition(":")[0],
+                model=model,
+                options=options_of(method),
+                results=results,
+                hooks=[progress],
+            )
+            for method in methods or (DEFAULT_METHOD,)
+        ]
+    finally:
+        progress.close()
+    names = methods or (DEFAULT_METHOD,)
+    text = "\n".join(describe(answers, names, len(found.documents), full=full))
+    click.echo(printable(text).replace("\r", "\ufffd"))  # documents must not command the terminal
+    if all(answer.error is not None for answer in answers):
+        raise BenchError("No method could answer.")
+
+
+def _documents(files: Sequence[str]) -> DocumentFiles:
+    """The documents in the files; ``-`` is standard input."""
+    from bench.data.document_files import DocumentFiles, UnreadableFileError, document_of, read_documents
+
+    found = read_documents([Path(name) for name in files if name != STDIN])
+    if STDIN not in files:
+        return found
+    documents, problems = list(found.documents), list(found.problems)
+    try:
+        documents.append(document_of(sys.stdin.buffer.read(), "standard input", "standard input")[0])
+    except UnreadableFileError as error:
+        problems.append(error.problem)
+    return DocumentFiles(tuple(documents), tuple(problems))
+
+
+def describe(
+    answers: Sequence[Answer], names: Sequence[str], documents: int, *, full: bool = False
+) -> Iterator[str]:
+    """The answers as lines: one alone, several side by side, then what each of them read."""
+    first = answers[0]
+    yield f"{first.question}"
+    yield f"{documents} document{'' if documents == 1 else 's'}, reader {first.model}"
+    yield ""
+    if len(answers) == 1:
+        yield from textwrap.wrap(_text(first), WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield ""
+        yield f"cost      {_cost(first)}"
+    else:
+        yield from side_by_side(answers, names)
+    for answer, name in zip(answers, names, strict=True):
+        yield ""
+        yield from _sources(answer, "" if len(answers) == 1 else f"{name} ", full=full)
+    for warning in dict.fromkeys(warning for answer in answers for warning in answer.warnings):
+        yield ""
+        yield from textwrap.wrap(f"warning: {warning}", WIDTH)
+
+
+def side_by_side(answers: Sequence[Answer], names: Sequence[str]) -> Iterator[str]:
+    """A column for each method."""
+    width = max(24, (WIDTH - 10) // len(answers) - 2)
+    rows = [
+        ("", list(names)),
+        ("answer", [_text(answer) for answer in answers]),
+        ("read", [f"{len(a.passages)}: {'; '.join(_places(a))}" for a in answers]),
+        ("cost", [_cost(answer) for answer in answers]),
+    ]
+    for head, texts in rows:
+        wrapped = [textwrap.wrap(text, width) or [""] for text in texts]
+        for at, parts in enumerate(zip_longest(*wrapped, fillvalue="")):
+            line = "  ".join(f"{part:<{width}}" for part in parts)
+            yield f"{head if at == 0 else '':<8}  {line}".rstrip()
+
+
+def _places(answer: Answer) -> list[str]:
+    """The places of everything that was read, each once."""
+    return list(dict.fromkeys(place for passage in answer.passages for place in passage.places))
+
+
+def _text(answer: Answer) -> str:
+    if answer.error is not None:
+        return f"FAILED: {answer.error}"
+    return answer.text or "(an empty answer)"
+
+
+def _cost(answer: Answer) -> str:
+    cost = f"{answer.tflops:.3g} TFLOPs, {answer.wall_s:.1f} s"
+    if answer.index_tflops:
+        when = "kept from before" if answer.index_kept else "built now, kept"
+        cost += f"; index {answer.index_tflops:.3g} TFLOPs, {when}"
+    return cost
+
+
+def _sources(answer: Answer, name: str, *, full: bool) -> Iterator[str]:
+    """What an answer rests on, in the order read."""
+    yield f"{name}read, in this order (bench show {answer.folder}):"
+    for number, passage in enumerate(answer.passages, start=1):
+        places = "; ".join(passage.places) or "places not known"
+        node = f"node {passage.node}, from " if passage.node is not None else ""
+        cut = not full and len(passage.excerpt) < len(" ".join(passage.text.split()))
+        at = passage.excerpt_place if cut else ""
+        yield f"  {number:>2}. {node}{places}{f'; at {at}:' if at and at != places else ''}"
+        text = f"... {passage.excerpt} ..." if cut else passage.text
+        yield from textwrap.wrap(text, WIDTH, initial_indent="      ", subsequent_indent="      ")
+    if not answer.passages:
+        yield "  nothing"
+    if answer.path:
+        yield answer.path
+    if answer.flags:
+        yield f"flags     {', '.join(answer.flags)} (docs/records.md says what they mean)"
+    if answer.unsupported:
+        made_up = ", ".join(answer.unsupported)
+        yield f"check     in nothing that was read: {made_up}; the model may have made it up"

@@ -1,0 +1,350 @@
+"""The text of documents as people keep them: plain text, Markdown, HTML, PDF and DOCX.
+
+A document's title is the name of its file. Each page of a PDF ends with a form feed, so that a span of the
+text has a page; spans of other files have a line or a paragraph (:func:`place_of`). Content decides over the
+name's ending, nothing in a file is run or fetched, and a file that cannot be read is a :class:`Problem` that
+names it, beside the documents that could be.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from bench.data.entries import Problem
+from bench.errors import DataError
+from bench.schema import Document
+
+PLAIN_SUFFIXES = frozenset({".txt", ".text", ".md", ".markdown", ".rst", ".tex"})
+HTML_SUFFIXES = frozenset({".html", ".htm", ".xhtml"})
+DOCUMENT_SUFFIXES = PLAIN_SUFFIXES | HTML_SUFFIXES | {".pdf", ".docx"}
+"""Suffixes of documents in a folder; a file passed by its own path may have any name."""
+
+MAX_FILE_BYTES = 100 * 10**6
+"""Largest file that is read.  # our choice"""
+MAX_TEXT_CHARS = 20 * 10**6
+"""Longest text of one document, some forty thick books.  # our choice"""
+
+_ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
+_PAGE_END = "\f"
+
+
+class UnreadableFileError(DataError):
+    """A file without a text that can be read; the message names the file, the reason and what to do."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.problem = Problem(str(path), reason)
+
+
+@dataclass(frozen=True)
+class DocumentFiles:
+    """The documents of some files, and what is wrong with the others."""
+
+    documents: tuple[Document, ...]
+    problems: tuple[Problem, ...] = ()
+    """An error for each file that could not be read, a warning for what was left out."""
+
+    def require_one(self) -> None:
+        """Raise DataError, with every problem, where no document could be read."""
+        if not self.documents:
+            reasons = "\n".join(str(problem) for problem in self.problems)
+            raise DataError(f"No document could be read.\n{reasons}".rstrip())
+
+
+def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> DocumentFiles:
+    """The documents in these files, and in and below these folders, in order of name within a folder.
+
+    Hidden files and links that lead out of a folder are left out, and so are ``besides``, which are no
+    documents. Raises DataError for a path that does not exist.
+    """
+    documents: list[Document] = []
+    problems: list[Problem] = []
+    names = Counter(path.name for path in paths if not path.is_dir())
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: no such file or folder.")
+        files = _below(path, besides, problems) if path.is_dir() else [path]
+        for file in files:
+            title = os.path.relpath(file, path) if path.is_dir() else path.name
+            if names[title] > 1 or (title in names and path.is_dir()):
+                title = str(file)
+            try:
+                document, notes = read_document(file, title)
+            except UnreadableFileError as error:
+                problems.append(error.problem)
+                continue
+            documents.append(document)
+            problems.extend(Problem(str(file), note, "warning") for note in notes)
+    return DocumentFiles(tuple(documents), tuple(problems))
+
+
+def has_documents(folder: Path) -> bool:
+    """Whether there is a document in the folder or below it, by the names of files alone."""
+    return any(path.suffix.lower() in DOCUMENT_SUFFIXES for path in _files_below(folder))
+
+
+def read_document(path: Path, title: str | None = None) -> tuple[Document, list[str]]:
+    """The document in a file, and what of it is missing; title: by default the file's name.
+
+    Raises UnreadableFileError, and DataError where a package that reads the format is not installed.
+    """
+    if not path.is_file():
+        raise UnreadableFileError(path, "not a regular file; save the text to one first.")
+    try:
+        status = path.stat()
+        if status.st_size > MAX_FILE_BYTES:
+            raise UnreadableFileError(
+                path,
+                f"{status.st_size / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read. Split it.",
+            )
+        document, notes = _read(
+            path, path.name if title is None else title, status.st_mtime_ns, status.st_size
+        )
+    except OSError as error:
+        raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}.") from None
+    return document, list(notes)
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, title: str, changed_ns: int, size: int) -> tuple[Document, tuple[str, ...]]:
+    """The document in a file, cached: one command asks for it several times, and PDFs take a while."""
+    document, notes = document_of(path.read_bytes(), str(path), title)
+    return document, tuple(notes)
+
+
+def document_of(content: bytes, path: str, title: str) -> tuple[Document, list[str]]:
+    """The document in the bytes of a file, and what of it is missing; path: as messages name it.
+
+    Raises like :func:`read_document`.
+    """
+    suffix = Path(path).suffix.lower()
+    notes: list[str] = []
+    if not content:
+        raise UnreadableFileError(path, "the file is empty.")
+    if b"%PDF-" in content[:1024]:
+        text = _pdf_text(content, path, notes)
+    elif content.startswith(b"PK\x03\x04") and suffix == ".docx":
+        text = _docx_text(content, path)
+    elif content.startswith(_ARCHIVES):
+        raise UnreadableFileError(path, "an archive or compressed file; unpack it and name what is inside.")
+    elif suffix in (".pdf", ".docx"):
+        raise UnreadableFileError(path, f"not a {suffix[1:].upper()} file, whatever its name says.")
+    elif suffix in HTML_SUFFIXES or re.match(rb"\s*<(!doctype html|html)\b", content[:256], re.IGNORECASE):
+        text = _html_text(content, path)
+    else:
+        text = _plain_text(content, path)
+    if not text.strip():
+        raise UnreadableFileError(path, "there is no text in it.")
+    if len(text) > MAX_TEXT_CHARS:
+        raise UnreadableFileError(
+            path, f"{len(text):,} characters; at most {MAX_TEXT_CHARS:,} are read. Split it."
+        )
+    return Document(_one_line(title), _sound(text)), notes
+
+
+def place_of(document: Document, start: int, end: int) -> str:
+    """Where a span of ``document.full_text`` stands: ``paper.pdf, page 3``, ``notes.md, lines 10-14``.
+
+    Without a title the place alone; pages count as in the file, from 1, not as printed.
+    """
+    full = document.full_text
+    first = len(full) - len(document.text)
+    end = max(end, first + 1)
+    start = min(max(start, first), end - 1)
+    while start < end - 1 and full[start].isspace():
+        start += 1
+    end = start + max(1, len(full[start:end].rstrip()))
+    if _PAGE_END in document.text:
+        unit, mark = "page", _PAGE_END
+    elif Path(document.title).suffix.lower() in HTML_SUFFIXES | {".docx"}:
+        unit, mark = "paragraph", "\n"
+    else:
+        unit, mark = "line", "\n"
+    low = 1 + full.count(mark, first, start)
+    high = low + full.count(mark, start, end - 1)
+    where = f"{unit} {low}" if low == high else f"{unit}s {low}-{high}"
+    return f"{document.title}, {where}" if document.title else where
+
+
+def _below(folder: Path, besides: Collection[Path], problems: list[Problem]) -> Iterator[Path]:
+    """The documents in and below a folder; other files are noted once, in ``problems``."""
+    root = folder.resolve()
+    others: Counter[str] = Counter()
+    for file in _files_below(folder):
+        if file in besides:
+            continue
+        if file.suffix.lower() not in DOCUMENT_SUFFIXES:
+            others[file.suffix.lower() or "no ending"] += 1
+        elif not file.resolve().is_relative_to(root):
+            problems.append(Problem(str(file), "a link out of the folder; left out"))
+        else:
+            yield file
+    if others:
+        listed = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
+        known = " ".join(sorted(DOCUMENT_SUFFIXES))
+        problems.append(
+            Problem(str(folder), f"left out by their ending: {listed}; read are {known}", "warning")
+        )
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Files in and below a folder, by name; hidden ones and linked folders are passed over."""
+    for inside, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith((".", "~$")):
+                yield Path(inside) / name
+
+
+def _plain_text(content: bytes, path: str) -> str:
+    """The text of a file in UTF-8, or in UTF-16 or UTF-32 with a byte order mark."""
+    encoding = "utf-8-sig"
+    for mark, name in ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16")):
+        if content.startswith(mark):
+            encoding = name
+            break
+    else:
+        if content.startswith(b"\xfe\xff"):
+            encoding = "utf-16"
+        elif b"\0" in content:
+            raise UnreadableFileError(path, "not text (it holds zero bytes).")
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnreadableFileError(
+            path,
+            f"not {encoding.removesuffix('-sig').upper()}: byte 0x{content[error.start]:02x} in line "
+            f"{line}. Save it as UTF-8; from Windows, for example: iconv -f WINDOWS-1252 -t UTF-8.",
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _pdf_text(content: bytes, path: str, notes: list[str]) -> str:
+    """The text of a PDF, a form feed after each page."""
+    try:
+        import pypdf
+    except ImportError:
+        raise _missing_package(path, "pypdf") from None
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every oddity of every object
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(content))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise UnreadableFileError(path, "encrypted; save a copy without a password.")
+        pages = [page.extract_text() for page in reader.pages]
+    except UnreadableFileError:
+        raise
+    except (pypdf.errors.DependencyError, ImportError):  # it decrypts AES with another package
+        raise UnreadableFileError(path, "encrypted; save a copy without encryption.") from None
+    except Exception as error:  # a damaged file makes the parser raise anything
+        raise UnreadableFileError(
+            path,
+            f"damaged, or not a PDF that can be read ({_brief(error)}). Open it in a viewer and save "
+            "it anew.",
+        ) from None
+    empty = [number for number, text in enumerate(pages, start=1) if not text.strip()]
+    if len(empty) == len(pages):
+        raise UnreadableFileError(
+            path,
+            f"no text on its {len(pages)} page(s), so it is probably a scan; recognise its text first, "
+            "for example with: ocrmypdf IN.pdf OUT.pdf",
+        )
+    if empty:
+        listed = ", ".join(map(str, empty[:10])) + (", ..." if len(empty) > 10 else "")
+        notes.append(f"no text on {len(empty)} of {len(pages)} pages ({listed})")
+    return "".join(_unhyphenated(text.replace(_PAGE_END, "\n").rstrip()) + _PAGE_END for text in pages)
+
+
+def _unhyphenated(text: str) -> str:
+    """The text with words joined that a line end divides."""
+    return re.sub(r"(?<=[a-z])-\n(?=[a-z])", "", text)
+
+
+def _docx_text(content: bytes, path: str) -> str:
+    """The text of a Word document, a paragraph or table row a line."""
+    try:
+        import docx
+        from docx.table import Table
+    except ImportError:
+        raise _missing_package(path, "python-docx") from None
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            unpacked = sum(part.file_size for part in archive.infolist())
+        if unpacked > MAX_FILE_BYTES:
+            raise UnreadableFileError(
+                path, f"unpacks to {unpacked / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read."
+            )
+        lines = []
+        for part in docx.Document(io.BytesIO(content)).iter_inner_content():
+            if isinstance(part, Table):
+                lines += [" | ".join(cell.text for cell in row.cells) for row in part.rows]
+            else:
+                lines.append(part.text)
+    except UnreadableFileError:
+        raise
+    except Exception as error:  # a damaged file makes the parser raise anything
+        raise UnreadableFileError(
+            path, f"damaged, or not a Word document ({_brief(error)}). Open it and save it anew."
+        ) from None
+    return "\n".join(" ".join(line.split()) for line in lines)
+
+
+_HTML_LINES = (
+    "address article aside blockquote br caption dd div dl dt figcaption footer h1 h2 h3 h4 h5 h6 header hr "
+    "li main nav ol p pre section table tr ul title"
+).split()
+"""Elements that begin and end a line."""
+
+
+def _html_text(content: bytes, path: str) -> str:
+    """The visible text of an HTML page, a paragraph a line; scripts and styles are left out."""
+    try:
+        from bs4 import BeautifulSoup, Comment, Doctype, ProcessingInstruction
+    except ImportError:
+        raise _missing_package(path, "beautifulsoup4") from None
+    try:
+        page = BeautifulSoup(content, "html.parser")
+        for hidden in page(["script", "style", "noscript", "template", "svg"]):
+            hidden.decompose()
+        for text in page.find_all(string=True):
+            if isinstance(text, Comment | Doctype | ProcessingInstruction):
+                text.extract()
+            elif text.find_parent("pre") is None:
+                text.replace_with(re.sub(r"\s+", " ", text))
+        for element in page(_HTML_LINES):
+            element.insert_before("\n")
+            element.insert_after("\n")
+        for cell in page(["td", "th"]):
+            cell.insert_after(" ")
+        lines = page.get_text().split("\n")
+    except Exception as error:  # nested thousands deep, for example
+        raise UnreadableFileError(path, f"not HTML that can be read ({_brief(error)}).") from None
+    return "\n".join(filter(None, (line.strip() for line in lines)))
+
+
+def _missing_package(path: str, package: str) -> DataError:
+    return DataError(f"{path}: needs {package}. Run: pip install -c constraints.txt '.[documents]'")
+
+
+def _brief(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' + text[:120] if text else ''}"
+
+
+def _one_line(name: str) -> str:
+    """A file's name as a title: what cannot be printed, line ends too, is replaced."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in name)
+
+
+def _sound(text: str) -> str:
+    """The text without zero bytes and half characters."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

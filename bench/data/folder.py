@@ -1,0 +1,159 @@
+"""A folder of documents with a file of questions: data as people have them.
+
+The questions are CSV or JSON lines with a field ``question`` and optionally ``id``, ``answers``, ``task``,
+``dataset`` and ``documents``: names of files in the folder that the question is about. Without the last it is
+about all of them. In CSV, several answers or documents are separated by `` | ``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import model_validator
+
+from bench.data.document_files import has_documents, read_documents
+from bench.data.entries import Entry, Problem, container_of, read_entries
+from bench.data.format import EntryError, Format, Parsed, fields_of, parsed
+from bench.data.formats.bench_lines import QuestionFields, require_spelling
+from bench.errors import DataError
+from bench.schema import Document
+
+QUESTIONS = "questions"
+"""Name of the questions file of a folder, without its ending; a single data file may have any name."""
+
+ONE_QUESTION = "question,answers,documents\nWhen was the reactor shut down?,June 2018,reactor.txt\n"
+"""A right file of questions."""
+
+
+@dataclass(frozen=True)
+class DocumentFolder:
+    """The documents of a folder and where its questions are."""
+
+    questions: Path
+    documents: tuple[Document, ...]
+    problems: tuple[Problem, ...]
+    """Files that could not be read; they are left out."""
+
+    @property
+    def format(self) -> Format:
+        """The questions file as a format that knows the documents."""
+        return Format(
+            "folder",
+            "documents with a file of questions",
+            is_question,
+            lambda entry: _parse(entry, self.documents),
+            answers_optional=True,
+            example=ONE_QUESTION.replace("\n", "\\n"),
+        )
+
+
+def questions_file(folder: Path, data_files: Sequence[Path]) -> Path | None:
+    """The file of questions on the documents of a folder; None for a folder of other data.
+
+    data_files: those directly in the folder. Raises DataError for a folder of documents without questions.
+    """
+    named = [file for file in data_files if file.stem.lower() == QUESTIONS]
+    if len(data_files) > 1 and not named or not has_documents(folder):
+        return None
+    if not data_files:
+        raise DataError(
+            f'{folder}: a folder of documents without questions. To ask one: bench ask "QUESTION" {folder}. '
+            f"As a data set it needs a file questions.csv in it, such as: {ONE_QUESTION!r}"
+        )
+    file = (named or list(data_files))[0]
+    return file if named or _holds_questions(file, folder) else None
+
+
+def _holds_questions(file: Path, folder: Path) -> bool:
+    """Whether the first entry of a file is a question about files of the folder, and no complete example."""
+    from bench.data.formats import recognise
+
+    try:
+        entries = read_entries(file, container_of(file))
+        first = next((entry for entry in entries if isinstance(entry, Entry)), None)
+    except DataError:
+        return False
+    if first is None or not is_question(first):
+        return False
+    format = recognise(first)
+    if format is None:
+        return True
+    named = _lower(first.value).get("documents")
+    names = named if isinstance(named, list) else [named]
+    return format.name == "bench" and all(isinstance(n, str) and (folder / n).is_file() for n in names)
+
+
+def open_folder(folder: Path, questions: Path) -> DocumentFolder:
+    """The folder's documents, with a warning for each file that cannot be read.
+
+    Raises DataError if no document can be read.
+    """
+    files = read_documents([folder], besides=[questions])
+    files.require_one()
+    problems = tuple(
+        replace(problem, message=f"{problem.message} (left out)", severity="warning")
+        if problem.severity == "error"
+        else problem
+        for problem in files.problems
+    )
+    return DocumentFolder(questions, files.documents, problems)
+
+
+class _Question(QuestionFields):
+    documents: list[str] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names(cls, row: Any) -> Any:
+        """Several answers or documents in one field, apart."""
+        full = dict(row) if isinstance(row, Mapping) else row
+        for name in ("answers", "answer", "documents"):
+            if isinstance(full, dict) and isinstance(full.get(name), str):
+                full[name] = [part.strip() for part in full[name].split(" | ") if part.strip()]
+        return full
+
+
+def is_question(entry: Entry) -> bool:
+    """Whether an entry may be a question on documents beside it."""
+    return "question" in _lower(entry.value)
+
+
+def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with its field names in lower case, ``document``, ``files`` and ``file`` as ``documents``."""
+    lower = {str(name).strip().lower(): value for name, value in row.items()}
+    for other in {"document", "files", "file"} & lower.keys():
+        lower.setdefault("documents", lower.pop(other))
+    return lower
+
+
+def _parse(entry: Entry, documents: Sequence[Document]) -> Iterator[Parsed]:
+    entry = replace(entry, value=_lower(entry.value))
+    question = fields_of(entry, _Question)
+    require_spelling(entry, _Question)
+    about = [_named(name, documents) for name in dict.fromkeys(question.documents)]
+    yield parsed(
+        id=question.id_of(entry),
+        question=question.question,
+        answers=question.answers,
+        documents=about or documents,
+        task=question.task,
+        datasets=(question.dataset,) if question.dataset else (),
+    )
+
+
+def _named(name: str, documents: Sequence[Document]) -> Document:
+    """The document in the file of that name; raises EntryError for none, or for several of them."""
+    matches = [document for document in documents if document.title == name]
+    matches = matches or [document for document in documents if Path(document.title).name == name]
+    if len(matches) == 1:
+        return matches[0]
+    titles = [document.title for document in documents]
+    if matches:
+        raise EntryError(f"{name!r} may be {' or '.join(d.title for d in matches)}; give its folder as well")
+    near = difflib.get_close_matches(name, titles, n=1, cutoff=0.6)
+    guess = f"is {near[0]!r} meant?" if near else f"there are {', '.join(titles[:8])}"
+    raise EntryError(f"no document {name!r} that could be read; {guess}")

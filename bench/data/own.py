@@ -1,0 +1,110 @@
+"""Data sets of the user's own: any name, with a card made for it where no shipped card has that name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.data.cards import Card, card_names, list_cards, load_card
+from bench.data.source import SoundExample, open_source
+from bench.errors import ConfigError, DataError, UnknownNameError
+from bench.schema import Task
+
+NOT_PATHS = ("sample", "hub")
+"""Values of ``--data`` that are no file or folder."""
+
+_METRICS: dict[Task, tuple[str, ...]] = {
+    "qa": ("f1", "rouge_l", "bleu_4"),
+    "summarization": ("rouge_l_f1_stem", "rouge_1", "rouge_2"),
+}
+_MAX_NEW_TOKENS: dict[Task, int] = {"qa": 128, "summarization": 512}
+"""Of an answer, as LongBench has it for Qasper and QMSum."""
+
+_PROMPT = """\
+Read the following documents.
+
+{context}
+
+Answer the question from these documents in a few words or one sentence, without any explanation.
+
+Question: {input}
+Answer:"""
+"""For ``prompt=longbench``, in the form of LongBench's templates; our words."""
+
+
+class OwnCard(Card):
+    """The card of a data set that the project does not know; it accepts any name in the data file."""
+
+    def accepts(self, dataset: str) -> bool:
+        """True: data of the user's own may have any name."""
+        return True
+
+
+def own_card(title: str, task: Task = "qa") -> OwnCard:
+    """A card for data of that name; the name in files and tables is its letters and digits in lower case."""
+    name = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") or "documents"
+    return OwnCard(
+        name=name,
+        title=title,
+        summary="data of the user's own",
+        task=task,
+        homepage="",
+        citation="",
+        licence="",
+        formats=("folder", "bench"),
+        metrics=_METRICS[task],
+        max_new_tokens=_MAX_NEW_TOKENS[task],
+        longbench_prompt=_PROMPT if task == "qa" else None,
+        query="Summarize the documents." if task == "summarization" else "",
+    )
+
+
+def card_for(dataset: str, data: str = "sample") -> Card:
+    """The card of a data set: the shipped one of that name, or where ``data`` is a path one of its own.
+
+    dataset: its name; empty: whatever the data at the path call themselves, else the name of the file or
+    folder. Raises UnknownNameError for an unknown name that is no path's or looks like a slip, ConfigError
+    where a name is needed.
+    """
+    if data in NOT_PATHS:
+        if not dataset:
+            raise ConfigError(f"--data {data} needs --dataset as well; see: bench list datasets.")
+        return load_card(dataset)
+    known = card_names()
+    if dataset in known:
+        return load_card(dataset)
+    path = Path(data).expanduser()
+    if not dataset and path.is_dir() and (parts := sorted({p.stem for p in path.iterdir()} & set(known))):
+        raise ConfigError(f"{path} holds several data sets; give --dataset, one of: {', '.join(parts)}.")
+    first = _first_example(path)
+    declared = first.datasets if first else ()
+    task: Task = first.example.task if first else "qa"
+    if not dataset:
+        shipped = [card for card in list_cards() if any(card.accepts(name) for name in declared)]
+        return shipped[0] if shipped else own_card(declared[0] if declared else path.resolve().stem, task)
+    slip = difflib.get_close_matches(dataset, known, n=1, cutoff=0.8)
+    if slip and dataset not in declared:
+        raise UnknownNameError("data set", dataset, known, hint="Data of your own: any other name will do.")
+    return own_card(dataset, task)
+
+
+def _first_example(path: Path) -> SoundExample | None:
+    """The first example of a file or folder; None where it has none, which loading reports."""
+    try:
+        return next((item for item in open_source(path).examples() if isinstance(item, SoundExample)), None)
+    except DataError:
+        return None
+
+
+def datasets_at(data: str, asked: Sequence[str]) -> tuple[str, ...]:
+    """The data sets that a table or figure shows of ``--data``: those it asks for, or what a path holds.
+
+    A file, or a folder of one data set, is that data set alone, whether it is asked for or the user's own; a
+    folder of several may have all that are asked for.
+    """
+    path = Path(data).expanduser()
+    if data in NOT_PATHS or (path.is_dir() and {inside.stem for inside in path.iterdir()} & set(asked)):
+        return tuple(asked)
+    return (card_for("", data).name,)

@@ -1,0 +1,429 @@
+"""How each kind of server is asked and read; pure functions of requests and responses.
+
+vLLM, SGLang, llama.cpp and ``bench serve`` take token ids and give log-probabilities of ids; an
+OpenAI-compatible endpoint takes messages and gives a list of the likeliest tokens, as text. Every sampling
+parameter that a server could set otherwise by default is set. Field names: vLLM's ``CompletionRequest``,
+SGLang's ``/generate``, llama.cpp's ``/completion`` (each project's own documentation, autumn 2026).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bench.engine.sampling import Sampling
+from bench.models.served.address import Kind, ServerAddress, public_name
+from bench.models.served.client import ServerError
+from bench.schema import JsonValue
+
+Body = dict[str, JsonValue]
+Get = Callable[[str], JsonValue]
+"""URL -> its JSON, or None where the server has no such route."""
+
+TOP = 20
+"""The longest list of likely tokens that OpenAI-compatible endpoints give."""
+MOST_PROBABILITIES = 512
+"""llama.cpp's list in a first request; one that lacks a choice is asked for in full."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What a server says of itself and of a model."""
+
+    kind: Kind
+    version: str
+    revision: str
+    """What it says that pins the weights: a path's last part, a size, a revision. May be empty."""
+    origin: str
+    """Hub id or folder that the model was loaded from, if it says so."""
+    max_tokens: int | None
+    """Most tokens of prompt and answer together; None: it does not say."""
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether a prompt can be sent as token ids."""
+        return self.kind != "openai"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One thing that a server is asked."""
+
+    ids: Sequence[int]
+    """The whole prompt."""
+    messages: Sequence[tuple[str, str]]
+    """(role, text) of the same prompt."""
+    most: int
+    """Most tokens to generate."""
+    stops: Sequence[int] = ()
+    """Ids that end an answer."""
+    choices: Sequence[int] = ()
+    """Ids whose log-probability at the first generated position is wanted."""
+    sampling: Sampling | None = None
+    vocabulary: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The server's answer, before it is checked."""
+
+    text: str
+    ids: tuple[int, ...] | None
+    """Generated ids as the server sent them, an end of turn included if it did; None: it sends text alone."""
+    finish: Literal["stop", "length"]
+    prompt_tokens: int | None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Of the prompt, tokens that the server did not compute."""
+    model: str | None = None
+    """Which model it says has answered."""
+    cut: bool = False
+    """Whether it says that it has cut the prompt."""
+    log_probabilities: Mapping[int, float] = field(default_factory=dict)
+    """Id -> log-probability at the first generated position."""
+    likely: Mapping[str, float] = field(default_factory=dict)
+    """Token as text -> log-probability there."""
+
+
+class Dialect(ABC):
+    """One kind of server."""
+
+    kind: Kind
+
+    def __init__(self, address: ServerAddress) -> None:
+        """address: the server and the name of the model."""
+        self.address = address
+
+    @abstractmethod
+    def describe(self, entry: Body, get: Get) -> Described:
+        """What the server says of itself; entry: the model in its list of models."""
+
+    @abstractmethod
+    def request(self, question: Question) -> tuple[str, Body]:
+        """URL and body."""
+
+    @abstractmethod
+    def answer(self, body: Body) -> Answer:
+        """The answer in a response; raises KeyError, IndexError, TypeError or ValueError for another form."""
+
+    def full_request(self, question: Question) -> tuple[str, Body] | None:
+        """The request for a probe that missed a choice, if a longer list can be had."""
+        return None
+
+
+class CompletionsDialect(Dialect):
+    """vLLM's ``/v1/completions`` with token ids on both sides."""
+
+    kind: Kind = "vllm"
+
+    def describe(self, entry: Body, get: Get) -> Described:
+        """Version from ``/version``; the model's entry has where it was loaded from and its length."""
+        origin = str(entry.get("root") or "")
+        version = _text(get(f"{self.address.root}/version"), "version")
+        return Described(self.kind, version, public_name(origin), origin, _count(entry.get("max_model_len")))
+
+    def request(self, question: Question) -> tuple[str, Body]:
+        """Completion of ids."""
+        body: Body = {
+            "model": self.address.model,
+            "prompt": list(question.ids),
+            "max_tokens": question.most,
+            "n": 1,
+            "stop_token_ids": list(question.stops),
+            "top_p": 1.0,
+            "top_k": 0,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "skip_special_tokens": False,
+            "return_token_ids": True,
+            **_drawn(question.sampling),
+        }
+        if question.choices:
+            body |= {
+                "logprobs": TOP,
+                "logprob_token_ids": list(question.choices),
+                "return_tokens_as_token_ids": True,
+            }
+        return f"{self.address.api}/completions", body
+
+    def answer(self, body: Body) -> Answer:
+        """The first choice."""
+        choice = body["choices"][0]
+        listed = ((choice.get("logprobs") or {}).get("top_logprobs") or [{}])[0] or {}
+        log_probabilities = {
+            int(token.removeprefix("token_id:")): float(value)
+            for token, value in listed.items()
+            if token.startswith("token_id:")
+        }
+        ids = choice.get("token_ids")
+        return Answer(
+            text=str(choice.get("text") or ""),
+            ids=None if ids is None else tuple(map(int, ids)),
+            finish=_finish(choice.get("finish_reason")),
+            **_usage(body),
+            log_probabilities=log_probabilities,
+        )
+
+
+class BenchDialect(CompletionsDialect):
+    """``bench serve``, which speaks as vLLM does and says which revision it has loaded."""
+
+    kind: Kind = "bench"
+
+    def describe(self, entry: Body, get: Get) -> Described:
+        """As vLLM, with a revision."""
+        origin = str(entry.get("root") or "")
+        version = _text(get(f"{self.address.root}/version"), "version")
+        return Described(
+            self.kind, version, str(entry.get("revision") or ""), origin, _count(entry.get("max_model_len"))
+        )
+
+
+class SglangDialect(Dialect):
+    """SGLang's native ``/generate``."""
+
+    kind: Kind = "sglang"
+
+    def describe(self, entry: Body, get: Get) -> Described:
+        """Version from the server's information; older versions give it under other routes."""
+        root = self.address.root
+        server = get(f"{root}/server_info") or get(f"{root}/get_server_info") or {}
+        model = get(f"{root}/model_info") or get(f"{root}/get_model_info") or {}
+        origin = str(model.get("model_path") or entry.get("root") or "")
+        weights = str(model.get("weight_version") or "")
+        most = entry.get("max_model_len") or server.get("context_length")
+        revision = "@".join(filter(None, (public_name(origin), weights)))
+        return Described("sglang", _text(server, "version"), revision, origin, _count(most))
+
+    def request(self, question: Question) -> tuple[str, Body]:
+        """Generation from ids."""
+        drawn = _drawn(question.sampling)
+        parameters: Body = {
+            "max_new_tokens": question.most,
+            "temperature": drawn["temperature"],
+            "stop_token_ids": list(question.stops),
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "skip_special_tokens": False,
+            "n": 1,
+        }
+        if "seed" in drawn:
+            parameters["sampling_seed"] = drawn["seed"]
+        body: Body = {"input_ids": list(question.ids), "sampling_params": parameters, "stream": False}
+        if question.choices:
+            body |= {
+                "return_logprob": True,
+                "logprob_start_len": -1,
+                "token_ids_logprob": list(question.choices),
+            }
+        return f"{self.address.root}/generate", body
+
+    def answer(self, body: Body) -> Answer:
+        """Ids, and what is known of them in ``meta_info``."""
+        meta = body["meta_info"]
+        listed = (meta.get("output_token_ids_logprobs") or [[]])[0] or []
+        ids = body.get("output_ids")
+        reason = meta.get("finish_reason") or {}
+        return Answer(
+            text=str(body.get("text") or ""),
+            ids=None if ids is None else tuple(map(int, ids)),
+            finish=_finish(reason.get("type") if isinstance(reason, dict) else reason),
+            prompt_tokens=_count(meta.get("prompt_tokens")),
+            completion_tokens=_count(meta.get("completion_tokens")),
+            cached_tokens=_count(meta.get("cached_tokens")),
+            log_probabilities={int(entry[1]): float(entry[0]) for entry in listed if entry[0] is not None},
+        )
+
+
+class LlamaCppDialect(Dialect):
+    """llama.cpp's native ``/completion``."""
+
+    kind: Kind = "llamacpp"
+
+    def describe(self, entry: Body, get: Get) -> Described:
+        """Build and context length from ``/props``; the weights are pinned by file name and size."""
+        props = get(f"{self.address.root}/props") or {}
+        meta = entry.get("meta") or {}
+        file = public_name(str(props.get("model_path") or ""))
+        revision = ":".join(filter(None, (file, str(meta.get("size") or ""))))
+        settings = props.get("default_generation_settings") or {}
+        return Described("llamacpp", _text(props, "build_info"), revision, "", _count(settings.get("n_ctx")))
+
+    def request(self, question: Question) -> tuple[str, Body]:
+        """Completion of ids, with a list of likely tokens if choices are asked about."""
+        return self._request(question, MOST_PROBABILITIES)
+
+    def full_request(self, question: Question) -> tuple[str, Body] | None:
+        """The same with the whole vocabulary."""
+        return self._request(question, max(question.vocabulary, MOST_PROBABILITIES))
+
+    def _request(self, question: Question, most_probabilities: int) -> tuple[str, Body]:
+        drawn = _drawn(question.sampling)
+        body: Body = {
+            "model": self.address.model,
+            "prompt": list(question.ids),
+            "n_predict": question.most,
+            "temperature": drawn["temperature"],
+            "samplers": ["temperature"],
+            "repeat_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "dry_multiplier": 0.0,
+            "mirostat": 0,
+            "cache_prompt": True,
+            "return_tokens": True,
+            "stream": False,
+        }
+        if "seed" in drawn:
+            body["seed"] = drawn["seed"] % 2**32
+        if question.choices:
+            body["n_probs"] = most_probabilities
+        return f"{self.address.root}/completion", body
+
+    def answer(self, body: Body) -> Answer:
+        """Ids, and probabilities before sampling."""
+        listed = body.get("completion_probabilities") or body.get("probs") or [{}]
+        ids = body.get("tokens")
+        timings = body.get("timings") or {}
+        return Answer(
+            text=str(body.get("content") or ""),
+            ids=None if ids is None else tuple(map(int, ids)),
+            finish="length" if body.get("stop_type") == "limit" else "stop",
+            prompt_tokens=_count(body.get("tokens_evaluated")),
+            completion_tokens=_count(body.get("tokens_predicted")),
+            cached_tokens=_count(timings.get("cache_n")),
+            cut=bool(body.get("truncated")),
+            log_probabilities={
+                int(entry["id"]): float(entry["logprob"]) for entry in listed[0].get("top_logprobs") or []
+            },
+        )
+
+
+class ChatDialect(Dialect):
+    """An OpenAI-compatible ``/chat/completions``: text in, text out, the server's own template."""
+
+    kind: Kind = "openai"
+
+    def describe(self, entry: Body, get: Get) -> Described:
+        """What the list of models says, if it says more than the name."""
+        return Described("openai", "", "", "", _count(entry.get("max_model_len")))
+
+    def request(self, question: Question) -> tuple[str, Body]:
+        """The conversation as messages."""
+        body: Body = {
+            "model": self.address.model,
+            "messages": [{"role": role, "content": text} for role, text in question.messages],
+            "max_tokens": question.most,
+            "top_p": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "stream": False,
+            **_drawn(question.sampling),
+        }
+        if question.choices:
+            body |= {"logprobs": True, "top_logprobs": TOP}
+        return f"{self.address.api}/chat/completions", body
+
+    def answer(self, body: Body) -> Answer:
+        """The message, and its first token's list."""
+        choice = body["choices"][0]
+        listed = ((choice.get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
+        likely: dict[str, float] = {}
+        for entry in listed:
+            likely.setdefault(str(entry["token"]), float(entry["logprob"]))
+        return Answer(
+            text=str(choice["message"].get("content") or ""),
+            ids=None,
+            finish=_finish(choice.get("finish_reason")),
+            **_usage(body),
+            likely=likely,
+        )
+
+
+TITLES: Mapping[Kind, str] = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "llamacpp": "llama.cpp",
+    "openai": "an OpenAI-compatible endpoint",
+    "bench": "bench serve",
+}
+"""Kind of server -> its name in tables and messages."""
+DIALECTS: Mapping[Kind, type[Dialect]] = {
+    dialect.kind: dialect
+    for dialect in (CompletionsDialect, SglangDialect, LlamaCppDialect, ChatDialect, BenchDialect)
+}
+_OWNERS: Mapping[str, Kind] = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "llamacpp": "llamacpp",
+    "llama.cpp": "llamacpp",
+    "longdoc-bench": "bench",
+}
+"""``owned_by`` in a list of models -> kind of server."""
+
+
+def describe(address: ServerAddress, get: Get) -> Described:
+    """What the server says of itself and of the model; its kind is recognised unless the address names it.
+
+    Raises ServerError for a server that lists no such model, unless the address says its kind.
+    """
+    listing = get(f"{address.api}/models")
+    entries = listing.get("data") if isinstance(listing, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ServerError(
+            f"{address.url}: {address.api}/models is no list of models. Check the URL; for most servers it"
+            " ends in /v1."
+        )
+    entry: Body | None = next((entry for entry in entries if entry.get("id") == address.model), None)
+    if entry is None and address.kind is not None:
+        entry = {}  # some serve more than they list; the check at the start asks the model itself
+    if entry is None:
+        known = ", ".join(str(entry.get("id")) for entry in entries[:8]) or "none"
+        raise ServerError(
+            f"{address.url}: the server has no model {address.model!r}. It has: {known}. Put one of these"
+            " after '#', or say what it is with #kind=... if it serves more than it lists."
+        )
+    kind = address.kind or _OWNERS.get(str(entry.get("owned_by") or "").lower(), "openai")
+    return DIALECTS[kind](address).describe(entry, get)
+
+
+def _drawn(sampling: Sampling | None) -> Body:
+    """Temperature and seed: greedy, unless a method draws."""
+    return (
+        {"temperature": 0.0}
+        if sampling is None
+        else {"temperature": sampling.temperature, "seed": sampling.seed}
+    )
+
+
+def _usage(body: Body) -> Body:
+    usage = body.get("usage") or {}
+    return {
+        "prompt_tokens": _count(usage.get("prompt_tokens")),
+        "completion_tokens": _count(usage.get("completion_tokens")),
+        "cached_tokens": _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
+        "model": body.get("model"),
+    }
+
+
+def _finish(reason: JsonValue) -> Literal["stop", "length"]:
+    """Raises ValueError for an answer that ended otherwise, such as one that was filtered."""
+    if reason not in ("stop", "length"):
+        raise ValueError(f"the answer ended by {reason!r}")
+    return "stop" if reason == "stop" else "length"
+
+
+def _count(value: JsonValue) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _text(body: JsonValue, key: str) -> str:
+    return str(body.get(key) or "") if isinstance(body, dict) else ""

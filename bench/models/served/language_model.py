@@ -1,0 +1,411 @@
+"""A causal language model behind a server, as a method sees it.
+
+Prompts are made here, from the model's own tokenizer and chat template, and costs are the closed form of
+our counts, each token credited once: a conversation that grows is sent again in full, and what the server
+computes again or takes from its prefix cache changes no cost. What the server counts must be what we count,
+or the question fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.engine.engine import RequestResult
+from bench.engine.sampling import Sampling
+from bench.errors import ConfigError, NoAttentionError
+from bench.flops.architecture import Architecture
+from bench.flops.meter import current_meter
+from bench.models.api import Geometry, Span, Tokenization
+from bench.models.conversation import ChatModel, Conversation
+from bench.models.served.client import RefusedRequestError, ServerClient, ServerError, WrongCountError
+from bench.models.served.dialects import DIALECTS, TITLES, Answer, Described, Question, describe
+from bench.models.tokenizer import TextTokenizer
+
+UNLISTED = -100.0
+"""Log-probability of a choice that the server's list lacks: as good as none, and still a number."""
+_PROMPTS = (
+    "Reply with the one word: yes",
+    "Repeat: naïve café, 12345, <|endoftext|> and </s> are text.",
+    "Count these: " + ", ".join(f"item {n}" for n in range(1, 120)) + ". How many are there?",
+)
+"""What a server is asked at the start: something short, something that looks like control tokens, something
+long."""
+_MOST = 12
+"""Most tokens of an answer to one of them."""
+_SLACK = 4
+"""Tokens by which llama.cpp may exceed a limit to complete a character; they are cut off here."""
+_NO_PROBES = (
+    "This method asks how likely an answer is (a search's Yes or No). Use vllm, sglang, llamacpp or bench"
+    " serve, or"
+    " a method that only generates."
+)
+
+
+class ServedLanguageModel(ChatModel):
+    """A :class:`bench.models.api.LanguageModel` whose forwards a server runs."""
+
+    def __init__(
+        self,
+        name: str,
+        tokenizer: TextTokenizer,
+        *,
+        client: ServerClient,
+        described: Described,
+        geometry: Geometry,
+        architecture: Architecture,
+        configs: Sequence[Any],
+        chat_style: str = "template",
+    ) -> None:
+        """described: what the server reported when the run was planned; others: see :class:`ChatModel`."""
+        super().__init__(
+            name,
+            tokenizer,
+            geometry=geometry,
+            architecture=architecture,
+            configs=configs,
+            chat_style=chat_style,
+        )
+        self.client, self.described = client, described
+        self.dialect = DIALECTS[described.kind](client.address)
+        client.on_return = self._require_same
+        self._checking: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._checked = False
+        self._answers_as: str | None = None
+        self.has_probed = False
+        """Whether the server has returned log-probabilities."""
+
+    @property
+    def max_positions(self) -> int:
+        """The longest context: the model's, or the server's where that is shorter."""
+        return min(
+            self.architecture.max_positions, self.described.max_tokens or self.architecture.max_positions
+        )
+
+    @property
+    def where(self) -> str:
+        """Model and server, for messages."""
+        return f"{self.name} ({TITLES[self.described.kind]} at {self.client.address.url})"
+
+    async def open(self, max_tokens: int | None = None) -> ServedContext:
+        """A fresh context; before the first, the server is checked.
+
+        Raises WindowExceededError, ServerError.
+        """
+        room = self.room(max_tokens)
+        loop = asyncio.get_running_loop()
+        async with self._checking.setdefault(loop, asyncio.Lock()):
+            if not self._checked:
+                await self._check()
+                self._checked = True
+        return ServedContext(self, room) if self.described.takes_ids else TextContext(self, room)
+
+    async def ask(self, question: Question) -> Answer:
+        """The server's answer, from the right model, of the right number of prompt tokens.
+
+        Raises WrongCountError, RefusedRequestError, ServerError.
+        """
+        answer = await self._asked(*self.dialect.request(question))
+        missing = [id_ for id_ in question.choices if id_ not in answer.log_probabilities]
+        if missing and (full := self.dialect.full_request(question)) is not None:
+            answer = await self._asked(*full)
+        ours = len(question.ids)
+        if answer.cut or (answer.prompt_tokens is not None and answer.prompt_tokens != ours):
+            raise WrongCountError(
+                f"{self.where}: the prompt has {ours} tokens by our count and {answer.prompt_tokens} by the"
+                " server's"
+                + (", which says that it has cut it. " if answer.cut else ". ")
+                + (
+                    "Is its context as long as the prompt?"
+                    if self.described.takes_ids
+                    else "Is #tokenizer=... that of the served model, with the same chat template? A text"
+                    " that holds control tokens counts differently too."
+                )
+            )
+        return answer
+
+    async def _asked(self, url: str, body: dict[str, Any]) -> Answer:
+        sent = await self.client.post(url, body)
+        try:
+            answer = self.dialect.answer(sent)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise RefusedRequestError(
+                f"{self.where}: the answer is not of the form that {self.described.kind} gives"
+                f" ({type(error).__name__}: {error}). Is #kind=... right?"
+            ) from None
+        if answer.model is not None:
+            self._answers_as = self._answers_as or answer.model
+            if answer.model != self._answers_as:
+                raise ServerError(
+                    f"{self.where}: {answer.model!r} has answered, and {self._answers_as!r} before. Every"
+                    " finished"
+                    " question is recorded. Serve one model, or name the one that is meant."
+                )
+        return answer
+
+    def _require_same(self) -> None:
+        """Raise ServerError if the server that answers again is not the one that the run was planned with."""
+        now = describe(self.client.address, self.client.get)
+        if now != self.described:
+            changed = [
+                f"{name} {getattr(now, name)!r} instead of {value!r}"
+                for name, value in vars(self.described).items()
+                if getattr(now, name) != value
+            ]
+            raise ServerError(
+                f"{self.where}: the server is another one than the run was planned with:"
+                f" {', '.join(changed)}. Every finished question is recorded. Start the former one again, or"
+                " give the command again for a new cell."
+            )
+
+    async def _check(self) -> None:
+        """Raise ServerError for a server that samples, cuts prompts or answers, or does not stop.
+
+        Three prompts, each asked twice: the same text, our number of tokens, an end at the end of turn.
+        """
+        await asyncio.to_thread(self._require_same)
+        for prompt in _PROMPTS:
+            ids = [*self.chat.opening, *self.tokenize(prompt).ids, *self.chat.closing]
+            question = Question(ids, [("user", prompt)], _MOST, sorted(self.stops))
+            try:
+                first, second = await self.ask(question), await self.ask(question)
+            except (WrongCountError, RefusedRequestError) as error:
+                raise ServerError(f"At the start of the run: {error}") from None
+            wrong = self._faults(first, second)
+            if wrong:
+                raise ServerError(f"{self.where} cannot be used: {wrong}. (Asked: {prompt[:60]!r}.)")
+
+    def _faults(self, first: Answer, second: Answer) -> str:
+        """What is wrong with two answers to one prompt; empty: nothing."""
+        asked_as = self.client.address.model
+        if first.model is not None and asked_as.rpartition("/")[2] not in first.model:
+            return f"{asked_as!r} was asked and {first.model!r} has answered"
+        if first.prompt_tokens is None:
+            return "it does not say how many tokens a prompt has, so that nothing would show that it was cut"
+        if (first.ids, first.text) != (second.ids, second.text):
+            return (
+                f"it gave two texts for one prompt at temperature 0 ({first.text!r}, {second.text!r}), so"
+                " that it"
+                " ignores the sampling parameters"
+            )
+        if self.described.takes_ids and first.ids is None:
+            return "it does not send the ids of what it generated"
+        ends = [token for id_ in self.stops if (token := str(self._tokenizer.hf.convert_ids_to_tokens(id_)))]
+        if first.ids is not None:
+            length, beyond = len(first.ids), any(id_ in self.stops for id_ in first.ids[:-1])
+        else:
+            length = first.completion_tokens or _MOST
+            beyond = any(end in first.text for end in ends)
+        if beyond:
+            return "it goes on after the end of turn"
+        if length > _MOST + _SLACK:
+            return f"it generated {length} tokens where at most {_MOST} were asked for"
+        if first.finish == "length" and length < _MOST:
+            return f"it broke off after {length} of {_MOST} tokens"
+        if first.finish == "length" and not first.text and first.ids is None:
+            return (
+                f"it generated {length} tokens and shows none: switch thinking off, if the model thinks first"
+            )
+        return ""
+
+
+class ServedContext(Conversation):
+    """A conversation that is sent again in full whenever the model is asked."""
+
+    def __init__(self, lm: ServedLanguageModel, capacity: int) -> None:
+        """A context with the chat template's opening queued; nothing is sent yet."""
+        super().__init__(lm, capacity)
+        self._lm = lm
+        self._ids: list[int] = []
+        """What a model in this process would hold: everything that was credited."""
+
+    @property
+    def _kept(self) -> int:
+        return len(self._ids)
+
+    async def _forward(
+        self,
+        suffix: Sequence[int] = (),
+        choices: Sequence[int] = (),
+        decode: int = 0,
+        sampling: Sampling | None = None,
+    ) -> RequestResult:
+        kept = [*self._ids, *self._queue]
+        if not choices and not decode:  # nothing is read: the server forwards it with what follows
+            self._keep(kept)
+            return _result()
+        room = self._capacity - len(kept) - len(suffix)
+        question = Question(
+            ids=[*kept, *suffix],
+            messages=self._messages(),
+            most=min(decode, max(1, room)) if decode else 1,
+            stops=sorted(self._lm.stops),
+            choices=choices,
+            sampling=sampling,
+            vocabulary=self._lm.architecture.vocab,
+        )
+        try:
+            answer = await self._lm.ask(question)
+        except BaseException as error:
+            self._unusable = self._unusable or "a request of it failed"
+            if choices and isinstance(error, RefusedRequestError) and not self._lm.has_probed:
+                raise ServerError(f"Asked how likely an answer is: {error}. {_NO_PROBES}") from None
+            raise
+        meter = current_meter()
+        if answer.cached_tokens is None:
+            meter.reuse_known = False
+        else:
+            meter.reused_tokens += answer.cached_tokens - len(self._ids)
+        if choices:
+            self._lm.has_probed = True
+            self._keep(kept)
+            return _result(logits=self._log_probabilities(choices, answer))
+        ids, stopped = self._generated(answer, question.most)
+        finish = "stop" if stopped else "length" if question.most == decode else "window"
+        decoded = ids if stopped else ids[:-1]
+        self._keep([*kept, *suffix, *decoded])
+        return _result(answer=tuple(ids), finish=finish)
+
+    def _keep(self, ids: list[int]) -> None:
+        self._ids, self._queue = ids, []
+
+    def _messages(self) -> Sequence[tuple[str, str]]:
+        return ()
+
+    def _generated(self, answer: Answer, most: int) -> tuple[list[int], bool]:
+        """The generated ids without the end of turn, and whether that, or any other end, was met."""
+        if answer.ids is None:
+            raise RefusedRequestError(f"{self._lm.where}: the ids of what was generated are missing")
+        generated = answer.ids[:most]
+        end = next((at for at, id_ in enumerate(generated) if id_ in self._lm.stops), None)
+        ids = list(generated[:end])
+        stopped = end is not None or (answer.finish == "stop" and len(ids) < most)
+        if not ids and not stopped:
+            raise RefusedRequestError(f"{self._lm.where}: nothing was generated, and the turn was not ended")
+        return ids, stopped
+
+    def _log_probabilities(self, choices: Sequence[int], answer: Answer) -> tuple[float, ...]:
+        """Of each choice; one that the server's list lacks has :data:`UNLISTED`, and the record a flag."""
+        listed = [answer.log_probabilities.get(id_) for id_ in choices]
+        return self._complete(listed, bool(answer.log_probabilities))
+
+    def _complete(self, values: Sequence[float | None], has_list: bool) -> tuple[float, ...]:
+        if not has_list:
+            raise ConfigError(f"{self._lm.where}: it gives no log-probabilities. {_NO_PROBES}")
+        if None in values:
+            current_meter().events.add("probe_from_top_list")
+        return tuple(UNLISTED if value is None else max(value, UNLISTED) for value in values)
+
+    def watch(self, span: Span) -> int:
+        """Raise NoAttentionError: no server gives attention by span."""
+        raise NoAttentionError(
+            f"{self._lm.where}: no server gives the attention of tokens to spans of the context. Use a model"
+            " that is"
+            " loaded here for what needs it, or an option that does without."
+        )
+
+    def recorded(self, span: Span) -> NDArray[np.float32]:
+        """Raise ValueError: nothing was watched."""
+        raise ValueError(f"{span} starts before the context recorded any attention")
+
+    def _cut(self, mark: int) -> None:
+        del self._ids[mark:]
+
+
+class TextContext(ServedContext):
+    """A conversation with a server that takes text alone: turns are sent as messages.
+
+    The open user turn is tokenised as a whole whenever it grows, as the server tokenises it, so that the two
+    counts can agree; what is the same as before counts as kept.
+    """
+
+    def __init__(self, lm: ServedLanguageModel, capacity: int) -> None:
+        """A context in its first user turn."""
+        super().__init__(lm, capacity)
+        self._pieces: list[tuple[int, str, str]] = []
+        """(length of the context before it, role, text) of each turn so far."""
+        self._turn = len(self._queue)
+        """Where the open user turn begins."""
+
+    def _append(self, text: str) -> tuple[int, Tokenization]:
+        chat = self._lm.chat
+        header = chat.next_turn if self._answered else ()
+        opening = "" if self._answered else self._open_turn()
+        start = self.length + len(header) if self._answered else self._turn
+        tokens = self._lm.tokenize(opening + text)
+        whole = [*self._ids, *self._queue][: start - len(header)] + [*header, *tokens.ids]
+        self._require_room(len(whole) - self.length + len(chat.closing))
+        self._pieces.append((self.length, "user", text))
+        self._turn = start
+        self._replace(whole)
+        first = sum(1 for _, end in tokens.offsets if end <= len(opening))
+        offsets = tuple((max(0, a - len(opening)), b - len(opening)) for a, b in tokens.offsets[first:])
+        return start + first, Tokenization(tokens.ids[first:], offsets)
+
+    async def say(self, reply: str) -> None:
+        """As for every conversation; the next user turn is open."""
+        before = self.length
+        await super().say(reply)
+        self._pieces.append((before, "assistant", reply))
+        self._turn = self.length
+
+    def _cut(self, mark: int) -> None:
+        super()._cut(mark)
+        first = next((at for at, piece in enumerate(self._pieces) if piece[0] >= mark), len(self._pieces))
+        del self._pieces[first:]
+        turn = self._lm.tokenize(self._open_turn()).ids
+        self._turn = max(0, mark - len(turn))
+        self._replace([*self._ids, *self._queue][: self._turn] + list(turn))
+
+    def _open_turn(self) -> str:
+        """The text of the open user turn."""
+        texts: list[str] = []
+        for _, role, text in reversed(self._pieces):
+            if role != "user":
+                break
+            texts.append(text)
+        return "".join(reversed(texts))
+
+    def _replace(self, whole: list[int]) -> None:
+        """Make these the context's tokens; what stays the same at the beginning stays kept."""
+        same = next(
+            (at for at, (old, new) in enumerate(zip(self._ids, whole, strict=False)) if old != new),
+            min(len(self._ids), len(whole)),
+        )
+        del self._ids[same:]
+        self._queue = whole[same:]
+
+    def _messages(self) -> Sequence[tuple[str, str]]:
+        messages: list[tuple[str, str]] = []
+        for _, role, text in self._pieces:
+            if messages and messages[-1][0] == role:
+                messages[-1] = (role, messages[-1][1] + text)
+            else:
+                messages.append((role, text))
+        current_meter().events.add("prompt_as_text")
+        return messages
+
+    def _generated(self, answer: Answer, most: int) -> tuple[list[int], bool]:
+        """The text's tokens by our tokenizer."""
+        self._pieces.append((self.length, "assistant", answer.text))
+        ids = list(self._lm.tokenize(self._lm.chat.answer_prefix + answer.text).ids)
+        return ids, answer.finish == "stop" or not ids
+
+    def _log_probabilities(self, choices: Sequence[int], answer: Answer) -> tuple[float, ...]:
+        """Tokens are compared as text, white space at their ends aside."""
+        likely: dict[str, float] = {}
+        for token, value in answer.likely.items():
+            likely[token.strip()] = max(value, likely.get(token.strip(), value))
+        words = [self._lm.decode([id_])[0] for id_ in choices]
+        return self._complete([likely.get(word) for word in words], bool(likely))
+
+
+def _result(
+    logits: tuple[float, ...] = (), answer: tuple[int, ...] = (), finish: Any = "length"
+) -> RequestResult:
+    """A result of log-probabilities: their total mass over the vocabulary is 1."""
+    return RequestResult(logits, 0.0, answer, finish, np.zeros((0, 0), np.float32), 0)

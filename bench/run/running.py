@@ -1,0 +1,47 @@
+"""A method on a data set, from Python: what ``bench run`` does, without its printing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.run.cell import CellRequest, plan_cell
+from bench.run.outside_loop import outside_loop
+from bench.run.runner import CellResult
+from bench.run.session import Session
+from bench.run.threads import Threads
+from bench.schema import JsonValue
+
+
+def run(
+    method: str,
+    data: str | Path = "sample",
+    *,
+    dataset: str = "",
+    model: str = "",
+    options: Mapping[str, JsonValue] | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    dtype: str | None = None,
+    results: str | Path = "results",
+) -> CellResult:
+    """The finished cell of a method on a data set; only questions without a record are asked.
+
+    data: ``sample``, ``hub``, or a file or folder. dataset: its name; for a path it may be left out. model:
+    the reader; left out, the small shipped one, which refuses text that it cannot read. options: of the
+    method, as ``--set`` takes them. results: where records and indexes are kept.
+    ``result.summary`` has the scores, and ``load_records(result.folder)`` every answer. Raises BenchError.
+    """
+    request = CellRequest(
+        method,
+        dataset,
+        model or "tiny",
+        str(data),
+        options or {},
+        limit,
+        seed,
+        dtype,
+        model_named=bool(model),
+    )
+    session = Session(Path(results), threads=Threads.begin())
+    return outside_loop(lambda: session.run(plan_cell(request)))

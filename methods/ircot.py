@@ -1,0 +1,118 @@
+"""IRCoT: retrieval and reasoning in turns; what was reasoned is what is searched for next.
+
+Trivedi et al. 2023 (arXiv 2212.10509), Sec. 3: passages are retrieved for the question; then the model writes
+the next sentence of its reasoning from the passages so far, and that sentence retrieves more, until it says
+that "the answer is", or a limit is met. A reader then answers from all passages.
+
+``rounds`` only says when to stop, so one run serves every smaller number. The paper prompts with examples
+written for its data sets; here the model is only told what to do  # our choice: works on any data set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import Field
+
+from bench.method import Meter, ModelSet, Replayed, fits, join_passages
+from bench.method.ranking import RankedChunks
+from bench.schema import Index, Prediction, Question
+from methods.pecan.search import charged
+from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
+
+PROMPT = (
+    "Information:\n{context}\n\nQuestion:\n{question}\n\nReasoning so far:\n{thoughts}\n\n"
+    "Write the next sentence of the reasoning. If the answer is known, begin with: So the answer is"
+)
+CONCLUDED = "answer is"
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+class IrcotConfig(OverRankerConfig):
+    """Passages of each retrieval and the limits; the paper's, Sec. 4, where it gives them."""
+
+    k: int = Field(4, ge=1, description="passages of each retrieval (the paper tries 2, 4, 6 and 8)")
+    rounds: int = Field(8, ge=0, le=32, description="most sentences of reasoning (the paper: 8)")
+    most_passages: int = Field(15, ge=1, description="most passages in all (the paper: 15)")
+    sentence_tokens: int = Field(48, ge=1, description="most tokens of a sentence")  # our choice
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The state after a retrieval."""
+
+    positions: tuple[int, ...]
+    """Of all chunks so far, in the order in which they were found."""
+    thoughts: tuple[str, ...]
+    meter: Meter
+    """Cost of this round alone."""
+
+
+class Ircot(OverRanker[IrcotConfig]):
+    """Reason a sentence, search with it, and read all that was found."""
+
+    name = "ircot"
+    version = "1"
+    summary = "retrieve for the question and for each sentence of reasoning, read all of it"
+    paper = "Trivedi et al. 2023 (arXiv 2212.10509), Sec. 3"
+    Config = IrcotConfig
+    replayed = frozenset({"rounds"})
+
+    async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
+        """The answer from all that was found: a replay of one config."""
+        return (await self.replay(index, question, models, [self.config]))[0].prediction
+
+    async def replay(
+        self, index: Index, question: Question, models: ModelSet, configs: Sequence[IrcotConfig]
+    ) -> list[Replayed]:
+        """As many rounds as the longest config has; each state that a config ends with is read once.
+
+        The surrounding meter is credited with the actual cost.
+        """
+        with charged() as meter:
+            ranked = await self.rank(index, question, models)
+        first = ranked.best_first[: min(self.config.k, self.config.most_passages)]
+        rounds = [_Round(tuple(map(int, first)), (), meter)]
+        for _ in range(max(config.rounds for config in configs)):
+            if not ranked.chunks or any(CONCLUDED in thought.lower() for thought in rounds[-1].thoughts):
+                break
+            rounds.append(await self._next(ranked, rounds[-1], index, question, models))
+        answers: dict[tuple[int, ...], tuple[Prediction, Meter]] = {}
+        results = []
+        for config in configs:
+            done = rounds[: config.rounds + 1]
+            positions = done[-1].positions
+            if positions not in answers:
+                with charged() as reading:
+                    prediction = await self.read_picked(ranked, positions, question, models)
+                answers[positions] = prediction, reading
+            prediction, reading = answers[positions]
+            trace = {"thoughts": list(done[-1].thoughts), "passages": [len(one.positions) for one in done]}
+            cost = Meter.combined([*(one.meter for one in done), reading])
+            results.append(Replayed(replace(prediction, trace=trace), cost))
+        return results
+
+    async def _next(
+        self, ranked: RankedChunks, last: _Round, index: Index, question: Question, models: ModelSet
+    ) -> _Round:
+        """One more sentence, and what it retrieves; a conclusion or an empty sentence retrieves nothing."""
+        lm, shown = models.lm(), list(last.positions)
+        with charged() as meter:
+            while True:
+                context = join_passages([ranked.chunks[at].text for at in shown])
+                thoughts = " ".join(last.thoughts)
+                prompt = PROMPT.format(context=context, question=question.text, thoughts=thoughts)
+                limit = lm.geometry.input_limit
+                if not shown or fits(prompt, lm, self.config.sentence_tokens, limit):
+                    break
+                shown.pop()
+            written = (await lm.generate(prompt, self.config.sentence_tokens)).text
+            thought = _SENTENCE.split(written.strip())[0]
+            positions = last.positions
+            if thought and CONCLUDED not in thought.lower():
+                found = await self.rank(index, replace(question, retrieval_query=thought), models)
+                best = tuple(map(int, found.best_first[: self.config.k]))
+                positions = tuple(dict.fromkeys((*positions, *best)))[: self.config.most_passages]
+        return _Round(positions, (*last.thoughts, thought), meter)

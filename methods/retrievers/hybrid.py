@@ -1,0 +1,123 @@
+"""Hybrid: fuse the rankings of any two rankers by reciprocal rank and read the best k.
+
+Reciprocal rank fusion as in :mod:`methods.retrievers.bm25_dpr`, which is the pair of Graph of Records; here
+the pair is chosen. Each ranker has its own models, index and options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from bench.method import Embedder, Geometry, LanguageModel, ModelSet, RankConfig, RankThenRead
+from bench.schema import Chunk, Index, JsonValue, Question
+from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
+from methods.retrievers.over_ranker import make_ranker
+
+READER = "reader"
+
+
+class HybridConfig(RankConfig):
+    """The two rankers, their options, and the fusion."""
+
+    first: str = Field("bm25", description="a ranker")
+    second: str = Field("sbert", description="the other ranker")
+    first_options: dict[str, Any] = Field({}, description='options of the first as JSON, such as {"k1": 1.2}')
+    second_options: dict[str, Any] = Field({}, description="options of the second, in the same way")
+    rrf_k: int = Field(60, ge=0, description="constant of reciprocal rank fusion (Cormack et al. 2009: 60)")
+
+
+class Hybrid(RankThenRead[HybridConfig]):
+    """Reciprocal rank fusion of two rankers."""
+
+    name = "hybrid"
+    version = "1"
+    summary = "fuse any two rankers by reciprocal rank, read the best k"
+    paper = "Cormack, Clarke and Büttcher 2009"
+    Config = HybridConfig
+
+    def __init__(self, config: HybridConfig, geometry: Geometry, seed: int = 0) -> None:
+        """Keep the options and make the rankers; raises ConfigError for one that is none."""
+        super().__init__(config, geometry, seed)
+        pair = {
+            "first": (config.first, config.first_options),
+            "second": (config.second, config.second_options),
+        }
+        self.rankers = {
+            place: make_ranker(name, options, config, geometry, seed)
+            for place, (name, options) in pair.items()
+        }
+
+    def models(self) -> Mapping[str, str]:
+        """The run's reader, and each ranker's other models under its place: ``second_embedder``."""
+        return {
+            READER: "",
+            **{
+                _named(place, role): model
+                for place, ranker in self.rankers.items()
+                for role, model in ranker.models().items()
+            },
+        }
+
+    def index_roles(self) -> frozenset[str]:
+        """Those of both."""
+        return frozenset(
+            _named(place, role) for place, ranker in self.rankers.items() for role in ranker.index_roles()
+        )
+
+    def index_options(self) -> Mapping[str, JsonValue]:
+        """Those of both, with the rankers' names and versions."""
+        return {
+            place: [ranker.name, ranker.version, dict(ranker.index_options())]
+            for place, ranker in self.rankers.items()
+        }
+
+    def choices(self) -> Mapping[str, JsonValue]:
+        """How the text is cut, and the rankers."""
+        return {**super().choices(), "first": self.config.first, "second": self.config.second}
+
+    async def prepare(
+        self, chunks: Sequence[Chunk], models: ModelSet
+    ) -> tuple[Mapping[str, JsonValue], Mapping[str, NDArray[np.generic]]]:
+        """What each ranker keeps, under its place."""
+        data: dict[str, JsonValue] = {}
+        arrays: dict[str, NDArray[np.generic]] = {}
+        for place, ranker in self.rankers.items():
+            its_data, its_arrays = await ranker.prepare(chunks, _ModelsOf(place, models))
+            data[place] = dict(its_data)
+            arrays |= {f"{place}_{key}": array for key, array in its_arrays.items()}
+        return data, arrays
+
+    async def score(
+        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
+    ) -> NDArray[np.float64]:
+        """Fused score of every chunk, in 0 .. 2 / (rrf_k + 1)."""
+        rankings = []
+        for place, ranker in self.rankers.items():
+            start = f"{place}_"
+            arrays = {k.removeprefix(start): v for k, v in index.arrays.items() if k.startswith(start)}
+            own = Index({"chunks": index.data["chunks"], **index.data[place]}, arrays)
+            rankings.append(await ranker.score(chunks, own, question, _ModelsOf(place, models)))
+        return reciprocal_rank_fusion(rankings, self.config.rrf_k)
+
+
+class _ModelsOf:
+    """The models of one of the rankers by the names that it gives them."""
+
+    def __init__(self, place: str, models: ModelSet) -> None:
+        self.place, self.models = place, models
+
+    def lm(self, role: str = READER) -> LanguageModel:
+        return self.models.lm(_named(self.place, role))
+
+    def embedder(self, role: str = "embedder", *, pooling: Literal["mean", "cls"] | None = None) -> Embedder:
+        return self.models.embedder(_named(self.place, role), pooling=pooling)
+
+
+def _named(place: str, role: str) -> str:
+    """The role's name in the run; the reader is shared."""
+    return role if role == READER else f"{place}_{role}"

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bench.data import document_files
+from bench.data.document_files import UnreadableFileError, place_of, read_document, read_documents
+from bench.errors import DataError
+from bench.schema import Document
+from tests.bench.data.files_of_every_kind import docx, encrypted_pdf, pdf
+
+HTML = b"""<!DOCTYPE html><html><head><title>Pumps</title><style>p {color: red}</style>
+<script>document.write("run")</script></head><body><!-- unseen --><h1>Heat
+ pumps</h1><p>They <b>move</b> heat.</p><ul><li>air</li><li>ground</li></ul>
+<table><tr><td>Oslo</td><td>3</td></tr></table><pre>a
+b</pre></body></html>"""
+
+
+def text(tmp_path: Path, name: str, content: bytes) -> str:
+    (tmp_path / name).write_bytes(content)
+    return read_document(tmp_path / name)[0].text
+
+
+def refusal(tmp_path: Path, name: str, content: bytes) -> str:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UnreadableFileError) as error:
+        read_document(tmp_path / name)
+    place, _, reason = str(error.value).partition(": ")
+    assert place == str(tmp_path / name)
+    return reason
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.txt", "Grüße\r\nzwei\rdrei".encode(), "Grüße\nzwei\ndrei"),
+        ("a.txt", b"\xef\xbb\xbfmarked", "marked"),
+        ("a.md", "utf-16 ä".encode("utf-16"), "utf-16 ä"),
+        ("notes", b"<html><p>no ending</p></html>", "no ending"),
+        ("a.html", HTML, "Pumps\nHeat pumps\nThey move heat.\nair\nground\nOslo 3\na\nb"),
+        ("a.pdf", pdf(["Page one.", "Page two."]), "Page one.\fPage two.\f"),
+        ("misnamed.txt", pdf(["A PDF."]), "A PDF.\f"),
+        ("a.pdf", pdf(["the reac-\ntor"]), "the reactor\f"),
+        ("a.docx", docx("First.", "Second.", row=["Oslo", "3"]), "First.\nSecond.\nOslo | 3"),
+    ],
+)
+def test_texts(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
+    assert text(tmp_path, name, content) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.pdf", pdf(["", ""]), "no text on its 2 page(s), so it is probably a scan"),
+        ("a.pdf", b"%PDF-1.4 and then nothing", "damaged, or not a PDF that can be read"),
+        ("a.pdf", pdf(["One."])[:200], "damaged, or not a PDF that can be read"),
+        ("a.pdf", b"plain text", "not a PDF file, whatever its name says"),
+        ("a.docx", b"PK\x03\x04 broken", "damaged, or not a Word document"),
+        ("a.docx", b"old Word", "not a DOCX file"),
+        ("a.txt", b"PK\x03\x04", "an archive or compressed file"),
+        ("a.txt", b"\x1f\x8b\x08", "an archive or compressed file"),
+        ("a.txt", b"ELF\0\0\0", "not text (it holds zero bytes)"),
+        ("a.txt", b"first\ncaf\xe9", "not UTF-8: byte 0xe9 in line 2. Save it as UTF-8"),
+        ("a.txt", b" \n", "there is no text in it"),
+        ("a.html", b"<script>x</script>", "there is no text in it"),
+    ],
+)
+def test_files_without_a_readable_text(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    assert says in refusal(tmp_path, name, content)
+
+
+def test_an_encrypted_pdf(tmp_path: Path) -> None:
+    assert "encrypted; save a copy without a password" in refusal(tmp_path, "a.pdf", encrypted_pdf("secret"))
+    assert text(tmp_path, "b.pdf", encrypted_pdf("")) == "Secret.\f"  # opens without a password in any viewer
+
+
+def test_a_page_without_text_is_mentioned(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf(["One.", "", "Three."]))
+    document, notes = read_document(tmp_path / "a.pdf")
+    assert document.text == "One.\f\fThree.\f"
+    assert notes == ["no text on 1 of 3 pages (2)"]
+
+
+def test_large_files_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "a.txt").open("wb") as file:
+        file.truncate(200 * 10**6)
+    with pytest.raises(UnreadableFileError, match="200 MB; at most 100 MB are read"):
+        read_document(tmp_path / "a.txt")
+    monkeypatch.setattr(document_files, "MAX_TEXT_CHARS", 10)
+    assert "12 characters; at most 10 are read" in refusal(tmp_path, "b.txt", b"123456789012")
+
+
+def test_a_word_document_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b"0" * 3_000_000)
+    monkeypatch.setattr(document_files, "MAX_FILE_BYTES", 10**6)
+    with pytest.raises(UnreadableFileError, match="unpacks to 3 MB"):
+        read_document(tmp_path / "a.docx")
+
+
+def test_a_word_document_cannot_name_other_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("top secret")
+    entity = f'<!DOCTYPE d [<!ENTITY x SYSTEM "file://{tmp_path}/secret">]>'.encode()
+    original = tmp_path / "original.docx"
+    original.write_bytes(docx("MARK"))
+    with zipfile.ZipFile(original) as old, zipfile.ZipFile(tmp_path / "a.docx", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "word/document.xml":
+                head, _, rest = content.partition(b"?>")
+                content = head + b"?>" + entity + rest.replace(b"MARK", b"&x; MARK")
+            new.writestr(name, content)
+    try:
+        found = read_document(tmp_path / "a.docx")[0].text
+    except UnreadableFileError:
+        return
+    assert "top secret" not in found
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
+    (tmp_path / "a.pdf").write_bytes(pdf(["One."]))
+    with pytest.raises(DataError, match=r"a.pdf: needs pypdf. Run: pip install .*'\.\[documents\]'"):
+        read_document(tmp_path / "a.pdf")
+
+
+def test_a_folder_is_read_with_what_is_below_it(tmp_path: Path) -> None:
+    for name in ("b.txt", "a/b.txt", ".hidden.txt", ".git/c.txt", "photo.png"):
+        (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "docs" / name).write_text(f"text of {name}")
+    (tmp_path / "docs/bad.txt").write_bytes(b"\xff")
+    found = read_documents([tmp_path / "docs"])
+    assert [d.title for d in found.documents] == ["b.txt", "a/b.txt"]
+    problems = [str(problem).removeprefix(f"{tmp_path}/") for problem in found.problems]
+    assert problems[0].startswith("docs/bad.txt: not UTF-8")
+    assert problems[1].startswith("docs: left out by their ending: 1 .png; read are .docx .htm")
+
+
+def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/more.txt").write_text("secret too")
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a.txt").write_text("mine")
+    (folder / "inside.txt").symlink_to(folder / "a.txt")
+    (folder / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    found = read_documents([folder])
+    assert {d.text for d in found.documents} == {"mine"}
+    assert [problem.message for problem in found.problems] == ["a link out of the folder; left out"]
+
+
+def test_two_files_of_one_name_keep_their_folders(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "report.txt" for folder in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(f"of {path.parent.name}")
+    assert [d.title for d in read_documents(paths).documents] == [str(path) for path in paths]
+    assert [d.title for d in read_documents(paths[:1]).documents] == ["report.txt"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(UnreadableFileError, match="not a regular file"):
+        read_document(tmp_path / "a.txt")
+
+
+def test_names_with_line_ends_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a\nb\x1b.txt").write_text("text")
+    assert read_documents([tmp_path]).documents[0].title == "a\ufffdb\ufffd.txt"
+
+
+@pytest.mark.parametrize(
+    ("document", "span", "expected"),
+    [
+        (Document("a.pdf", "One.\fTwo.\fThree.\f"), "Two.", "a.pdf, page 2"),
+        (Document("a.pdf", "One.\fTwo.\fThree.\f"), "Two.\fThree.\f", "a.pdf, pages 2-3"),
+        (Document("a.pdf", "One.\fTwo.\fThree.\f"), "a.pdf\nOne.\f", "a.pdf, page 1"),
+        (Document("a.md", "# One\n\ntwo\nthree"), "two\nthree", "a.md, lines 3-4"),
+        (Document("a.md", "# One\n\ntwo\nthree"), "\n\ntwo\n", "a.md, line 3"),
+        (Document("a.docx", "One\ntwo"), "two", "a.docx, paragraph 2"),
+        (Document("", "one\ntwo"), "two", "line 2"),
+    ],
+)
+def test_the_place_of_a_span(document: Document, span: str, expected: str) -> None:
+    start = document.full_text.index(span)
+    assert place_of(document, start, start + len(span)) == expected

@@ -1,0 +1,182 @@
+"""One question about files, from Python and from the command line, with models that cost nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import bench
+from bench.cli.main import command
+from bench.engine.sampling import Sampling
+from bench.errors import BenchError, ConfigError, DataError
+from bench.models.api import Generation
+from bench.results.finished import find_finished
+from bench.run.asking import best_part, unsupported
+from tests.bench.data.files_of_every_kind import pdf
+from tests.stand_ins import WordModel, WordModels
+
+SAYS = "It was shut down in June 2018."
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A reader that always says the same; the prompts that it was given."""
+    prompts: list[str] = []
+
+    class Sayer(WordModel):
+        async def generate(
+            self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
+        ) -> Generation:
+            prompts.append(prompt)
+            return Generation(SAYS, (1,), "stop", self.count_tokens(prompt))
+
+    models = WordModels()
+    models.reader = Sayer()
+    monkeypatch.setattr("bench.run.session.Session._models", lambda self, cell: models)
+    return prompts
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Path:
+    path = tmp_path / "reactor.pdf"
+    path.write_bytes(pdf(["The Halden reactor boiled water.", "The board shut it down in 2018."]))
+    return path
+
+
+def ask(*arguments: object, stdin: bytes = b"") -> Result:
+    return CliRunner().invoke(command, ["ask", *map(str, arguments)], input=stdin)
+
+
+def test_an_answer_has_its_places_and_what_it_did_not_read(paper: Path, tmp_path: Path) -> None:
+    answer = bench.ask("When?", paper, model="tiny", results=tmp_path / "results")
+    assert (answer.text, answer.error, answer.method) == (SAYS, None, "bm25")
+    assert [passage.places for passage in answer.passages] == [("reactor.pdf, pages 1-2",)]
+    assert "reactor.pdf" not in answer.passages[0].text  # the title line is no text of the file
+    assert answer.unsupported == ("June",)
+    assert answer.warnings and "answers mean nothing" in answer.warnings[-1]
+    assert [record.prediction for record in bench.load_records(answer.folder)] == [SAYS]
+
+
+def test_the_same_question_is_not_asked_twice(paper: Path, tmp_path: Path, asked: list[str]) -> None:
+    for question, calls in (("When?", 1), ("When?", 1), ("Who?", 2)):
+        bench.ask(question, paper, model="tiny", results=tmp_path)
+        assert len(asked) == calls
+    bench.ask("When?", paper, model="tiny", options={"k": 1}, results=tmp_path)
+    assert len(asked) == 3
+
+
+def test_questions_asked_are_no_cells_of_a_report(paper: Path, tmp_path: Path) -> None:
+    bench.ask("When?", paper, model="tiny", results=tmp_path)
+    assert not find_finished(tmp_path).finished and not find_finished(tmp_path).unfinished
+
+
+def test_without_a_model_a_reader_of_real_text_is_taken_or_proposed(
+    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.run.fitness.local_folder", lambda source: None)
+    with pytest.raises(ConfigError, match=r"0.5 GB once: bench model fetch qwen2.5-coder-0.5b"):
+        bench.ask("When?", paper, results=tmp_path)
+    monkeypatch.setattr("bench.run.fitness.local_folder", lambda source: tmp_path)
+    assert bench.ask("When?", paper, results=tmp_path).model == "Qwen2.5-Coder-1.5B"
+
+
+def test_in_a_notebook_where_an_event_loop_runs(paper: Path, tmp_path: Path) -> None:
+    async def cell() -> str:
+        return bench.ask("When?", paper, model="tiny", results=tmp_path).text
+
+    assert asyncio.run(cell()) == SAYS
+
+
+def test_run_and_load_records_from_python(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text(
+        '{"question": "When?", "answers": ["x"], "documents": ["June 2018"]}'
+    )
+    result = bench.run("bm25", tmp_path / "mine.jsonl", model="tiny", results=tmp_path)
+    (record,) = bench.load_records(result.folder)
+    assert (result.summary.n, record.prediction, record.answers) == (1, SAYS, ["x"])
+    with pytest.raises(ConfigError, match="Name a reader of real text"):
+        bench.run("bm25", tmp_path / "mine.jsonl", results=tmp_path)
+    with pytest.raises(BenchError, match="no such file. Give a cell's folder"):
+        bench.load_records(tmp_path / "nothing")
+
+
+def test_the_command_names_what_it_could_not_read_and_goes_on(paper: Path, tmp_path: Path) -> None:
+    (tmp_path / "scan.pdf").write_bytes(pdf([""]))
+    done = ask("When?", paper, tmp_path / "scan.pdf", "--model", "tiny", "--results", tmp_path / "results")
+    assert done.exit_code == 0, done.output
+    assert f"left out: {tmp_path}/scan.pdf: no text on its 1 page(s)" in done.output
+    assert "1 document, reader tiny" in done.output
+    assert f"  {SAYS}\n" in done.output
+    assert "1. reactor.pdf, pages 1-2\n      The Halden reactor boiled water. The board shut" in done.output
+    assert "check     in nothing that was read: June; the model may have made it up" in done.output
+    assert "warning: tiny reads only text like" in done.output
+
+
+def test_several_methods_stand_side_by_side(paper: Path, tmp_path: Path) -> None:
+    methods = ["--method", "bm25:k=1", "--method", "full_context"]
+    done = ask("When?", paper, *methods, "--model", "tiny", "--results", tmp_path)
+    assert done.exit_code == 0, done.output
+    head = next(line for line in done.output.splitlines() if "bm25:k=1" in line)
+    assert head.split() == ["bm25:k=1", "full_context"]
+    answer = next(line for line in done.output.splitlines() if line.startswith("answer"))
+    assert answer.count(SAYS) == 2
+    assert "bm25:k=1 read, in this order" in done.output and "full_context read, in" in done.output
+
+
+def test_standard_input_is_a_document(tmp_path: Path) -> None:
+    given = ["-", "--model", "tiny", "--results", tmp_path]
+    assert "1. standard input, line 2" in ask("When?", *given, stdin=b"\nShut down in 2018.").output
+    empty = ask("When?", *given, stdin=b"")
+    assert isinstance(empty.exception, DataError) and "standard input: the file is empty" in str(
+        empty.exception
+    )
+
+
+def test_documents_do_not_command_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Shut down \x1b[31min\x07 2018.")
+    done = ask("When?", tmp_path / "a.txt", "--model", "tiny", "--results", tmp_path)
+    assert "\x1b" not in done.output and "\x07" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["When?", "nothing.pdf"], "nothing.pdf: no such file or folder"),
+        ([" ", "a.txt"], "The question is empty"),
+        (["When?", "a.txt", "--method", "bm52"], "Did you mean 'bm25'?"),
+        (["When?", "a.txt", "--method", "bm25:k=x"], "k='x'"),
+        (["When?", "."], "No document could be read"),
+    ],
+)
+def test_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    if arguments[1] == "a.txt":
+        Path("a.txt").write_text("text")
+    result: Any = ask(*arguments, "--model", "tiny").exception
+    assert isinstance(result, BenchError) and says in str(result)
+
+
+def test_the_best_part_begins_with_the_sentence_that_has_most_words_of_the_question() -> None:
+    text = " ".join(f"Sentence {i} is about nothing in particular." for i in range(20))
+    text = f"{text} The reactor was shut down in June. {text}"
+    first, last = best_part(text, "When was the reactor shut down?")
+    assert "The reactor was shut down in June." in text[first:last] and last - first <= 300
+    assert text[first - 2 : first] == ". "
+    assert best_part("short", "anything") == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("It cost 60,000 kroner.", ()),
+        ("It cost 70,000 kroner in Bergen.", ("70,000", "Bergen")),
+        ("Halden. Oslo is near.", ()),
+        ("The Reactor closed.", ()),
+    ],
+)
+def test_names_and_numbers_that_stand_nowhere(answer: str, expected: tuple[str, ...]) -> None:
+    assert unsupported(answer, "What did the reactor cost?", ["A borehole cost 60,000 kroner."]) == expected

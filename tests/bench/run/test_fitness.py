@@ -1,0 +1,78 @@
+"""Small models are recognised as unfit for text that their generator did not write."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from bench.data.source import SoundExample, open_source
+from bench.errors import ConfigError
+from bench.files.paths import SAMPLE_SETS
+from bench.models.spec import resolve
+from bench.run.cell import Setting, plan_cell
+from bench.run.fitness import MAX_TOKENS_PER_WORD, proposal, tokens_per_word, unfit_models
+from bench.run.runner import CellResult
+from bench.run.session import Session
+from bench.schema import Document, DocumentSet
+from tests.cells import summary
+
+REPOSITORY = Path(__file__).parents[3]
+PROSE = (REPOSITORY / "README.md").read_text()
+
+
+def of(text: str) -> list[DocumentSet]:
+    return [DocumentSet((Document("", text),))]
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLE_SETS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_generated_documents_are_read_by_the_small_models(path: Path) -> None:
+    sets = [item.example.documents for item in open_source(path).examples() if isinstance(item, SoundExample)]
+    worst = max(tokens_per_word("\n".join(d.text for d in found.documents)[:20_000]) for found in sets)
+    assert worst < MAX_TOKENS_PER_WORD - 0.1
+    assert unfit_models([resolve("tiny")], sets) == ()
+
+
+@pytest.mark.parametrize("path", ["README.md", "LICENSE", "ARCHITECTURE.md", "docs/sweeps.md"])
+def test_other_text_is_not(path: str) -> None:
+    text = (REPOSITORY / path).read_text()
+    assert tokens_per_word(text) > MAX_TOKENS_PER_WORD + 0.3
+    assert unfit_models([resolve("tiny"), resolve("tiny-s")], of(text)) == ("tiny", "tiny-s")
+    assert unfit_models([resolve("qwen2.5-coder-0.5b")], of(text)) == ()
+
+
+def test_real_data_are_not(real_data: Path) -> None:
+    for path in sorted(real_data.glob("*.jsonl")):
+        found = (item for item in open_source(path).examples() if isinstance(item, SoundExample))
+        documents = [item.example.documents for _, item in zip(range(5), found, strict=False)]
+        assert unfit_models([resolve("tiny")], documents), path
+
+
+def test_nothing_to_read_is_no_foreign_text() -> None:
+    assert unfit_models([resolve("tiny")], of("")) == unfit_models([resolve("tiny")], []) == ()
+
+
+def test_the_proposal_names_readers_with_size_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.run.fitness.local_folder", lambda source: None)
+    assert "--model qwen2.5-coder-0.5b  (0.5 GB once: bench model fetch qwen2.5-coder-0.5b)" in proposal()
+
+
+def test_the_default_reader_refuses_foreign_text_and_a_named_one_warns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bench.run.session.run_cells", lambda *_, **__: [CellResult(tmp_path, summary(), 0)])
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"question": "What is it?", "documents": [PROSE]}))
+    session = Session(tmp_path)
+    unnamed = plan_cell(Setting(data=str(path), model_named=False).request("bm25", ""))
+    with pytest.raises(ConfigError, match=r"tiny reads only text like(.|\n)*--model qwen2.5-coder-0.5b"):
+        session.run_together([(unnamed, None)])
+    named = plan_cell(Setting(data=str(path)).request("bm25", ""))
+    with caplog.at_level(logging.WARNING):
+        session.run_together([(named, None)])
+    assert "so the answers mean nothing" in caplog.text
+    assert named.unfit == ("tiny",)
+    generated = plan_cell(Setting(limit=1, model_named=False).request("bm25", "qasper"))
+    assert generated.unfit == ()

@@ -1,0 +1,133 @@
+"""Methods over other rankers: what the ranker says, and what is added to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.errors import ConfigError
+from bench.models.api import Geometry
+from bench.schema import Chunk, Index, Question
+from methods.retrievers.bm25 import Bm25, Bm25Config
+from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
+from methods.retrievers.hybrid import Hybrid, HybridConfig
+from methods.retrievers.hyde import Hyde, HydeConfig
+from methods.retrievers.rerank import Rerank, RerankConfig
+from methods.retrievers.tfidf import Tfidf, TfidfConfig
+from tests.methods.retrievers.test_rankers import TEXTS, asked, chunks
+from tests.stand_ins import GEOMETRY, WordModels
+
+PAPERS = Geometry(chunk_tokens=300, window=8192, input_limit=8192, summary_tokens=512)
+
+
+def scores(ranker: Any, question: str, models: Any = None) -> Any:
+    async def both() -> Any:
+        data, arrays = await ranker.prepare(chunks(TEXTS), models or WordModels())
+        index = Index({"chunks": [], **data}, arrays)
+        return await ranker.score(chunks(TEXTS), index, asked(question), models or WordModels())
+
+    return asyncio.run(both())
+
+
+def test_candidates_are_ordered_by_yes_and_the_others_follow_as_ranked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def probability(chunk: Chunk, question: Question, lm: Any) -> Any:
+        async def answer() -> float:
+            return {0: 0.1, 2: 0.9, 3: 0.4}[chunk.index]
+
+        return answer()
+
+    monkeypatch.setattr("methods.retrievers.rerank.p_yes", probability)
+    sparse = scores(Bm25(Bm25Config(), GEOMETRY), "kite mill")
+    first = np.argsort(-sparse, kind="stable")
+    assert set(first[:3]) == {0, 2, 3}
+    found = scores(Rerank(RerankConfig(n=3), GEOMETRY), "kite mill")
+    np.testing.assert_array_equal(np.argsort(-found), [2, 3, 0, *first[3:]])
+    np.testing.assert_allclose(found[[2, 3, 0]], [0.9, 0.4, 0.1])
+
+
+def test_fewer_chunks_than_candidates_are_all_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_about: list[int] = []
+
+    async def probability(chunk: Chunk, *_: Any) -> float:
+        asked_about.append(chunk.index)
+        return 0.5
+
+    monkeypatch.setattr("methods.retrievers.rerank.p_yes", probability)
+    assert (scores(Rerank(RerankConfig(), GEOMETRY), "kite") == 0.5).all()
+    assert sorted(asked_about) == list(range(len(TEXTS)))
+
+
+def test_hybrid_fuses_the_two_that_are_named_with_their_own_options() -> None:
+    config = HybridConfig(first="tfidf", second="bm25", second_options={"b": 0.1}, rrf_k=7)
+    parts = [Tfidf(TfidfConfig(), GEOMETRY), Bm25(Bm25Config(b=0.1), GEOMETRY)]
+    expected = reciprocal_rank_fusion([scores(part, "red mill") for part in parts], 7)
+    np.testing.assert_allclose(scores(Hybrid(config, GEOMETRY), "red mill"), expected)
+
+
+def test_two_rankers_of_one_kind_keep_their_models_and_indexes_apart() -> None:
+    options = {"encoder": "all-mpnet-base-v2"}
+    hybrid = Hybrid(HybridConfig(first="sbert", second="sbert", second_options=options), GEOMETRY)
+    roles = {"reader": "", "first_embedder": "minilm", "second_embedder": "all-mpnet-base-v2"}
+    assert hybrid.models() == roles and hybrid.index_roles() == roles.keys()
+
+    class Encoder:
+        max_tokens = 99
+
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+        def truncated(self, texts: Sequence[str]) -> int:
+            return 0
+
+        async def embed(self, texts: Sequence[str]) -> Any:
+            return np.full((len(texts), 2), self.value, np.float32)
+
+    class Models(WordModels):
+        def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Any:
+            return {"first_embedder": Encoder(1.0), "second_embedder": Encoder(2.0)}[role]
+
+    _, arrays = asyncio.run(hybrid.prepare(chunks(TEXTS), Models()))  # type: ignore[arg-type]
+    assert sorted(arrays) == ["first_embeddings", "second_embeddings"]
+    assert scores(hybrid, "kite", Models()).shape == (len(TEXTS),)
+
+
+@pytest.mark.parametrize("config", [HybridConfig(first="pecan"), HybridConfig(second="pecan")])
+def test_a_part_that_is_no_ranker_is_refused(config: HybridConfig) -> None:
+    with pytest.raises(ConfigError, match="pecan does not score chunks"):
+        Hybrid(config, GEOMETRY)
+
+
+def test_an_unknown_option_of_a_part_names_the_part() -> None:
+    with pytest.raises(ConfigError, match="'bm25' has no option 'c'"):
+        Hybrid(HybridConfig(first_options={"c": 1}), GEOMETRY)
+
+
+def test_hyde_searches_with_the_mean_of_question_and_drafts() -> None:
+    embedded: list[str] = []
+
+    class Encoder:
+        max_tokens = 99
+
+        def truncated(self, texts: Sequence[str]) -> int:
+            return 0
+
+        async def embed(self, texts: Sequence[str]) -> Any:
+            embedded[:] = texts
+            return np.array([[len(text), 1.0] for text in texts], np.float32)
+
+    class Models(WordModels):
+        def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Any:
+            return Encoder()
+
+    method, models = Hyde(HydeConfig(drafts=3, encoder="minilm"), PAPERS), Models()
+    found = scores(method, "kite", models)
+    assert embedded == ["kite", *["Question:"] * 3]  # the stand-in says the last word of the first line
+    mean = np.array([(4 + 3 * 9) / 4, 1.0])
+    np.testing.assert_allclose(found, [len(text) * mean[0] + mean[1] for text in TEXTS])
+    assert method.models()["embedder"] == "minilm" and method.index_name == "contriever"
