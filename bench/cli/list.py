@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+
+from bench.cli.options import results_option
 
 
 @click.group(name="list")
@@ -67,3 +71,30 @@ def figures() -> None:
     from bench.figures.definition import list_figures
 
     _print_rows([(figure.id, f"{figure.title}  [{figure.source}]") for figure in list_figures()])
+
+
+@command.command()
+def formats() -> None:
+    """Formats of data files that --data reads."""
+    from bench.data.formats import FORMATS
+
+    _print_rows([(format.name, format.title) for format in FORMATS if format.parse])
+
+
+@command.command()
+@results_option
+def cells(results: Path) -> None:
+    """Finished cells of the results folder, with their folders."""
+    from bench.results.curves import cell_label
+    from bench.results.finished import find_finished
+
+    _print_rows(
+        [
+            (
+                str(cell.folder),
+                f"{cell_label(cell.description)} on {cell.description.data}, "
+                f"{cell.description.model_label}, {cell.summary.n} questions",
+            )
+            for cell in find_finished(results).finished
+        ]
+    )

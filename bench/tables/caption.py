@@ -100,6 +100,8 @@ def _about_published(costs: CostNotes) -> list[str]:
     if not costs.published:
         elsewhere = "; they used other data sets" if costs.published_elsewhere else ""
         return [f"The papers print none of these values{elsewhere}."]
+    if not costs.compared:
+        return ["Publ.: the papers' value; reader or data here are stand-ins, so no difference is shown."]
     of_costs = "; of TFLOPs, in percent of it" if "tflops" in costs.published else ""
     return [f"Publ.: the papers' value and, in brackets, ours minus it{of_costs}."]
 

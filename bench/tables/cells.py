@@ -47,6 +47,12 @@ class TableCell:
         return None if self.finished is None else self.finished.description
 
     @property
+    def comparable(self) -> bool:
+        """Whether a difference from a published value says anything: reader and data are no stand-ins."""
+        about = self.description
+        return about is not None and not about.model_small and about.data_source != "sample"
+
+    @property
     def data(self) -> str:
         """The data as printed, or the data set's name if there is no finished cell."""
         return self.dataset if self.finished is None else self.finished.description.data

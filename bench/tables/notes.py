@@ -66,6 +66,8 @@ class CostNotes:
     """Metrics and measures of the table's columns."""
     published: tuple[str, ...] = ()
     """Metrics, ``tflops`` and ``ratio`` of which the papers print a value in some cell."""
+    compared: bool = True
+    """Whether differences from them are shown: not where reader or data are stand-ins."""
     published_elsewhere: bool | None = None
     """Whether the papers' values are for other data sets than those shown on the sample data; None: the
     table shows no published values."""
@@ -162,7 +164,8 @@ def notes_of(table: TableData, published: PublishedValues | None = None) -> Tabl
             cast("tuple[Convention, ...]", tuple(conventions)),
             definition.metrics,
             tuple(known),
-            None if published is None else bool(definition.sample),
+            compared=any(cell.comparable for cell in table.cells.values()),
+            published_elsewhere=None if published is None else bool(definition.sample),
         ),
         particular=definition.notes,
         missing=tuple(_missing(table)),

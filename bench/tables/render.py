@@ -92,10 +92,12 @@ def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list
 
 
 def _published(table: TableData, cell: TableCell, metric: str, published: PublishedValues) -> str:
-    """The published value and, in brackets, our difference from it."""
+    """The published value and, in brackets, our difference from it where the two can be compared."""
     printed = published.get((cell.row.id, cell.dataset, metric))
     if printed is None:
         return DASH
+    if not cell.comparable:
+        return f"{printed.value:g}"
     ours = _ratio(table, cell) if metric == "ratio" else _values(cell, metric)[0]
     return f"{printed.value:g}" + ("" if ours is None else f" ({_difference(ours, printed.value, metric)})")
 
@@ -118,7 +120,8 @@ def _spans(table: TableData, published: PublishedValues) -> tuple[tuple[str, int
     """Headings over our columns and the published ones."""
     printed = len(known_metrics(table, published))
     measured = len(columns(table, published)) - 1 - printed
-    return (("measured", measured), ("published (ours against it)", printed)) if printed else ()
+    against = " (ours against it)" if any(cell.comparable for cell in table.cells.values()) else ""
+    return (("measured", measured), (f"published{against}", printed)) if printed else ()
 
 
 def _by_dataset(table: TableData) -> Iterable[tuple[str, list[TableCell]]]:
@@ -145,7 +148,9 @@ def _csv(table: TableData, published: PublishedValues) -> str:
                 ratio = (_ratio(table, cell), None, None)
                 value, low, high = ratio if metric == "ratio" else _values(cell, metric)
                 printed = published.get((cell.row.id, dataset, metric))
-                difference = None if value is None or printed is None else value - printed.value
+                difference = None
+                if value is not None and printed is not None and cell.comparable:
+                    difference = value - printed.value
                 about, summary = cell.description, cell.summary
                 lines.append(
                     [

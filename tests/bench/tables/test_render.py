@@ -29,7 +29,9 @@ def summary(f1: float, tflops: float, **more: Any) -> Summary:
 
 
 MODELS = {"reader": {"name": "tiny"}, "embedder": {"name": "minilm"}}
-DESCRIPTION = cells.description(model_label="tiny & co_", models=MODELS)
+DESCRIPTION = cells.description(
+    model_label="tiny & co_", models=MODELS, model_small=False, data_source="path"
+)
 
 
 def described(cell: TableCell, **fields: Any) -> TableCell:
@@ -89,6 +91,19 @@ def test_no_column_stands_for_what_the_papers_do_not_print(table: TableData) -> 
     assert "published" not in render(table, {}).latex.split("\\bottomrule")[0]
 
 
+@pytest.mark.parametrize("stand_in", [{"model_small": True}, {"data_source": "sample"}])
+def test_nothing_is_subtracted_from_a_published_value_where_reader_or_data_are_stand_ins(
+    table: TableData, stand_in: dict[str, Any]
+) -> None:
+    shown = replace(table, cells={key: described(cell, **stand_in) for key, cell in table.cells.items()})
+    rendered = render(shown, PUBLISHED)
+    for text in (rendered.markdown, rendered.latex, rendered.html):
+        assert "44.1" in text and "44.1 (" not in text and "ours against it" not in text
+        assert "stand-ins, so no difference is shown" in text
+    row = next(csv.DictReader(io.StringIO(rendered.csv)))
+    assert (row["published"], row["difference"]) == ("44.1", "")
+
+
 def test_a_published_value_stands_alone_where_we_have_none(table: TableData) -> None:
     known = {
         ("dragon", "qasper", "f1"): Published(50.5, "Table 1", "Dragon"),
@@ -130,6 +145,7 @@ def test_a_measure_that_some_questions_do_not_have_says_how_many_do(table: Table
 
 
 def test_nothing_stays_hidden(table: TableData) -> None:
+    table = replace(table, cells={k: described(c, model_small=True) for k, c in table.cells.items()})
     text = render(table, PUBLISHED).markdown
     assert (
         "- PECAN | 100%: failed and scored 0: 3 of 40 (qasper: ValueError 3); "

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from bench.cli.main import command
+from bench.run.cell import CellRequest
+from tests.bench.report.finished import finish
+
+
+def listed(*arguments: str) -> str:
+    return CliRunner().invoke(command, ["list", *arguments], catch_exceptions=False).output
+
+
+def test_finished_cells_with_their_folders(tmp_path: Path) -> None:
+    assert listed("cells", "--results", str(tmp_path)) == ""
+    cell = finish(tmp_path, CellRequest("bm25", "hotpotqa", limit=2), (1, 0))
+    (line,) = listed("cells", "--results", str(tmp_path)).splitlines()
+    assert line.startswith(f"{cell.folder(tmp_path)}  bm25 on hotpotqa (sample), tiny, 2 questions")
+
+
+def test_formats_that_can_be_read() -> None:
+    text = listed("formats")
+    assert "longdoc-bench" in text and "BookSum alignment" not in text
