@@ -20,7 +20,7 @@ model_option = click.option(
     "--model",
     default="tiny",
     show_default=True,
-    help="reader: preset, hub id, folder, or server:URL#MODEL (docs/servers.md)",
+    help="reader: preset, hub id, folder, or server:URL#MODEL",
 )
 server_options = (
     click.option(

@@ -87,7 +87,7 @@ def _plane(figure: Figure, table: TableData, setting: Setting) -> Drawn:
     _require(bool(finished), f"any row of {figure.table}", setting)
     shown = tuple(dataset for dataset in definition.datasets if dataset in finished)
     shown_table = TableData(definition.model_copy(update={"datasets": shown}), table.cells)
-    return pareto(shown_table, published(definition.published_as) if definition.printed else {})
+    return pareto(shown_table, published(definition.published_as))
 
 
 def _curve(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:

@@ -55,7 +55,7 @@ class Preset:
     """An encoder's truncation length, special tokens included."""
     suited: Mapping[str, str] = field(default_factory=dict)
     """Option -> value that suits this reader, for every method with the option, unless it is set explicitly.
-    Chosen on questions that no table uses (docs/real_reader.md)."""
+    Chosen on questions that no table uses."""
 
 
 _BERT_BASE = encoder("bert", layers=12, hidden=768, heads=12, ffn=3072, vocab=30522, max_positions=512)

@@ -25,7 +25,7 @@ from bench.tables.definition import list_tables
 from bench.tables.formats import Section, three_digits
 from bench.tables.notes import notes_of
 from bench.tables.order import order_agreements
-from bench.tables.published import published
+from bench.tables.published import has_published, published
 from bench.tables.render import columns, sections
 
 
@@ -169,7 +169,7 @@ def _part(table: TableData) -> TablePart:
         head, sentences, notes = plain.columns, plain.caption, plain.notes
         parts = [Section("", plain.rows)]
     else:
-        values = published(definition.published_as) if definition.printed else {}
+        values = published(definition.published_as) if has_published(definition.published_as) else {}
         about = notes_of(shown, values)
         head, sentences = tuple(columns(shown, values)), tuple(caption(about))
         parts = sections(shown, values)

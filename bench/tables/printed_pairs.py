@@ -18,7 +18,7 @@ from bench.results.comparison import Pair
 from bench.results.models import CellDescription
 from bench.tables.definition import Row, TableDefinition, list_tables
 from bench.tables.order import RESAMPLES, kendall_tau, value_of
-from bench.tables.published import published
+from bench.tables.published import has_published, published
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,11 @@ def _tables_of(first: CellDescription, second: CellDescription) -> Iterator[tupl
     if first.dataset != second.dataset:
         return
     for definition in list_tables():
-        is_paper_table = definition.kind == "cells" and definition.published_as == definition.id
+        is_paper_table = (
+            definition.kind == "cells"
+            and definition.published_as == definition.id
+            and has_published(definition.id)
+        )
         if is_paper_table and first.dataset in definition.datasets:
             rows = [_row_of(cell, definition) for cell in (first, second)]
             if rows[0] is not None and rows[1] is not None:

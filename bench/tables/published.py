@@ -64,6 +64,11 @@ def published(
         raise DataError(f"{path} is not a CSV file in UTF-8: {error}.") from None
 
 
+def has_published(table: str) -> bool:
+    """Whether a paper prints values of this table."""
+    return (FOLDER / f"{table}.csv").is_file()
+
+
 def places(definition: TableDefinition) -> list[Cell]:
     """Every (row, data set, metric) of the paper's table.
 

@@ -109,7 +109,7 @@ def test_tables_show_what_the_records_come_to_and_say_what_is_missing(results: P
 
 def test_figures_are_drawn_where_their_cells_are(results: Path) -> None:
     figures = {figure.id: figure for figure in collect_report(BASE, results).figures}
-    assert list(figures) == ["pareto", "fig4", "garlic4", "gor2", "gor5", "fig3", "gor4"]
+    assert list(figures) == ["pareto", "pareto_real", "fig4", "garlic4", "gor2", "gor5", "fig3", "gor4"]
     pareto, patience, nodes = figures["pareto"], figures["fig4"], figures["fig3"]
     assert b"<svg" in pareto.svg and [row[1] for row in pareto.rows] == ["bm25_top5", "pecan"]
     assert not patience.svg and "every t_p of 1, 2, 3, 4, 5, 6, 7, 8" in patience.missing
@@ -147,7 +147,7 @@ def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path:
 def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
     report = collect_report(Setting(limit=1), results)
     assert report.tables == () and any(
-        "Tables left out" in note and "table1, table2" in note for note in report.notes
+        "Tables left out" in note and "table1, table1_real, table2" in note for note in report.notes
     )
     names = [method["name"] for method in report.browser.data["sets"][0]["methods"]]
     assert names == ["bm25", "pecan"]
@@ -162,7 +162,7 @@ def test_the_command_writes_the_same_bytes_again_and_runs_nothing(results: Path,
             command, ["report", "--results", str(results), "--limit", "2", "--out", str(out)]
         )
         assert result.exit_code == 0, result.output
-        assert "5 tables, 2 figures, 2 questions, 2 cells" in result.output
+        assert "7 tables, 3 figures, 2 questions, 2 cells" in result.output
         pages.append(out.read_bytes())
     assert pages[0] == pages[1] and sorted(results.rglob("*")) == before
 
