@@ -284,9 +284,11 @@ def _value(value: object) -> str:
 def _line(group: DataGroup, named: NamedCell) -> CellLine:
     description, summary = named.cell.description, named.cell.summary
     metric = description.metrics[0]
-    interval = summary.metrics[metric]
-    score = f"{METRIC_LABELS.get(metric, metric)} {100 * interval.mean:.1f}"
-    if interval.low is not None and interval.high is not None:
+    interval = summary.interval(metric)
+    score = "no reference answers"
+    if interval is not None:
+        score = f"{METRIC_LABELS.get(metric, metric)} {100 * interval.mean:.1f}"
+    if interval is not None and interval.low is not None and interval.high is not None:
         score += f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
     return CellLine(
         data=group.label,
