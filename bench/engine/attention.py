@@ -152,9 +152,10 @@ class Batch:
         watching = [row for row in watched if row.new == 1]
         together = decodes_together(device)
         self.decoding = _lay_out(plain, device) if plain and together else None
-        self.single = [] if together else plain
+        self.single = [] if together else [*plain, *watching]
+        self.first_watching = len(plain)
+        self.single_positions = torch.tensor([row.first for row in self.single], device=device)
         self.watching_decode = _lay_out(watching, device) if watching and together else None
-        self.watching_single = [] if together else watching
         if self.watching_decode is not None:
             watching = self.watching_decode.rows
         self.attended = _Attended.of(watching, device) if watching else None
@@ -162,6 +163,7 @@ class Batch:
         self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
         self._elsewhere: dict[Any, Batch] = {}
         self._scratch = torch.empty(0, device=device)
+        self._views: dict[tuple[int, int, int], torch.Tensor] = {}
         self._triangle = torch.empty(0, 0, device=device)
         if varlen:
             self.cumulative = torch.tensor(
@@ -216,6 +218,15 @@ class Batch:
         if len(self._triangle) < size:
             self._triangle = torch.full((size, size), float("-inf"), device=self.device).triu_(1)
         return self._triangle[:size, :size]
+
+    def probabilities(self, kv_heads: int, group: int, seen: int) -> torch.Tensor:
+        """Uninitialised memory for a row's probabilities, as :meth:`scratch`; layers use the same views."""
+        shape = (kv_heads, group, seen)
+        view = self._views.get(shape)
+        if view is None:
+            needed = kv_heads * group * max(row.total for row in self.single)
+            view = self._views[shape] = self.scratch(needed)[: kv_heads * group * seen].view(shape)
+        return view
 
     def scratch(self, count: int) -> torch.Tensor:
         """Uninitialised memory for ``count`` fp32 numbers; valid until the next call."""
@@ -288,15 +299,13 @@ def packed_attention(
     else:
         if batch.decoding is not None:
             _decode(batch.decoding, query, keys, values, scale, sliding_window, out)
-        for row in batch.single:
-            _single(batch, layer, row, query, scale, sliding_window, out)
+        if batch.single:
+            _single(batch, layer, query, scale, sliding_window, out)
         for row in batch.wide:
             _wide(batch, row, query, keys, values, scale, sliding_window, out)
     outputs = None if batch.varlen else out
     if batch.watching_decode is not None:
         _decode_watching(batch, batch.watching_decode, query, keys, values, scale, sliding_window, outputs)
-    for at, row in enumerate(batch.watching_single):
-        _single(batch, layer, row, query, scale, sliding_window, out, watching=at)
     for row in batch.watching_wide:
         _wide_watching(batch, layer, row, query, scale, sliding_window, outputs)
     return out[None], None
@@ -420,30 +429,37 @@ def _decode_watching(
 
 
 def _single(
-    batch: Batch,
-    layer: int,
-    row: Row,
-    query: torch.Tensor,
-    scale: float,
-    window: int | None,
-    out: torch.Tensor,
-    *,
-    watching: int | None = None,
+    batch: Batch, layer: int, query: torch.Tensor, scale: float, window: int | None, out: torch.Tensor
 ) -> None:
-    """A row of one token, with explicit probabilities; watching: its index among rows that watch spans."""
-    first = 0 if window is None else max(0, row.total - window)
-    k = _keys_transposed(batch, layer, row)[:, :, first:]
-    v = _context(row, batch.kv_cache.values[layer])[0, :, first:]
-    kv_heads, width, seen = k.shape
+    """Rows of one token, one after the other, with explicit probabilities; the last of them watch spans.
+
+    There may be many of them in each of many passes: what can be done once for all rows is.
+    """
+    values = batch.kv_cache.values[layer]
+    kv_heads, width = values.shape[1:]
     heads = query.shape[1]
-    p = batch.scratch(heads * seen).view(kv_heads, -1, seen)
-    _product((query[0, :, row.first] * scale).reshape(kv_heads, -1, width), k, p)
-    torch.softmax(p, dim=-1, out=p)
-    out[row.first] = torch.bmm(p.to(v.dtype), v).view(heads, width)
-    if watching is not None:
-        assert batch.attended is not None
-        batch.attended.heads = heads
-        batch.attended.sums[watching, first : row.total] += p.view(heads, seen).sum(0)
+    queries = (query[0, :, batch.single_positions] * scale).transpose(0, 1).contiguous()
+    outputs = torch.empty_like(queries)
+    exact = values.dtype == torch.float32
+    parts = queries.view(-1, kv_heads, heads // kv_heads, width).unbind()
+    results = outputs.view(-1, kv_heads, heads // kv_heads, width).unbind()
+    for at, (row, q, o) in enumerate(zip(batch.single, parts, results, strict=True)):
+        first = 0 if window is None else max(0, row.total - window)
+        seen = row.total - first
+        p = batch.probabilities(kv_heads, heads // kv_heads, seen)
+        _product(q, _keys_transposed(batch, layer, row, first), p)
+        torch.softmax(p, dim=-1, out=p)
+        v = values.narrow(0, row.base + first, seen).transpose(0, 1)
+        if exact:
+            torch.bmm(p, v, out=o)
+        else:
+            o.copy_(torch.bmm(p.to(v.dtype), v))
+        watching = at - batch.first_watching
+        if watching >= 0:
+            assert batch.attended is not None
+            batch.attended.heads = heads
+            batch.attended.sums[watching, first : row.total] += p.view(heads, seen).sum(0)
+    out.index_copy_(0, batch.single_positions, outputs)
 
 
 def _contexts(group: _Decoding, pool: torch.Tensor) -> torch.Tensor:
@@ -585,9 +601,11 @@ def _context(row: Row, pool: torch.Tensor) -> torch.Tensor:
     return pool[row.base : row.base + row.total].transpose(0, 1)[None]
 
 
-def _keys_transposed(batch: Batch, layer: int, row: Row) -> torch.Tensor:
-    """A row's keys so far with the tokens last, as a view (Hkv, hd, total)."""
+def _keys_transposed(batch: Batch, layer: int, row: Row, first: int = 0) -> torch.Tensor:
+    """A row's keys from ``first`` on with the tokens last, as a view (Hkv, hd, total - first)."""
+    start, count = row.base + first, row.total - first
     if batch.kv_cache.keys_transposed:
         keys: torch.Tensor = batch.kv_cache.keys_transposed[layer]
-        return keys[:, :, row.base : row.base + row.total]
-    return _context(row, batch.kv_cache.keys[layer])[0].transpose(1, 2)
+        return keys.narrow(2, start, count)
+    own: torch.Tensor = batch.kv_cache.keys[layer]
+    return own.narrow(0, start, count).permute(1, 2, 0)
