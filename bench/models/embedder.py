@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from bench.flops.architecture import Architecture
 from bench.flops.formulas import texts_usage
 from bench.flops.meter import current_meter
+
+KEPT_TEXTS = 4096
+"""Embeddings of single texts that are kept: 6 MB at 384 dimensions."""
 
 
 class SentenceEncoder:
@@ -28,6 +31,7 @@ class SentenceEncoder:
         self._name, self._model, self.architecture = name, model, architecture
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
         self._batch_size = batch_size
+        self._alone = lru_cache(KEPT_TEXTS)(lambda text, exact: self._encode([text], exact))
         self._max_tokens = int(
             min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
         )
@@ -79,10 +83,15 @@ class SentenceEncoder:
             return np.zeros((0, self.dim), dtype=np.float32)
         meter = current_meter()
         lengths = [min(length, self.max_tokens) for length in self.token_lengths(texts)]
+        # A text by itself is a question, embedded again for every row of a table.
+        vectors = self._alone(texts[0], exact) if len(texts) == 1 else self._encode(texts, exact)
+        meter.credit(self.name, "embed", texts_usage(self.architecture, lengths))
+        await asyncio.sleep(0)
+        return vectors.copy()
+
+    def _encode(self, texts: Sequence[str], exact: bool) -> NDArray[np.float32]:
         model = self._double_precision if exact else self._model
         vectors = model.encode(
             list(texts), batch_size=self._batch_size, convert_to_numpy=True, show_progress_bar=False
         )
-        meter.credit(self.name, "embed", texts_usage(self.architecture, lengths))
-        await asyncio.sleep(0)
         return np.asarray(vectors, dtype=np.float32)

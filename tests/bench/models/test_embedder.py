@@ -94,6 +94,21 @@ def test_the_cost_is_that_of_the_tokens_encoded_without_padding(minilm: Sentence
     assert meter.flops > 2 * 22_713_216 * sum(lengths)
 
 
+def test_a_question_is_embedded_once_and_costs_the_same_each_time(
+    minilm: SentenceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = "Who hid the kite before anybody had asked for it?"
+    with metered(Meter()) as first_meter:
+        first = asyncio.run(minilm.embed([question]))
+    kept = first.copy()
+    first += 1  # the caller's own
+    monkeypatch.setattr(minilm, "_encode", lambda *_: pytest.fail("embedded again"))
+    with metered(Meter()) as second_meter:
+        second = asyncio.run(minilm.embed([question]))
+    assert np.array_equal(second, kept)
+    assert second_meter == first_meter and second_meter.flops > 0
+
+
 def test_no_texts_cost_nothing(minilm: SentenceEncoder) -> None:
     with metered(Meter()) as meter:
         assert embed(minilm, []).shape == (0, 384)
