@@ -613,14 +613,14 @@ MUTANTS = (
     ),
     Mutant(
         "K3",
-        '[" ".join(pair.first.document_ids) for pair in pairs]',
-        "[pair.first.example_id for pair in pairs]",
+        'clusters = [" ".join(pair.first.document_ids) for pair in pairs]',
+        "clusters = [pair.first.example_id for pair in pairs]",
         "test_means_counts_and_the_ratio_of_costs",
     ),
     Mutant(
         "K4",
-        "only_second=len(second) - len(pairs)",
-        "only_second=len(first) - len(pairs)",
+        "only_second=len(scored[1]) - len(pairs)",
+        "only_second=len(scored[0]) - len(pairs)",
         "test_questions_of_one_cell_alone_are_left_out_and_counted",
     ),
     Mutant(
@@ -760,8 +760,8 @@ MUTANTS = (
     ),
     Mutant(
         "W3",
-        "printed is None else value - printed.value",
-        "printed is None else printed.value - value",
+        "difference = value - printed.value",
+        "difference = printed.value - value",
         "test_csv_is_long_and_complete",
     ),
     Mutant(

@@ -35,7 +35,7 @@ from bench.tracking import hooks
 from tests.stand_ins import WordModels, examples, stand_in_cell
 bench.run.cell_folder.environment = lambda: {"git_commit": "0"}
 class StandInSession(Session):
-    def _models(self, cell): return WordModels()
+    def models(self, cell): return WordModels()
 class Told(hooks._Sync):
     def __init__(self, *arguments):
         super().__init__(*arguments)

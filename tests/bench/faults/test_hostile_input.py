@@ -19,6 +19,7 @@ from bench.data import load
 from bench.data.cards import load_card, read_card
 from bench.errors import BenchError
 from bench.files.paths import DATASET_CARDS
+from bench.files.yaml import read_definition
 from bench.method.chunking import chunk_documents
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
 from bench.method.options import build_config, parse_assignments
@@ -30,7 +31,7 @@ from bench.run.redaction import fault_text
 from bench.run.runner import run_cell
 from bench.schema import Document, DocumentSet, Example, Question
 from bench.sweeps.file import read_experiment as read_sweep
-from bench.tables.definition import _read as read_table
+from bench.tables.definition import TableDefinition
 from bench.tables.html_text import embedded_json, escaped
 from tests.bench.faults import hostile
 from tests.bench.models.builders import text_tokenizer
@@ -154,6 +155,10 @@ ODD_YAML = {
     "a text": "just words",
     "a byte order mark inside": "name: a\ufeffb\n",
 }
+
+
+def read_table(path: Path) -> TableDefinition:
+    return read_definition(path, TableDefinition)
 
 
 @pytest.mark.parametrize("name", ODD_YAML)

@@ -22,7 +22,7 @@ from tests.stand_ins import WordModels, examples, stand_in_cell
 
 
 class StandInSession(Session):
-    def _models(self, cell: Cell) -> Any:
+    def models(self, cell: Cell) -> Any:
         return WordModels()
 
 

@@ -55,7 +55,7 @@ def test_what_is_asked_where_the_data_ask_nothing_is_part_of_what_a_cell_is(
 ) -> None:
     def prompts(dataset: str, **changes: str) -> str:
         card = load_card(dataset).model_copy(update=changes)
-        monkeypatch.setattr("bench.run.cell.load_card", lambda _: card)
+        monkeypatch.setattr("bench.run.cell.card_for", lambda *_: card)
         return plan_cell(CellRequest("bm25", dataset, limit=1)).identity.prompts
 
     assert load_card("chronicles").query and not load_card("qasper").query

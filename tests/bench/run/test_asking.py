@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     models = WordModels()
     models.reader = Sayer()
-    monkeypatch.setattr("bench.run.session.Session._models", lambda self, cell: models)
+    monkeypatch.setattr("bench.run.session.Session.models", lambda self, cell: models)
     return prompts
 
 

@@ -38,10 +38,10 @@ def stand_in_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import bench.run.session\nfrom tests.stand_ins import WordModels\n"
-        "bench.run.session.Session._models = lambda self, cell: WordModels()\n"
+        "bench.run.session.Session.models = lambda self, cell: WordModels()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{REPOSITORY}")
-    monkeypatch.setattr(Session, "_models", lambda self, cell: WordModels())
+    monkeypatch.setattr(Session, "models", lambda self, cell: WordModels())
 
 
 def two_groups(results: Path) -> list[Group]:
@@ -116,7 +116,7 @@ def models(self, cell):
     found.reader = Slow()
     return found
 
-bench.run.session.Session._models = models
+bench.run.session.Session.models = models
 """
 FOUR = ["--limit", "4", "--grid", "b=0.5,0.6,0.75,0.8", "--in-flight", "1"]
 
@@ -208,7 +208,7 @@ def test_a_worker_without_a_free_cell_loads_nothing_and_its_cells_are_told_once(
     (tmp_path / "python" / "sitecustomize.py").write_text(
         SLOW
         + f"def noted(self, cell, real=models):\n    open({str(loads)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
-        "    return real(self, cell)\nbench.run.session.Session._models = noted\n"
+        "    return real(self, cell)\nbench.run.session.Session.models = noted\n"
     )
     groups = two_groups(tmp_path / "r")
     reports: list[HelperProgress] = []

@@ -17,7 +17,7 @@ from tests.stand_ins import WordModels, examples, stand_in_cell
 def test_a_line_for_every_finished_cell_whoever_finished_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Session, "_models", lambda self, cell: WordModels())
+    monkeypatch.setattr(Session, "models", lambda self, cell: WordModels())
     progress = Progress()
     session = Session(tmp_path, hooks=[progress])
     progress.on_plan(3, 12)
