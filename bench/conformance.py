@@ -176,12 +176,13 @@ class MethodConformance:
 
     def check(self, documents: DocumentSet) -> Prediction:
         """What holds for every answer, whatever the input."""
-        index, prediction, _, meter = self.run(documents)
+        index, prediction, index_meter, meter = self.run(documents)
         geometry = resolve(self.model).geometry
         assert isinstance(prediction.text, str)
         assert prediction.completion_tokens <= self.max_new_tokens
         assert 0 < prediction.prompt_tokens <= geometry.input_limit
-        assert meter.new_tokens >= prediction.prompt_tokens
+        forwarded = meter.new_tokens + index_meter.new_tokens
+        assert forwarded >= prediction.prompt_tokens, "for the question, or once for its documents"
         json.dumps(prediction.trace, allow_nan=False)
         searched = SearchTrace.read(prediction.trace)
         assert searched is not None or not prediction.trace.get("steps"), "steps: see bench.method.trace"

@@ -20,7 +20,8 @@ class UnknownNameError(BenchError):
         name; hint: a last sentence, for example the command that lists them.
         """
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5 if len(name) <= 2 else 0.7)
+        near = near or [one for one in names if name and one.startswith(name)]
         guess = f" Did you mean {near[0]!r}?" if near else ""
         listed = ", ".join(names) if names else "none"
         super().__init__(f"Unknown {kind} {name!r}.{guess} Known: {listed}.{' ' + hint if hint else ''}")

@@ -33,6 +33,7 @@ class ClosedBook(Method[ClosedBookConfig]):
     version = "1"
     summary = "answer without reading anything (the lower bound)"
     paper = "closed-book question answering, Roberts et al. 2020"
+    family = "the whole text"
     Config = ClosedBookConfig
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:

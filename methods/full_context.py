@@ -69,6 +69,7 @@ class FullContext(Method[FullContextConfig]):
     version = "1"
     summary = "read the whole document, with its middle cut if it is too long"
     paper = "PECAN, Table 1 (the reader alone); truncation as in LongBench"
+    family = "the whole text"
     Config = FullContextConfig
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
@@ -80,12 +81,11 @@ class FullContext(Method[FullContextConfig]):
         lm, style = models.lm(), self.config.prompt
         texts = [document.full_text for document in question.documents.documents]
         whole = join_passages(texts)
-        limit = self._limit(lm)
         starts: list[float | None] = [None]
         if self.config.cut == "spans":
             rng = np.random.default_rng([self.seed, int(question.documents.id, 16)])
             starts = list(rng.random(self.config.draws))
-        cuts = [_fit(whole, question, lm, style, limit, self._head(at)) for at in starts]
+        cuts = [self.kept(whole, question, lm, at) for at in starts]
         if cuts[0] == [(0, len(whole))]:
             cuts = cuts[:1]  # a text that fits is read once; otherwise equal draws all count
 
@@ -108,7 +108,14 @@ class FullContext(Method[FullContextConfig]):
             drawn=tuple(answer.text.strip() for answer in answers[1:]),
         )
 
-    def _limit(self, lm: LanguageModel) -> int:
+    def kept(
+        self, whole: str, question: Question, lm: LanguageModel, start: float | None = None
+    ) -> list[tuple[int, int]]:
+        """The character ranges of the text that are read; start: relative start of a random span, in 0..1."""
+        return _fit(whole, question, lm, self.config.prompt, self.limit(lm), self._head(start))
+
+    def limit(self, lm: LanguageModel) -> int:
+        """Most tokens of template, prompt and answer."""
         option = self.config.max_tokens
         limit = lm.geometry.window if option == "window" else option or lm.geometry.input_limit
         return min(limit, lm.geometry.input_limit)

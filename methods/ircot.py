@@ -1,8 +1,9 @@
 """IRCoT: retrieval and reasoning in turns; what was reasoned is what is searched for next.
 
-Trivedi et al. 2023 (arXiv 2212.10509), Sec. 3: passages are retrieved for the question; then the model writes
+Trivedi et al. 2023 (arXiv 2212.10509): passages are retrieved for the question; then the model writes
 the next sentence of its reasoning from the passages so far, and that sentence retrieves more, until it says
-that "the answer is", or a limit is met. A reader then answers from all passages.
+that "the answer is", or a limit is met. A reader then answers from all passages. The authors' code:
+StonyBrookNLP/ircot.
 
 ``rounds`` only says when to stop, so one run serves every smaller number. The paper prompts with examples
 written for its data sets; here the model is only told what to do  # our choice: works on any data set.
@@ -31,11 +32,11 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 class IrcotConfig(OverRankerConfig):
-    """Passages of each retrieval and the limits; the paper's, Sec. 4, where it gives them."""
+    """Passages of each retrieval and the limits; the authors' where they give one."""
 
-    k: int = Field(4, ge=1, description="passages of each retrieval (the paper tries 2, 4, 6 and 8)")
-    rounds: int = Field(8, ge=0, le=32, description="most sentences of reasoning (the paper: 8)")
-    most_passages: int = Field(15, ge=1, description="most passages in all (the paper: 15)")
+    k: int = Field(4, ge=1, description="passages of each retrieval (the authors' code: 2, 4, 6 and 8)")
+    rounds: int = Field(8, ge=0, le=32, description="most sentences of reasoning (the authors' code: 10)")
+    most_passages: int = Field(15, ge=1, description="most passages in all (the authors' code: 15)")
     sentence_tokens: int = Field(48, ge=1, description="most tokens of a sentence")  # our choice
 
 
@@ -56,7 +57,7 @@ class Ircot(OverRanker[IrcotConfig]):
     name = "ircot"
     version = "1"
     summary = "retrieve for the question and for each sentence of reasoning, read all of it"
-    paper = "Trivedi et al. 2023 (arXiv 2212.10509), Sec. 3"
+    paper = "Trivedi et al. 2023 (arXiv 2212.10509)"
     Config = IrcotConfig
     replayed = frozenset({"rounds"})
 

@@ -40,6 +40,7 @@ class Oracle(Method[OracleConfig]):
     version = "1"
     summary = "read the gold evidence (the upper bound; needs a data set with evidence labels)"
     paper = "the data sets' evidence labels: HotpotQA, MuSiQue, Qasper"
+    family = "the whole text"
     Config = OracleConfig
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:

@@ -1,8 +1,8 @@
 """Self-Route: read k passages first, and the whole document only if they do not answer the question.
 
-Li et al. 2024 (arXiv 2407.16833), Sec. 4: step 1 is retrieval as usual, with the prompt's permission to
-decline ("unanswerable"); only questions that the model declines go on to step 2, the full context. Where
-most questions end after step 1, the mean cost is near that of retrieval.
+Li et al. 2024 (arXiv 2407.16833): step 1 ("RAG-and-Route") is retrieval as usual, with the prompt's
+permission to decline ("unanswerable"); only questions that the model declines go on to step 2, the full
+context. Where most questions end after step 1, the mean cost is near that of retrieval.
 
 ``decline=p_yes`` is a variant of ours: the reader is asked whether the passages suffice, and the whole
 document is read where its probability of Yes is below ``t``. The answer follows in the same conversation, so
@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bench.method import Geometry, Meter, ModelSet, Replayed, fits, passages
+from bench.method import Geometry, Meter, Method, ModelSet, Replayed, fits, passages
 from bench.method.ranking import RankedChunks
 from bench.schema import Index, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
@@ -34,11 +34,11 @@ YES = PECAN_CHOICES[0]
 
 
 class SelfRouteConfig(OverRankerConfig):
-    """The first step's ranking (the paper reads k=5 chunks), and when the second step follows."""
+    """The first step's ranking, whose k=5 is ours (Top-5 of PECAN's Table 1), and when the second follows."""
 
     decline: Literal["word", "p_yes"] = Field(
         "word",
-        description="what leads to the whole document: the answer 'unanswerable' (the paper, Sec. 4), or a "
+        description="what leads to the whole document: the answer 'unanswerable' (the paper), or a "
         "probability below t that the passages suffice",
     )
     t: float = Field(
@@ -74,7 +74,7 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
     name = "self_route"
     version = "1"
     summary = "read k passages, and everything only if the reader declines to answer from them"
-    paper = "Li et al. 2024 (arXiv 2407.16833), Sec. 4"
+    paper = "Li et al. 2024 (arXiv 2407.16833)"
     Config = SelfRouteConfig
     replayed = frozenset({"k", "t"})
 
@@ -83,6 +83,10 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
         super().__init__(config, geometry, seed)
         whole = FullContextConfig(max_tokens=config.max_tokens, prompt=config.prompt)
         self.whole = FullContext(whole, geometry, seed)
+
+    def inner(self) -> Sequence[Method[Any]]:
+        """The ranker, and the method that reads everything."""
+        return (*super().inner(), self.whole)
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer from the passages, or from everything: a replay of one config."""

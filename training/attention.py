@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -59,17 +60,8 @@ def compiled_kernel() -> ctypes.CDLL | None:
     if "amx_bf16" not in flags or "avx512_bf16" not in flags or not compiler:
         return None
     library = BUILD / f"attention-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
-    if not library.is_file():
-        BUILD.mkdir(parents=True, exist_ok=True)
-        draft = library.with_suffix(".part")
-        command = [compiler, "-O3", "-march=sapphirerapids", "-shared", "-fPIC", "-std=c++17", "-pthread"]
-        done = subprocess.run(
-            [*command, str(SOURCE), "-o", str(draft)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            log.warning("no AMX attention, %s failed: %s", compiler, done.stderr[-500:])
-            return None
-        draft.replace(library)
+    if not library.is_file() and not _compile(compiler, library):
+        return None
     kernel = ctypes.CDLL(str(library))
     for function, pointers in ((kernel.attention_forward, 5), (kernel.attention_backward, 9)):
         function.argtypes = [ctypes.c_void_p] * pointers + [
@@ -80,6 +72,22 @@ def compiled_kernel() -> ctypes.CDLL | None:
         ]
         function.restype = ctypes.c_int
     return kernel
+
+
+def _compile(compiler: str, library: Path) -> bool:
+    """Compiles the kernel to ``library``; several processes may do so at once, each with its own draft."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=library.parent, prefix=".attention-") as folder:
+        draft = Path(folder) / library.name
+        command = [compiler, "-O3", "-march=sapphirerapids", "-shared", "-fPIC", "-std=c++17", "-pthread"]
+        done = subprocess.run(
+            [*command, str(SOURCE), "-o", str(draft)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            log.warning("no AMX attention, %s failed: %s", compiler, done.stderr[-500:])
+            return False
+        draft.replace(library)
+    return True
 
 
 def _run(function: str, q: Tensor, tensors: list[Tensor]) -> None:

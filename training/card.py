@@ -1,7 +1,7 @@
-"""Writes the model card of ``tiny`` or ``tiny-s``: ``python -m training.card RUN_DIR``.
+"""Writes the model card of ``tiny`` or ``tiny-s``: ``python -m training.card LOG ... --date DATE``.
 
 Everything in it that is a number comes from the model's ``evaluation.jsonl`` in ``training/records`` and from
-the logs of the run, which are copied there so that the curve can be checked.
+the logs of its runs, which are joined there so that the curve can be checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.files.paths import ASSETS
-from training.checkpoint import load_checkpoint
 from training.evaluate import RECORDS
 
 CURVES = (
@@ -33,7 +32,8 @@ CURVES = (
     ("choosing a summary, 512", "triage@512"),
 )
 COLUMNS = 10
-SCHEDULES = {"tiny": "schedule.yaml", "tiny-s": "schedule_s.yaml"}
+COUNTS = ("step", "tokens", "seconds")
+SCHEDULES = {"tiny": "schedule.yaml`, then `training/schedule_next.yaml", "tiny-s": "schedule_s.yaml"}
 ROLES = {
     "tiny": "the reader of the default run",
     "tiny-s": "`tiny` at a third of its size, for cheap graphs and searches and as a compressor of prompts",
@@ -75,28 +75,33 @@ LIMITS = """\
 def main(arguments: list[str] | None = None) -> None:
     """Command line of the card."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path, help="run whose checkpoint was exported")
-    parser.add_argument(
-        "--before", type=Path, nargs="*", help="the runs that it branched from, the first one first"
-    )
+    parser.add_argument("logs", type=Path, nargs="+", help="log.jsonl of its runs, the first one first")
     parser.add_argument("--name", choices=sorted(ROLES), default="tiny")
     parser.add_argument("--date", required=True, help="when it was trained")
     options = parser.parse_args(arguments)
-    logs = [run / "log.jsonl" for run in (*(options.before or ()), options.run)]
-    curve = joined(logs)
+    curve = joined(options.logs)
     records, assets = RECORDS / options.name, ASSETS / options.name
     (records / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve), encoding="utf-8")
-    meta = load_checkpoint(options.run / "checkpoint.safetensors").meta
+    config = json.loads((assets / "config.json").read_text(encoding="utf-8"))
     size = (assets / "model.safetensors").stat().st_size
-    text = card(options.name, meta, curve, _lines(records / "evaluation.jsonl"), size, options.date)
+    text = card(options.name, config, curve, _lines(records / "evaluation.jsonl"), size, options.date)
     (assets / "README.md").write_text(text, encoding="utf-8")
 
 
 def joined(logs: Sequence[Path]) -> list[dict[str, Any]]:
-    """Log lines in order of steps; what a resume or a branch did again replaces what was logged before."""
+    """Log lines in order; what a resume or a branch did again replaces what was logged before.
+
+    Steps, tokens and seconds are counted on in the log of a run that began from exported weights, that is, at
+    the first step.
+    """
     found: dict[int, dict[str, Any]] = {}
     for path in logs:
-        for line in _lines(path):
+        lines = _lines(path)
+        counted = dict.fromkeys(COUNTS, 0)
+        if found and lines[0]["step"] <= min(found):
+            counted = {key: found[max(found)][key] for key in COUNTS}
+        for line in lines:
+            line |= {key: line[key] + counted[key] for key in COUNTS}
             found = {step: kept for step, kept in found.items() if step < line["step"]}
             found[line["step"]] = line
     return list(found.values())
@@ -104,7 +109,7 @@ def joined(logs: Sequence[Path]) -> list[dict[str, Any]]:
 
 def card(
     name: str,
-    meta: dict[str, Any],
+    config: dict[str, Any],
     curve: Sequence[dict[str, Any]],
     figures: Sequence[dict[str, Any]],
     size: int,
@@ -114,11 +119,17 @@ def card(
     head = INTRODUCTION.format(
         name=name,
         role=ROLES[name],
-        **meta["config"],
+        layers=config["num_hidden_layers"],
+        hidden_size=config["hidden_size"],
+        heads=config["num_attention_heads"],
+        head_dim=config["head_dim"],
+        kv_heads=config["num_key_value_heads"],
+        ff_size=config["intermediate_size"],
+        rope_theta=config["rope_parameters"]["rope_theta"],
         parameters=(size - 5000) / 2e6,
         size=size / 1e6,
-        tokens=meta["tokens"] / 1e6,
-        hours=meta["seconds"] / 3600,
+        tokens=curve[-1]["tokens"] / 1e6,
+        hours=curve[-1]["seconds"] / 3600,
         date=date,
     )
     measured = (

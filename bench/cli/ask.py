@@ -44,7 +44,7 @@ def command(
     Prints the answer, the passages or nodes that it rests on with page or line, and what it cost. Indexes are
     kept, so that the next question about the same files is quicker.
     """
-    from bench.cli.compare import options_of
+    from bench.cli.cells import options_of
     from bench.run.asking import DEFAULT_METHOD, ask_documents
     from bench.run.progress import Progress
     from bench.tables.html_text import printable
@@ -171,6 +171,8 @@ def _sources(answer: Answer, name: str, *, full: bool) -> Iterator[str]:
         yield answer.path
     if answer.flags:
         yield f"flags     {', '.join(answer.flags)} (docs/records.md says what they mean)"
+    if "bare_yes_no" in answer.flags:
+        yield "check     only Yes or No, but the question asks for more: a larger reader may (--model)"
     if answer.unsupported:
         made_up = ", ".join(answer.unsupported)
         yield f"check     in nothing that was read: {made_up}; the model may have made it up"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bench.cli.cells import one_cell, options_of
 from bench.cli.options import Command, gathered, results_option, setting_options
 from bench.errors import BenchError, ConfigError
+from bench.metrics import METRIC_LABELS
 
 if TYPE_CHECKING:
     from bench.results.comparison import Comparison, Pair
@@ -47,6 +49,7 @@ class CellPair:
         return list(read_records(first / RECORDS_FILE)), list(read_records(second / RECORDS_FILE))
 
     def _folder(self, text: str) -> Path:
+        from bench.data.cards import card_names
         from bench.results.records import SUMMARY_FILE
 
         if Path(text).is_dir():
@@ -56,6 +59,9 @@ class CellPair:
             return folder
         if self.dataset is None:
             raise ConfigError(f"{text}: no folder of that name; for a method, say --dataset as well.")
+        if self.setting.data == "sample" and self.dataset not in card_names():  # the user's own, by its name
+            model = self.setting.model if self.setting.model_named else ""
+            return one_cell(text, self.results, self.dataset, model)
         request = self.setting.request(text.partition(":")[0], self.dataset, options_of(text))
         return _finished_folder(text, request, self.results)
 
@@ -76,7 +82,12 @@ def pair_options(command: Command) -> Command:
 
 @click.command(name="compare")
 @pair_options
-@click.option("--metric", default="f1", show_default=True, help="a metric with a value per question")
+@click.option(
+    "--metric",
+    default="f1",
+    show_default=True,
+    help="f1, rouge_l, exact_match or another one that the records have",
+)
 @click.option("--show", type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
               help="how many questions to show of those on which they differ most")  # fmt: skip
 def command(pair: CellPair, metric: str, show: int) -> None:
@@ -98,14 +109,6 @@ def command(pair: CellPair, metric: str, show: int) -> None:
             click.echo(describe_printed(printed, pair.first, pair.second))
     for question in most_different(comparison, show):
         click.echo("\n" + side_by_side(question, metric, pair.first, pair.second))
-
-
-def options_of(text: str) -> dict[str, object]:
-    """The options in ``METHOD:KEY=VALUE,KEY=VALUE``."""
-    from bench.method.options import parse_assignments
-
-    _, _, assignments = text.partition(":")
-    return parse_assignments(assignments.split(",")) if assignments else {}
 
 
 def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
@@ -130,18 +133,20 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
     c = comparison
     d, r = c.difference, c.flop_ratio
     interval = (
-        f" [{100 * d.low:+.1f}, {100 * d.high:+.1f}], 95 %, documents resampled"
+        f" [{100 * d.low:+.1f}, {100 * d.high:+.1f}] (95 %, documents resampled)"
         if d.low is not None and d.high is not None
         else f", without an interval: {d.reason}"
     )
     spread = f" [{r.low:.2f}, {r.high:.2f}]" if r.low is not None and r.high is not None else ""
     lines = [
-        f"{first}  {100 * c.first:.1f}    {second}  {100 * c.second:.1f}    ({c.metric}, mean of "
-        f"{d.n} questions on {_counted(d.clusters, 'document')})",
-        f"difference  {100 * d.mean:+.1f}{interval}; permutation test p = {c.p_value:.3f}",
+        f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
+        f"{100 * c.second:.1f} %; mean of {d.n} questions on {_counted(d.clusters, 'document')}",
+        f"difference  {100 * d.mean:+.1f} points{interval}; permutation test p = {c.p_value:.3f}",
         f"            {verdict(comparison, first, second)}",
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
         f"FLOPs       {r.mean:.2f}{spread} times those of {second}, per question, index apart",
+        f"index       {first} {_index_tflops(p.first for p in c.pairs):.3g}, {second} "
+        f"{_index_tflops(p.second for p in c.pairs):.3g} TFLOPs per document set",
     ]
     if c.only_first or c.only_second:
         lines.append(
@@ -151,6 +156,12 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
     return "\n".join(lines)
 
 
+def _index_tflops(records: Iterable[Record]) -> float:
+    """The mean over the document sets."""
+    by_set = {tuple(record.document_ids): record.flops.index_tflops for record in records}
+    return sum(by_set.values()) / len(by_set)
+
+
 def describe_printed(printed: PrintedPair, first: str, second: str) -> str:
     """What a paper prints of the two, and whether our order is the paper's."""
     tau = printed.tau
@@ -158,7 +169,7 @@ def describe_printed(printed: PrintedPair, first: str, second: str) -> str:
     same = {1.0: "the same order here", -1.0: "the reversed order here"}.get(tau.mean, "no order here")
     if printed.first == printed.second:
         same = "no order there"
-    unit = " TFLOPs" if printed.metric == "tflops" else ""
+    unit = " TFLOPs" if printed.metric == "tflops" else " %"
     return (
         f"paper       {first} {printed.first:g}{unit}, {second} {printed.second:g}{unit} ({printed.source}); "
         f"{same}: Kendall's tau {tau.mean:.0f}{spread}"
@@ -213,7 +224,8 @@ def side_by_side(pair: Pair, metric: str, first: str, second: str) -> str:
         WIDTH,
         subsequent_indent=" " * (label + 2),
     )
-    columns = [_column(record, metric) for record in (pair.first, pair.second)]
+    measures = list(dict.fromkeys([*(pair.first.retrieval or {}), *(pair.second.retrieval or {})]))
+    columns = [_column(record, metric, measures) for record in (pair.first, pair.second)]
     rows = [("", first, second), *((name, columns[0][name], columns[1][name]) for name in columns[0])]
     for name, *texts in rows:
         wrapped = [textwrap.wrap(text, column, break_long_words=True) or [""] for text in texts]
@@ -223,14 +235,22 @@ def side_by_side(pair: Pair, metric: str, first: str, second: str) -> str:
     return "\n".join(lines)
 
 
-def _column(record: Record, metric: str) -> dict[str, str]:
-    """What a column says of one answer."""
+def _column(record: Record, metric: str, measures: Sequence[str]) -> dict[str, str]:
+    """What a column says of one answer; measures: of the contexts, those that either answer has."""
+    retrieval = record.retrieval or {}
     measured = [
-        f"{name.replace('_', ' ')} {100 * value:.0f} %" for name, value in (record.retrieval or {}).items()
+        f"{name.replace('_', ' ')} "
+        + (f"{100 * retrieval[name]:.0f} %" if name in retrieval else "not defined")
+        for name in measures
+    ]
+    nodes = sum(item.node is not None for item in record.context)
+    passages = len(record.context) - nodes
+    kinds = [
+        f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((passages, "passage"), (nodes, "node")) if n
     ]
     return {
         "answer": f"FAILED: {record.error}" if record.error is not None else repr(record.prediction),
-        metric: f"{100 * record.scores[metric]:.0f}",
+        METRIC_LABELS.get(metric, metric): f"{100 * record.scores[metric]:.0f} %",
         "cost": f"{record.flops.query_tflops:.3g} TFLOPs",
-        "read": ", ".join([f"{len(record.context)} passages or nodes", *measured]),
+        "read": ", ".join([*(kinds or ["nothing"]), *measured]),
     }

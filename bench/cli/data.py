@@ -76,6 +76,45 @@ def import_command(source: Path, questions: Path | None, dataset: str | None, ou
     )
 
 
+@command.command("lengths")
+@click.option("--dataset", default="hotpotqa", show_default=True,
+              help="several documents a question, with labels")  # fmt: skip
+@click.option("--data", default="sample", show_default=True, help="sample, hub, or a file or folder")
+@click.option("--tokens", "lengths", type=click.IntRange(min=1), multiple=True, required=True,
+              help="length of the documents; may be repeated")  # fmt: skip
+@click.option("--questions", type=click.IntRange(min=1), default=24, show_default=True,
+              help="asked at every length")  # fmt: skip
+@click.option("--model", default="tiny", show_default=True, help="whose tokenizer measures lengths")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+              help="the file to write, JSON lines")  # fmt: skip
+def lengths_command(
+    dataset: str, data: str, lengths: tuple[int, ...], questions: int, model: str, seed: int, out: Path
+) -> None:
+    """Write the same questions at several document lengths, for --data.
+
+    A question keeps the documents that answer it; documents of other questions fill up to the length, as in
+    RULER's QA tasks.
+    """
+    from bench.data.importing import write_lines
+    from bench.data.lengths import at_lengths
+    from bench.data.loading import load
+
+    counter, remark = _counter(model)
+    if remark:
+        click.echo(remark, err=True)
+    loaded = load(card_for(dataset, data), data)
+    made = at_lengths(loaded.examples, lengths, questions, counter.count, seed)
+    write_lines(out, made.examples)
+    found = len(made.examples) // len(set(lengths))
+    click.echo(
+        f"{out}: {found} questions of {loaded.label} at {len(set(lengths))} lengths, "
+        f"{min(lengths):,} to {max(lengths):,} {counter.unit} ({counter.name})"
+        + (f"; {made.passed_over} passed over (longer, or no labels)" if made.passed_over else "")
+        + f"\nRun: bench figure lengths --data {out}"
+    )
+
+
 @command.command("fetch")
 @click.option("--dataset", help="One data set; default: all that have a card.")
 def fetch_command(dataset: str | None) -> None:

@@ -25,6 +25,7 @@ import click
 
 from bench.cli.options import results_option
 from bench.errors import BenchError
+from bench.packages import READER, MissingPackageError, require
 from bench.run.redaction import redacted
 
 DISTRIBUTION = "longdoc-bench"
@@ -100,6 +101,8 @@ def examine(results: Path, *, self_test: bool = True) -> Iterator[Check]:
         started = time.monotonic()
         try:
             check = run_check()
+        except MissingPackageError as error:
+            check = Check(name, "skipped", str(error))
         except BenchError as error:
             check = Check(name, "failed", str(error), "Follow the message.")
         except Exception as error:  # a broken check is reported, and the others still run
@@ -181,6 +184,7 @@ def _disk(results: Path) -> Check:
 
 
 def _device() -> Check:
+    require("A model in this process", *READER)
     import torch
 
     if torch.cuda.is_available():
@@ -202,6 +206,7 @@ def _device() -> Check:
 
 def _threads() -> Check:
     """The number of processes and threads that a command would use right now."""
+    require("A model in this process", *READER)
     from bench.models.spec import resolve
     from bench.run.threads import Threads, processes
 
@@ -237,6 +242,7 @@ def _mlflow(results: Path) -> Check:
     uri = choose_store(None, results)
     if uri == OFF:
         return Check("mlflow", "skipped", "mirroring is off (BENCH_TRACKING_URI=off)")
+    require("Showing cells in MLflow", "mlflow")
     shown, database = public_uri(uri), sqlite_path(uri)
     if database is not None and not database.exists():
         return Check("mlflow", "ok", f"{shown} will be created by the first run")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command(name="figure")
 @click.argument("name", metavar="FIGURE")
 @setting_options
+@click.option("--dataset", "datasets", multiple=True, help="only this data set; repeatable")
 @click.option("--render-only", is_flag=True, help="compute nothing; draw finished cells only")
 @click.option(
     "--from",
@@ -25,16 +26,26 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="draw the cells of a bench table --export folder; needs neither data nor models",
 )
+@click.option("--row", "rows", multiple=True, metavar="METHOD[:KEY=VALUE,...]",
+              help="also show this row (figures that compare rows over lengths)")  # fmt: skip
 @session_options
-def command(name: str, setting: Setting, render_only: bool, exported: Path | None, session: Session) -> None:
+def command(
+    name: str,
+    setting: Setting,
+    datasets: tuple[str, ...],
+    render_only: bool,
+    exported: Path | None,
+    rows: tuple[str, ...],
+    session: Session,
+) -> None:
     """Draw FIGURE as PNG, SVG and PDF, with its values as CSV; missing cells run first.
 
     FIGURE is an id (see: bench list figures) or your own YAML file (see paper_tables/README.md).
     """
-    from bench.figures.definition import load_figure
+    from bench.figures.definition import load_figure, with_more_rows
     from bench.figures.make import make_figure
 
-    figure = load_figure(name)
+    figure = with_more_rows(load_figure(name), rows).only(datasets, setting.data)
     drawn = make_figure(figure, setting, session.results, None if render_only else session, exported)
     paths = drawn.save(session.results / "figures", figure.id)
     click.echo(f"Written: {', '.join(str(path) for path in paths)}")

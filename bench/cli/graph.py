@@ -153,7 +153,7 @@ def _cell_folders(cell: Cell, results: Path) -> list[Path]:
     """Folders of cells that differ from this one at most in their questions."""
     from bench.results.models import read_description
 
-    keys = ("method", "method_version", "config", "models", "geometry", "seed")
+    keys = ("method", "method_version", "inner", "config", "models", "geometry", "seed")
     identity = json.loads(json.dumps(asdict(cell.identity)))
     folders = []
     for folder in sorted((results / "cells").glob(f"{cell.request.method}--*")):

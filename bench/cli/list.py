@@ -1,17 +1,36 @@
-"""``bench list``: list methods, datasets, models, tables or figures."""
+"""``bench list``: what there is by name, and the finished cells."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bench.cli.options import results_option
+from bench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bench.method.contract import Method
+
+DISTRIBUTION = "longdoc-bench"
+"""The package whose methods need no mark of origin."""
 
 
-@click.group(name="list")
+class _Lists(click.Group):
+    """Takes the singular as well, and says where options of methods are."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "options":
+            raise ConfigError("Options of a method: bench list methods NAME")
+        return super().resolve_command(ctx, [args[0] + "s" * (args[0] + "s" in self.commands), *args[1:]])
+
+
+@click.group(name="list", cls=_Lists)
 def command() -> None:
-    """List methods, datasets, models, tables or figures."""
+    """List methods with their options, data sets, models, tables, figures, formats or finished cells."""
 
 
 def _print_rows(rows: list[tuple[str, str]]) -> None:
@@ -21,18 +40,52 @@ def _print_rows(rows: list[tuple[str, str]]) -> None:
 
 
 @command.command()
-def methods() -> None:
-    """Registered methods with their packages."""
-    from bench.method.registry import BrokenPluginError, registered_methods
+@click.argument("name", required=False)
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="docs/methods.md: all of them with their options"
+)
+def methods(name: str | None, as_markdown: bool) -> None:
+    """Methods by family; of NAME all options with values, default, meaning and source."""
+    from bench.method.reference import FAMILIES, described, family_place, markdown
+    from bench.method.registry import BrokenPluginError, load_method, registered_methods
 
-    rows = []
-    for name, entry in registered_methods().items():
+    if name is not None:
+        click.echo(described(load_method(name)))
+        return
+    families: dict[int, list[tuple[str, str]]] = {}
+    shipped = []
+    for key, entry in registered_methods().items():
+        own = entry.distribution.startswith(f"{DISTRIBUTION} ")
         try:
-            text = entry.load().summary
+            method = entry.load()
         except BrokenPluginError as error:
-            text = f"BROKEN: {error}"
-        rows.append((name, f"{text}  [{entry.distribution}]"))
-    _print_rows(rows)
+            families.setdefault(len(FAMILIES), []).append((key, f"BROKEN: {error}"))
+            continue
+        shipped += [method] if own else []
+        text = method.summary + ("" if own else f"  [{entry.distribution}]") + _to_fetch(method)
+        families.setdefault(family_place(method), []).append((key, text))
+    if as_markdown:
+        click.echo(markdown(shipped), nl=False)
+        return
+    width = max(len(key) for rows in families.values() for key, _ in rows)
+    for place, rows in sorted(families.items()):
+        click.echo((*FAMILIES, "broken")[place])
+        _print_rows([(f"  {key:<{width}}", text) for key, text in rows])
+    click.echo("Options of one: bench list methods NAME (all: docs/methods.md)")
+
+
+def _to_fetch(method: type[Method[Any]]) -> str:
+    """The models besides the reader that its defaults need and that are not on this machine."""
+    from bench.cli.model import is_here
+    from bench.errors import BenchError
+    from bench.models.spec import resolve
+
+    try:
+        named = method(method.Config(), resolve("tiny").geometry).models().values()
+    except (BenchError, ValueError):  # options without which it cannot be made
+        return ""
+    missing = [model for model in dict.fromkeys(named) if model and not is_here(resolve(model))]
+    return f"  (first: bench model fetch {' '.join(missing)})" if missing else ""
 
 
 @command.command()
@@ -85,16 +138,8 @@ def formats() -> None:
 @results_option
 def cells(results: Path) -> None:
     """Finished cells of the results folder, with their folders."""
-    from bench.results.curves import cell_label
+    from bench.cli.cells import cell_line
     from bench.results.finished import find_finished
 
-    _print_rows(
-        [
-            (
-                str(cell.folder),
-                f"{cell_label(cell.description)} on {cell.description.data}, "
-                f"{cell.description.model_label}, {cell.summary.n} questions",
-            )
-            for cell in find_finished(results).finished
-        ]
-    )
+    for cell in find_finished(results).finished:
+        click.echo(cell_line(cell.folder, cell.description))

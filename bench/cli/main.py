@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from bench import __version__
 from bench.errors import BenchError
+from bench.packages import BROUGHT_BY, missing
 
 COMMANDS: dict[str, str] = {
     "ask": "ask about files of your own: the answer, and where it stands",
@@ -18,11 +21,12 @@ COMMANDS: dict[str, str] = {
     "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",
     "table": "run the missing cells of a paper's table, then render it",
     "figure": "draw the papers' figures and the Pareto plot, as PNG, SVG and PDF",
-    "list": "list methods, datasets, models or tables",
+    "list": "list methods with their options, datasets, models, tables, or finished cells",
     "report": "write finished cells as one HTML page, with every question",
     "compare": "compare two methods on the same questions: difference, interval, cost",
     "judge": "have a model compare two methods' answers, in both orders",
     "show": "print one record in readable form",
+    "rm": "remove cells with their records, after listing them",
     "graph": "draw the graph of a document as an HTML page",
     "data": "check, fetch or generate data",
     "score": "score a file of predictions",
@@ -74,17 +78,27 @@ class _LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if name == "help":
+            self.main(args=[*args[1:], "--help"], prog_name=ctx.info_name)
         if name in GONE:
             raise BenchError(GONE[name])
         if name not in COMMANDS and not name.startswith("-"):
+            from bench.cli.list import command as lists
             from bench.errors import UnknownNameError
 
+            listed = f"{name.removesuffix('s')}s"
+            if listed in lists.commands:
+                raise BenchError(f"Unknown command {name!r}. Did you mean: bench list {listed}")
             raise UnknownNameError("command", name, COMMANDS, hint="See: bench --help")
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, package_name="longdoc-bench", prog_name="bench")
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog='Completion in bash: eval "$(_BENCH_COMPLETE=bash_source bench)"; also zsh_source, fish_source.',
+)
+@click.version_option(__version__, "-V", "--version", package_name="longdoc-bench", prog_name="bench")
 def command() -> None:
     """Which way of reading a long document gives the best answers per unit of compute?"""
 
@@ -107,13 +121,43 @@ def _log_to_stderr() -> None:
         logger.setLevel(logging.INFO)
 
 
+def require_own_methods() -> None:
+    """Raise BenchError if another distribution's package ``methods`` hides the one that belongs to this."""
+    found = importlib.util.find_spec("methods")
+    places = [Path(place).resolve() for place in (found and found.submodule_search_locations) or ()]
+    own = Path(__file__).resolve().parents[2] / "methods"
+    if own not in places:
+        where = ", ".join(map(str, places)) or "nowhere"
+        raise BenchError(
+            f"longdoc-bench brings a package called methods, expected in {own}; Python finds it in {where}. "
+            "Install longdoc-bench into an environment of its own, or run it outside of that folder."
+        )
+
+
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line; a BenchError is printed as its text alone, with exit code 2."""
+    """Run the command line; every error of the user's is one line, with exit code 2."""
     _log_to_stderr()
     try:
-        command.main(args=argv, prog_name="bench", standalone_mode=True)
-    except BenchError as error:
+        require_own_methods()
+        sys.exit(command.main(args=argv, prog_name="bench", standalone_mode=False) or 0)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else "bench"
+        click.echo(f"error: {error.format_message()} See: {where} --help", err=True)
+        sys.exit(2)
+    except (BenchError, click.ClickException) as error:
         click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except click.Abort:
+        click.echo("Stopped; nothing was changed.", err=True)
+        sys.exit(1)
+    except BrokenPipeError:  # whoever reads the output has enough of it
+        sys.stdout = None
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in BROUGHT_BY:
+            raise
+        click.echo(f"error: {missing('This command', package)}", err=True)
         sys.exit(2)
 
 

@@ -85,6 +85,11 @@ def fetch_command(names: tuple[str, ...], real: bool) -> None:
         )
 
 
+def is_here(spec: ModelSpec) -> bool:
+    """Whether the model's files are on this machine."""
+    return _availability(spec) in ("here", "in the hub cache")
+
+
 def _availability(spec: ModelSpec) -> str:
     if isinstance(spec.source, PackedSource):
         where = "the hub or the package index" if spec.source.hub else "the package index"

@@ -69,7 +69,11 @@ trace_option = click.option(
     "--trace", is_flag=True, help="also write MLflow traces of each question, one span per visited node"
 )
 set_option = click.option(
-    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="an option of the method"
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="an option of the method (see: bench list methods NAME); repeatable",
 )
 retry_failed_option = click.option("--retry-failed", is_flag=True, help="ask failed questions again")
 in_flight_option = click.option(

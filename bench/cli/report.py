@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from bench.cli.options import results_option, setting_options
 from bench.errors import BenchError
@@ -30,19 +31,23 @@ if TYPE_CHECKING:
     "--documents",
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
-    help="your own data file that cells were run on, for the texts of their contexts; repeatable",
+    help="your own data that cells were run on, for the texts of their contexts  [default: where they were "
+    "when they were run]; repeatable",
 )
+@click.option("--dataset", "datasets", multiple=True, help="only cells on this data set; repeatable")
 def command(
     setting: Setting,
     results: Path,
     out: Path | None,
     questions: int,
     documents: tuple[Path, ...],
+    datasets: tuple[str, ...],
 ) -> None:
     """Write one HTML page about finished cells; nothing is run, and the page needs no network.
 
-    Tables and figures are for --model and --data; the question browser has every finished cell of the
-    results folder.
+    The page lists every finished cell of the results folder, or those on --dataset, and has all their
+    questions. Tables and figures of the papers are for --model, --data, --limit, --seed and --dtype; if
+    none of these is given, for the reader and the data that were run most.
     """
     from bench.files.atomic import write_text
     from bench.report.content import collect_report
@@ -50,7 +55,12 @@ def command(
     from bench.report.questions import Limits
 
     own = documents if setting.data in ("sample", "hub") else (*documents, Path(setting.data))
-    report = collect_report(setting, results, own, Limits(questions=questions))
+    source = click.get_current_context().get_parameter_source
+    named = any(
+        source(name) is not ParameterSource.DEFAULT for name in ("model", "data", "limit", "seed", "dtype")
+    )
+    limits = Limits(questions=questions)
+    report = collect_report(setting if named else None, results, own, limits, datasets)
     page = report_page(report)
     path = out or results / "report.html"
     try:
@@ -60,7 +70,9 @@ def command(
     drawn = sum(not figure.missing for figure in report.figures)
     click.echo(
         f"{path}: {len(page) / 1e6:.1f} MB, {len(report.tables)} tables, {drawn} figures, "
-        f"{report.browser.questions} questions, {len(report.cells)} cells"
+        f"{report.browser.questions} questions, {len(report.runs)} cells"
     )
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}")
     for note in report.notes:
         click.echo(f"- {note}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 @click.command(name="run")
-@click.option("--method", required=True, help="see: bench list methods")
+@click.argument("words", nargs=-1, metavar="")
+@click.option("--method", default="", help="see: bench list methods  [required]")
 @click.option(
     "--dataset", default="", help="see: bench list datasets; for data of your own any name, or none at all"
 )
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), help="folder of this cell's records.jsonl")
 @session_options
 def command(
+    words: tuple[str, ...],
     method: str,
     dataset: str,
     setting: Setting,
@@ -42,7 +44,7 @@ def command(
     from bench.run.equal_cost import reference_cell
 
     session.require_one_process("bench run answers the questions of one cell")
-    require_one_method(method)
+    require_one_method(method, dataset, words)
     request = setting.request(method, dataset, parse_assignments(assignments))
     reference = reference_cell(request)
     cell = plan_cell(request) if reference is None else _matched(request, reference, session)
@@ -88,8 +90,17 @@ def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
     return matched
 
 
-def require_one_method(method: str) -> None:
-    """Raise ConfigError for several methods in one word."""
+def require_one_method(method: str, dataset: str = "", words: Sequence[str] = ()) -> None:
+    """Raise ConfigError for no method, several in one word, or words without their option."""
+    if words:
+        rest = list(words)
+        method, dataset = method or rest.pop(0), dataset or (rest.pop(0) if rest else "DATASET")
+        raise ConfigError(
+            f"bench run takes options only, not {' '.join(words)!r}. Did you mean: "
+            f"bench run --method {method} --dataset {dataset}"
+        )
+    if not method:
+        raise ConfigError("--method is missing. Methods: bench list methods")
     if "," in method:
         raise ConfigError(
             f"--method {method}: one method at a time. Several: bench sweep "
@@ -118,7 +129,11 @@ def report_lines(cell: Cell, result: CellResult) -> Iterator[str]:
             count = "none" if not summary.n_scored else f"of {_questions(summary.n_scored)}"
             yield f"  {'scores':<17} {count}: {summary.n_unscored} have no reference answer"
     for metric, value in scores.items():
-        label = METRIC_LABELS[metric] if metric in summary.metrics else metric.replace("_", " ")
+        label = (
+            METRIC_LABELS[metric]
+            if metric in summary.metrics or "_" not in metric
+            else metric.replace("_", " ")
+        )
         text = f"  {label:<17} {100 * value.mean:6.2f} %"
         if value.low is not None and value.high is not None:
             text += f"   95% interval {100 * value.low:.2f} to {100 * value.high:.2f}"

@@ -27,13 +27,14 @@ def command(models: tuple[str, ...], port: int, dtype: str | None, threads: int 
     from bench.errors import ConfigError
     from bench.models.model_set import load_embedder, load_language_model
     from bench.models.spec import resolve
+    from bench.packages import READER, require
     from bench.run.threads import Threads
+
+    require("bench serve", "uvicorn", "starlette", *READER)
+    import uvicorn
+
     from bench.serve import HOST, Offered, build_app
 
-    try:
-        import uvicorn
-    except ImportError:
-        raise ConfigError("bench serve needs uvicorn. Run: pip install 'longdoc-bench[serve]'") from None
     own_threads = Threads.begin(threads)
     specs = [resolve(name, dtype=dtype) for name in dict.fromkeys(models)]
     own_threads.settle(specs)

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bench.cli.cells import one_cell
+from bench.cli.options import results_option
 from bench.errors import BenchError
+from bench.metrics import METRIC_LABELS
 from bench.run.cell_folder import method_of
 
 if TYPE_CHECKING:
@@ -16,24 +19,45 @@ if TYPE_CHECKING:
 
 
 @click.command(name="show")
-@click.argument("records", type=click.Path(exists=True, path_type=Path))
+@click.argument("cell", metavar="CELL")
 @click.argument("example", required=False)
-def command(records: Path, example: str | None) -> None:
-    """Show a question of RECORDS (a records.jsonl or its folder): EXAMPLE id or line number."""
+@click.option("--dataset", default="", help="of a method's cell")
+@click.option("--model", default="", help="reader of a method's cell")
+@results_option
+def command(cell: str, example: str | None, dataset: str, model: str, results: Path) -> None:
+    """Show a question of CELL, by its id or its line number in the records; by default the first.
+
+    CELL is a folder, a records.jsonl, or a method with options: of all its finished cells the one nearest to
+    the defaults. Example: bench show bm25:k=5 --dataset hotpotqa
+    """
     from bench.results.records import RECORDS_FILE, read_records
     from bench.tables.html_text import printable
 
-    path = records / RECORDS_FILE if records.is_dir() else records
-    match: Record | None = None
+    path = Path(cell) if Path(cell).exists() else one_cell(cell, results, dataset, model)
+    path = path / RECORDS_FILE if path.is_dir() else path
+    match: tuple[int, Record] | None = None
     n = 0
     for n, record in enumerate(read_records(path), start=1):
-        if example is None or example in (record.example_id, str(n)):
-            match = record
+        if example is None or example == record.example_id:  # an id goes before a line number
+            match = (n, record)
             break
+        if example == str(n):
+            match = (n, record)
     if match is None:
         raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
-    shown = describe_record(match, method_of(path.parent))
+    line, record = match
+    click.echo(f"cell        {path.parent}, line {line}" + _taken_as(example, line, record))
+    shown = describe_record(record, method_of(path.parent))
     click.echo(printable(shown).replace("\r", "\ufffd"))  # no terminal commands from documents
+
+
+def _taken_as(example: str | None, line: int, record: Record) -> str:
+    """For a number: whether it was an id or a line."""
+    if example is None or not example.isdigit():
+        return ""
+    return (
+        f" ({example} is its id)" if example == record.example_id else f" ({example} is no id: a line number)"
+    )
 
 
 def describe_record(record: Record, method: type[Method[Any]] | None = None) -> str:
@@ -41,10 +65,10 @@ def describe_record(record: Record, method: type[Method[Any]] | None = None) -> 
     lines = [
         f"example     {record.example_id}",
         f"question    {record.question}",
-        f"references  {' | '.join(record.answers)}",
+        f"references  {' | '.join(record.answers) or 'none: not scored'}",
         f"prediction  {record.prediction if record.error is None else 'FAILED: ' + record.error}",
         *(f"drawn       {text}" for text in record.drawn),
-        "scores      " + ", ".join(f"{name} {100 * value:.1f}" for name, value in record.scores.items()),
+        f"scores      {_scores(record)}",
         *_retrieval_line(record),
         f"cost        {record.flops.query_tflops:.4g} TFLOPs for the question, "
         f"{record.flops.index_tflops:.4g} for its index ({record.flops.convention})",
@@ -69,7 +93,16 @@ def describe_record(record: Record, method: type[Method[Any]] | None = None) -> 
     return "\n".join(lines)
 
 
+def _scores(record: Record) -> str:
+    """The scores in percent; none without a reference answer."""
+    if not record.answers:
+        return "none"
+    return ", ".join(f"{METRIC_LABELS.get(name, name)} {100 * v:.1f} %" for name, v in record.scores.items())
+
+
 def _retrieval_line(record: Record) -> list[str]:
     """The measures of the context, if it has any."""
-    measured = ", ".join(f"{name} {100 * value:.1f}" for name, value in (record.retrieval or {}).items())
+    measured = ", ".join(
+        f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in (record.retrieval or {}).items()
+    )
     return [f"retrieval   {measured}"] if measured else []

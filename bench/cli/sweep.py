@@ -80,7 +80,7 @@ class StartFlags:
     "--grid",
     is_flag=True,
     expose_value=False,
-    help="followed by the axes, such as t_p=1:8 t_c=0.3,0.5",
+    help="every argument OPTION=VALUES is an axis, such as t_p=1:8 t_c=0.3,0.5; --grid may be left out",
 )
 @click.argument("axes", nargs=-1, metavar="[FILE.yaml | [METHOD.]OPTION=VALUES...]")
 @gathered("swept", SweptFlags)
@@ -146,6 +146,7 @@ def command(
     from bench.sweeps.cost import all_known, cost_table
     from bench.sweeps.grid import folders_below, plan_experiment
 
+    begun = time.monotonic()
     experiment = _experiment(context, swept, setting)
     if start.dry_run and context.get_parameter_source("probe") is ParameterSource.DEFAULT:
         start = replace(start, probe=0)
@@ -176,7 +177,7 @@ def command(
     if long and not start.yes and sys.stdin.isatty() and sys.stdout.isatty():
         click.confirm("Start?", abort=True)
     with session.with_helpers([_places(cost) for cost in costs]):
-        failures = _run(session, costs, experiment.title)
+        failures = _run(session, costs, experiment.title, begun)
     if failures:
         raise BenchError("Some cells could not run; the same command retries them:\n" + "\n".join(failures))
 
@@ -275,14 +276,17 @@ def _places(cost: GroupCost) -> list[tuple[Any, Path | None]]:
     return [(planned.cell, folder) for planned, folder in zip(cost.cells, cost.folders, strict=True)]
 
 
-def _run(session: Session, costs: Sequence[GroupCost], name: str) -> list[str]:
-    """Run every group and print its cells; returns an error message for each group that could not run."""
+def _run(session: Session, costs: Sequence[GroupCost], name: str, begun: float) -> list[str]:
+    """Run every group and print its cells; returns an error message for each group that could not run.
+
+    begun: when the command did, by the monotonic clock; its probe answered questions as well.
+    """
     from bench.metrics import METRIC_LABELS
     from bench.sweeps.cost import duration, group_title
 
     failures: list[str] = []
     folders: list[Path] = []
-    started, done = time.monotonic(), 0
+    done = 0
     total = sum(len(cost.cells) for cost in costs)
     # Cells locked by another process come last: by then they are finished or free.
     for cost in session.unlocked_first(costs, lambda group: group.folders):
@@ -309,5 +313,5 @@ def _run(session: Session, costs: Sequence[GroupCost], name: str) -> list[str]:
             )
         folders += [result.folder for result in results]
     session.finish_sweep(name, folders)
-    click.echo(f"\n{done} of {total} cells finished, in {duration(time.monotonic() - started)}.")
+    click.echo(f"\n{done} of {total} cells finished, in {duration(time.monotonic() - begun)}.")
     return failures

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
 
 import click
 
 
 @click.command(name="ui")
+@click.option("--open", "browse", is_flag=True, help="open it in a browser")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
 @click.option(
     "--results",
@@ -17,7 +19,7 @@ import click
     show_default=True,
     help="folder with mlflow.db",
 )
-def command(port: int, results: Path) -> None:
+def command(browse: bool, port: int, results: Path) -> None:
     """Serve the MLflow UI on 127.0.0.1 until Ctrl-C."""
     from bench.tracking.ui import UiServer, require_port, require_store, stop_on_signals
 
@@ -26,10 +28,12 @@ def command(port: int, results: Path) -> None:
     with stop_on_signals() as stop, UiServer(database, port) as server:
         click.echo(f"Starting MLflow for {database.parent} ...", err=True)
         if server.wait_until_up(stop):
-            click.echo(f"MLflow is at {server.url} (Ctrl-C stops it)")
             for name, (table, curves) in server.experiment_urls().items():
                 click.echo(f"  {name:<28} {table}")
                 if curves:
                     click.echo(f"  {'  curves of its sweeps':<28} {curves}")
+            click.echo(f"MLflow is at {server.url} (Ctrl-C stops it)")
+            if browse:
+                webbrowser.open(server.url)
             server.serve(stop)
     click.echo("Stopped.", err=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bench.data.entries import Problem
 from bench.errors import DataError
+from bench.packages import require
 from bench.schema import Document
 
 PLAIN_SUFFIXES = frozenset({".txt", ".text", ".md", ".markdown", ".rst", ".tex"})
@@ -231,10 +232,9 @@ def _plain_text(content: bytes, path: str) -> str:
 
 def _pdf_text(content: bytes, path: str, notes: list[str]) -> str:
     """The text of a PDF, a form feed after each page."""
-    try:
-        import pypdf
-    except ImportError:
-        raise _missing_package(path, "pypdf") from None
+    require(path, "pypdf")
+    import pypdf
+
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every oddity of every object
     try:
         reader = pypdf.PdfReader(io.BytesIO(content))
@@ -271,11 +271,10 @@ def _unhyphenated(text: str) -> str:
 
 def _docx_text(content: bytes, path: str) -> str:
     """The text of a Word document, a paragraph or table row a line."""
-    try:
-        import docx
-        from docx.table import Table
-    except ImportError:
-        raise _missing_package(path, "python-docx") from None
+    require(path, "docx")
+    import docx
+    from docx.table import Table
+
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
@@ -307,10 +306,9 @@ _HTML_LINES = (
 
 def _html_text(content: bytes, path: str) -> str:
     """The visible text of an HTML page, a paragraph a line; scripts and styles are left out."""
-    try:
-        from bs4 import BeautifulSoup, Comment, Doctype, ProcessingInstruction
-    except ImportError:
-        raise _missing_package(path, "beautifulsoup4") from None
+    require(path, "bs4")
+    from bs4 import BeautifulSoup, Comment, Doctype, ProcessingInstruction
+
     try:
         page = BeautifulSoup(content, "html.parser")
         for hidden in page(["script", "style", "noscript", "template", "svg"]):
@@ -329,10 +327,6 @@ def _html_text(content: bytes, path: str) -> str:
     except Exception as error:  # nested thousands deep, for example
         raise UnreadableFileError(path, f"not HTML that can be read ({_brief(error)}).") from None
     return "\n".join(filter(None, (line.strip() for line in lines)))
-
-
-def _missing_package(path: str, package: str) -> DataError:
-    return DataError(f"{path}: needs {package}. Run: pip install -c constraints.txt '.[documents]'")
 
 
 def _brief(error: Exception) -> str:

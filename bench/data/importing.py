@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bench.data.entries import Problem, container_of
@@ -13,7 +14,7 @@ from bench.data.own import own_card
 from bench.data.source import Source, open_source
 from bench.errors import DataError
 from bench.files.atomic import write_text
-from bench.schema import JsonValue
+from bench.schema import Example, JsonValue
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def import_folder(source: Path, questions: Path | None, dataset: str | None, out
     card = own_card(dataset or source.resolve().stem)
     warnings = Tally()
     documents: set[str] = set()
-    lines: list[dict[str, JsonValue]] = []
+    examples: list[Example] = []
     with_answers = 0
     for item in opened.examples():
         if isinstance(item, Problem):
@@ -54,20 +55,32 @@ def import_folder(source: Path, questions: Path | None, dataset: str | None, out
         documents |= {document.id for document in example.documents.documents}
         with_answers += bool(example.answers)
         named = item.datasets[0] if item.datasets and dataset is None else card.name
-        lines.append(
-            {
-                "id": example.id,
-                "dataset": named,
-                "task": example.task,
-                "question": example.question,
-                "answers": list(example.answers),
-                "documents": [
-                    {"title": document.title, "text": document.text}
-                    for document in example.documents.documents
-                ],
-            }
-        )
-    if not lines:
+        examples.append(replace(example, dataset=named, evidence=None, metadata={}))
+    if not examples:
         raise DataError(f"{questions or source}: no question in it. A right file: {opened.format.example}")
-    write_text(out, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    return Imported(lines[0]["dataset"], len(lines), with_answers, len(documents), tuple(warnings.lines()))
+    write_lines(out, examples)
+    return Imported(examples[0].dataset, len(examples), with_answers, len(documents), tuple(warnings.lines()))
+
+
+def write_lines(path: Path, examples: Sequence[Example]) -> None:
+    """Write examples as lines of our own format (:mod:`bench.data.formats.bench_lines`)."""
+    lines = (json.dumps(_line(example), ensure_ascii=False) + "\n" for example in examples)
+    write_text(path, "".join(lines))
+
+
+def _line(example: Example) -> dict[str, JsonValue]:
+    line: dict[str, JsonValue] = {
+        "id": example.id,
+        "dataset": example.dataset,
+        "task": example.task,
+        "question": example.question,
+        "answers": list(example.answers),
+        "documents": [
+            {"title": document.title, "text": document.text} for document in example.documents.documents
+        ],
+    }
+    if example.evidence is not None:
+        line["evidence"] = [asdict(label) for label in example.evidence]
+    if example.metadata:
+        line["metadata"] = dict(example.metadata)
+    return line

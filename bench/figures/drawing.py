@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
+from bench.figures.lengths import LengthPanel
 from bench.files.atomic import write_bytes, write_text
 from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import METRIC_LABELS
@@ -124,6 +125,7 @@ def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
     label = next((row.label for row in definition.rows if row.id == reference), "")
     figure, axes = figure_of(len(definition.datasets))
     values: list[tuple[object, ...]] = []
+    in_grey = False
     for ax, dataset in zip(axes, definition.datasets, strict=True):
         points = [
             (i, cell, summary.query_tflops, summary.percent(metric))
@@ -133,6 +135,7 @@ def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
         unit = next((cost.mean for _, cell, cost, _ in points if cell.row.id == reference), None)
         points = [(i, cell, _over(cost, unit or 1.0), score) for i, cell, cost, score in points]
         paper_points = _printed(printed, definition, dataset) if unit else {}
+        in_grey = in_grey or bool(paper_points)
         for i, row in enumerate(definition.rows):
             if row.id in paper_points:
                 ax.plot(
@@ -168,7 +171,7 @@ def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
     add_note(
         figure,
         "Filled markers and the dotted line: the Pareto front. Bars: 95 %, documents resampled. "
-        + (f"Grey: published values ({definition.source}). " if printed else "")
+        + (f"Grey: published values ({definition.source}). " if in_grey else "")
         + _who(table),
     )
     header = (
@@ -239,6 +242,40 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
         ]
     add_note(figure, "Shaded: 95 %, documents resampled. " + note)
     header = ("dataset", option, metric, f"{metric}_low", f"{metric}_high", "tflops")
+    return Drawn(figure, header, tuple(values))
+
+
+@styled
+def over_lengths(panels: Sequence[LengthPanel], labels: Sequence[str], metric: str, note: str) -> Drawn:
+    """Score, and cost on logarithmic axes, of rows over the length of the documents: two panels a data set.
+
+    labels: of all rows, in order, for markers and legend.
+    """
+    figure, axes = figure_of(2 * len(panels))
+    values: list[tuple[object, ...]] = []
+    for at, panel in enumerate(panels):
+        score_ax, cost_ax = axes[2 * at : 2 * at + 2]
+        for label, points in panel.lines.items():
+            i = labels.index(label)
+            style: dict[str, Any] = {
+                "marker": MARKERS[i % len(MARKERS)], "markersize": _size(i), "markerfacecolor": "white",
+                "color": DARK, "linewidth": 0.8, "linestyle": ("-", "--", ":")[i % 3],
+            }  # fmt: skip
+            lengths = [point.length for point in points]
+            score_ax.plot(lengths, [point.score for point in points], **style)
+            cost_ax.plot(lengths, [point.tflops for point in points], **style)
+            values += [(panel.dataset, label, p.length, p.questions, p.score, p.tflops) for p in points]
+        for ax in (score_ax, cost_ax):
+            ax.set_title(panel.dataset)
+            ax.set_xlabel(f"length of the documents, {panel.unit}")
+            _log_axis(ax)
+        score_ax.set_ylabel(METRIC_LABELS[metric])
+        score_ax.set_ylim(0, 105)
+        cost_ax.set_yscale("log")
+        cost_ax.set_ylabel("TFLOPs per question")
+    _legend(figure, labels)
+    add_note(figure, "Means of the questions at each length; without the cost of indexes. " + note)
+    header = ("dataset", "row", "length", "questions", metric, "tflops")
     return Drawn(figure, header, tuple(values))
 
 

@@ -15,10 +15,12 @@ from bench.figures.drawing import (
     bars,
     distribution,
     histories_over_epochs,
+    over_lengths,
     pareto,
     trade_off,
     two_levels,
 )
+from bench.figures.lengths import LengthPanel, at_length, grouped_by_length
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
@@ -72,7 +74,7 @@ def make_figure(
 
 
 def _pareto(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
-    definition = load_table(figure.table).on(setting.data)
+    definition = load_table(figure.table).on(setting.data, figure.datasets)
     planned = plan_table(definition, setting)
     table = (
         run_and_collect(definition, planned, session) if session else collect(definition, planned, results)
@@ -87,7 +89,29 @@ def _plane(figure: Figure, table: TableData, setting: Setting) -> Drawn:
     _require(bool(finished), f"any row of {figure.table}", setting)
     shown = tuple(dataset for dataset in definition.datasets if dataset in finished)
     shown_table = TableData(definition.model_copy(update={"datasets": shown}), table.cells)
-    return pareto(shown_table, published(definition.published_as))
+    return pareto(shown_table, published(definition.published_as) if definition.printed else {})
+
+
+def _lengths(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    definition = figure.as_table().on(setting.data)
+    planned = plan_table(definition, setting)
+    table = (
+        run_and_collect(definition, planned, session) if session else collect(definition, planned, results)
+    )
+    panels = []
+    for dataset in definition.datasets:
+        plans = (plan for (_, name), plan in planned.items() if name == dataset)
+        cell = next((plan for plan in plans if isinstance(plan, Cell)), None)
+        groups = grouped_by_length(cell.data.examples if cell else ())
+        lines = {}
+        for row in definition.rows:
+            finished = table.cells[row.id, dataset].finished
+            if finished is not None:
+                lines[row.label] = at_length(finished.folder, groups, figure.metric)
+        if lines:
+            panels.append(LengthPanel(dataset, lines, groups.unit))
+    _require(bool(panels), f"any row of {figure.id}", setting)
+    return over_lengths(panels, [row.label for row in definition.rows], figure.metric, reader_note(setting))
 
 
 def _curve(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
@@ -184,6 +208,7 @@ _DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]
     "bars": _bars,
     "history": _history,
     "graph": _graph,
+    "lengths": _lengths,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -91,6 +91,8 @@ class Method(ABC, Generic[ConfigT]):
     """One line for ``bench list methods``."""
     paper: ClassVar[str]
     """Reference."""
+    family: ClassVar[str] = "other"
+    """Its group in ``bench list methods``: one of :data:`bench.method.reference.FAMILIES`."""
     Config: ClassVar[type[MethodConfig]]
     replayed: ClassVar[frozenset[str]] = frozenset()
     """Options that only say when to stop or how much to read; a sweep over them asks each question once."""
@@ -111,6 +113,21 @@ class Method(ABC, Generic[ConfigT]):
     def models(self) -> Mapping[str, str]:
         """Role -> model the method needs; an empty string stands for the run's own reader."""
         return {"reader": ""}
+
+    def inner(self) -> Sequence[Method[Any]]:
+        """The methods that this one asks, such as a ranker of choice (default: none).
+
+        Their versions are part of a cell's identity.
+        """
+        return ()
+
+    def packages(self) -> Mapping[str, str]:
+        """What it imports beyond the core and the models; checked before the first question.
+
+        Import name -> what to install, such as ``longdoc-bench[gor]``. Default: what the methods that it asks
+        import.
+        """
+        return {name: wanted for method in self.inner() for name, wanted in method.packages().items()}
 
     def choices(self) -> Mapping[str, JsonValue]:
         """What a table says of it beside its models and prompt: choices of papers or ours that move numbers.
@@ -143,7 +160,7 @@ class Method(ABC, Generic[ConfigT]):
     def training(self, dataset: str) -> Training | None:
         """What the method learns before any question of the data set is asked; None: nothing.
 
-        Raises ConfigError where the options do not fit, or what training needs is not installed.
+        Raises ConfigError where the options do not fit.
         """
         return None
 

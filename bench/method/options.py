@@ -45,7 +45,9 @@ def build_config(
             guess = f" Did you mean {near[0]!r}?" if near else ""
             options = ", ".join(sorted(fields)) or "none"
             raise ConfigError(
-                f"Method {method!r} has no option {key!r}.{guess} Its options: {options}.", option=key
+                f"Method {method!r} has no option {key!r}.{guess} Its options: {options}. "
+                f"What they do: bench list methods {method}",
+                option=key,
             )
     try:
         return config_type.model_validate(dict(values))

@@ -134,6 +134,8 @@ class RankedChunks:
 class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
     """Chunk, rank, read the best k; subclasses implement :meth:`prepare` and :meth:`score`."""
 
+    family = "rankers"
+
     @property
     def chunk_tokens(self) -> int:
         """Chunk length in reader tokens."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bench.errors import UnknownNameError
 from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
+from bench.metrics.choices import choice_accuracy
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_f1_stem, rouge_l_longbench
 from bench.metrics.squad import exact_match, f1
@@ -54,6 +55,11 @@ METRICS: Mapping[str, Metric] = {
     for metric in (
         QuestionMetric("f1", "token F1 on SQuAD-normalised text (LongBench qa_f1_score)", f1),
         QuestionMetric("exact_match", "equality of SQuAD-normalised text (SQuAD v1.1)", exact_match),
+        QuestionMetric(
+            "choice_accuracy",
+            "share of right choices by their letter (LongBench v2)",
+            choice_accuracy,
+        ),
         QuestionMetric("rouge_l", "ROUGE-L F, rouge-score without stemmer", rouge_l),
         QuestionMetric(
             "rouge_l_longbench", "ROUGE-L F of package rouge, as LongBench calls it", rouge_l_longbench
@@ -91,6 +97,7 @@ METRIC_LABELS: Mapping[str, str] = {
     "rouge_l": "ROUGE-L",
     "bleu_4": "BLEU-4",
     "exact_match": "EM",
+    "choice_accuracy": "Accuracy",
     "rouge_1": "R-1",
     "rouge_2": "R-2",
     "rouge_l_f1_stem": "R-L",

@@ -1,6 +1,6 @@
 """Quality of a context, independent of the reader's answer: computed from a record's context and its example.
 
-Two measures in 0..1; each is left out for a question on which it is not defined:
+Four measures in 0..1; each is left out for a question on which it is not defined:
 
 ``evidence_recall``
     Share of the labelled evidence that the context holds: of the supporting documents, those that a
@@ -8,16 +8,24 @@ Two measures in 0..1; each is left out for a question on which it is not defined
     context includes. With k passages it is recall@k. Left out without labels, for a question whose evidence
     is empty, and for a context with items that are no spans of the source (summaries, compressed text):
     positions cannot tell how much of the evidence these hold.
+``mrr``, ``ndcg``
+    How early the labelled evidence comes among the passages, ordered by their score: 1 over the rank of the
+    first passage with some of it (0: none has), and nDCG@k with binary gains for the k passages read, ideally
+    one place of the evidence at each rank. A place counts where it first occurs; several in one passage count
+    as if at successive ranks. Equal to the textbook's where each passage is a document of its own. Left out
+    where recall is, and for contexts without scores, which are no ranking (the whole document, a selection).
 ``answer_in_context``
     1 when a reference answer occurs in the context, both normalised as for F1 and compared by whole words.
-    Left out for summarisation, and where every reference is "yes", "no" or "unanswerable", which no
-    text needs to contain.
+    Left out for summarisation, and where every reference is "yes", "no", "unanswerable" or the letter of a
+    choice, which no text needs to contain.
 
 A failed question has no context and counts 0 in every measure defined for it, as in every score.
 """
 
 from __future__ import annotations
 
+import math
+import string
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -27,11 +35,13 @@ from bench.schema import Example
 
 RETRIEVAL_MEASURES: Mapping[str, str] = {
     "evidence_recall": "Recall",
+    "mrr": "MRR",
+    "ndcg": "nDCG",
     "answer_in_context": "Answer in context",
 }
 """Measure -> label of its column."""
 
-_NOT_IN_TEXT = {"", "yes", "no", "unanswerable"}
+_NOT_IN_TEXT = {"", "yes", "no", "unanswerable", *string.ascii_lowercase}
 
 
 class ContextItemPlace(Protocol):
@@ -45,6 +55,8 @@ class ContextItemPlace(Protocol):
     def end(self) -> int | None: ...  # noqa: D102
     @property
     def text(self) -> str | None: ...  # noqa: D102
+    @property
+    def score(self) -> float | None: ...  # noqa: D102
 
 
 def retrieval_quality(context: Sequence[ContextItemPlace], example: Example) -> dict[str, float]:
@@ -54,11 +66,44 @@ def retrieval_quality(context: Sequence[ContextItemPlace], example: Example) -> 
     places = evidence_places(example.documents, example.evidence or ())
     if places and from_source:
         quality["evidence_recall"] = sum(_share_held(place, context) for place in places) / len(places)
+        if all(item.score is not None for item in context):
+            quality |= _early(places, _passages(context))
     answers = {normalize_answer(answer) for answer in example.answers} - _NOT_IN_TEXT
     if example.task == "qa" and answers:
         text = f" {normalize_answer(' '.join(_text(item, example) for item in context))} "
         quality["answer_in_context"] = float(any(f" {answer} " in text for answer in answers))
     return quality
+
+
+def _early(places: Sequence[Place], ranked: Sequence[Sequence[ContextItemPlace]]) -> dict[str, float]:
+    """MRR and nDCG of the passages, best first, each of them its pieces."""
+    found = sorted(
+        next((rank for rank, passage in enumerate(ranked, 1) if _share_held(place, passage)), math.inf)
+        for place in places
+    )
+    successive: list[float] = []
+    for rank in found:
+        successive.append(max(rank, successive[-1] + 1 if successive else rank))
+    possible = max(1, min(len(places), len(ranked)), sum(rank < math.inf for rank in found))
+    ideal = sum(1 / math.log2(1 + rank) for rank in range(1, possible + 1))
+    return {"mrr": 1 / found[0], "ndcg": sum(1 / math.log2(1 + rank) for rank in successive) / ideal}
+
+
+def _passages(context: Sequence[ContextItemPlace]) -> list[list[ContextItemPlace]]:
+    """The context's passages by score, best first; a passage that goes on in the next document is one."""
+    passages: list[list[ContextItemPlace]] = []
+    for item in context:
+        last = passages[-1][-1] if passages else None
+        goes_on = (
+            last is not None
+            and last.document is not None
+            and (last.document + 1, 0, last.score) == (item.document, item.start, item.score)
+        )
+        if goes_on:
+            passages[-1].append(item)
+        else:
+            passages.append([item])
+    return sorted(passages, key=lambda passage: -(passage[0].score or 0))
 
 
 def _share_held(place: Place, context: Sequence[ContextItemPlace]) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.engine.sampling import Sampling
+from bench.flops.meter import Meter, Usage
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,12 @@ class LanguageModel(Protocol):
     def chat_overhead(self) -> int:
         """Tokens that the chat template adds around one user turn, BOS and assistant header included."""
 
+    def credit(self, meter: Meter, phase: str, usage: Usage) -> None:
+        """Credit the usage, priced, to the meter: for a cost that is not that of the forwards that were run.
+
+        Does nothing if no token was forwarded.
+        """
+
     async def open(self, max_tokens: int | None = None) -> ReadingContext:
         """A fresh context inside its first user turn, with room for ``max_tokens`` (default: the window).
 
@@ -212,6 +219,21 @@ class Embedder(Protocol):
         """
 
 
+class PairScorer(Protocol):
+    """A cross-encoder: it reads a question and a text together."""
+
+    @property
+    def name(self) -> str:
+        """Identifier; the key under which its FLOPs are credited."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Pairs are cut to this many tokens, the longer text first."""
+
+    async def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:
+        """How well each text fits the query, in 0..1, shape (len(texts),)."""
+
+
 class ModelSet(Protocol):
     """The models of one run by role (``reader``, ``embedder``, ...); loaded on first use."""
 
@@ -223,3 +245,6 @@ class ModelSet(Protocol):
 
         pooling: how its token vectors become one; needed if a plain encoder folder does not state it.
         """
+
+    def pair_scorer(self, role: str = "scorer") -> PairScorer:
+        """The cross-encoder in this role."""

@@ -53,20 +53,10 @@ class ChatModel(ABC):
 
         chat_style: see :func:`bench.models.chat.chat_format`.
         """
-        self._name, self._tokenizer, self._geometry = name, tokenizer, geometry
+        self.name, self._tokenizer, self.geometry = name, tokenizer, geometry
         self.architecture = architecture
         self.chat: ChatFormat = chat_format(tokenizer, chat_style)
         self.stops = stop_tokens(tokenizer, self.chat, *configs)
-
-    @property
-    def name(self) -> str:
-        """Preset name or identifier; the key under which its FLOPs are credited."""
-        return self._name
-
-    @property
-    def geometry(self) -> Geometry:
-        """The lengths this model is used at."""
-        return self._geometry
 
     @property
     def max_positions(self) -> int:

@@ -28,11 +28,11 @@ class SentenceEncoder:
 
     def __init__(self, name: str, model: Any, architecture: Architecture, batch_size: int = 32) -> None:
         """model: a ``SentenceTransformer`` in eval mode; batch_size: texts per forward."""
-        self._name, self._model, self.architecture = name, model, architecture
+        self.name, self._model, self.architecture = name, model, architecture
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
         self._batch_size = batch_size
         self._alone = lru_cache(KEPT_TEXTS)(lambda text, exact: self._encode([text], exact))
-        self._max_tokens = int(
+        self.max_tokens = int(
             min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
         )
 
@@ -40,16 +40,6 @@ class SentenceEncoder:
     def _double_precision(self) -> Any:
         """The model with its weights in double precision, made on first use."""
         return copy.deepcopy(self._model).double()
-
-    @property
-    def name(self) -> str:
-        """Preset name or identifier; the key under which its FLOPs are credited."""
-        return self._name
-
-    @property
-    def max_tokens(self) -> int:
-        """Texts are cut to this many of the encoder's tokens, ``[CLS]`` and ``[SEP]`` included."""
-        return self._max_tokens
 
     @property
     def dim(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import ModelUnavailableError
-from bench.models.served.address import ServerAddress
+from bench.models.served.address import FORM, ServerAddress
 from bench.models.sources import (
     UNWANTED,
     WANTED,
@@ -63,6 +63,7 @@ def _download(name: str, source: HubSource, files: Sequence[str] | None) -> Path
     ways = [
         f"hf download {source.repository}{revision}  (on a machine with network; HF_HOME moves its cache)",
         "--model PATH for a local folder with config.json, tokenizer and safetensors",
+        f"--model {FORM} for a model behind a server such as vLLM, llama.cpp or Ollama",
     ]
     if source.alternative:
         ways.insert(0, source.alternative)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,19 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXTRA = "gguf"
-"""The optional extra that installs the package ``gguf``, which reads the format."""
 _SHARD_BYTES = 1_000_000_000
 _HEAD = "lm_head.weight"
-
-
-def require_package(name: str) -> None:
-    """Raise ModelUnavailableError if the package ``gguf`` is missing."""
-    if importlib.util.find_spec("gguf") is None:
-        raise ModelUnavailableError(
-            f"{name}: converting it needs the package gguf, which is not installed. Run: pip install"
-            f" 'longdoc-bench[{EXTRA}]'  (or pip install gguf), then the same command again."
-        )
 
 
 def convert(name: str, source: PackedSource, file: Path, folder: Path) -> None:

@@ -7,7 +7,6 @@ refused.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from bench.models.presets import PRESETS, Pooling
 from bench.models.sources import read_config, verify
 from bench.models.spec import DEVICE_MAPS, ModelSpec, loading_errors
 from bench.models.tokenizer import TextTokenizer
+from bench.packages import require
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +169,50 @@ def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
     return model.eval().requires_grad_(False)
 
 
+def load_cross_encoder(spec: ModelSpec) -> Any:
+    """The ``CrossEncoder`` of sentence-transformers: an encoder with one output, in float32 on its device.
+
+    Raises ModelUnavailableError, and ConfigError for a model that does not score pairs.
+    """
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    folder = locate(spec.name, spec.source, files=["config.json"])
+    config = read_config(spec.name, folder)
+    classes = [str(name) for name in config.get("architectures") or ["none"]]
+    labels = config.get("num_labels") or len(config.get("id2label") or (0, 1))
+    if labels != 1 or not all(name.endswith("ForSequenceClassification") for name in classes):
+        raise ConfigError(
+            f"{spec.name} does not score pairs: its config names {', '.join(classes)} with {labels} outputs; "
+            "expected a cross-encoder, ...ForSequenceClassification with one, such as "
+            "cross-encoder/ms-marco-MiniLM-L6-v2."
+        )
+    folder = fetch(spec)
+    kernel = {} if spec.attention == "sdpa" else {"attn_implementation": spec.attention}
+    with loading_errors(spec, folder), _quiet():
+        model = CrossEncoder(
+            str(folder),
+            device=str(_device(spec)),
+            trust_remote_code=False,
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True, "dtype": torch.float32, **kernel},
+        )
+    names = {name for name, _ in model.model.named_parameters()}
+    _require_complete(spec, folder, sorted(names - _stored_weights(folder)))
+    return model.eval().requires_grad_(False)
+
+
+def _stored_weights(folder: Path) -> set[str]:
+    """The names of the weights in a folder's files."""
+    from safetensors import safe_open
+
+    stored: set[str] = set()
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="np") as file:
+            stored.update(file.keys())
+    return stored
+
+
 _DPR_CONTEXT = {r"^ctx_encoder\.": "question_encoder."}
 """DPR's two encoders are one architecture under two names, of which transformers' auto class knows one."""
 
@@ -278,8 +322,7 @@ def _require_gpus(spec: ModelSpec) -> None:
             f"device {spec.device!r} spreads {spec.name} over several GPUs; torch {torch.__version__} sees "
             f"{count} here. Use a machine with more, or load it onto one device: cpu, cuda or cuda:N."
         )
-    if importlib.util.find_spec("accelerate") is None:
-        raise ConfigError(f"device {spec.device!r} needs the package accelerate. Run: pip install accelerate")
+    require(f"device {spec.device!r}", "accelerate")
 
 
 def _require_on_gpus(spec: ModelSpec, places: Mapping[str, Any]) -> None:
@@ -324,13 +367,7 @@ def _missing_weights(model: Any, folder: Path) -> list[str]:
 
     A missing pooler is harmless: sentence-transformers pools by itself.
     """
-    from safetensors import safe_open
-
-    transformer = model[0].auto_model
-    stored: set[str] = set()
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="np") as file:
-            stored.update(file.keys())
+    transformer, stored = model[0].auto_model, _stored_weights(folder)
     if _is_dpr(model):
         stored = {re.sub(old, new, key) for key in stored for old, new in _DPR_CONTEXT.items()}
     prefix = f"{transformer.base_model_prefix}."

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.errors import ConfigError
-from bench.models.api import Embedder, LanguageModel
+from bench.models.api import Embedder, LanguageModel, PairScorer
 from bench.models.embedder import SentenceEncoder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import (
     architecture_of,
     fetch,
     load_causal,
+    load_cross_encoder,
     load_encoder,
     load_stop_configs,
     load_tokenizer,
     sentence_length,
 )
+from bench.models.pair_scorer import CrossEncoderScorer
 from bench.models.presets import Pooling
 from bench.models.served.client import IN_FLIGHT, ServerClient
 from bench.models.served.embedder import ServedEmbedder
@@ -24,7 +26,8 @@ from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import ModelSpec, ServedSpec
 
 _loaded: dict[
-    tuple[object, ...], CausalLanguageModel | SentenceEncoder | ServedLanguageModel | ServedEmbedder
+    tuple[object, ...],
+    CausalLanguageModel | SentenceEncoder | CrossEncoderScorer | ServedLanguageModel | ServedEmbedder,
 ] = {}
 
 
@@ -66,6 +69,20 @@ def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEn
         return cached
     model = load_encoder(spec, pooling)
     loaded = SentenceEncoder(spec.name, model, architecture_of(model[0].auto_model))
+    _loaded[key] = loaded
+    return loaded
+
+
+def load_pair_scorer(spec: ModelSpec) -> CrossEncoderScorer:
+    """The cross-encoder of a spec, loaded on first use and cached for the rest of the process.
+
+    Raises ModelUnavailableError, ConfigError.
+    """
+    key = (*_key(spec), "pairs")
+    cached = _loaded.get(key)
+    if isinstance(cached, CrossEncoderScorer):
+        return cached
+    loaded = CrossEncoderScorer(spec.name, load_cross_encoder(spec), spec.architecture)
     _loaded[key] = loaded
     return loaded
 
@@ -181,6 +198,13 @@ class LoadedModels:
         if isinstance(spec, ServedSpec):
             return connect_embedder(spec, pooling, self._in_flight)
         return load_embedder(spec, pooling)
+
+    def pair_scorer(self, role: str = "scorer") -> PairScorer:
+        """The cross-encoder in this role; raises ConfigError for an unknown role or another kind of model."""
+        spec = self._spec(role)
+        if isinstance(spec, ServedSpec):
+            raise ConfigError(f"{spec.name} is behind a server; a cross-encoder must be on this machine.")
+        return load_pair_scorer(spec)
 
     def _spec(self, role: str) -> ModelSpec:
         if role not in self._roles:

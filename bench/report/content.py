@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bench.data.own import NOT_PATHS
 from bench.errors import BenchError, DataError, ModelUnavailableError
 from bench.figures.definition import Figure, list_figures
-from bench.figures.drawing import Curve, trade_off
+from bench.figures.drawing import Curve, Drawn, pareto, trade_off
 from bench.figures.make import NothingFinishedError, make_figure
 from bench.metrics import METRIC_LABELS
 from bench.report.cells import DataGroup, NamedCell, grouped, options_text
 from bench.report.questions import Browser, Limits, browse
+from bench.report.settings import Shown, settings_run
 from bench.results.curves import CurvePoint, cell_label, curve_point
 from bench.results.finished import find_finished
 from bench.results.models import CellDescription
 from bench.run.cell import Setting
 from bench.run.cell_folder import with_method
+from bench.run.fitness import caution
 from bench.tables.amortised import amortised_table
 from bench.tables.caption import about_order, caption, footnotes
-from bench.tables.cells import TableData, collect, plan_table
-from bench.tables.definition import list_tables
-from bench.tables.formats import Section, three_digits
+from bench.tables.cells import Plan, TableCell, TableData, collect, plan_table
+from bench.tables.definition import Row, TableDefinition, list_tables
+from bench.tables.formats import Section
 from bench.tables.notes import notes_of
 from bench.tables.order import order_agreements
 from bench.tables.published import has_published, published
@@ -39,8 +43,17 @@ class TablePart:
     """Paper and table whose layout it follows."""
     columns: tuple[str, ...]
     sections: tuple[Section, ...]
-    caption: str
+    caption: tuple[str, ...]
+    """Sentences that are not those of every table on the page."""
     notes: tuple[str, ...]
+    finished: int
+    """Cells with a value, of ``planned``."""
+    planned: int
+
+    @property
+    def folded(self) -> bool:
+        """Whether most of its cells are missing."""
+        return 2 * self.finished < self.planned
 
 
 @dataclass(frozen=True)
@@ -57,19 +70,31 @@ class FigurePart:
 
 
 @dataclass(frozen=True)
-class CellLine:
-    """One finished cell in the list of all cells."""
+class Run:
+    """One finished cell: what was run, and what came of it."""
 
     data: str
     name: str
     model: str
     options: str
+    """Those that are not the defaults."""
+    all_options: str
     n: int
+    n_scored: int
+    metric: str
+    """Label of the data set's main metric."""
     score: str
-    """The data set's main metric, with its interval."""
-    tflops: str
+    """Its mean in percent, with its interval; empty where no question has a reference answer."""
+    value: float | None
+    """The mean alone, 0..1."""
+    tflops: float
+    """Per question."""
+    index_tflops: float
+    """Per document set."""
     failed: int
     truncated: int
+    unfit: bool
+    """Whether a small model read text that its generator did not write."""
 
 
 @dataclass(frozen=True)
@@ -77,70 +102,120 @@ class Report:
     """The content of the page."""
 
     facts: tuple[tuple[str, str], ...]
+    runs: tuple[Run, ...]
+    """Every finished cell, by data and then by score, the highest first."""
+    warnings: tuple[str, ...]
+    """What makes scores on the page meaningless."""
+    caption: tuple[str, ...]
+    """Sentences that hold for every table."""
     tables: tuple[TablePart, ...]
     figures: tuple[FigurePart, ...]
     browser: Browser
-    cells: tuple[CellLine, ...]
     notes: tuple[str, ...]
     """What is missing from the page, and why."""
 
 
 def collect_report(
-    setting: Setting, results: Path, own_files: Sequence[Path] = (), limits: Limits | None = None
+    setting: Setting | None,
+    results: Path,
+    own_files: Sequence[Path] = (),
+    limits: Limits | None = None,
+    datasets: Sequence[str] = (),
 ) -> Report:
     """The report on the cells below ``results``.
 
-    setting: of tables and figures; the question browser shows every finished cell, whatever its model and
-    data. own_files: see :func:`bench.report.questions.browse`. Raises BenchError if no cell is finished.
+    setting: of tables and figures; None: those that were run (:func:`bench.report.settings.settings_run`).
+    The list of runs and the question browser show every finished cell, whatever its model and data.
+    own_files: see :func:`bench.report.questions.browse`. datasets: only cells on these; empty: on all.
+    Raises BenchError if no cell is finished.
     """
-    cells = find_finished(results)
-    if not cells.finished:
+    scan = find_finished(results)
+    cells = [cell for cell in scan.finished if not datasets or cell.description.dataset in datasets]
+    if not cells:
+        on = f" on {', '.join(datasets)}" if datasets else ""
         raise BenchError(
-            f"{results} has no finished cell ({cells.unfinished} unfinished), so there is nothing to report. "
-            "Run some first, for example: bench table table1, or pass their folder: --results DIR."
+            f"{results} has no finished cell{on} ({scan.unfinished} unfinished), so there is nothing to "
+            "report. Run some first, for example: bench table table1, or pass their folder: --results DIR."
         )
     notes: list[str] = []
-    if cells.unfinished:
-        notes.append(f"Unfinished cells of the results folder, not shown: {cells.unfinished}.")
-    tables = _tables(setting, results, notes)
-    groups = grouped(cells.finished, _rows(tables))
+    if scan.unfinished:
+        notes.append(f"Unfinished cells of the results folder, not shown: {scan.unfinished}.")
+    shown = settings_run(cells) if setting is None else [Shown(setting, tuple(datasets))]
+    of_papers = shown if setting else [one for one in shown if one.setting.data in NOT_PATHS]
+    tables = _tables(shown, results, notes)
+    groups = grouped(cells, _rows(tables))
     browser = browse(groups, own_files, limits or Limits())
+    parts = [_part(table) for table in tables]
+    shared = set.intersection(*(set(part.caption) for part in parts)) if len(parts) > 1 else set()
+    everywhere = [text for text in parts[0].caption if text in shared] if shared else []
     return Report(
-        facts=_facts(setting, len(cells.finished), groups),
-        tables=tuple(_part(table) for table in tables),
+        facts=_facts(shown, len(cells), groups),
+        runs=tuple(_runs(groups)),
+        warnings=tuple(_warnings(groups)),
+        caption=tuple(everywhere),
+        tables=tuple(
+            replace(part, caption=tuple(text for text in part.caption if text not in everywhere))
+            for part in parts
+        ),
         figures=(
-            *(_figure(figure, setting, results) for figure in _figures()),
-            *_sweeps(groups, setting),
+            *(_planes(groups)),
+            *_paper_figures(of_papers, results),
+            *_sweeps(groups),
         ),
         browser=browser,
-        cells=tuple(_line(group, named) for group in groups for named in group.cells),
         notes=(*notes, *browser.notes),
     )
 
 
-def _tables(setting: Setting, results: Path, notes: list[str]) -> list[TableData]:
-    """The tables with at least one finished cell; the others are listed in ``notes``."""
-    tables, empty = [], []
-    for listed in list_tables():
-        definition = listed.on(setting.data)
+def _tables(shown: Sequence[Shown], results: Path, notes: list[str]) -> list[TableData]:
+    """The tables with at least one finished cell; the others are listed in ``notes``.
+
+    A table that repeats the published values of another is left out where that one has all its cells.
+    """
+    tables: list[TableData] = []
+    empty: list[str] = []
+    for definition in list_tables():
         if definition.kind not in ("cells", "amortised"):
             continue
         try:
-            table = collect(definition, plan_table(definition, setting), results)
+            table = _collected(definition, shown, results)
         except (DataError, ModelUnavailableError) as error:
             notes.append(f"{definition.id} is left out: {error}")
             continue
-        if any(cell.summary is not None for cell in table.cells.values()):
-            tables.append(table)
-        else:
+        if not _finished(table):
             empty.append(definition.id)
+        elif not any(
+            other.definition.id == definition.values_of and _finished(table) <= _finished(other)
+            for other in tables
+        ):
+            tables.append(table)
     if empty:
-        limit = "" if setting.limit is None else f", first {setting.limit} questions"
+        of = "; ".join(_setting_text(one) for one in shown) or "no data"
         notes.append(
-            f"Tables left out because none of their cells has been run (reader {setting.model}, "
-            f"{setting.data} data{limit}): {', '.join(empty)}. To run one: bench table {empty[0]}"
+            f"Tables left out because none of their cells has been run ({of}): {', '.join(empty)}. "
+            f"To run one: bench table {empty[0]}{_flags(shown)}"
         )
     return tables
+
+
+def _finished(table: TableData) -> set[str]:
+    """The ids of its finished cells."""
+    return {cell.finished.id for cell in table.cells.values() if cell.finished is not None}
+
+
+def _collected(definition: TableDefinition, shown: Sequence[Shown], results: Path) -> TableData:
+    """The table on the data of all settings; of two data sets with one name only the first is shown."""
+    planned: dict[tuple[str, str], Plan] = {}
+    datasets: list[str] = []
+    for one in shown:
+        on = definition.on(one.setting.data).datasets
+        if one.datasets:
+            own = one.setting.data not in NOT_PATHS
+            on = tuple(name for name in one.datasets if own or name in on)
+        fresh = tuple(name for name in on if name not in datasets)
+        datasets += fresh
+        planned |= plan_table(definition.model_copy(update={"datasets": fresh}), one.setting)
+    return collect(definition.model_copy(update={"datasets": tuple(datasets)}), planned, results)
 
 
 def _rows(tables: Sequence[TableData]) -> dict[str, str]:
@@ -166,12 +241,12 @@ def _part(table: TableData) -> TablePart:
     shown = TableData(definition.model_copy(update={"datasets": finished}), cells)
     if definition.kind == "amortised":
         plain = amortised_table(shown, published(definition.published_as))
-        head, sentences, notes = plain.columns, plain.caption, plain.notes
+        head, sentences, notes = plain.columns, plain.caption[1:], plain.notes
         parts = [Section("", plain.rows)]
     else:
         values = published(definition.published_as) if has_published(definition.published_as) else {}
         about = notes_of(shown, values)
-        head, sentences = tuple(columns(shown, values)), tuple(caption(about))
+        head, sentences = tuple(columns(shown, values)), tuple(caption(about)[1:])
         parts = sections(shown, values)
         notes = (*about_order(order_agreements(shown, values)), *footnotes(about))
     return TablePart(
@@ -180,8 +255,10 @@ def _part(table: TableData) -> TablePart:
         source=definition.source,
         columns=head,
         sections=tuple(parts),
-        caption=" ".join(sentences),
+        caption=sentences,  # without the first, which repeats title and source
         notes=(*missing, *notes),
+        finished=sum(cell.summary is not None for cell in cells.values()),
+        planned=len(cells),
     )
 
 
@@ -190,17 +267,71 @@ def _figures() -> list[Figure]:
     return [figure for figure in list_figures() if figure.kind not in ("history", "graph")]
 
 
-def _figure(figure: Figure, setting: Setting, results: Path) -> FigurePart:
+def _paper_figures(shown: Sequence[Shown], results: Path) -> list[FigurePart]:
+    """The papers' figures; of two that show the same values only the first."""
+    parts: list[FigurePart] = []
+    for figure in _figures():
+        part = _figure(figure, shown, results)
+        if part.missing or all(part.rows != other.rows for other in parts):
+            parts.append(part)
+    return parts
+
+
+def _figure(figure: Figure, shown: Sequence[Shown], results: Path) -> FigurePart:
+    """The figure in the first setting that it has finished cells of."""
     name, title, about = figure.id, figure.title, figure.about
-    try:
-        drawn = make_figure(figure, setting, results)
-    except NothingFinishedError as error:
-        missing = f"Not drawn: {error.lack}. To run its cells: bench figure {name}"
-        return FigurePart(name, title, about, missing=missing)
-    except (DataError, ModelUnavailableError) as error:
-        return FigurePart(name, title, about, missing=f"Not drawn: {error}")
+    missing = "no data"
+    for one in shown:
+        try:
+            return _drawn(name, title, about, make_figure(figure, one.setting, results))
+        except NothingFinishedError as error:
+            missing = f"{error.lack}. To run its cells: bench figure {name}"
+        except (DataError, ModelUnavailableError) as error:
+            missing = str(error)
+    return FigurePart(name, title, about, missing=missing)
+
+
+def _drawn(name: str, title: str, about: str, drawn: Drawn) -> FigurePart:
     rows = tuple(tuple(_value(value) for value in row) for row in drawn.rows)
     return FigurePart(name, title, about, drawn.picture("svg"), drawn.header, rows)
+
+
+MAX_POINTS = 12
+"""Maximum number of cells in the figure of a data set; the legend names each."""
+
+
+def _planes(groups: Sequence[DataGroup]) -> list[FigurePart]:
+    """Score over cost of each data set's cells with the most frequent questions, two or more."""
+    parts = []
+    for number, group in enumerate(groups):
+        asked = Counter(named.cell.description.examples for named in group.cells)
+        scored = [
+            named
+            for named in group.cells
+            if named.cell.summary.n_scored and named.cell.description.examples == asked.most_common(1)[0][0]
+        ]
+        if len(scored) < 2 or (group.source != "path" and all(named.listed for named in scored)):
+            continue
+        cells = scored[:MAX_POINTS]
+        left_out = f", {len(scored) - len(cells)} more are left out" if len(cells) < len(scored) else ""
+        rows = [
+            Row(id=named.cell.id, label=named.name, method=named.cell.description.method) for named in cells
+        ]
+        definition = TableDefinition(
+            id=f"cells-{number}",
+            title=f"Score and cost of what was run on {group.label}",
+            source="",
+            datasets=(group.dataset,),
+            metrics=cells[0].cell.description.metrics[:1],
+            rows=tuple(rows),
+        )
+        found = {
+            (row.id, group.dataset): TableCell(row, group.dataset, named.cell)
+            for row, named in zip(rows, cells, strict=True)
+        }
+        about = f"{len(cells)} cells with the same {cells[0].cell.summary.n} questions{left_out}."
+        parts.append(_drawn(definition.id, definition.title, about, pareto(TableData(definition, found))))
+    return parts
 
 
 MAX_CURVES = 12
@@ -209,7 +340,7 @@ MIN_POINTS = 3
 """Minimum number of cells of a sweep; fewer that differ only in one option are rows of tables."""
 
 
-def _sweeps(groups: Sequence[DataGroup], setting: Setting) -> list[FigurePart]:
+def _sweeps(groups: Sequence[DataGroup]) -> list[FigurePart]:
     """A figure for each data set and swept option, without curves that are already figures."""
     parts = []
     drawn = {
@@ -281,36 +412,73 @@ def _value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _line(group: DataGroup, named: NamedCell) -> CellLine:
+def _runs(groups: Sequence[DataGroup]) -> Iterator[Run]:
+    for group in groups:
+        runs = [_run(group, named) for named in group.cells]
+        yield from sorted(runs, key=lambda run: -1.0 if run.value is None else run.value, reverse=True)
+
+
+def _run(group: DataGroup, named: NamedCell) -> Run:
     description, summary = named.cell.description, named.cell.summary
     metric = description.metrics[0]
     interval = summary.interval(metric)
-    score = "no reference answers"
-    if interval is not None:
-        score = f"{METRIC_LABELS.get(metric, metric)} {100 * interval.mean:.1f}"
+    score = "" if interval is None else f"{100 * interval.mean:.1f}"
     if interval is not None and interval.low is not None and interval.high is not None:
         score += f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
-    return CellLine(
+    return Run(
         data=group.label,
         name=named.name,
         model=description.model_label,
-        options=options_text(named.cell),
+        options=options_text(named.cell, chosen=True),
+        all_options=options_text(named.cell),
         n=summary.n,
+        n_scored=summary.n_scored,
+        metric=METRIC_LABELS.get(metric, metric),
         score=score,
-        tflops=three_digits(summary.tflops),
+        value=None if interval is None else interval.mean,
+        tflops=summary.tflops,
+        index_tflops=summary.index_tflops,
         failed=summary.n_failed,
         truncated=summary.n_truncated,
+        unfit=bool(description.unfit_models),
     )
 
 
-def _facts(setting: Setting, cells: int, groups: Sequence[DataGroup]) -> tuple[tuple[str, str], ...]:
+def _warnings(groups: Sequence[DataGroup]) -> Iterator[str]:
+    """One line for all data that a small model read without being able to."""
+    labels, models = [], []
+    for group in groups:
+        unfit = [name for named in group.cells for name in named.cell.description.unfit_models]
+        models += unfit
+        labels += [group.label] if unfit else []
+    if models:
+        yield f"{', '.join(labels)}: {caution(tuple(dict.fromkeys(models)))}"
+
+
+def _facts(shown: Sequence[Shown], cells: int, groups: Sequence[DataGroup]) -> tuple[tuple[str, str], ...]:
     """Label and value pairs for the top of the page."""
     described = [named.cell.description for group in groups for named in group.cells]
     small = " (a small stand-in trained by this project)"
     readers = sorted({d.model_label + (small if d.model_small else "") for d in described})
-    limit = "all questions" if setting.limit is None else f"the first {setting.limit} questions of each set"
     return (
         ("Cells", f"{cells} finished, on {', '.join(group.label for group in groups)}"),
         ("Readers", ", ".join(readers)),
-        ("Tables and figures", f"reader {setting.model}, {setting.data} data, {limit}"),
+        ("Tables and figures", "; ".join(map(_setting_text, shown)) or "none"),
     )
+
+
+def _flags(shown: Sequence[Shown]) -> str:
+    """What a command adds to show the first setting."""
+    if not shown:
+        return ""
+    setting, default = shown[0].setting, Setting()
+    named = {name: getattr(setting, name) for name in ("model", "data", "limit", "seed")}
+    return "".join(f" --{name} {value}" for name, value in named.items() if value != getattr(default, name))
+
+
+def _setting_text(shown: Shown) -> str:
+    setting = shown.setting
+    limit = "all questions" if setting.limit is None else f"the first {setting.limit} questions of each set"
+    data = f"{setting.data} data" if setting.data in NOT_PATHS else Path(setting.data).name
+    names = f" ({', '.join(shown.datasets)})" if shown.datasets and setting.data in NOT_PATHS else ""
+    return f"reader {setting.model}, {data}{names}, {limit}"

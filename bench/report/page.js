@@ -64,6 +64,7 @@ function wanted(at, methods) {
     const all = [question.id, question.question, ...question.references, ...predictions].join("\n").toLowerCase();
     if (!all.includes(words)) return false;
   }
+  if (byId("common").checked && answers.length < methods.length) return false;
   if (byId("failed").checked && !answers.some((answer) => answer.error)) return false;
   if (byId("flagged").checked && !answers.some((answer) => answer.flags)) return false;
   const scores = answers.map(score).filter((value) => value !== undefined);
@@ -98,7 +99,7 @@ function headings(methods, shown) {
     heading.scope = "col";
     const scores = shown.map((at) => score(method.answers[at])).filter((value) => value !== undefined);
     const mean = scores.reduce((sum, value) => sum + value, 0) / scores.length;
-    heading.append(make("span", scores.length ? "mean " + (100 * mean).toFixed(1) : "", "mean"));
+    heading.append(make("span", scores.length ? "mean " + (100 * mean).toFixed(1) + " %" : "", "mean"));
     row.append(heading);
   }
   return row;
@@ -154,7 +155,8 @@ function show() {
   byId("previous").disabled = at <= 0;
   byId("next").disabled = at < 0 || at + 1 >= places().length;
   if (current === null) {
-    detail.replaceChildren(make("p", "No question fits the filters.", "missing"));
+    const none = byId("common").checked && chosen().length > 1 ? " Fewer methods, or without ‘asked in all chosen’, may show some." : "";
+    detail.replaceChildren(make("p", "No question fits the filters." + none, "missing"));
     return;
   }
   const question = set().questions[current];
@@ -176,7 +178,7 @@ function answerCard(method, answer, question) {
     return card;
   }
   const value = score(answer);
-  head.append(make("span", value === undefined ? "" : label(metric()) + " " + percent(value)));
+  head.append(make("span", value === undefined ? "" : label(metric()) + " " + percent(value) + " %"));
   if (answer.error) card.append(make("p", "Failed: " + answer.error, "prediction failed"));
   else if (!answer.prediction) card.append(make("p", "(an empty answer)", "prediction empty"));
   else card.append(make("p", answer.prediction, "prediction"));
@@ -186,7 +188,7 @@ function answerCard(method, answer, question) {
     card.append(flags);
   }
   const scores = { ...answer.scores, ...answer.retrieval };
-  const measured = Object.entries(scores).map(([name, share]) => label(name).replaceAll("_", " ") + " " + percent(share));
+  const measured = Object.entries(scores).map(([name, share]) => label(name).replaceAll("_", " ") + " " + percent(share) + " %");
   card.append(make("p", measured.join(" · "), "facts"));
   const [query, index] = answer.flops.map((count) => threeDigits(count / 1e12));
   const [prompt, completion, forwarded] = answer.tokens;
@@ -318,9 +320,42 @@ form.addEventListener("input", (event) => {
 form.addEventListener("reset", (event) => {
   event.preventDefault();
   for (const id of ["text", "low", "high"]) byId(id).value = "";
-  for (const id of ["failed", "flagged", "differ"]) byId(id).checked = false;
+  for (const id of ["common", "failed", "flagged", "differ"]) byId(id).checked = false;
   byId("order").value = "data";
   refresh();
 });
+
+// What was run: its rows can be filtered by words and sorted by any column.
+const runs = byId("runs"), lines = Array.from(runs.tBodies[0].rows);
+function filterRuns() {
+  const words = byId("only").value.toLowerCase().split(/\s+/).filter(Boolean);
+  for (const line of lines) {
+    const text = line.textContent.toLowerCase();
+    line.hidden = !words.every((word) => text.includes(word));
+  }
+  byId("shown").textContent = lines.filter((line) => !line.hidden).length + " of " + lines.length + " cells";
+}
+
+function sortRuns(heading, column) {
+  const value = (line) => line.cells[column].dataset.number;
+  const numeric = value(lines[0]) !== undefined;
+  const before = heading.getAttribute("aria-sort");
+  const down = before ? before === "ascending" : numeric;
+  for (const other of runs.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+  heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+  const order = (a, b) => numeric ? value(a) - value(b)
+    : a.cells[column].textContent.localeCompare(b.cells[column].textContent, undefined, { numeric: true });
+  runs.tBodies[0].append(...lines.slice().sort((a, b) => (down ? -1 : 1) * order(a, b)));
+}
+
+Array.from(runs.tHead.rows[0].cells).forEach((heading, column) => {
+  const button = make("button", heading.textContent);
+  button.type = "button";
+  button.addEventListener("click", () => sortRuns(heading, column));
+  heading.replaceChildren(button);
+});
+byId("only").addEventListener("input", filterRuns);
+filterRuns();
+
 options(byId("data"), records.sets.map((data) => data.label));
 changeData();

@@ -10,14 +10,14 @@ import base64
 from importlib import resources
 
 from bench.report.content import Report
+from bench.tables.formats import DASH, three_digits
 from bench.tables.html_text import embedded_json, filled, source_hash
-
-_CELL_COLUMNS = ("Cell", "Data", "Reader", "n", "Score", "TFLOPs", "Failed", "Truncated", "Options")
 
 
 def report_page(report: Report) -> str:
     """The page; a pure function of the report."""
     style, script = _own("page.css"), _own("page.js")
+    metrics = {run.metric for run in report.runs}
     return filled(
         _own("page.html.jinja"),
         report=report,
@@ -26,11 +26,9 @@ def report_page(report: Report) -> str:
         style=style,
         script=script,
         base64=lambda content: base64.b64encode(content).decode(),
-        cell_columns=_CELL_COLUMNS,
-        cells=[
-            (c.name, c.data, c.model, c.n, c.score, c.tflops, c.failed, c.truncated, c.options)
-            for c in report.cells
-        ],
+        dash=DASH,
+        number=three_digits,
+        metric=metrics.pop() if len(metrics) == 1 else "",
         records=embedded_json(report.browser.data),
     )
 

@@ -61,8 +61,9 @@ def browse(groups: Sequence[DataGroup], own_files: Sequence[Path], limits: Limit
     texts = _Texts(limits)
     notes: list[str] = []
     sets = [
-        _set(group, SourceTexts(group.dataset, group.source, own_files), texts, limits, notes)
+        _set(group, SourceTexts(group.dataset, group.source, places), texts, limits, notes)
         for group in groups
+        for places in [_places(group, own_files)]
     ]
     if texts.refused:
         notes.append(
@@ -71,6 +72,14 @@ def browse(groups: Sequence[DataGroup], own_files: Sequence[Path], limits: Limit
         )
     questions = sum(len(data_set["questions"]) for data_set in sets)
     return Browser({"sets": sets, "texts": texts.stored}, tuple(notes), questions)
+
+
+def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
+    """Where the texts of the user's own data may be: as the command says, else where the cells had them."""
+    found = {
+        Path(named.cell.description.data_path) for named in group.cells if named.cell.description.data_path
+    }
+    return own_files or [place for place in sorted(found) if place.exists()]
 
 
 class _Texts:

@@ -56,7 +56,7 @@ def curve_point(cell: CellDescription) -> CurvePoint | None:
     for option, step in cell.config.items():
         if option in (cell.replayed or ()) and isinstance(step, int) and not isinstance(step, bool):
             derived = {"choices", "non_defaults", "replayed"}
-            excluded = {*ENVIRONMENT, *derived, "cell_id", "created_at", "git_commit"}
+            excluded = {*ENVIRONMENT, *derived, "cell_id", "created_at", "git_commit", "data_path"}
             shared = {key: value for key, value in cell.to_json().items() if key not in excluded}
             shared["config"] = {key: value for key, value in cell.config.items() if key != option}
             key = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]

@@ -161,6 +161,8 @@ class CellDescription(_Frozen):
     max_new_tokens: int = 0
     seed: int = 0
     training: str = ""
+    inner: tuple[str, ...] = ()
+    """Name and version of every method inside this one, outermost first."""
     model: str = ""
     """The reader as the user named it."""
     model_label: str = ""
@@ -168,6 +170,8 @@ class CellDescription(_Frozen):
     """Whether the reader is one of the small models trained by this project."""
     unfit_models: tuple[str, ...] = ()
     """Small models of the cell that cannot read its documents, which their generator did not write."""
+    data_path: str = ""
+    """Where data of ``data_source`` path were, absolute; a hint for finding them again."""
     dtype: str = ""
     limit: int | None = None
     flop_convention: str = ""

@@ -14,7 +14,7 @@ from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
 from bench.results.models import Interval, MeasureInterval, Summary, TokenMeans
 from bench.results.records import Record
 
-SUMMARY_VERSION = 2
+SUMMARY_VERSION = 3
 
 
 def summarize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from bench.method.prompts import ANSWER_INSTRUCTION, PASSAGE_SEPARATOR, SUMMARY_
 from bench.method.registry import load_method
 from bench.models.served.address import without_url
 from bench.models.spec import ModelSpec, ServedSpec, resolve
+from bench.packages import READER, require
 from bench.run.fitness import unfit_models
 from bench.run.identity import CellIdentity, hash_ids
 from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
@@ -109,6 +110,13 @@ class Cell:
     def index_name(self) -> str:
         """Directory of its indexes; methods that build the same index share it."""
         return self.method.index_name or self.method.name
+
+    def require_packages(self) -> None:
+        """Raise MissingPackageError where its method or a model in this process could not run here."""
+        packages = self.method.packages()
+        require(f"The method {self.method.name}", *packages, brought_by=packages)
+        if any(not isinstance(spec, ServedSpec) for spec in self.roles.values()):
+            require("A model in this process", *READER)
 
     def folder(self, results: Path) -> Path:
         """The cell's folder below the results folder."""
@@ -202,11 +210,19 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
         max_new_tokens=card.max_new_tokens,
         seed=request.seed,
         training=training.identity if training else "",
+        inner=tuple(_inner_versions(method)),
     )
     unfit: tuple[str, ...] = ()
     if data.source == "path":
         unfit = unfit_models(roles.values(), (example.documents for example in data.examples))
     return Cell(request, method, card, data, reader, roles, identity, training, unfit)
+
+
+def _inner_versions(method: Method[Any]) -> Iterator[str]:
+    """Name and version of every method inside this one, and inside those."""
+    for inner in method.inner():
+        yield f"{inner.name} {inner.version}"
+        yield from _inner_versions(inner)
 
 
 def _require_local(name: str, method: Method[Any], roles: Mapping[str, ModelSpec]) -> None:

@@ -88,6 +88,7 @@ def describe(cell: Cell) -> CellDescription:
             "model_label": cell.reader.label,
             "model_small": cell.reader.small,
             **({"unfit_models": cell.unfit} if cell.unfit else {}),
+            **({"data_path": _absolute(cell.request.data)} if cell.data.source == "path" else {}),
             "dtype": cell.reader.actual_dtype,
             "limit": cell.request.limit,
             "flop_convention": FLOP_CONVENTION,
@@ -96,6 +97,10 @@ def describe(cell: Cell) -> CellDescription:
             **environment(),
         }
     )
+
+
+def _absolute(data: str) -> str:
+    return str(Path(data).expanduser().absolute())
 
 
 def with_method(description: CellDescription) -> CellDescription:
@@ -172,12 +177,14 @@ def _refuse_foreign(cell: Cell, store: RecordStore) -> None:
 
 
 def _measure_retrieval(cell: Cell, store: RecordStore) -> None:
-    """Measure the contexts of records that have no measures; no question is repeated."""
+    """Measure the contexts of records that lack a measure; no question is repeated."""
     examples = {example.id: example for example in cell.data.examples}
-    unmeasured = [record for record in store.done.values() if record.retrieval is None]
-    if unmeasured:
-        measured = ((r, retrieval_quality(r.context, examples[r.example_id])) for r in unmeasured)
-        store.replace([record.model_copy(update={"retrieval": quality}) for record, quality in measured])
+    measured = ((r, retrieval_quality(r.context, examples[r.example_id])) for r in store.done.values())
+    outdated = [
+        r.model_copy(update={"retrieval": quality}) for r, quality in measured if r.retrieval != quality
+    ]
+    if outdated:
+        store.replace(outdated)
 
 
 def method_of(folder: Path) -> type[Method[Any]] | None:

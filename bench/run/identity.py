@@ -39,6 +39,8 @@ class CellIdentity:
     seed: int
     training: str = ""
     """Hash of the documents that the method learns from, if they are not the run's own."""
+    inner: tuple[str, ...] = ()
+    """Name and version of every method inside this one, outermost first."""
 
     @cached_property
     def cell_id(self) -> str:
@@ -47,6 +49,8 @@ class CellIdentity:
         del parts["data_label"]
         if not self.training:  # most methods learn nothing, or from the run's own documents
             del parts["training"]
+        if not self.inner:
+            del parts["inner"]
         return stable_hash({"identity_version": IDENTITY_VERSION, **parts})
 
     @property

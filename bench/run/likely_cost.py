@@ -14,7 +14,7 @@ from typing import Any
 from bench.engine.sampling import Sampling
 from bench.flops.meter import Meter, current_meter, metered
 from bench.method.ranking import PickAndRead
-from bench.models.api import Embedder, Generation, LanguageModel, ModelSet
+from bench.models.api import Embedder, Generation, LanguageModel, ModelSet, PairScorer
 from bench.models.language_model import CausalLanguageModel
 from bench.results.index_store import IndexStore
 from bench.run.cell import Cell, CellRequest, plan_cell
@@ -113,6 +113,9 @@ class _CountingModels:
         return found
 
     def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Embedder:
+        raise _UncountableError(role)
+
+    def pair_scorer(self, role: str = "scorer") -> PairScorer:
         raise _UncountableError(role)
 
 

@@ -219,6 +219,7 @@ def _question_runner(
     limit: TimeLimit,
     executor: Executor | None,
 ) -> QuestionRunner:
+    cells[0].require_packages()
     if executor is not None:
         return executor.question_runner(cells, indexes, limit, in_flight)
     return QuestionRunner(cells, indexes, models(), limit, in_flight)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from bench.flops.formulas import CONVENTION_NOTES
 from bench.metrics import METRIC_LABELS
 from bench.metrics.statistics import Interval
+from bench.run.fitness import caution
 from bench.tables.cost_parts import Part, Shares
 from bench.tables.formats import DASH, MINUS
 from bench.tables.notes import CostNotes, DataNotes, Event, ReaderNotes, TableNotes
@@ -33,8 +34,11 @@ def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
         *about_reader(notes),
         *_about_models(notes.reader),
         f"Data: {', '.join(notes.data.labels)}.",
-        f"Geometry: {lengths}. Prompt: {_prompts(notes.data)}. Seed: {seeds}.",
+        f"Geometry: {lengths}.",
+        f"Prompt: {_prompts(notes.data)}.",
+        f"Seed: {seeds}.",
         *_options(notes.data),
+        "Scores are percent, with 95 % intervals that resample documents.",
         _about_costs(notes.costs, amortised=amortised),
         *_about_published(notes.costs),
         *_about_metrics(notes.costs.metrics),
@@ -56,6 +60,8 @@ def about_reader(notes: TableNotes) -> list[str]:
             else "It is a small stand-in trained by this project: its scores show that the suite works and "
             "compare methods with each other, never with published values (other models, full data)."
         )
+    if notes.reader.unfit:
+        sentences.append(f"WARNING: {caution(notes.reader.unfit)}")
     return sentences
 
 
@@ -88,9 +94,7 @@ def _options(data: DataNotes) -> list[str]:
 def _about_costs(costs: CostNotes, *, amortised: bool) -> str:
     conventions = "; ".join(f"{name}: {CONVENTION_NOTES[name]}" for name in costs.conventions)
     cost = "Cost is in TFLOPs" if amortised else "TFLOPs are query-dependent, mean per question"
-    return (
-        f"Scores are percent, with 95 % intervals that resample documents. {cost}, convention {conventions}."
-    )
+    return f"{cost}, convention {conventions}."
 
 
 def _about_published(costs: CostNotes) -> list[str]:
@@ -112,6 +116,9 @@ _ABOUT_METRICS = {
     "evidence_recall": "Recall: share of the labelled evidence in the context, that is, of supporting "
     f"documents with a passage in the context, or of the characters of labelled passages; {DASH} without "
     "labels, and for contexts with summaries or compressed text.",
+    "mrr": f"MRR: 1 over the rank of the first passage with evidence; {DASH} also for contexts that are no "
+    "ranking.",
+    "ndcg": "nDCG: at the number of passages read, binary gains, each place of the evidence counted once.",
     "answer_in_context": "Answer in context: the context contains a normalised reference; questions "
     "answered by yes, no or unanswerable are left out.",
 }

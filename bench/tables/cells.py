@@ -14,6 +14,7 @@ from bench.errors import ModelUnavailableError
 from bench.method.registry import registered_methods
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.models.fetching import locate
+from bench.models.presets import PRESETS
 from bench.models.sources import verify
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
@@ -49,9 +50,15 @@ class TableCell:
 
     @property
     def comparable(self) -> bool:
-        """Whether a difference from a published value says anything: reader and data are no stand-ins."""
+        """Whether a difference from a published value says anything: no model and no data are stand-ins."""
         about = self.description
-        return about is not None and not about.model_small and about.data_source != "sample"
+        if about is None or self.row.stand_in or about.model_small or about.data_source == "sample":
+            return False
+        for role, model in about.models.items():
+            preset = PRESETS.get(str(model.get("name", "")))
+            if preset is not None and (preset.caution or (preset.small and role != "reader")):
+                return False
+        return True
 
     @property
     def data(self) -> str:

@@ -35,6 +35,8 @@ class Row(BaseModel):
     """Role of the row's reader in the table's models; None: the table's reader."""
     in_paper: bool = True
     """False: the paper has no such row."""
+    stand_in: bool = False
+    """Whether one of its models stands in for the paper's, so that no difference is shown."""
 
     def options(
         self,

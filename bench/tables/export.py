@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -34,14 +35,30 @@ _COLUMNS = (
 def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
     """Write the table's finished cells into the folder; returns the two files.
 
-    Raises BenchError if no cell is finished, or if records cannot be read.
+    Cells of an earlier export that are not finished here stay, so that a long table can be exported in parts.
+    Raises BenchError if no cell is finished, if records cannot be read, or if the earlier export cannot.
     """
     finished = [(cell, cell.finished) for cell in table.cells.values() if cell.finished is not None]
     if not finished:
         name = table.definition.id
         raise BenchError(f"{name}: no cell is finished, nothing to export. Run first: bench table {name}")
     cells, questions = _files(table.definition, folder)
-    lines = [line for cell, done in finished for line in _lines(cell, done)]
+    written = {(cell.row.id, cell.dataset) for cell, _ in finished}
+    entries, lines = _kept(cells, questions, written)
+    lines += [line for cell, done in finished for line in _lines(cell, done)]
+    entries += [
+        {
+            "row": cell.row.id,
+            "dataset": cell.dataset,
+            "options": dict(cell.row.set),
+            "cell": {k: v for k, v in done.description.to_json().items() if k != "data_path"},
+            "summary": done.summary.to_json(),
+        }
+        for cell, done in finished
+    ]
+    places = {key: place for place, key in enumerate(table.cells)}
+    for part in (entries, lines):
+        part.sort(key=lambda item: places.get((str(item["row"]), str(item["dataset"])), len(places)))
     columns = list(dict.fromkeys((*_COLUMNS, *(column for line in lines for column in line))))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -49,19 +66,7 @@ def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
     writer.writerows(lines)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(questions, text.getvalue())
-    write_json(
-        cells,
-        [
-            {
-                "row": cell.row.id,
-                "dataset": cell.dataset,
-                "options": dict(cell.row.set),
-                "cell": done.description.to_json(),
-                "summary": done.summary.to_json(),
-            }
-            for cell, done in finished
-        ],
-    )
+    write_json(cells, entries)
     return cells, questions
 
 
@@ -92,6 +97,70 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise DataError(f"{path}: not the cells of a table ({fault}). Export them again.") from None
     return TableData(definition, cells)
+
+
+@dataclass(frozen=True)
+class QuestionValues:
+    """What a table needs of one question of a cell."""
+
+    documents: str
+    """Ids of its documents; questions with the same ones are resampled together."""
+    values: Mapping[str, float]
+    """Its scores, without those that are not defined for it, and its cost as ``tflops``."""
+
+
+def question_values(definition: TableDefinition, cell: FinishedCell) -> dict[str, QuestionValues]:
+    """Example id -> values, from the cell's records or, of an exported cell, from the export.
+
+    Raises BenchError or DataError for a file that cannot be read.
+    """
+    if (cell.folder / RECORDS_FILE).is_file():
+        return {
+            record.example_id: QuestionValues(
+                "+".join(_distinct(record.document_ids)),
+                {**(record.scores if record.answers else {}), "tflops": record.flops.query / 1e12},
+            )
+            for record in read_records(cell.folder / RECORDS_FILE)
+        }
+    path = _files(definition, cell.folder)[1]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return {
+                line["example_id"]: QuestionValues(
+                    line["documents"],
+                    {
+                        **{name: float(line[name]) for name in cell.summary.metrics if line.get(name)},
+                        "tflops": int(line["query_flops"]) / 1e12,
+                    },
+                )
+                for line in csv.DictReader(file)
+                if line["cell_id"] == cell.id
+            }
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise DataError(
+            f"{path}: not the questions of a table ({type(error).__name__}: {error}). Export them again."
+        ) from None
+
+
+def _kept(
+    cells: Path, questions: Path, written: Set[tuple[str, str]]
+) -> tuple[list[dict[str, JsonValue]], list[dict[str, JsonValue]]]:
+    """Cells and questions of the export that is there, without those that are written now."""
+    if not cells.is_file():
+        return [], []
+    try:
+        entries = json.loads(cells.read_bytes())
+        with questions.open(encoding="utf-8", newline="") as file:
+            lines: list[dict[str, JsonValue]] = list(csv.DictReader(file))
+        return (
+            [entry for entry in entries if (entry["row"], entry["dataset"]) not in written],
+            [line for line in lines if (line["row"], line["dataset"]) not in written],
+        )
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise DataError(
+            f"{cells.parent}: its export cannot be read ({type(error).__name__}: {error}), so "
+            "nothing is added to it. Repair it, or export into another folder."
+        ) from None
 
 
 def _files(definition: TableDefinition, folder: Path) -> tuple[Path, Path]:

@@ -31,6 +31,8 @@ class ReaderNotes:
     """Models besides the readers."""
     small_others: tuple[str, ...]
     """Models besides the readers that are small stand-ins."""
+    unfit: tuple[str, ...] = ()
+    """Small models that read documents which their generator did not write."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ def _reader(table: TableData, described: Sequence[CellDescription]) -> ReaderNot
         ),
         others=tuple(name for name in others if name not in small),
         small_others=small,
+        unfit=_each(name for d in described for name in d.unfit_models),
     )
 
 

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bench.metrics.statistics import Interval, clustered_bootstrap_of
 from bench.results.finished import FinishedCell
-from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.results.records import Record
 from bench.tables.cells import TableData
+from bench.tables.export import question_values
 from bench.tables.published import PublishedValues
 
 MIN_ROWS = 3
@@ -59,16 +60,16 @@ def order_agreement(
             rows.append((cell.finished, printed.value))
     if len(rows) < MIN_ROWS:
         return None
-    records = [_by_question(cell) for cell, _ in rows]
+    questions = [question_values(table.definition, cell) for cell, _ in rows]
     shared = [
         key
-        for key in records[0]
-        if all(key in others and (metric == "tflops" or others[key].answers) for others in records)
+        for key in questions[0]
+        if all(key in of_row and metric in of_row[key].values for of_row in questions)
     ]
     if not shared:
         return None
-    values = np.array([[value_of(of_row[key], metric) for of_row in records] for key in shared])
-    clusters = [" ".join(records[0][key].document_ids) for key in shared]
+    values = np.array([[of_row[key].values[metric] for of_row in questions] for key in shared])
+    clusters = [questions[0][key].documents for key in shared]
     printed_values = [value for _, value in rows]
     interval = clustered_bootstrap_of(
         values,
@@ -88,10 +89,6 @@ def order_agreements(table: TableData, published: PublishedValues) -> list[Order
         for dataset in table.definition.datasets
     )
     return [agreement for agreement in agreements if agreement is not None]
-
-
-def _by_question(cell: FinishedCell) -> dict[str, Record]:
-    return {record.example_id: record for record in read_records(cell.folder / RECORDS_FILE)}
 
 
 def value_of(record: Record, metric: str) -> float:

@@ -48,6 +48,7 @@ _NOT_PARAMETERS = {
     "cell_id",
     "git_commit",
     "created_at",
+    "data_path",
     "metrics",
     "choices",
     "non_defaults",
@@ -260,6 +261,7 @@ def _tags(cell: CellDescription, display: Display) -> Iterator[tuple[str, str]]:
     yield TAG_CELL, cell.cell_id
     if display.traces:
         yield TAG_TRACES, "true"
+        yield "mlflow.runType", "genai_evaluate"  # listed with MLflow's evaluation runs, compared there
     yield "mlflow.source.name", "bench run"
     yield "mlflow.source.type", "LOCAL"
     if cell.git_commit:

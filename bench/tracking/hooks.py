@@ -7,6 +7,7 @@ queued cells, again whenever it has ended and more are queued, and for the last 
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import logging
 import os
 import subprocess
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.packages import missing
 from bench.results.records import Record
 from bench.run.hooks import RunHooks
 from bench.tracking.content import content_digest, note_display, sweep_cells, sweep_digest
@@ -58,6 +60,9 @@ class MlflowHooks(RunHooks):
 
     def on_cell_finished(self, folder: Path, *, sweep: str | None, own_files: Sequence[Path]) -> None:
         """Queue the cell for the next sync."""
+        if self._uri != OFF and importlib.util.find_spec("mlflow") is None:
+            log.info("%s Records are complete without it.", missing("Showing cells in MLflow", "mlflow"))
+            self._uri = OFF
         if self._uri == OFF:
             return
         try:

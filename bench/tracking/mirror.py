@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -112,6 +112,14 @@ class Mirror:
             self._delete(experiment_id, before)
             self._client.set_tag(run_id, TAG_DIGEST, digest)
         return "updated" if before else "created"
+
+    def forget(self, cell_ids: Collection[str]) -> None:
+        """Delete the runs of these cells, whatever experiments they are in; raises any error of MLflow."""
+        with self._lock():
+            for experiment in self._client.search_experiments():
+                for cell_id in cell_ids:
+                    runs = self._find(experiment.experiment_id, TAG_CELL, cell_id)
+                    self._delete(experiment.experiment_id, runs)
 
     def show_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
         """Draw the curves of a sweep on each of its data sets; cell_dirs: all cells of the sweep.

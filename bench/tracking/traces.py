@@ -62,11 +62,10 @@ def write_traces(
 def _info(
     experiment_id: str, run_id: str, trace_id: str, start_ms: int, record: Record, root: SpanContent
 ) -> Any:
-    """A question's entry in MLflow's list of traces."""
+    """A question's entry in MLflow's list of traces, with its scores and cost as assessments."""
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
 
     answer = record.prediction if record.error is None else f"FAILED: {record.error}"
-    scores = {f"bench.{name}": f"{value:.4g}" for name, value in record.scores.items()}
     return TraceInfo(
         trace_id=f"tr-{trace_id}",
         trace_location=TraceLocation.from_experiment_id(experiment_id),
@@ -76,8 +75,26 @@ def _info(
         request_preview=_cut(record.question),
         response_preview=_cut(answer or ""),
         trace_metadata={"mlflow.sourceRun": run_id, "mlflow.trace_schema.version": "3"},
-        tags={"mlflow.traceName": root.name, "bench.example_id": _cut(record.example_id), **scores},
+        tags={"mlflow.traceName": root.name, "bench.example_id": _cut(record.example_id)},
+        assessments=_assessments(f"tr-{trace_id}", start_ms, record),
     )
+
+
+def _assessments(trace_id: str, created_ms: int, record: Record) -> list[Any]:
+    """Scores (0 to 1) and TFLOPs as feedback by code, the reference answers as the expectation."""
+    from mlflow.entities import AssessmentSource, Expectation, Feedback
+
+    own: dict[str, Any] = {
+        "source": AssessmentSource("CODE", "longdoc-bench"),
+        "trace_id": trace_id,
+        "create_time_ms": created_ms,
+        "last_update_time_ms": created_ms,
+    }
+    values = {**record.scores, "tflops": record.flops.query / 1e12}
+    feedback = [Feedback(name, value, **own) for name, value in values.items()]
+    if not record.answers:
+        return feedback
+    return [*feedback, Expectation("expected_response", " | ".join(record.answers), **own)]
 
 
 def _spans(root: SpanContent, trace_id: str, start_ms: int, wall_s: float) -> list[Any]:

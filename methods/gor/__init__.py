@@ -16,7 +16,6 @@ to the question are read.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal, Self
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from bench.method import Checkpoints, ConfigError, ModelSet, Training, TrainingItem
+from bench.method import Checkpoints, ModelSet, Training, TrainingItem
 from bench.schema import Index, JsonValue, Question
 from methods.companion_models import AUTO, ranking_encoder_for
 from methods.gor.records import Records, cosines
@@ -170,6 +169,10 @@ class Gor(RecordsMethod[GorConfig]):
         ranking = {} if self.config.train == "off" else {"ranking_encoder": encoder}
         return {**super().models(), **ranking}
 
+    def packages(self) -> Mapping[str, str]:
+        """What trains the network."""
+        return {} if self.config.train == "off" else {"torch_geometric": "longdoc-bench[gor]"}
+
     def local_roles(self) -> Mapping[str, str]:
         """The encoder of BERTScore."""
         return {
@@ -178,18 +181,10 @@ class Gor(RecordsMethod[GorConfig]):
         }
 
     def training(self, dataset: str) -> Training | None:
-        """What the network is trained on; None for train=off.
-
-        Raises ConfigError when torch-geometric is not installed.
-        """
+        """What the network is trained on; None for train=off."""
         config = self.config
         if config.train == "off":
             return None
-        if importlib.util.find_spec("torch_geometric") is None:
-            raise ConfigError(
-                "The method gor needs the package torch-geometric to train its network. Run: pip install "
-                "'longdoc-bench[gor]', or choose --set train=off"
-            )
         dropout, alpha = PAPER_SETTINGS.get(dataset, OTHER_SETS)
         fewer = config.train_queries
         return Training(

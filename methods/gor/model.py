@@ -17,23 +17,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-
-from bench.method import ConfigError
-
-try:
-    from torch_geometric.nn import (
-        BatchNorm,
-        GATConv,
-        GCNConv,
-        GINConv,
-        JumpingKnowledge,
-        SAGEConv,
-        SGConv,
-    )
-except ImportError as error:
-    raise ConfigError(
-        "The method gor needs the package torch-geometric. Run: pip install 'longdoc-bench[gor]'"
-    ) from error
+from torch_geometric.nn import (
+    BatchNorm,
+    GATConv,
+    GCNConv,
+    GINConv,
+    JumpingKnowledge,
+    SAGEConv,
+    SGConv,
+)
 
 Kind = Literal["gat", "gcn", "sgc", "gin", "sage"]
 

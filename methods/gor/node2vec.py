@@ -12,14 +12,14 @@ mean of theirs; nodes are ranked by cosine to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import ConfigError, ModelSet, Usage, current_meter
+from bench.method import ModelSet, Usage, current_meter
 from bench.schema import Index, Question
 from methods.gor.records import Records, arcs, cosines, most_similar, queries_of
 from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
@@ -56,11 +56,12 @@ class Node2Vec(RecordsMethod[Node2VecConfig]):
     Config = Node2VecConfig
     own_models = frozenset({SKIP_GRAM})
 
-    def finish(self, index: Index, learned: Index | None) -> Index:
-        """The graph with a vector for every node, float32, shape (nodes, dimensions).
+    def packages(self) -> Mapping[str, str]:
+        """Word2vec's."""
+        return {"gensim": "longdoc-bench[gor]"}
 
-        Raises ConfigError when gensim is not installed.
-        """
+    def finish(self, index: Index, learned: Index | None) -> Index:
+        """The graph with a vector for every node, float32, shape (nodes, dimensions)."""
         nodes = len(index.arrays["embeddings"])
         config = self.config
         walks = random_walks(
@@ -142,12 +143,7 @@ def skip_gram(
     evenly from 1 to ``window``; for each, a product and two updates with the one met and with 5 others.
     Raises ConfigError when gensim is not installed.
     """
-    try:
-        from gensim.models import Word2Vec
-    except ImportError as error:
-        raise ConfigError(
-            "The method node2vec needs the package gensim. Run: pip install 'longdoc-bench[gor]'"
-        ) from error
+    from gensim.models import Word2Vec
 
     vectors = np.zeros((nodes, dimensions), np.float32)
     if not nodes:

@@ -101,6 +101,7 @@ class Ranked:
 class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
     """Build the graph of records, rank its nodes, read the best k; subclasses write :meth:`score`."""
 
+    family = "graphs and trees"
     index_name = "records"
     index_version = "1"
 

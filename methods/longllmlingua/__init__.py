@@ -106,6 +106,7 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
     version = "1"
     summary = "compress the document token by token for the question, then read it"
     paper = "Jiang et al. 2024 (LongLLMLingua), library llmlingua 0.2.2; baseline of PECAN, Table 1"
+    family = "the whole text"
     Config = LongLlmLinguaConfig
 
     def models(self) -> Mapping[str, str]:
@@ -114,6 +115,10 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         if compressor == AUTO:
             compressor = compressor_for(self.geometry)
         return {"reader": "", "compressor": "" if compressor == "reader" else compressor}
+
+    def packages(self) -> Mapping[str, str]:
+        """The authors' library."""
+        return {"llmlingua": "longdoc-bench[llmlingua]"}
 
     def local_roles(self) -> Mapping[str, str]:
         """Who compresses."""

@@ -18,18 +18,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from llmlingua import PromptCompressor
 from transformers import DynamicCache
 
 from bench.method import ConfigError, LanguageModel, Usage, current_meter
 from bench.models.language_model import CausalLanguageModel
 from bench.schema import JsonValue
-
-try:
-    from llmlingua import PromptCompressor
-except ImportError as error:
-    raise ConfigError(
-        "The method longllmlingua needs the package llmlingua. Run: pip install 'longdoc-bench[llmlingua]'"
-    ) from error
 
 PHASE = "compress"
 """Phase to which the compressor's forwards are credited."""

@@ -76,6 +76,7 @@ class MemWalker(Method[MemWalkerConfig]):
     version = "1"
     summary = "walk down a tree of summaries, with working memory, until a segment answers"
     paper = "Chen et al. 2023 (MeMWalker, arXiv 2310.05029); baseline of PECAN, Table 1"
+    family = "graphs and trees"
     Config = MemWalkerConfig
 
     def __init__(self, config: MemWalkerConfig, geometry: Geometry, seed: int = 0) -> None:

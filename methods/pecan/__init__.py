@@ -44,6 +44,7 @@ class Pecan(Method[PecanConfig]):
     version = "2"
     summary = "search a graph of information points while reading it (variant=garlic: its earlier version)"
     paper = "PECAN (Table 1); GARLIC, its earlier version, with variant=garlic"
+    family = "graphs and trees"
     Config = PecanConfig
     replayed = frozenset({"t_p", "t_c", "patience"})
 

@@ -107,7 +107,12 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
     version = "1"
     summary = "retrieve from a tree of cluster summaries: mode=ct (collapsed) or mode=tt (traversal)"
     paper = "Sarthi et al. 2024 (RAPTOR); baseline of PECAN, Table 1"
+    family = "graphs and trees"
     Config = RaptorConfig
+
+    def packages(self) -> Mapping[str, str]:
+        """What reduces and clusters embeddings."""
+        return dict.fromkeys(("umap", "sklearn"), "longdoc-bench[raptor]")
 
     def __init__(self, config: RaptorConfig, geometry: Geometry, seed: int = 0) -> None:
         """Store options, geometry and seed; raises ConfigError for inconsistent lengths."""

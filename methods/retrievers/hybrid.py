@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import Embedder, Geometry, LanguageModel, ModelSet, RankConfig, RankThenRead
+from bench.method import (
+    Embedder,
+    Geometry,
+    LanguageModel,
+    Method,
+    ModelSet,
+    PairScorer,
+    RankConfig,
+    RankThenRead,
+)
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
 from methods.retrievers.over_ranker import make_ranker
@@ -62,6 +71,10 @@ class Hybrid(RankThenRead[HybridConfig]):
                 for role, model in ranker.models().items()
             },
         }
+
+    def inner(self) -> Sequence[Method[Any]]:
+        """Both rankers."""
+        return tuple(self.rankers.values())
 
     def index_roles(self) -> frozenset[str]:
         """Those of both."""
@@ -116,6 +129,9 @@ class _ModelsOf:
 
     def embedder(self, role: str = "embedder", *, pooling: Literal["mean", "cls"] | None = None) -> Embedder:
         return self.models.embedder(_named(self.place, role), pooling=pooling)
+
+    def pair_scorer(self, role: str = "scorer") -> PairScorer:
+        return self.models.pair_scorer(_named(self.place, role))
 
 
 def _named(place: str, role: str) -> str:

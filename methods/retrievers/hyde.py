@@ -1,8 +1,9 @@
 """HyDE: search with passages that the reader makes up for the question, and read the best k.
 
-Gao et al. 2023 (arXiv 2212.10496), Sec. 3.2: a model writes hypothetical documents that answer the question;
-chunks are ranked by their inner product with the mean of these documents' embeddings and the question's
-(Eq. 8), with Contriever, whose index it shares. Writing is part of the question's cost.
+Gao et al. 2023 (arXiv 2212.10496): a model writes hypothetical documents that answer the question; chunks are
+ranked by their inner product with the mean of these documents' embeddings and the question's, with
+Contriever, whose index it shares. Writing is part of the question's cost. The authors' code:
+texttron/hyde.
 """
 
 from __future__ import annotations
@@ -19,19 +20,24 @@ from bench.schema import Chunk, Index, Question
 from methods.retrievers.contriever import Contriever, ContrieverConfig
 
 PROMPT = "Question:\n{question}\n\nWrite a passage that answers the question."
-"""As the paper asks on web search (App. A.1), in our words."""
+"""As the authors ask on web search, in our words."""
 
 
 class HydeConfig(ContrieverConfig):
     """Contriever's options, and how passages are made up."""
 
     drafts: int = Field(
-        1, ge=1, le=32, description="hypothetical passages: one greedily, several by drawing"
-    )  # our choice: the paper leaves N open
+        1,
+        ge=1,
+        le=32,
+        description="hypothetical passages: one greedily, several by drawing (the authors' code: 8)",
+    )  # our choice: the cheapest
     draft_tokens: int | None = Field(
-        None, ge=1, description="most tokens of one; default: the length of a chunk"
-    )  # our choice: the paper does not say
-    temperature: float = Field(0.7, gt=0, description="of drawing several drafts (the paper, Sec. 4.1: 0.7)")
+        None,
+        ge=1,
+        description="most tokens of one; default: the length of a chunk (the authors' code: 512)",
+    )  # our choice: as long as what is searched for
+    temperature: float = Field(0.7, gt=0, description="of drawing several drafts (the authors' code: 0.7)")
 
 
 class Hyde(Contriever):
@@ -40,7 +46,7 @@ class Hyde(Contriever):
     name = "hyde"
     version = "1"
     summary = "search with a passage that the reader makes up for the question, read the best k"
-    paper = "Gao et al. 2023 (arXiv 2212.10496), Sec. 3.2"
+    paper = "Gao et al. 2023 (arXiv 2212.10496)"
     Config = HydeConfig
     config: HydeConfig
     index_name = Contriever.name

@@ -16,6 +16,7 @@ from pydantic import Field
 from bench.method import (
     ConfigError,
     Geometry,
+    Method,
     ModelSet,
     RankConfig,
     RankThenRead,
@@ -40,6 +41,8 @@ OverRankerConfigT = TypeVar("OverRankerConfigT", bound=OverRankerConfig)
 class OverRanker(RankThenRead[OverRankerConfigT]):
     """Rank as the chosen ranker does; subclasses change what happens before or after."""
 
+    family = "around a ranker"
+
     def __init__(self, config: OverRankerConfigT, geometry: Geometry, seed: int = 0) -> None:
         """Keep the options and make the ranker; raises ConfigError for one that is none."""
         super().__init__(config, geometry, seed)
@@ -48,6 +51,10 @@ class OverRanker(RankThenRead[OverRankerConfigT]):
     def models(self) -> Mapping[str, str]:
         """The ranker's."""
         return self.ranker.models()
+
+    def inner(self) -> Sequence[Method[Any]]:
+        """The ranker."""
+        return (self.ranker,)
 
     def index_roles(self) -> frozenset[str]:
         """The ranker's."""

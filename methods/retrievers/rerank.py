@@ -1,17 +1,21 @@
-"""Reranking: the best n of any ranker, put in a new order by the reader's Yes or No, the best k read.
+"""Reranking: the best n of any ranker, put in a new order by who reads question and passage together.
 
-Pointwise relevance generation (Liang et al. 2022, HELM; Zhuang et al. 2024, arXiv 2310.14122): for each
-candidate the model is asked whether the passage answers the question, and candidates are ordered by the
-probability of Yes. The cost, n passages forwarded, is the question's.
+Pointwise relevance generation (Liang et al. 2022, HELM, arXiv 2211.09110; called RG-YN by Zhuang et al. 2024,
+arXiv 2310.14122): for each candidate the model is asked whether the passage answers the question, and
+candidates are ordered by the probability of Yes. The cost, n passages forwarded, is the question's.
 
 Asked in PECAN's words (its Table A2), which the shipped readers know  # our choice. The question stands
 before the passage, so that candidates share their beginning.
+
+``scorer`` names a cross-encoder instead (Nogueira and Cho 2019, arXiv 1901.04085): an encoder that reads
+question and passage together and gives one number, such as ``cross-encoder/ms-marco-MiniLM-L6-v2`` or a
+folder. It cuts pairs at its own length.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,32 +26,52 @@ from bench.schema import Chunk, Index, Question
 from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_search_head
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
 
+READER = "reader"
+
 
 class RerankConfig(OverRankerConfig):
-    """How many candidates are put in a new order."""
+    """Who puts how many candidates in a new order."""
 
+    scorer: str = Field(
+        READER,
+        description="who scores a candidate: the reader by Yes or No, or a cross-encoder (hub id or folder)",
+    )
     n: int = Field(
         20, ge=1, description="candidates that are asked about; those after them keep the ranker's order"
     )  # our choice: papers rerank 20 to 100
 
 
 class Rerank(OverRanker[RerankConfig]):
-    """Order a ranker's candidates by the probability that they answer the question."""
+    """Order a ranker's candidates by how well they answer the question."""
 
     name = "rerank"
     version = "1"
-    summary = "reorder a ranker's best n by the reader's Yes or No, read the best k"
+    summary = "reorder a ranker's best n by the reader's Yes or No or a cross-encoder, read the best k"
     paper = "Liang et al. 2022 (pointwise relevance generation); Zhuang et al. 2024 (arXiv 2310.14122)"
     Config = RerankConfig
+
+    def models(self) -> Mapping[str, str]:
+        """The ranker's, and the cross-encoder."""
+        named = self.config.scorer
+        return {**super().models(), **({} if named == READER else {"scorer": named})}
+
+    def local_roles(self) -> Mapping[str, str]:
+        """The ranker's, and the cross-encoder."""
+        needed = "A cross-encoder runs in this process: give its hub id or folder."
+        return {**super().local_roles(), "scorer": needed}
 
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        """Probability of Yes of the n candidates, in 0..1; below them -1, -2, ... in the ranker's order."""
+        """Score of the n candidates, in 0..1; below them -1, -2, ... in the ranker's order."""
         first = np.argsort(-await super().score(chunks, index, question, models), kind="stable")
         scores = np.empty(len(chunks))
         scores[first] = -1.0 - np.arange(len(chunks))
         candidates = first[: self.config.n]
+        if self.config.scorer != READER:
+            texts = [chunks[at].text for at in candidates]
+            scores[candidates] = await models.pair_scorer().score(question.query, texts)
+            return scores
         lm = models.lm()
         scores[candidates] = await asyncio.gather(*(p_yes(chunks[at], question, lm) for at in candidates))
         return scores

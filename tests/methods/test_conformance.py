@@ -11,7 +11,7 @@ import pytest
 from bench.conformance import MethodConformance
 from bench.method.registry import registered_methods
 from bench.schema import DocumentSet, Evidence, Question
-from tests.bench.models.builders import save_plain_encoder
+from tests.bench.models.builders import save_cross_encoder, save_plain_encoder
 
 
 class TestBm25(MethodConformance):
@@ -94,6 +94,10 @@ class TestContriever(WithEncoders):
 
 class TestFullContext(MethodConformance):
     method = "full_context"
+
+
+class TestCachedContext(MethodConformance):
+    method = "cached_context"
 
 
 class TestLongLlmLingua(MethodConformance):
@@ -200,6 +204,17 @@ class TestRerank(MethodConformance):
     long_words = 1500
 
 
+class TestRerankByCrossEncoder(MethodConformance):
+    method = "rerank"
+    grid = {"k": [1, 3]}  # noqa: RUF012
+    long_words = 1500
+
+    @pytest.fixture(autouse=True)
+    def _given_scorer(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        folder = tmp_path_factory.getbasetemp() / "cross-encoder"
+        self.options = {"n": 6, "scorer": str(save_cross_encoder(folder))}  # type: ignore[misc]
+
+
 class TestHybrid(MethodConformance):
     method = "hybrid"
     options = {"second_options": {"encoder": "minilm"}}  # noqa: RUF012
@@ -217,6 +232,31 @@ class TestIrcot(MethodConformance):
     method = "ircot"
     options = {"k": 1, "sentence_tokens": 12}  # noqa: RUF012
     grid = {"rounds": [0, 1, 3]}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestIterRetGen(MethodConformance):
+    method = "iter_retgen"
+    options = {"k": 1}  # noqa: RUF012
+    grid = {"rounds": [1, 2, 4]}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestChainOfAgents(MethodConformance):
+    method = "chain_of_agents"
+    options = {"window": 512, "note_tokens": 24}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestReadAgent(MethodConformance):
+    method = "read_agent"
+    options = {"gist_tokens": 24}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestLinearRag(MethodConformance):
+    method = "linear_rag"
+    grid = {"k": [2, 7]}  # noqa: RUF012
     long_words = 1500
 
 

@@ -4,11 +4,12 @@ from typing import Any
 
 from training.card import card, joined
 from training.evaluate import line
+from training.export import llama_config
 from training.model import ModelConfig
 
 
 def logged(step: int, share: float) -> dict[str, Any]:
-    return {"step": step, "tokens": step * 100_000, "right": {"one@256": [share, 40]}}
+    return {"step": step, "tokens": step * 100_000, "seconds": step * 72, "right": {"one@256": [share, 40]}}
 
 
 def written(path: Path, lines: list[dict[str, Any]]) -> Path:
@@ -27,13 +28,25 @@ def test_what_was_done_again_replaces_what_was_logged_before(tmp_path: Path) -> 
     ]
 
 
+def test_a_run_from_exported_weights_counts_on(tmp_path: Path) -> None:
+    first = written(tmp_path / "a", [logged(25, 0.1), logged(50, 0.2)])
+    next_ = written(tmp_path / "b", [logged(25, 0.3), logged(50, 0.4)])
+
+    assert [(x["step"], x["tokens"], x["seconds"]) for x in joined([first, next_])] == [
+        (25, 2_500_000, 1800),
+        (50, 5_000_000, 3600),
+        (75, 7_500_000, 5400),
+        (100, 10_000_000, 7200),
+    ]
+
+
 def test_the_card_shows_figures_with_bars_and_the_curve() -> None:
-    meta = {"config": ModelConfig().to_dict(), "tokens": 5_000_000, "seconds": 3600.0}
+    config = llama_config(ModelConfig()).to_dict()
     figures = [
         line("one_hop_exact_match", 0.91, 300, (0.9, 0.98), tokens=170, facts=9),
         line("bullets_wrong", 0.25, 80, (0.2, 0.03), facts=6, at_most=True),
     ]
-    text = card("tiny", meta, [logged(25, 0.5), logged(50, 0.75)], figures, 8_000_000, "November 2026")
+    text = card("tiny", config, [logged(25, 0.5), logged(50, 0.75)], figures, 8_000_000, "November 2026")
 
     assert "| one hop exact match (tokens 170) | **0.91** | 300 | 0.9 | 0.98 |" in text
     assert "| bullets wrong (facts 6) | 0.25 | 80 | ≤ 0.2 | ≤ 0.03 |" in text

@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+import training.attention
 from bench.files.paths import ASSETS
 from training.attention import amx_serves, attention
 from training.export import llama_config, llama_weights, read_exported
@@ -74,9 +76,30 @@ def test_plain_and_fused_attention_agree(length: int) -> None:
     )
 
 
-@pytest.mark.skipif(not amx_serves(torch.bfloat16, 32), reason="no AMX or no C++ compiler here")
+def test_processes_that_compile_at_the_same_time_do_not_take_each_others_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "attention.so"
+    running = []
+
+    def compile_while_another_does(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        running.append(command)
+        Path(command[-1]).write_bytes(b"%d" % len(running))
+        if len(running) == 1:
+            assert training.attention._compile("g++", library)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", compile_while_another_does)
+
+    assert training.attention._compile("g++", library)
+    assert library.read_bytes() == b"1"
+    assert list(tmp_path.iterdir()) == [library]
+
+
 @pytest.mark.parametrize("length", [32, 96, 512])
 def test_attention_on_tiles_is_as_exact_as_bfloat16_allows(length: int) -> None:
+    if not amx_serves(torch.bfloat16, 32):
+        pytest.skip("no AMX or no C++ compiler here")
     torch.manual_seed(2)
     tensors = [torch.randn(2, 3, length, 32).mul(s).bfloat16() for s in (3, 3, 1)]
     gradient = torch.randn(2, 3, length, 32).bfloat16()

@@ -19,6 +19,7 @@ from bench.data.formats import (
     leval,
     longbench,
     longbench_predictions,
+    longbench_v2,
     musique,
     narrativeqa,
     passage_qa,
@@ -31,6 +32,7 @@ from bench.data.formats import (
 FORMATS: tuple[Format, ...] = (
     bench_lines.BENCH,
     longbench_predictions.LONGBENCH_PREDICTIONS,
+    longbench_v2.LONGBENCH_V2,
     longbench.LONGBENCH,
     musique.MUSIQUE,
     qasper.QASPER_COLUMNAR,

@@ -21,8 +21,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.errors import BenchError, ConfigError, QuestionError
+from bench.errors import BenchError, QuestionError
 from bench.models.served.address import ServerAddress
+from bench.packages import require
 from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
@@ -265,12 +266,8 @@ class ServerClient:
 
 def _httpx() -> Any:
     """The HTTP client's package; raises ConfigError if it is missing."""
-    try:
-        return importlib.import_module("httpx2")
-    except ImportError:
-        raise ConfigError(
-            "A model behind a server needs the package httpx2. Run: pip install 'longdoc-bench[serve]'"
-        ) from None
+    require("A model behind a server", "httpx2")
+    return importlib.import_module("httpx2")
 
 
 def _sent(send: Callable[[], Any]) -> Any:

@@ -35,24 +35,9 @@ class ServedEmbedder:
         dim: int,
     ) -> None:
         """tokenizer: a Hugging Face fast tokenizer; max_tokens: special tokens included; dim: of a vector."""
-        self._name, self._tokenizer, self.client = name, tokenizer, client
+        self.name, self._tokenizer, self.client = name, tokenizer, client
         tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
-        self.architecture, self._max_tokens, self._dim = architecture, max_tokens, dim
-
-    @property
-    def name(self) -> str:
-        """Identifier; the key under which its FLOPs are credited."""
-        return self._name
-
-    @property
-    def max_tokens(self) -> int:
-        """Texts are cut to this many of the encoder's tokens, special ones included."""
-        return self._max_tokens
-
-    @property
-    def dim(self) -> int:
-        """Length of an embedding."""
-        return self._dim
+        self.architecture, self.max_tokens, self.dim = architecture, max_tokens, dim
 
     def truncated(self, texts: Sequence[str]) -> int:
         """How many of the texts exceed ``max_tokens`` and lose their end."""

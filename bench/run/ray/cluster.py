@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import logging
 import os
 import signal
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.errors import BenchError, ConfigError
+from bench.packages import require
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,7 @@ CONNECT_TIMEOUT_S = 10.0
 
 def require_ray() -> None:
     """Raise ConfigError unless Ray is installed; it is not imported."""
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError(
-            "--executor ray needs the package ray, which is not installed. Run: "
-            "pip install 'longdoc-bench[ray]', on every machine of the cluster."
-        )
+    require("Every machine of a Ray cluster", "ray")
 
 
 def load_ray() -> Any:

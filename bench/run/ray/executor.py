@@ -20,7 +20,7 @@ from typing import Any
 from bench.errors import BenchError, ModelUnavailableError
 from bench.flops.meter import Meter
 from bench.method.contract import TrainingItem
-from bench.models.api import Embedder, LanguageModel, ModelSet
+from bench.models.api import Embedder, LanguageModel, ModelSet, PairScorer
 from bench.models.presets import Pooling
 from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex
 from bench.results.records import Record
@@ -413,6 +413,9 @@ class _NoModels:
         raise RuntimeError("models are on the workers")
 
     def embedder(self, role: str = "embedder", *, pooling: Pooling | None = None) -> Embedder:
+        raise RuntimeError("models are on the workers")
+
+    def pair_scorer(self, role: str = "scorer") -> PairScorer:
         raise RuntimeError("models are on the workers")
 
 

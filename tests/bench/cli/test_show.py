@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench.cli.main import command
 from bench.cli.show import describe_record
+from bench.errors import BenchError, ConfigError
+from bench.run.cell import CellRequest
+from tests.bench.report.finished import bm25, finish, own, own_file
 from tests.bench.results.test_records import record
+
+
+def shown(results: Path, *arguments: str) -> str:
+    return (
+        CliRunner()
+        .invoke(command, ["show", *arguments, "--results", str(results)], catch_exceptions=False)
+        .output
+    )
 
 
 def test_further_answers_are_shown_below_the_first_one() -> None:
@@ -12,3 +29,28 @@ def test_further_answers_are_shown_below_the_first_one() -> None:
     at = lines.index("prediction  one")
     assert lines[at + 1 : at + 3] == ["drawn       two", "drawn       three"]
     assert "drawn" not in describe_record(record("a", "one"))
+
+
+def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
+    finish(tmp_path, bm25(limit=1), [1])
+    default = finish(tmp_path, bm25(limit=3), [1, 0, 1])
+    two = finish(tmp_path, bm25(limit=3, k=2), [0, 0, 0])
+    assert str(default.folder(tmp_path)) in shown(tmp_path, "bm25", "--dataset", "hotpotqa")
+    assert str(two.folder(tmp_path)) in shown(tmp_path, "bm25:k=2")
+    finish(tmp_path, CellRequest("bm25", "musique", limit=3, options={"k": 2}), [0, 0, 0])
+    with pytest.raises(ConfigError, match="more than one cell; give --dataset") as found:
+        shown(tmp_path, "bm25:k=2")
+    assert str(found.value).count("bm25 k=2 on") == 2
+    with pytest.raises(BenchError, match="has no cell of bm25:k=9 on musique. See: bench list cells"):
+        shown(tmp_path, "bm25:k=9", "--dataset", "musique")
+    with pytest.raises(BenchError, match="Did you mean 'bm25'"):
+        shown(tmp_path, "bm52")
+
+
+def test_a_number_is_an_id_first_and_what_it_was_taken_for_is_said(tmp_path: Path) -> None:
+    path = own_file(tmp_path, [("A", "a"), ("B", "b"), ("C", "c")])
+    path.write_text(path.read_text().replace("own-1", "3").replace("own-2", "1"))
+    finish(tmp_path, own(path), [1, 0.25, 0])
+    text = shown(tmp_path, "bm25", "3")
+    assert "line 2 (3 is its id)" in text and "scores      F1 25.0 %, ROUGE-L 25.0 %" in text
+    assert "line 2 (2 is no id: a line number)" in shown(tmp_path, "bm25", "2")

@@ -15,9 +15,16 @@ def test_the_four_question_answering_sets_have_cards() -> None:
     assert {"hotpotqa", "musique", "narrativeqa", "qasper"} <= set(card_names())
     for card in list_cards():
         assert set(card.formats) <= {format.name for format in FORMATS}
-        if card.task == "qa":
+        if card.task == "qa" and card.name != "longbench_v2":
             assert card.metrics[:2] == ("f1", "rouge_l")
             assert {"pecan", "garlic"} <= card.papers.keys()
+
+
+def test_longbench_v2_is_asked_and_scored_as_its_benchmark_does() -> None:
+    card = load_card("longbench_v2")
+    assert card.metrics == ("choice_accuracy",) and card.max_new_tokens == 128
+    assert card.hub is not None and card.hub.examples == 503
+    assert card.longbench_prompt is not None and "(insert answer here)" in card.longbench_prompt
 
 
 def test_the_summarisation_sets_have_cards() -> None:

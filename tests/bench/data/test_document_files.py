@@ -8,7 +8,7 @@ import pytest
 
 from bench.data import document_files
 from bench.data.document_files import UnreadableFileError, place_of, read_document, read_documents
-from bench.errors import DataError
+from bench.packages import MissingPackageError
 from bench.schema import Document
 from tests.bench.data.files_of_every_kind import docx, encrypted_pdf, pdf
 
@@ -125,7 +125,7 @@ def test_a_word_document_cannot_name_other_files(tmp_path: Path) -> None:
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
     (tmp_path / "a.pdf").write_bytes(pdf(["One."]))
-    with pytest.raises(DataError, match=r"a.pdf: needs pypdf. Run: pip install .*'\.\[documents\]'"):
+    with pytest.raises(MissingPackageError, match=r"a.pdf needs pypdf; .* Run: pip install .*\[documents\]'"):
         read_document(tmp_path / "a.pdf")
 
 

@@ -173,6 +173,21 @@ def test_longbench_line(tmp_path: Path) -> None:
     assert one(tmp_path, {**LONGBENCH, "dataset": "gov_report", "input": ""}).task == "summarization"
 
 
+def test_longbench_v2_asks_with_its_choices_for_a_letter(tmp_path: Path) -> None:
+    entry = {
+        "_id": "66f", "domain": "Single-Document QA", "sub_domain": "Detective", "difficulty": "hard",
+        "length": "short", "question": "Who hid it? ", "choice_A": "Mara", "choice_B": "Otto",
+        "choice_C": "Ines", "choice_D": "nobody", "answer": "C", "context": "Ines hid it.\n",
+    }  # fmt: skip
+    example = one(tmp_path, entry)
+    assert example.question == "Who hid it?\nChoices:\n(A) Mara\n(B) Otto\n(C) Ines\n(D) nobody"
+    assert example.answers == ("C",) and example.documents.documents == (Document("", "Ines hid it."),)
+    assert example.metadata["length_class"] == "short"
+    path = tmp_path / "bad"
+    path.write_text(json.dumps({**entry, "answer": "E"}), encoding="utf-8")
+    assert "answer" in examples_in(path)[1][0].message
+
+
 def test_longbench_without_id_counts_lines(tmp_path: Path) -> None:
     path = tmp_path / "file"
     line = {key: value for key, value in LONGBENCH.items() if key != "_id"}

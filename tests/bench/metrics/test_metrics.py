@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bench.errors import UnknownNameError
 from bench.metrics import METRICS, CorpusMetric, Metric, get_metric, get_metrics
 from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
+from bench.metrics.choices import choice_accuracy, chosen_letter
 from bench.metrics.rouge import rouge_l, rouge_l_longbench
 from bench.metrics.squad import exact_match, f1, normalize_answer
 
@@ -50,7 +51,7 @@ def test_a_prediction_without_text_scores_0(name: str, blank: str, reference: st
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_right_answer_scores_1(name: str) -> None:
-    answer = "Anna walked to the old mill"
+    answer = "B" if name == "choice_accuracy" else "Anna walked to the old mill"
     assert _value(METRICS[name], answer, ["something else entirely", answer]) == pytest.approx(1)
 
 
@@ -143,3 +144,23 @@ def test_real_references_score_1_against_themselves(real_data: Path) -> None:
                     assert f1(answer, ["x", answer]) == exact_match(answer, ["x", answer]) == 1
                 if any(c.isascii() and c.isalnum() for c in answer):
                     assert rouge_l(answer, [answer]) == 1
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("The correct answer is (B)", "B"),
+        ("I read it. **The correct answer is C.**", "C"),
+        ("(D) the harbour", "D"),
+        ("A", "A"),
+        ("B: it was sold", "B"),
+        ("A kite was hidden, so The correct answer is (D)", "D"),
+        ("A kite was hidden", None),
+        ("Because of rain", None),
+        ("Answer: B", None),
+        ("", None),
+    ],
+)
+def test_the_letter_that_a_response_chooses(response: str, letter: str | None) -> None:
+    assert chosen_letter(response) == letter
+    assert choice_accuracy(response, ["B"]) == (letter == "B")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,40 @@ def test_recall_of_labelled_passages_is_the_share_of_their_characters() -> None:
     overlapping = [span(LONG, 0, 7, 12), span(LONG, 0, 5, 10), span(LONG, 0, 8, 9)]
     assert recall(*overlapping) == pytest.approx((7 / 10) / 2)
     assert recall(span(LONG, 0, 24, 30)) == 0
+
+
+def ranks(example: Example, *scored: tuple[float, ContextRecord]) -> tuple[float, float]:
+    context = [item.model_copy(update={"score": score}) for score, item in scored]
+    found = retrieval_quality(context, example)
+    return found["mrr"], pytest.approx(found["ndcg"])
+
+
+def test_mrr_and_ndcg_say_how_early_the_evidence_comes_by_score() -> None:
+    otto, kite, fair = (span(MULTI_HOP, at) for at in range(3))
+    first, second, third = (1 / math.log2(1 + rank) for rank in (1, 2, 3))
+    assert ranks(MULTI_HOP, (3, otto), (2, kite), (1, fair)) == (1, 1)
+    assert ranks(MULTI_HOP, (3, fair), (2, kite), (1, otto)) == (
+        1 / 2, (second + third) / (first + second)
+    )  # fmt: skip
+    in_document_order = ranks(MULTI_HOP, (1, otto), (2, kite), (3, fair))
+    assert in_document_order == (1 / 2, (second + third) / (first + second))
+    assert ranks(MULTI_HOP, (2, fair), (1, kite)) == (1 / 2, second / (first + second))
+    assert ranks(MULTI_HOP, (1, kite)) == (1, 1)  # one passage was read and could hold no more
+    assert ranks(MULTI_HOP, (1, fair)) == ranks(MULTI_HOP) == (0, 0)
+
+
+def test_a_passage_seen_again_adds_nothing_and_one_with_two_places_counts_as_two_ranks() -> None:
+    first, second, third = (1 / math.log2(1 + rank) for rank in (1, 2, 3))
+    again = [(3, span(LONG, 0, 13, 23)), (2, span(LONG, 0, 14, 23)), (1, span(LONG, 0, 2, 12))]
+    assert ranks(LONG, *again) == (1, (first + third) / (first + second))
+    both = span(LONG, 0, 0, 24)
+    assert ranks(LONG, (2, both), (1, span(LONG, 0, 24, 30))) == (1, 1)
+    joined = [(2.0, span(MULTI_HOP, 0, 30)), (2.0, span(MULTI_HOP, 1, 0, 9)), (3.0, span(MULTI_HOP, 2))]
+    assert ranks(MULTI_HOP, *joined) == (1 / 2, (second + third) / (first + second))
+
+
+def test_what_is_not_ranked_has_no_rank() -> None:
+    assert "mrr" not in retrieval_quality([span(MULTI_HOP, 0)], MULTI_HOP)
 
 
 def test_recall_is_left_out_where_it_says_nothing() -> None:
@@ -162,7 +197,8 @@ def test_a_run_measures_every_context_and_old_records_are_measured_without_askin
     before = path.read_bytes()
     rows = [json.loads(line) for line in before.splitlines()]
     for row in rows:
-        assert row.pop("retrieval") == {"evidence_recall": 1.0, "answer_in_context": 0.0}
+        measures = {"evidence_recall": 1.0, "mrr": 1.0, "ndcg": 1.0, "answer_in_context": 0.0}
+        assert row.pop("retrieval") == measures
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert {r.retrieval for r in read_records(path)} == {None}
     again = run_cell(stand_in_cell(asked), tmp_path / "cell", IndexStore(tmp_path / "i"), WordModels)

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     BertConfig,
+    BertForSequenceClassification,
     BertModel,
     DPRConfig,
     DPRContextEncoder,
@@ -237,6 +238,16 @@ def save_causal(folder: Path, family: str = "llama", **overrides: Any) -> Path:
 def save_plain_encoder(folder: Path, family: str = "bert", seed: int = 7) -> Path:
     """A plain transformers folder of an encoder, which does not say how its vectors are pooled."""
     encoder_model(family, "sdpa", seed).save_pretrained(folder)
+    hf_tokenizer(None).save_pretrained(folder)
+    return folder
+
+
+def save_cross_encoder(folder: Path, labels: int = 1, seed: int = 7) -> Path:
+    """A folder of a random BERT with ``labels`` outputs for a pair of texts."""
+    torch.manual_seed(seed)
+    config = encoder_model("bert").config
+    config.num_labels, config.initializer_range = labels, 0.3
+    BertForSequenceClassification(config).save_pretrained(folder)
     hf_tokenizer(None).save_pretrained(folder)
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from bench.models.packed import fetch
 from bench.models.sources import verify
 from bench.models.spec import resolve
 from bench.models.tokenizer import TextTokenizer
+from bench.packages import MissingPackageError
 from tests.bench.models.builders import causal_model, hf_tokenizer
 from tests.bench.models.gguf_files import END, START, Index, left, write_gguf
 
@@ -155,9 +157,11 @@ def test_a_file_with_a_weight_that_has_no_place_is_refused(tmp_path: Path, cache
 def test_without_gguf_nothing_is_downloaded(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gguf.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "gguf", None)
     index = Index(tmp_path / "index", b"never read")
-    with pytest.raises(ModelUnavailableError, match=r"pip install 'longdoc-bench\[gguf\]'"):
+    with pytest.raises(
+        MissingPackageError, match=r"small: .* needs gguf; .*pip install 'longdoc-bench\[gguf\]'"
+    ):
         fetch("small", index.source, index.download)
     assert index.asked == []
 

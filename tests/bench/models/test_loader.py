@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,8 +150,8 @@ def test_spreading_without_accelerate_says_what_to_install(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend_gpus(monkeypatch, 2)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install accelerate"):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(ConfigError, match=r"needs accelerate; .*pip install 'longdoc-bench\[readers\]'"):
         load_causal(resolve(str(saved), device="balanced"))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.files.atomic import write_json
+from bench.metrics.retrieval import retrieval_quality
 from bench.results.records import (
     CELL_FILE,
     RECORDS_FILE,
@@ -40,7 +41,7 @@ def record(example: Example, f1: float, **changes: Any) -> Record:
         "prediction": example.answers[0] if f1 == 1 else "something else",
         "scores": {"f1": f1, "rouge_l": f1},
         "context": [whole],
-        "retrieval": {},
+        "retrieval": retrieval_quality([whole], example),
         "tokens": TokenCounts(prompt=100, completion=4, forwarded=104),
         "flops": FlopCounts(
             query=2 * 10**9, index=10**9, convention="paper", query_by_model={}, index_by_model={}
@@ -76,13 +77,18 @@ def finish(
     return cell
 
 
-def own_file(folder: Path, titles_and_texts: Sequence[tuple[str, str]], name: str = "own.jsonl") -> Path:
+def own_file(
+    folder: Path,
+    titles_and_texts: Sequence[tuple[str, str]],
+    name: str = "own.jsonl",
+    dataset: str = "qasper",
+) -> Path:
     """A file of one question per document, as ``--data PATH`` takes it."""
     path = folder / name
     lines = [
         {
             "id": f"own-{at}",
-            "dataset": "qasper",
+            "dataset": dataset,
             "task": "qa",
             "question": f"What of {title}?",
             "answers": ["nothing"],

@@ -27,7 +27,11 @@ def test_a_cell_is_named_by_what_tells_it_from_the_others_of_its_method() -> Non
     k_only = [cell(str(k), config={"k": k, "b": 0.75}) for k in (10, 9, 2)]
     assert names(*k_only, cell("x", "pecan")) == ["bm25 k=2", "bm25 k=9", "bm25 k=10", "pecan"]
     reader = {"reader": {"name": "tiny", "revision": "ffffffffffff"}}
-    assert names(cell("a"), cell("b", models=reader)) == ["bm25 weights=012345", "bm25 weights=ffffff"]
+    assert names(cell("a"), cell("b", models=reader)) == ["bm25, weights 012345", "bm25, weights ffffff"]
+    longer = cell("c", config={"k": 2, "b": 0.75}).description.model_copy(update={"n_examples": 4})
+    assert names(*k_only, FinishedCell(Path("x"), longer, cells.summary())) == [
+        *("bm25 k=2, 4 questions", "bm25 k=2, 10 questions", "bm25 k=9", "bm25 k=10"),
+    ]
     assert names(cell("aaaaaaaa"), cell("bbbbbbbb")) == ["bm25 [aaaaaa]", "bm25 [bbbbbb]"]
 
 

@@ -15,7 +15,7 @@ from bench.cli.main import command
 from bench.errors import BenchError
 from bench.report.content import collect_report
 from bench.report.page import report_page
-from bench.run.cell import Setting
+from bench.run.cell import CellRequest, Setting
 from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
 from tests.bench.report.test_graph_page import HOSTILE as WITH_HALF_CHARACTERS
 from tests.bench.report.test_graph_page import Seen
@@ -23,6 +23,10 @@ from tests.bench.report.test_graph_page import Seen
 HOSTILE = tuple(text.replace("\ud800", "\u2029") for text in WITH_HALF_CHARACTERS)
 """Data with half a character are refused before anything runs on them."""
 BASE = Setting(limit=2)
+FOREIGN = (
+    "Thermohaline circulation redistributes heat; isotopic stratigraphy corroborates palaeoclimatic proxies. "
+    * 20
+)
 
 
 def hostile_page(folder: Path, texts: tuple[str, ...]) -> str:
@@ -37,7 +41,7 @@ def hostile_page(folder: Path, texts: tuple[str, ...]) -> str:
     cell = finish(folder / "results", own(file), [1, 0], changes)
     path = cell.folder(folder / "results") / "cell.json"
     description = json.loads(path.read_text())
-    description.update(model_label=a, data_label=b)
+    description.update(model_label=a, data_label=b, unfit_models=[a])
     description["config"]["graph_model"] = c
     path.write_text(json.dumps(description))
     return report_page(collect_report(BASE, folder / "results", [file]))
@@ -104,12 +108,20 @@ def test_tables_show_what_the_records_come_to_and_say_what_is_missing(results: P
     amortised = next(part for part in report.tables if part.id == "tableA4")
     costs = {row[0]: row[1:] for row in amortised.sections[0].rows}
     assert costs["hotpotqa (sample): BM25 Top-5"][1] == "0.00200" and "musique: BM25 Top-5" not in costs
-    assert [named for cell in report.cells if (named := cell.name)] == ["BM25 Top-5", "PECAN"]
+    assert [(run.name, run.score.split()[0]) for run in report.runs] == [
+        ("PECAN", "100.0"),
+        ("BM25 Top-5", "50.0"),
+    ]
+    assert (table.finished, table.planned, table.folded) == (2, 13, True)
+    assert "table1_real" not in {part.id for part in report.tables}, "it would repeat table1"
+    every = {part.id: set(part.caption) for part in report.tables}
+    assert "Seed: 0." in report.caption and not any(set(report.caption) & own for own in every.values())
 
 
 def test_figures_are_drawn_where_their_cells_are(results: Path) -> None:
     figures = {figure.id: figure for figure in collect_report(BASE, results).figures}
-    assert list(figures) == ["pareto", "pareto_real", "fig4", "garlic4", "gor2", "gor5", "fig3", "gor4"]
+    planes = ["pareto", "pareto_beyond"]
+    assert list(figures) == [*planes, "fig4", "garlic4", "gor2", "gor5", "fig3", "gor4", "lengths"]
     pareto, patience, nodes = figures["pareto"], figures["fig4"], figures["fig3"]
     assert b"<svg" in pareto.svg and [row[1] for row in pareto.rows] == ["bm25_top5", "pecan"]
     assert not patience.svg and "every t_p of 1, 2, 3, 4, 5, 6, 7, 8" in patience.missing
@@ -162,9 +174,34 @@ def test_the_command_writes_the_same_bytes_again_and_runs_nothing(results: Path,
             command, ["report", "--results", str(results), "--limit", "2", "--out", str(out)]
         )
         assert result.exit_code == 0, result.output
-        assert "7 tables, 3 figures, 2 questions, 2 cells" in result.output
+        assert "6 tables, 4 figures, 2 questions, 2 cells" in result.output
         pages.append(out.read_bytes())
     assert pages[0] == pages[1] and sorted(results.rglob("*")) == before
+
+
+def test_own_data_are_shown_without_being_named_and_what_cannot_read_them_is_said(tmp_path: Path) -> None:
+    file = own_file(tmp_path, [("Bridge", FOREIGN), ("River", FOREIGN)], dataset="mine")
+    for k, scores in ((5, [1, 0]), (2, [0, 0])):
+        finish(tmp_path, CellRequest("bm25", "", data=str(file), options={"k": k}), scores)
+    finish(tmp_path, bm25(), [1, 1])
+    report = collect_report(None, tmp_path)
+    assert [(run.data, run.name, run.unfit) for run in report.runs] == [
+        ("hotpotqa (sample)", "BM25 Top-5", False),
+        ("mine (own.jsonl)", "BM25 Top-5", True),
+        ("mine (own.jsonl)", "bm25 k=2", True),
+    ]
+    assert [section.heading for section in report.tables[0].sections] == [
+        "mine (own.jsonl)",
+        "hotpotqa (sample)",
+    ]
+    plane = report.figures[0]
+    assert plane.title.endswith("mine (own.jsonl)") and [row[3] for row in plane.rows] == ["50", "0"]
+    (warning,) = report.warnings
+    assert warning.startswith("mine (own.jsonl): tiny reads only text like the generated samples")
+    assert warning.partition(": ")[2] in " ".join((*report.caption, *report.tables[0].caption))
+    only = collect_report(None, tmp_path, datasets=["mine"])
+    assert f"bench table table2 --data {file}" in only.notes[0], "the command shows the same data"
+    assert {run.data for run in only.runs} == {"mine (own.jsonl)"} and only.browser.questions == 2
 
 
 def test_no_finished_cell_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
@@ -172,14 +209,14 @@ def test_no_finished_cell_is_an_error_that_says_what_to_do(tmp_path: Path) -> No
     assert isinstance(result.exception, BenchError) and "bench table table1" in str(result.exception)
 
 
-@pytest.mark.slow
-def test_a_browser_shows_hostile_texts_and_runs_none(hostile: str, tmp_path: Path) -> None:
+def shown_by_a_browser(content: str, folder: Path) -> Seen:
+    """The page after its script has run."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         pytest.skip("no Chromium on this machine")
-    page = tmp_path / "page.html"
-    page.write_text(hostile, encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    page = folder / "page.html"
+    page.write_text(content, encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
     done = subprocess.run(
         [browser, *options, "--virtual-time-budget=3000", "--dump-dom", page.as_uri()],
         capture_output=True,
@@ -187,7 +224,23 @@ def test_a_browser_shows_hostile_texts_and_runs_none(hostile: str, tmp_path: Pat
         timeout=120,
         check=True,
     )
-    seen = Seen(done.stdout)
+    return Seen(done.stdout)
+
+
+@pytest.mark.slow
+def test_a_browser_lists_at_first_what_all_chosen_cells_were_asked(tmp_path: Path) -> None:
+    for limit, scores in ((1, [1]), (3, [1, 0, 1])):
+        finish(tmp_path, bm25(limit=limit), scores)
+    seen = shown_by_a_browser(report_page(collect_report(None, tmp_path)), tmp_path)
+    assert "1 of 3 questions" in seen.text and "2 of 2 cells" in seen.text
+    assert sum(tag == "button" for tag, _ in seen.tags) >= 10, (
+        "every column of the list of runs can be sorted"
+    )
+
+
+@pytest.mark.slow
+def test_a_browser_shows_hostile_texts_and_runs_none(hostile: str, tmp_path: Path) -> None:
+    seen = shown_by_a_browser(hostile, tmp_path)
     assert "2 of 2 questions" in seen.text, "the script has run"
     assert HOSTILE[0] in seen.text and HOSTILE[4] in seen.text
     tags = {tag for tag, _ in seen.tags}

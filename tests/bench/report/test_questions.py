@@ -43,7 +43,7 @@ def test_cells_of_different_length_share_their_questions(tmp_path: Path) -> None
     cell = finish(tmp_path, bm25(limit=3), [1, 0, 1])
     found = browsed(tmp_path)
     (data,) = found.data["sets"]
-    short, long = methods(found)["bm25 questions=1"], methods(found)["bm25 questions=3"]
+    short, long = methods(found)["bm25, 1 questions"], methods(found)["bm25, 3 questions"]
 
     assert [question["id"] for question in data["questions"]] == [e.id for e in cell.data.examples]
     assert [answer is None for answer in short["answers"]] == [False, True, True]
@@ -88,6 +88,11 @@ def test_texts_of_own_data_need_the_file(tmp_path: Path) -> None:
     path = own_file(tmp_path, [("Bridge", OWN_TEXT)])
     finish(tmp_path / "results", own(path), [1])
 
+    (text,) = browsed(tmp_path / "results").data["texts"]
+    assert text == shortened("Bridge\n" + OWN_TEXT, Limits().passage_characters), (
+        "found where the cell had it"
+    )
+    path = path.rename(tmp_path / "moved.jsonl")
     without = browsed(tmp_path / "results")
     assert without.data["texts"] == []
     assert without.notes == ("qasper (own.jsonl): 1 passages have no text: name your file with --documents",)

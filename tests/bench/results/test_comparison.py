@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from bench.cli.compare import describe, most_different, options_of, side_by_side
+from bench.cli.cells import options_of
+from bench.cli.compare import describe, most_different, side_by_side
 from bench.errors import ConfigError
 from bench.results.comparison import compare, permutation_p_value
 from bench.results.records import FlopCounts, Record, TokenCounts
@@ -105,7 +106,7 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
     lines = side_by_side(chosen[0], "f1", "pecan", "bm25:k=7").splitlines()
     assert lines[0] == "q3" and "Mara" in lines[2]
     cells = {line.split()[0]: line.split()[1:] for line in lines[3:]}
-    assert cells["pecan"] == ["bm25:k=7"] and cells["f1"] == ["0", "100"]
+    assert cells["pecan"] == ["bm25:k=7"] and cells["F1"] == ["0", "%", "100", "%"]
     assert cells["answer"] == ["'answer", "0'", "'answer", "1'"]
     where = [
         line.index(text) for line, text in zip(lines[3:6], ("bm25:k=7", "'answer 1'", "100"), strict=True)

@@ -116,6 +116,17 @@ def test_the_command_names_what_it_could_not_read_and_goes_on(paper: Path, tmp_p
     assert "warning: tiny reads only text like" in done.output
 
 
+def test_a_bare_yes_to_another_question_is_remarked(
+    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (paper, "--model", "tiny", "--results", tmp_path / "results")
+    assert "only Yes or No" not in ask("When was it shut down?", *arguments).output
+    monkeypatch.setattr("tests.bench.run.test_asking.SAYS", "Yes")
+    done = ask("When did the board shut it down?", *arguments)
+    assert "check     only Yes or No, but the question asks for more: a larger reader" in done.output
+    assert "only Yes or No" not in ask("Did the board shut it down?", *arguments).output
+
+
 def test_several_methods_stand_side_by_side(paper: Path, tmp_path: Path) -> None:
     methods = ["--method", "bm25:k=1", "--method", "full_context"]
     done = ask("When?", paper, *methods, "--model", "tiny", "--results", tmp_path)

@@ -31,6 +31,7 @@ def identity() -> CellIdentity:
         {"max_new_tokens": 9},
         {"seed": 1},
         {"training": "other documents"},
+        {"inner": ("ranker 2",)},
     ],
     ids=lambda changes: next(iter(changes)),
 )

@@ -169,10 +169,11 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
     rendered = render(view, {})
     lines = [line for line in rendered.markdown.splitlines() if line.startswith("|")]
     header = [cell.strip() for cell in lines[0].strip("|").split("|")]
-    assert header == ["Method", "Recall", "Answer in context", "TFLOPs", "n"]
-    values = {line.split("|")[1].strip(): line.split("|")[2:4] for line in lines[2:]}
-    assert [cell.strip() for cell in values["Oracle"]] == ["100.0 [100.0, 100.0]"] * 2
-    assert [cell.strip() for cell in values["Closed book"]] == ["0.0 [0.0, 0.0]"] * 2
+    assert header == ["Method", "Recall", "MRR", "nDCG", "Answer in context", "TFLOPs", "n"]
+    values = {line.split("|")[1].strip(): line.split("|")[2:6] for line in lines[2:]}
+    full, none = "100.0 [100.0, 100.0]", "0.0 [0.0, 0.0]"
+    assert [cell.strip() for cell in values["Oracle"]] == [full, "–", "–", full]  # a selection, no ranking
+    assert [cell.strip() for cell in values["Closed book"]] == [none] * 4
     assert "Recall: share of the labelled evidence" in rendered.markdown
     assert "evidence_recall,100,100,100" in rendered.csv
 

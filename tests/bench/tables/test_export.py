@@ -16,6 +16,8 @@ from bench.run.runner import run_cell
 from bench.tables.cells import TableData, collect, plan_table
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.export import export_table, exported_table
+from bench.tables.order import order_agreements
+from bench.tables.published import Published
 from bench.tables.render import render
 from tests.bench.models.builders import save_causal
 
@@ -27,6 +29,7 @@ TABLE = TableDefinition(
     metrics=("f1",),
     rows=(
         Row(id="bm25", label="BM25", method="bm25", set={"k": 2}),
+        Row(id="bm25_1", label="BM25, one passage", method="bm25", set={"k": 1}),
         Row(id="closed", label="Closed book", method="closed_book"),
     ),
 )
@@ -57,10 +60,48 @@ def test_the_same_table_comes_back_without_data_records_and_models(table: TableD
         assert after[kind] == text.replace("not run yet", "not in this export")
 
 
+def test_the_order_of_an_exports_rows_agrees_with_the_papers_as_that_of_the_records(
+    table: TableData, tmp_path: Path
+) -> None:
+    printed = {
+        (row.id, "hotpotqa", metric): Published(value, "S", row.id)
+        for metric in ("f1", "tflops")
+        for row, value in zip(TABLE.rows, (40.0, 30.0, 20.0), strict=True)
+    }
+    export_table(table, tmp_path)
+
+    agreements = order_agreements(exported_table(TABLE, tmp_path), printed)
+
+    assert agreements == order_agreements(table, printed)
+    assert [(a.metric, a.rows) for a in agreements] == [("f1", 3), ("tflops", 3)]
+
+
+def test_an_export_in_parts_is_the_export_of_all(table: TableData, tmp_path: Path) -> None:
+    whole = [path.read_bytes() for path in export_table(table, tmp_path / "whole")]
+    parts = {dataset: {k: c for k, c in table.cells.items() if k[1] == dataset} for dataset in TABLE.datasets}
+
+    export_table(TableData(TABLE, parts["hotpotqa"]), tmp_path / "parts")
+    export_table(TableData(TABLE, parts["musique"]), tmp_path / "parts")
+    export_table(table, tmp_path / "parts")  # what is there is replaced
+
+    again = [path.read_bytes() for path in sorted((tmp_path / "parts").iterdir())]
+    assert sorted(again) == sorted(whole)
+
+
+def test_an_export_that_cannot_be_read_is_left_as_it_is(table: TableData, tmp_path: Path) -> None:
+    cells, _ = export_table(table, tmp_path)
+    cells.write_text("[{}]")
+
+    with pytest.raises(DataError, match="nothing is added"):
+        export_table(table, tmp_path)
+
+    assert cells.read_text() == "[{}]"
+
+
 def test_no_text_of_the_data_leaves_and_every_question_has_its_line(table: TableData, tmp_path: Path) -> None:
     paths = export_table(table, tmp_path)
     lines = list(csv.DictReader(paths[1].open(encoding="utf-8", newline="")))
-    assert len(lines) == 6
+    assert len(lines) == 10
     finished = [cell.finished for cell in table.cells.values() if cell.finished]
     records = [
         json.loads(line)

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bench.cli.main import command as bench
 from bench.cli.track import command as track
 from bench.errors import BenchError
 from bench.files.atomic import write_json
@@ -400,6 +401,15 @@ def test_a_run_deleted_in_the_ui_comes_back(results: Path) -> None:
     assert not is_shown(local_store(results), content_digest(cell))
     assert show(cell, results).state == "created"
     assert len(runs_of(results, "deleted")) == 1
+
+
+def test_a_cell_that_is_removed_leaves_the_store_and_the_others_stay(results: Path) -> None:
+    cells = [make_cell(results, dataset="removed", k=k) for k in (1, 2)]
+    show_all(cells, results)
+    done = CliRunner().invoke(bench, ["rm", str(cells[0]), "--results", str(results), "--yes"])
+    assert done.exit_code == 0 and "warning" not in done.output and not cells[0].exists()
+    (left,) = runs_of(results, "removed")
+    assert left.data.params["config.k"] == "2"
 
 
 def test_two_runs_of_one_cell_become_one(results: Path) -> None:
@@ -813,6 +823,13 @@ def test_search_steps_are_traces_and_follow_the_records(results: Path) -> None:
         assert answer.end_time_ns <= root.end_time_ns == root.start_time_ns + 250_000_000
         assert answer.outputs == "Ilse, they say"
         assert passages.outputs[0]["metadata"]["title"] == "The bridge"
+        assessments = {a.name: a for a in trace.info.assessments}
+        assert assessments["f1"].value == 2 * assessments["rouge_l"].value
+        assert assessments["tflops"].value == 3.0
+        assert assessments["f1"].source.source_type == "CODE"
+        assert assessments["expected_response"].value == "Ilse Brandt | Ilse"
+    (run,) = runs_of(results, "traced")
+    assert run.data.tags["mlflow.runType"] == "genai_evaluate"
 
     finish(cell, [record(0, 0.25), record(1, 0.0, failed=True)])
     assert show(cell, results).state == "updated"  # shown once, always shown

@@ -82,9 +82,9 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
     bench = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert bench.stdout is not None
-        first = bench.stdout.readline()  # printed only once the server answers
-        assert first == f"MLflow is at http://127.0.0.1:{port} (Ctrl-C stops it)\n"
-        shown = bench.stdout.readline().split()
+        shown = bench.stdout.readline().split()  # printed only once the server answers
+        last = bench.stdout.readline()
+        assert last == f"MLflow is at http://127.0.0.1:{port} (Ctrl-C stops it)\n"
         assert shown[0] == "longdoc-bench/qasper"
         assert get(port, "/")[0] == 200
         by_name = "/api/2.0/mlflow/experiments/get-by-name?experiment_name=longdoc-bench/qasper"

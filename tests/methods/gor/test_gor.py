@@ -214,9 +214,9 @@ def test_a_missing_package_is_an_error_before_anything_runs(monkeypatch: pytest.
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "torch_geometric" else find(name)
     )
-    with pytest.raises(BenchError, match=r"pip install 'longdoc-bench\[gor\]'"):
-        cell()
-    cell(train="off")
+    with pytest.raises(BenchError, match=r"The method gor needs torch_geometric; .*'longdoc-bench\[gor\]'"):
+        cell().require_packages()
+    cell(train="off").require_packages()
 
 
 def graph(texts: int) -> tuple[Index, DocumentSet, np.ndarray[Any, np.dtype[np.float32]]]:

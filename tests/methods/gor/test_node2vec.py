@@ -11,6 +11,7 @@ import pytest
 from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.models.spec import resolve
+from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Chunk, Index, Question
 from methods.gor.node2vec import SKIP_GRAM, Node2Vec, Node2VecConfig, random_walks, skip_gram
 from methods.gor.records import Node, Records
@@ -101,6 +102,7 @@ def test_the_question_stands_where_its_record_would() -> None:
 
 
 def test_without_gensim_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with pytest.raises(ConfigError, match=r"pip install 'longdoc-bench\[gor\]'"):
-        skip_gram([[0]], 1, dimensions=4, window=2, passes=1, seed=0)
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    cell = plan_cell(CellRequest("node2vec", "chronicles", limit=1))
+    with pytest.raises(ConfigError, match=r"needs gensim; .*pip install 'longdoc-bench\[gor\]'"):
+        cell.require_packages()

@@ -11,6 +11,7 @@ import pytest
 
 from bench.errors import ConfigError
 from bench.models.api import Geometry
+from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Chunk, Index, Question
 from methods.retrievers.bm25 import Bm25, Bm25Config
 from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
@@ -49,6 +50,26 @@ def test_candidates_are_ordered_by_yes_and_the_others_follow_as_ranked(
     found = scores(Rerank(RerankConfig(n=3), GEOMETRY), "kite mill")
     np.testing.assert_array_equal(np.argsort(-found), [2, 3, 0, *first[3:]])
     np.testing.assert_allclose(found[[2, 3, 0]], [0.9, 0.4, 0.1])
+
+
+def test_a_cross_encoder_orders_the_candidates_without_asking_the_reader() -> None:
+    class Scorer:
+        async def score(self, query: str, texts: Sequence[str]) -> Any:
+            assert query == "kite mill" and len(texts) == 3
+            return np.array([0.2, 0.8, 0.5])
+
+    class Models(WordModels):
+        def lm(self, role: str = "reader") -> Any:
+            raise AssertionError("the reader is not needed")
+
+        def pair_scorer(self, role: str = "scorer") -> Any:
+            return Scorer()
+
+    first = np.argsort(-scores(Bm25(Bm25Config(), GEOMETRY), "kite mill"), kind="stable")
+    method = Rerank(RerankConfig(n=3, scorer="some/encoder"), GEOMETRY)
+    assert method.models() == {"reader": "", "scorer": "some/encoder"}
+    found = scores(method, "kite mill", Models())
+    np.testing.assert_array_equal(np.argsort(-found), [first[1], first[2], first[0], *first[3:]])
 
 
 def test_fewer_chunks_than_candidates_are_all_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +152,15 @@ def test_hyde_searches_with_the_mean_of_question_and_drafts() -> None:
     mean = np.array([(4 + 3 * 9) / 4, 1.0])
     np.testing.assert_allclose(found, [len(text) * mean[0] + mean[1] for text in TEXTS])
     assert method.models()["embedder"] == "minilm" and method.index_name == "contriever"
+
+
+@pytest.mark.parametrize("options", [{}, {"ranker": "hybrid", "ranker_options": {"second": "tfidf"}}])
+def test_a_new_version_of_the_ranker_makes_another_cell_of_the_method_over_it(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a ranker inside the ranker; before, cells with the old ranking were taken for finished."""
+    request = CellRequest("self_route", "hotpotqa", "tiny", options=options)
+    before = plan_cell(request).identity
+    assert before.inner[-1] == "full_context 1" and f"bm25 {Bm25.version}" in before.inner
+    monkeypatch.setattr(Bm25, "version", "next")
+    assert plan_cell(request).identity.cell_id != before.cell_id

@@ -1,0 +1,108 @@
+"""Cells as the command line names them: a folder, or ``METHOD[:KEY=VALUE,...]`` with a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.errors import BenchError, ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    from bench.results.models import CellDescription
+    from bench.schema import JsonValue
+
+
+def options_of(text: str) -> dict[str, JsonValue]:
+    """The options in ``METHOD:KEY=VALUE,KEY=VALUE``."""
+    from bench.method.options import parse_assignments
+
+    _, _, assignments = text.partition(":")
+    return parse_assignments(assignments.split(",")) if assignments else {}
+
+
+def cells_named(text: str, results: Path, dataset: str = "", model: str = "") -> dict[Path, CellDescription]:
+    """Every cell of the results folder with that method and these options, whatever its others are.
+
+    dataset, model: only cells on it, of that reader; empty: any. Raises UnknownNameError for a method that
+    no cell and no installed package has, and BenchError if there is no such cell.
+    """
+    from bench.method.registry import registered_methods
+
+    method, options = text.partition(":")[0], options_of(text)
+    every = described_cells(results)
+    known = {about.method for about in every.values()} | set(registered_methods())
+    if method not in known:
+        raise UnknownNameError("method or folder", text, known)
+    found = {
+        folder: about
+        for folder, about in every.items()
+        if about.method == method
+        and all(key in about.config and about.config[key] == value for key, value in options.items())
+        and dataset in ("", about.dataset)
+        and model in ("", about.model)
+    }
+    if not found:
+        on = f" on {dataset}" if dataset else ""
+        by = f" with {model}" if model else ""
+        raise BenchError(f"{results} has no cell of {text}{on}{by}. See: bench list cells")
+    return found
+
+
+def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Path:
+    """The finished cell that is meant: the one nearest to the defaults, of these the one of most questions.
+
+    Raises ConfigError, with the candidates, if that leaves several or they are on several data sets, and
+    BenchError if there is none.
+    """
+    from bench.results.finished import read_finished
+
+    found = cells_named(text, results, dataset, model)
+    options = options_of(text)
+    ranked: dict[tuple[int, int], list[Path]] = {}
+    for folder, about in found.items():
+        if read_finished(folder) is not None:
+            others = len(set(about.non_defaults or ()) - set(options))
+            ranked.setdefault((others, -about.n_examples), []).append(folder)
+    if not ranked:
+        raise BenchError(f"No cell of {text} is finished. Unfinished: {', '.join(map(str, found))}")
+    best = ranked[min(ranked)]
+    finished = [folder for folders in ranked.values() for folder in folders]
+    if len({found[folder].dataset for folder in finished}) > 1:
+        best = finished
+    if len(best) > 1:
+        lines = [f"  {cell_line(folder, found[folder])}" for folder in best]
+        raise ConfigError(
+            "\n".join([f"{text} is more than one cell; give --dataset, --model or a folder:", *lines])
+        )
+    return best[0]
+
+
+def described_cells(results: Path) -> Mapping[Path, CellDescription]:
+    """Every cell below the results folder, finished or not, that has a valid cell.json."""
+    from bench.results.finished import find_cells
+    from bench.results.models import read_description
+
+    found = {}
+    for folder in find_cells(results):
+        try:
+            found[folder] = read_description(folder)
+        except BenchError:
+            continue
+    return found
+
+
+def cell_line(folder: Path, about: CellDescription) -> str:
+    """The cell in one line, beginning with its folder."""
+    from bench.results.curves import cell_label
+    from bench.run.cell_folder import with_method
+
+    return (
+        f"{folder}  {cell_label(with_method(about))} on {about.data}, {about.model_label}, "
+        f"{about.n_examples} question{'' if about.n_examples == 1 else 's'}"
+    )
+
+
+def size_bytes(folders: Iterable[Path]) -> int:
+    """Bytes of all files in the folders."""
+    return sum(path.lstat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())

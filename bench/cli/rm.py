@@ -1,0 +1,101 @@
+"""``bench rm``: remove cells with their records."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bench.cli.cells import cell_line, cells_named, described_cells, size_bytes
+from bench.cli.options import results_option
+from bench.errors import BenchError, ConfigError
+
+if TYPE_CHECKING:
+    from bench.results.models import CellDescription
+
+
+@click.command(name="rm")
+@click.argument("cells", nargs=-1)
+@click.option("--dataset", default="", help="only cells on this data set; without CELLS all of them")
+@click.option("--unfinished", is_flag=True, help="only unfinished cells; without CELLS all of them")
+@results_option
+@click.option("--dry-run", is_flag=True, help="only list what would be removed")
+@click.option("--yes", is_flag=True, help="do not ask")
+def command(
+    cells: tuple[str, ...], dataset: str, unfinished: bool, results: Path, dry_run: bool, yes: bool
+) -> None:
+    """Remove cells: their records, which no command restores, and their runs in a local MLflow store.
+
+    CELLS are folders of cells, or methods with options, such as bm25 or bm25:k=7: every cell that has these
+    options. They are listed first, and nothing is removed before you agree. Indexes are kept: other cells may
+    use them. Example: bench rm bm25:k=7 --dataset qasper
+    """
+    from bench.results.finished import read_finished
+    from bench.results.json_lines import is_locked
+
+    if not cells and not dataset and not unfinished:
+        raise ConfigError("Name what to remove: cells (see: bench list cells), --dataset or --unfinished.")
+    found = _found(cells, dataset, results)
+    if unfinished:
+        found = {folder: about for folder, about in found.items() if read_finished(folder) is None}
+    if not found:
+        click.echo("There is nothing to remove.")
+        return
+    for folder, about in found.items():
+        click.echo(cell_line(folder, about))
+    busy = [str(folder) for folder in found if is_locked(folder)]
+    if busy:
+        raise BenchError(f"A run is writing {', '.join(busy)}. Stop it first; nothing was removed.")
+    count = f"{len(found)} cell{'' if len(found) == 1 else 's'}, {size_bytes(found) / 1e6:.1f} MB"
+    if dry_run:
+        click.echo(f"{count}; nothing was removed.")
+        return
+    if not yes and not sys.stdin.isatty():
+        raise BenchError(f"{count}; nothing was removed. Without a terminal to ask, say --yes.")
+    if not yes:
+        click.confirm(f"Remove {count}, with every recorded answer?", abort=True)
+    _forget(found, results)
+    for folder in found:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise BenchError(f"Cannot remove {folder}: {error.strerror or error}.") from error
+    click.echo(f"Removed {count}.")
+
+
+def _found(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path, CellDescription]:
+    """The cells that are named, each once; folders may lie elsewhere than in the results folder."""
+    from bench.results.models import read_description
+
+    if not cells:
+        return {
+            folder: about
+            for folder, about in described_cells(results).items()
+            if dataset in ("", about.dataset)
+        }
+    found: dict[Path, CellDescription] = {}
+    for text in cells:
+        if Path(text).is_dir():
+            found[Path(text)] = read_description(Path(text))
+        else:
+            found |= cells_named(text, results, dataset)
+    return found
+
+
+def _forget(found: dict[Path, CellDescription], results: Path) -> None:
+    """Delete the cells' runs in the local MLflow store, if there is one; a failure is a warning."""
+    from bench.tracking.store import local_store, sqlite_path
+
+    uri = local_store(results)
+    database = sqlite_path(uri)
+    if database is None or not database.is_file():
+        return
+    from bench.tracking.mirror import Mirror
+
+    try:
+        Mirror(uri, results).forget([about.cell_id for about in found.values()])
+    except Exception as error:  # noqa: BLE001 -- MLflow and its layers raise many types
+        click.echo(f"warning: MLflow still shows them ({error}): bench track sync --rebuild", err=True)

@@ -1,0 +1,153 @@
+"""A method and its options as text, from its ``Config``: ``bench list methods NAME`` and docs/methods.md."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from bench.method.contract import Method
+
+FAMILIES = ("graphs and trees", "rankers", "around a ranker", "the whole text", "other")
+"""Groups of methods in the order in which they are listed."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a method."""
+
+    name: str
+    values: str
+    """What it may be, as ``on, off`` or ``whole number, 1 or more``."""
+    default: str
+    """Empty where the default depends on something else, which ``meaning`` says."""
+    meaning: str
+    """With the source of the default."""
+    replayed: bool
+    """Whether a sweep asks each question once for all its values."""
+
+
+def options(method: type[Method[Any]]) -> list[Option]:
+    """The method's options, in the order of its config."""
+    return [
+        Option(
+            name=name,
+            values=_values(field),
+            default=_default(field),
+            meaning=field.description or "",
+            replayed=name in method.replayed,
+        )
+        for name, field in method.Config.model_fields.items()
+    ]
+
+
+def family_place(method: type[Method[Any]]) -> int:
+    """The place of the method's group among :data:`FAMILIES`; unknown ones are last."""
+    return FAMILIES.index(method.family if method.family in FAMILIES else FAMILIES[-1])
+
+
+def described(method: type[Method[Any]], width: int = 100) -> str:
+    """The method with its paper and options, as lines of at most ``width`` characters."""
+    lines = [f"{method.name}: {method.summary}", f"paper: {method.paper}"]
+    lines += [*textwrap.wrap(f"options: {_about(method)}", width), ""]
+    found = options(method)
+    for option in found:
+        default = f"; default {option.default}" if option.default else ""
+        once = "; a sweep asks once for all values" if option.replayed else ""
+        lines.append(f"{option.name}  ({option.values}{default}{once})")
+        lines += textwrap.wrap(option.meaning, width, initial_indent="    ", subsequent_indent="    ")
+    if found:
+        first = next((option for option in found if option.default), found[0])
+        lines += ["", f"Set one with --set {first.name}={first.default or 'VALUE'}; --set may be repeated."]
+    else:
+        lines.append("It has no options.")
+    return "\n".join(lines)
+
+
+def markdown(methods: Iterable[type[Method[Any]]]) -> str:
+    """A page on the methods, by family, each with a table of its options."""
+    return "\n".join(_page(methods)) + "\n"
+
+
+def _page(methods: Iterable[type[Method[Any]]]) -> Iterator[str]:
+    yield "# Methods and their options"
+    yield ""
+    yield "Written by `bench list methods --markdown`; `bench list methods NAME` prints one of them."
+    yield "`--set KEY=VALUE` sets an option. A default without a named source is our choice; an empty one"
+    yield "depends on the model or the data, as the meaning says. Of options marked \\* a sweep asks each"
+    yield "question once for all values."
+    family = ""
+    for method in sorted(methods, key=lambda one: (family_place(one), one.name)):
+        if FAMILIES[family_place(method)] != family:
+            family = FAMILIES[family_place(method)]
+            yield from ("", f"## {family.capitalize()}")
+        yield from ("", f"### {method.name}", "", f"{_sentence(method.summary)} {_sentence(method.paper)}")
+        yield from ("", f"Options: {_about(method)}")
+        found = options(method)
+        if found:
+            yield from ("", "| option | values | default | meaning |", "|---|---|---|---|")
+        for option in found:
+            default = f"`{option.default}`" if option.default else ""
+            star = "\\*" if option.replayed else ""
+            cells = (f"`{option.name}`{star}", option.values, default, option.meaning)
+            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _about(method: type[Method[Any]]) -> str:
+    """What the config says of all its options: what the letters stand for, whose the defaults are."""
+    return " ".join((inspect.getdoc(method.Config) or "").split())
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    if value in (None, ""):
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=list)
+
+
+_KINDS: dict[Any, str] = {int: "whole number", float: "number", str: "text", bool: "true, false"}
+
+
+def _values(field: FieldInfo) -> str:
+    """What the annotation and its bounds allow."""
+    kinds = [kind for kind in _alternatives(field.annotation) if kind is not NoneType]
+    text = " or ".join(dict.fromkeys(_kind(kind) for kind in kinds))
+    bounds = list(filter(None, map(_bound, field.metadata)))
+    return ", ".join([text, *bounds])
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    if annotation in _KINDS or get_origin(annotation) in (Literal, dict, list, tuple):
+        return (annotation,)
+    return get_args(annotation) or (annotation,)
+
+
+def _kind(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        *others, last = map(str, get_args(kind))
+        return f"{', '.join(others)} or {last}" if others else last
+    return _KINDS.get(kind) or _KINDS.get(get_origin(kind)) or "mapping"
+
+
+def _bound(constraint: object) -> str:
+    match constraint:
+        case Ge(ge):
+            return f"{ge} or more"
+        case Gt(gt):
+            return f"more than {gt}"
+        case Le(le):
+            return f"{le} or less"
+        case Lt(lt):
+            return f"less than {lt}"
+    return ""

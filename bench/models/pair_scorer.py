@@ -1,0 +1,51 @@
+"""A cross-encoder behind the async interface for scoring pairs of texts, its cost metered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.flops.architecture import Architecture
+from bench.flops.formulas import texts_usage
+from bench.flops.meter import current_meter
+
+
+class CrossEncoderScorer:
+    """Question and text read together by an encoder with one output, as sentence-transformers runs it.
+
+    Cost (phase ``score``): the tokens of each pair after truncation, special tokens included and padding
+    excluded, through the encoder; its last layer, one row per pair, is left out.
+    """
+
+    def __init__(self, name: str, model: Any, architecture: Architecture, batch_size: int = 32) -> None:
+        """model: a ``CrossEncoder`` in eval mode; architecture: the encoder's; batch_size: pairs at once."""
+        self.name, self._model, self.architecture = name, model, architecture
+        model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
+        self._batch_size = batch_size
+        self.max_tokens = int(
+            min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
+        )
+
+    async def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:
+        """How well each text fits the query: the sigmoid of the model's output, shape (len(texts),)."""
+        from torch.nn import Identity
+
+        if not texts:
+            return np.zeros(0)
+        encoded = self._model.tokenizer(
+            [query] * len(texts), list(texts), truncation=False, padding=False, verbose=False
+        )
+        lengths = [min(len(ids), self.max_tokens) for ids in encoded["input_ids"]]
+        outputs = self._model.predict(
+            [(query, text) for text in texts],
+            batch_size=self._batch_size,
+            activation_fn=Identity(),
+            show_progress_bar=False,
+        )
+        current_meter().credit(self.name, "score", texts_usage(self.architecture, lengths))
+        await asyncio.sleep(0)
+        return np.asarray(1 / (1 + np.exp(-np.asarray(outputs, dtype=np.float64))))

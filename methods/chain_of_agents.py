@@ -1,0 +1,90 @@
+"""Chain of Agents: read everything chunk by chunk, pass notes on, and answer from the last notes.
+
+Zhang et al. 2024 (arXiv 2406.02818), Algorithm 1: the text is cut into chunks of whole sentences that fit the
+window (Algorithm 2); one worker after the other reads its chunk, the question and the notes of the worker
+before, and writes notes that include both; a manager answers from the last notes. Every token is read once
+in a short context, so the cost grows with the length and not with its square. The paper calls the notes
+communication units; several chains with a vote (Sec. 5) are left out.
+
+All of it depends on the question: there is no index. The prompts say what the paper's (Tables 11 and 12) say
+in our words; the manager asks as every method does  # our choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import Field
+
+from bench.method import (
+    DEFAULT_PROMPT,
+    PROMPT_CHOICES,
+    LanguageModel,
+    Method,
+    MethodConfig,
+    ModelSet,
+    PromptStyle,
+    read,
+)
+from bench.schema import Chunk, ContextItem, Index, Prediction, Question
+from methods.raptor.leaves import split_into_leaves
+
+PROMPT = (
+    "Text:\n{text}\n\nNotes on the text before it:\n{notes}\n\nQuestion:\n{question}\n\n"
+    "Write new notes that hold all of the text and of the notes that helps to answer the question."
+)
+LEAST_CHUNK = 16
+"""Tokens that a chunk gets, however long the question."""
+
+
+class ChainOfAgentsConfig(MethodConfig):
+    """Lengths of what a worker reads and writes."""
+
+    window: int | None = Field(
+        None,
+        ge=128,
+        description="most tokens that a worker reads and writes; default: the geometry's window (8K in the "
+        "papers)",
+    )
+    note_tokens: int | None = Field(
+        None, ge=4, description="most tokens of the notes; default: two chunks of the geometry"
+    )  # our choice
+    prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
+
+
+class ChainOfAgents(Method[ChainOfAgentsConfig]):
+    """Notes while reading."""
+
+    name = "chain_of_agents"
+    version = "1"
+    summary = "read everything chunk by chunk, pass notes on, answer from the last notes"
+    paper = "Zhang et al. 2024 (arXiv 2406.02818), Algorithms 1 and 2"
+    family = "the whole text"
+    Config = ChainOfAgentsConfig
+
+    @property
+    def note_tokens(self) -> int:
+        """Most tokens of the notes."""
+        return self.config.note_tokens or 2 * self.geometry.chunk_tokens
+
+    async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
+        """The answer from the last worker's notes; the trace has all notes."""
+        lm, written, cut = models.lm(), [""], False
+        for chunk in self._chunks(question, lm):
+            prompt = PROMPT.format(text=chunk.text, notes=written[-1], question=question.text)
+            notes = await lm.generate(prompt, self.note_tokens)
+            cut = cut or notes.finish != "stop"
+            written.append(notes.text or written[-1])
+        context = [ContextItem(text=written[-1], node="notes")] if written[-1] else []
+        flags = [] if len(written) > 1 else ["empty_document"]
+        flags += ["cut_notes"] if cut else []
+        answer = await read(context, question, lm, self.config.prompt, flags=flags)
+        return replace(answer, trace={"notes": written[1:]})
+
+    def _chunks(self, question: Question, lm: LanguageModel) -> list[Chunk]:
+        """Pieces of whole sentences that fit a worker's window beside question and notes."""
+        limit = lm.geometry.input_limit
+        window = min(self.config.window or lm.geometry.window, limit)
+        frame = lm.chat_overhead + lm.count_tokens(PROMPT.format(text="", notes="", question=question.text))
+        room = window - frame - 2 * self.note_tokens  # the notes before, and the new ones
+        return split_into_leaves(question.documents, lm.tokenize, max(LEAST_CHUNK, room), join=True)

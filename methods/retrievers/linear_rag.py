@@ -1,0 +1,246 @@
+"""LinearRAG: a graph of passages and the names in them, without a relation and without an LLM token.
+
+Zhuang et al. 2025 (arXiv 2510.10114). Once per document: names are found in the sentences; a passage is
+linked to each of its names by the share of its mentions, and to the passage after it. Once per question: each
+name in the question activates its most similar name of the graph; activation spreads from a name through the
+sentences with it that are most similar to the question to the names beside it there; personalised PageRank
+from names and passages ranks the passages. Without a name in the question, passages are ranked by similarity.
+
+Steps and constants are those of the authors' code (DEEP-PolyU/LinearRAG), which gives the same ranking for
+the same names and vectors if it takes names in the order of the text; it takes them in that of a Python set.
+The authors find names with spaCy; here a name is a run of capitalised words  # our choice: needs no further
+model, but no name in lower case is found, and no date.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from bench.method import Embedder, ModelSet, RankConfig, RankThenRead, unit_rows
+from bench.schema import Chunk, Index, JsonValue, Question
+
+DAMPING, PASSAGE_WEIGHT, ADJACENT = 0.5, 0.05, 1.0
+"""Of PageRank; of passages in its restart; of the edge to the next passage (the authors' config.py)."""
+STEPS = 60
+"""Steps of PageRank: what is left is at most 0.5 to that power."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_NAME = re.compile(r"[A-Z][\w’'-]*(?:(?:\s+(?:of|the|de|la|van|von))*\s+[A-Z][\w’'-]*)*")
+_NO_NAMES = frozenset(
+    "A After All Although An And As At Because Before But By Did Do Does During For From Had Has Have He Her "
+    "His How I If In Is It Its Later Many My No Not Of On Once One Or Our She Since So Some That The Their "
+    "Then There These They This Those Through To Under Until Was We Were What When Where Which While Who "
+    "Whom Whose Why With Yes You".split()
+)
+
+
+class LinearRagConfig(RankConfig):
+    """The encoder, and how far activation spreads."""
+
+    encoder: str = Field(
+        "minilm",
+        description="sentence-transformers preset, hub id or folder (the authors' code: all-mpnet-base-v2)",
+    )
+    iterations: int = Field(
+        3, ge=1, description="tiers of names, those of the question included (the authors' code: 3)"
+    )
+    threshold: float = Field(
+        0.4, ge=0, le=1, description="least activation that is passed on (the authors' code: 0.4)"
+    )
+    sentences: int = Field(
+        3, ge=1, description="sentences through which a name passes activation on (the authors' code: 3)"
+    )
+    passage_ratio: float = Field(
+        2.0, ge=0, description="weight of a passage's own similarity (the authors' code: 2)"
+    )
+
+
+class LinearRag(RankThenRead[LinearRagConfig]):
+    """Names, sentences and PageRank."""
+
+    name = "linear_rag"
+    version = "1"
+    summary = "rank chunks by PageRank over a graph of names, without an LLM at indexing"
+    paper = "Zhuang et al. 2025 (LinearRAG, arXiv 2510.10114)"
+    family = "graphs and trees"
+    Config = LinearRagConfig
+
+    def models(self) -> Mapping[str, str]:
+        """The run's reader and the sentence encoder."""
+        return {"reader": "", "embedder": self.config.encoder}
+
+    async def prepare(
+        self, chunks: Sequence[Chunk], models: ModelSet
+    ) -> tuple[Mapping[str, JsonValue], Mapping[str, NDArray[np.generic]]]:
+        """Names, the names of each sentence and passage, and unit vectors of all three."""
+        texts, encoder = [chunk.text for chunk in chunks], models.embedder()
+        sentences = {
+            sentence: found
+            for text in texts
+            for sentence in _SENTENCE_END.split(text)
+            if (found := names_in(sentence))
+        }
+        names = list(dict.fromkeys(name for found in sentences.values() for name in found))
+        place = {name: at for at, name in enumerate(names)}
+        of_passage = [
+            list(dict.fromkeys(n for s in _SENTENCE_END.split(text) for n in names_in(s))) for text in texts
+        ]
+        data = {
+            "names": names,
+            "sentences": [[place[name] for name in found] for found in sentences.values()],
+            "passages": [
+                [[place[name], text.count(name)] for name in found]
+                for text, found in zip(texts, of_passage, strict=True)
+            ],
+        }
+        arrays = {
+            "passages": await _unit(encoder, texts),
+            "sentences": await _unit(encoder, list(sentences)),
+            "names": await _unit(encoder, names),
+        }
+        return data, arrays
+
+    async def score(
+        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
+    ) -> NDArray[np.float64]:
+        """PageRank of every chunk; its similarity to the question where the question has no name."""
+        encoder, names = models.embedder(), [name.lower() for name in names_in(question.query)]
+        query = (await _unit(encoder, [question.query]))[0]
+        similarity = np.asarray(_vectors(index, "passages") @ query, dtype=np.float64)
+        if not names or not index.data["names"]:
+            return similarity
+        likeness = _vectors(index, "names") @ (await _unit(encoder, list(dict.fromkeys(names)))).T
+        seeds = {int(at): float(likeness[at, column]) for column, at in enumerate(likeness.argmax(axis=0))}
+        activation = self._spread(seeds, index, query)
+        texts = [chunk.text.lower() for chunk in chunks]
+        restart = np.concatenate(
+            [activation.weights, self._passage_weights(texts, similarity, activation, index.data["names"])]
+        )
+        return page_rank(restart, *_edges(index), damping=DAMPING)[len(activation.weights) :]
+
+    def _spread(self, seeds: Mapping[int, float], index: Index, query: NDArray[np.float32]) -> _Activation:
+        """Activation of the names, tier by tier; a sentence passes it on once."""
+        of_sentence: list[list[int]] = index.data["sentences"]
+        with_name: dict[int, list[int]] = {}
+        for sentence, found in enumerate(of_sentence):
+            for name in found:
+                with_name.setdefault(name, []).append(sentence)
+        similarity = _vectors(index, "sentences") @ query
+        weights = np.zeros(len(index.data["names"]))
+        weights[list(seeds)] = list(seeds.values())
+        last = {name: (score, 1) for name, score in seeds.items()}
+        current, used = dict(seeds), set[int]()
+        for tier in range(2, self.config.iterations + 1):
+            reached: dict[int, float] = {}
+            for name, score in current.items():
+                free = [sentence for sentence in with_name[name] if sentence not in used]
+                if score < self.config.threshold or not free:
+                    continue
+                for sentence in sorted(free, key=lambda at: -similarity[at])[: self.config.sentences]:
+                    used.add(sentence)
+                    passed = score * float(similarity[sentence])
+                    if passed >= self.config.threshold:
+                        for other in of_sentence[sentence]:
+                            weights[other] += passed
+                            reached[other] = passed
+            last |= {name: (score, tier) for name, score in reached.items()}
+            current = reached
+        return _Activation(weights, last)
+
+    def _passage_weights(
+        self,
+        texts: Sequence[str],
+        similarity: NDArray[np.float64],
+        activation: _Activation,
+        names: Sequence[str],
+    ) -> NDArray[np.float64]:
+        """What each passage adds to the restart: its own similarity and the activated names in it."""
+        span = similarity.max() - similarity.min()
+        own = (similarity - similarity.min()) / span if span else np.ones_like(similarity)
+        bonus = [
+            sum(
+                score * math.log(1 + text.count(names[name].lower())) / tier
+                for name, (score, tier) in activation.last.items()
+            )
+            for text in texts
+        ]
+        weights = self.config.passage_ratio * own + np.log1p(bonus)
+        return np.asarray(PASSAGE_WEIGHT * weights)
+
+
+@dataclass(frozen=True)
+class _Activation:
+    """How much the names of the graph were activated."""
+
+    weights: NDArray[np.float64]
+    """In all, shape (names,)."""
+    last: Mapping[int, tuple[float, int]]
+    """Name -> activation when it was reached last, and the tier, from 1."""
+
+
+def names_in(sentence: str) -> list[str]:
+    """Runs of capitalised words, each once, in order; words that begin many a sentence are no names."""
+    found = []
+    for match in _NAME.finditer(sentence):
+        words = match[0].split()
+        while words and (words[0] in _NO_NAMES or not words[0][:1].isupper()):
+            del words[0]
+        if words:
+            name = match[0][match[0].index(words[0]) :]
+            found.append(re.sub(r"[’']s?$", "", name))
+    return list(dict.fromkeys(name for name in found if name))
+
+
+def page_rank(
+    restart: NDArray[np.float64],
+    first: NDArray[np.intp],
+    second: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    *,
+    damping: float,
+) -> NDArray[np.float64]:
+    """Personalised PageRank of an undirected graph, shape (nodes,), sum 1.
+
+    restart: weight of each node, negative counts as 0; first, second, weights: its edges. Nodes without an
+    edge pass what they have to the restart, as in igraph.
+    """
+    start = np.maximum(np.nan_to_num(restart), 0)
+    start = start / start.sum() if start.sum() else np.full(len(start), 1 / len(start))
+    source, target, weight = (
+        np.concatenate(pair) for pair in ((first, second), (second, first), (weights, weights))
+    )
+    leaving = np.bincount(source, weight, len(start))
+    share = np.divide(weight, leaving[source], out=np.zeros_like(weight), where=leaving[source] > 0)
+    rank = start
+    for _ in range(STEPS):
+        moved = np.bincount(target, share * rank[source], len(start)) + rank[leaving == 0].sum() * start
+        rank = (1 - damping) * start + damping * moved
+    return rank
+
+
+def _edges(index: Index) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    """The graph's edges: nodes are the names, then the passages."""
+    names, passages = len(index.data["names"]), index.data["passages"]
+    rows = [
+        (names + at, name, count / total)
+        for at, found in enumerate(passages)
+        if (total := sum(count for _, count in found))
+        for name, count in found
+    ]
+    rows += [(names + at, names + at + 1, ADJACENT) for at in range(len(passages) - 1)]
+    first, second, weights = zip(*rows, strict=True) if rows else ((), (), ())
+    return np.array(first, np.intp), np.array(second, np.intp), np.array(weights, np.float64)
+
+
+def _vectors(index: Index, of: str) -> NDArray[np.float64]:
+    return np.asarray(index.arrays[of], dtype=np.float64)
+
+
+async def _unit(encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    return unit_rows(await encoder.embed(texts))

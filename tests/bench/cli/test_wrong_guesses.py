@@ -1,0 +1,63 @@
+"""What a new user types at first, and what the answer says to type instead."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from bench.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_before() -> Iterator[None]:
+    """The command logs to the error stream of its test, which is closed afterwards."""
+    loggers = [logging.getLogger(name) for name in ("bench", "methods")]
+    before = [(list(logger.handlers), logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.level = handlers, level
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    shown = capsys.readouterr()
+    assert end.value.code == 2 and shown.out == "" and shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1, "one line"
+    return shown.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("run bm25 qasper", "Did you mean: bench run --method bm25 --dataset qasper"),
+        ("run --dataset qasper", "--method is missing. Methods: bench list methods"),
+        ("run --method bm25,tfidf --dataset qasper", "Several: bench sweep --method bm25 --method tfidf"),
+        ("run --method bm25 --dataset qasper --model gpt-4o", "a model behind a server"),
+        ("run --method bm25 --dataset qasper --set top_k=3", "What they do: bench list methods bm25"),
+        ("methods", "Did you mean: bench list methods"),
+        ("list options", "bench list methods NAME"),
+        ("run --limit x", "'x' is not a valid integer range. See: bench run --help"),
+        ("figure fig4 --dataset mine", "Unknown data set of fig4 'mine'"),
+    ],
+)
+def test_a_wrong_guess_is_one_line_that_says_what_is_right(
+    typed: str, answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer in error_of(capsys, *typed.split())
+
+
+def test_a_guess_is_made_only_where_a_name_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean" not in error_of(capsys, "run", "--method", "rag", "--dataset", "qasper")
+    assert "Did you mean 'bm25'" in error_of(capsys, "run", "--method", "bm52", "--dataset", "qasper")
+    gone = error_of(capsys, "run", "--method", "bm25", "--dataset", "qasper", "--model", "gpt-4o")
+    assert "contriever" not in gone and "minilm" not in gone, "an encoder is no reader"
+
+
+@pytest.mark.parametrize("typed", ["-V", "help show", "list method"])
+def test_what_other_commands_understand_is_understood(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(typed.split())
+    assert end.value.code == 0 and capsys.readouterr().err == ""

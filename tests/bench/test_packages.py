@@ -1,0 +1,130 @@
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from bench.packages import BROUGHT_BY, MissingPackageError, require
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OF_METHODS = {
+    "umap": "longdoc-bench[raptor]",
+    "torch_geometric": "longdoc-bench[gor]",
+    "gensim": "longdoc-bench[gor]",
+    "llmlingua": "longdoc-bench[llmlingua]",
+}
+HIDE = """
+import sys
+from importlib.machinery import PathFinder
+
+class Hidden(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in {names!r} else super().find_spec(name, path, target)
+
+sys.meta_path = [Hidden if finder is PathFinder else finder for finder in sys.meta_path]
+from bench.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def distributions(requirements: list[str]) -> set[str]:
+    """Names of the distributions, those of our own extras included."""
+    names: set[str] = set()
+    for requirement in map(Requirement, requirements):
+        if requirement.name == PROJECT["name"]:
+            for extra in requirement.extras:
+                names |= distributions(PROJECT["optional-dependencies"][extra])
+        else:
+            names.add(canonicalize_name(requirement.name))
+    return names
+
+
+def imports() -> Iterator[tuple[str, str]]:
+    """(file, top-level package) of every import in bench and methods."""
+    for file in [*(ROOT / "bench").rglob("*.py"), *(ROOT / "methods").rglob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            for name in names:
+                yield str(file.relative_to(ROOT)), name.partition(".")[0]
+
+
+def test_every_import_is_of_the_core_or_of_an_extra_that_brings_it() -> None:
+    core = distributions(PROJECT["dependencies"])
+    known = packages_distributions()
+    for file, package in imports():
+        if package in sys.stdlib_module_names or package in ("bench", "methods"):
+            continue
+        sources = {canonicalize_name(name) for name in known.get(package, [])}
+        if sources & core:
+            continue
+        brought_by = BROUGHT_BY | (OF_METHODS if file.startswith("methods") else {})
+        assert package in brought_by, (
+            f"{file} imports {package}, which neither the core nor an extra declares"
+        )
+        assert not sources or sources & distributions([brought_by[package]]), (package, brought_by[package])
+
+
+def test_all_brings_what_any_extra_brings_but_for_development() -> None:
+    every = set(PROJECT["optional-dependencies"]) - {"dev", "docs", "all"}
+
+    assert distributions(["longdoc-bench[all]"]) == distributions([f"longdoc-bench[{e}]" for e in every])
+
+
+def core(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """``bench`` where no extra is installed."""
+    code = HIDE.format(names=sorted(BROUGHT_BY | OF_METHODS))
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["flops", "--model", "llama-3.1-8b", "--new-tokens", "1500"], '"parameters": 8030261248'),
+        (["table", "table1", "--simulate-costs", "--model", "llama-3.1-8b"], "| LongLLMLingua"),
+        (["table", "table1", "--render-only"], "| PECAN"),
+        (["list", "methods"], "longllmlingua"),
+        (["score", "predictions.jsonl"], '"f1": 1.0'),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_the_core_scores_counts_and_renders(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    (tmp_path / "predictions.jsonl").write_text('{"id": "1", "prediction": "Paris", "answers": ["Paris"]}\n')
+
+    done = core(*arguments, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
+    assert "not installed" not in done.stderr
+
+
+def test_what_needs_a_model_names_the_extra_before_any_question(tmp_path: Path) -> None:
+    done = core("run", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "1", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "pip install 'longdoc-bench[readers]'" in done.stderr
+
+
+def test_several_missing_packages_are_named_with_all_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+    with pytest.raises(MissingPackageError) as caught:
+        require("This", "mlflow", "click", "ray")
+
+    assert str(caught.value) == (
+        "This needs mlflow and ray; they are not installed here. Run: pip install 'longdoc-bench[track]' "
+        "'longdoc-bench[ray]'"
+    )

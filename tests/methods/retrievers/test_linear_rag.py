@@ -1,0 +1,80 @@
+"""LinearRAG: names lead from the question's passage to the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.schema import Document, DocumentSet, Question
+from methods.retrievers.linear_rag import LinearRag, LinearRagConfig, names_in, page_rank
+from tests.methods.writers import Models
+from tests.stand_ins import GEOMETRY
+
+TEXTS = (
+    "Rain fell all day on the fields.",
+    "Mara Feld gave the kite to Otto Lund.",
+    "In the spring Otto Lund moved to Harbury.",
+    "Ines Marlow sold a clock. Where it went nobody knows.",
+    "The goat was called Pepper.",
+)
+PAGES = DocumentSet(tuple(Document("", text) for text in TEXTS))
+
+
+def ranked(question: str, **options: Any) -> Any:
+    models: Any = Models(lambda prompt: "")
+    method = LinearRag(LinearRagConfig(chunk_tokens=32, join_documents="off", **options), GEOMETRY)
+
+    async def both() -> Any:
+        return await method.rank(await method.index(PAGES, models), Question(question, PAGES, 8), models)
+
+    return asyncio.run(both())
+
+
+@pytest.mark.parametrize(
+    ("sentence", "names"),
+    [
+        ("In the spring Mara Feld met Otto.", ["Mara Feld", "Otto"]),
+        ("Where did Otto Lund of Harbury live?", ["Otto Lund of Harbury"]),
+        ("The Bank of England’s Bank of England", ["Bank of England’s Bank of England"]),
+        ("When Ines' clock stopped, Ines wept", ["Ines"]),
+        ("rain fell. Where?", []),
+    ],
+)
+def test_names_are_runs_of_capitalised_words(sentence: str, names: list[str]) -> None:
+    assert names_in(sentence) == names
+
+
+def test_a_name_that_the_question_does_not_have_leads_to_the_second_passage() -> None:
+    near = ranked("Whom did Mara Feld give the kite", threshold=0.1, passage_ratio=0.0)
+    alone = ranked("Whom did Mara Feld give the kite", threshold=0.1, passage_ratio=0.0, iterations=1)
+    assert list(near.best_first[:2]) == [1, 2]
+    assert near.scores[2] > alone.scores[2]
+
+
+def test_without_a_name_the_most_similar_passage_is_first() -> None:
+    assert ranked("which goat was called what").best_first[0] == 4
+
+
+def test_page_rank_solves_its_equation_and_a_lone_node_gives_to_the_restart() -> None:
+    first, second, weights = np.array([0, 1]), np.array([1, 2]), np.array([1.0, 3.0])
+    restart = np.array([2.0, -1.0, 1.0, 1.0])  # node 3 has no edge
+    found = page_rank(restart, first, second, weights, damping=0.5)
+    start = np.array([0.5, 0, 0.25, 0.25])
+    moves = np.array([[0, 0.25, 0, 0.5], [1, 0, 1, 0], [0, 0.75, 0, 0.25], [0, 0, 0, 0.25]])
+    np.testing.assert_allclose(found, np.linalg.solve(np.eye(4) - 0.5 * moves, 0.5 * start), atol=1e-12)
+    assert found.sum() == pytest.approx(1)
+
+
+def test_documents_without_any_name_are_ranked_by_similarity() -> None:
+    pages = DocumentSet((Document("", "rain fell"), Document("", "a goat ran")))
+    models: Any = Models(lambda prompt: "")
+    method = LinearRag(LinearRagConfig(chunk_tokens=32, join_documents="off"), GEOMETRY)
+
+    async def both() -> Any:
+        question = Question("Did Otto see a goat", pages, 8)
+        return await method.rank(await method.index(pages, models), question, models)
+
+    assert asyncio.run(both()).best_first[0] == 1

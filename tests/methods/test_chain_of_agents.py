@@ -1,0 +1,60 @@
+"""Chain of Agents: every chunk is read once, with the notes of the worker before."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bench.flops.meter import Meter, metered
+from bench.schema import Document, DocumentSet, Index, Prediction, Question
+from methods.chain_of_agents import ChainOfAgents, ChainOfAgentsConfig
+from tests.stand_ins import GEOMETRY, WordModel, WordModels
+
+SENTENCE = "Mara hid kite number {} in the mill near the river."
+
+
+class Reader(WordModel):
+    """Notes how many notes it has written; keeps what it was asked."""
+
+    def __init__(self, silent: bool = False) -> None:
+        self.prompts, self.silent = list[str](), silent
+
+    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
+        given = await super().generate(prompt, max_new_tokens, sampling)
+        self.prompts.append(prompt)
+        text = "" if self.silent else f"note{len(self.prompts)}"
+        return type(given)(text, (1,), "length" if len(self.prompts) == 1 else "stop", given.prompt_tokens)
+
+
+def asked(sentences: int, silent: bool = False) -> tuple[Prediction, Reader, Meter]:
+    models: Any = WordModels()
+    models.reader = Reader(silent)
+    text = " ".join(SENTENCE.format(n) for n in range(sentences))
+    documents = DocumentSet((Document("", text), Document("", "Otto saw it.")))
+    method = ChainOfAgents(ChainOfAgentsConfig(window=128, note_tokens=8), GEOMETRY)
+    with metered(Meter()) as meter:
+        found = asyncio.run(method.answer(Index(), Question("Where is it?", documents, 8), models))
+    return found, models.reader, meter
+
+
+def test_each_worker_reads_the_next_sentences_and_the_notes_before() -> None:
+    found, reader, _ = asked(20)
+    workers, manager = reader.prompts[:-1], reader.prompts[-1]
+    assert len(workers) > 2 and found.trace["notes"] == [f"note{n + 1}" for n in range(len(workers))]
+    for n in range(20):
+        assert sum(SENTENCE.format(n) in prompt for prompt in workers) == 1
+    assert "Otto saw it." in workers[-1] and "Otto" not in manager
+    assert all(f"\nnote{n}\n" in prompt for n, prompt in enumerate(workers[1:], 1))
+    assert all(reader.count_tokens(prompt) + reader.chat_overhead + 8 <= 128 for prompt in workers)
+    assert f"note{len(workers)}" in manager and found.text == f"note{len(workers) + 1}"
+    assert [item.node for item in found.context] == ["notes"] and found.flags == ("cut_notes",)
+
+
+def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:
+    short, long = (asked(n)[2].usage["words", "prefill"].attended for n in (40, 80))
+    assert long < 2.3 * short
+
+
+def test_a_worker_without_notes_passes_the_ones_before_it_on() -> None:
+    found, reader, _ = asked(20, silent=True)
+    assert found.context == [] and "empty_context" in found.flags and "Information" not in reader.prompts[-1]

@@ -1,0 +1,95 @@
+"""ReadAgent: pages end where the model pauses, and the pages that it names are read in full."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bench.flops.meter import Meter, metered
+from bench.schema import Document, DocumentSet, Index, Prediction, Question
+from methods.read_agent import ReadAgent, ReadAgentConfig, named_pages
+from tests.stand_ins import GEOMETRY, WordModel, WordModels
+
+# A piece is a sentence of 7 words, whose first the stand-in's tokenizer counts to the sentence before.
+TEXT = " ".join(f"Mara walked past house number {n} today." for n in range(24))
+DOCUMENTS = DocumentSet((Document("", TEXT), Document("", "Otto saw it.")))
+
+
+class Reader(WordModel):
+    """Pauses at the first number offered, shortens to the first word, and looks up what it is told to."""
+
+    def __init__(self, pause: str, look_up: str) -> None:
+        self.pause, self.look_up, self.prompts = pause, look_up, list[str]()
+
+    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
+        given = await super().generate(prompt, max_new_tokens, sampling)
+        self.prompts.append(prompt)
+        text = "the answer"
+        if "pause reading" in prompt:
+            text = self.pause
+        elif "shortened version" in prompt:
+            text = f"gist{sum('shortened version' in one for one in self.prompts)}"
+        elif "read again" in prompt:
+            text = self.look_up
+        return type(given)(text, (1,), "stop", given.prompt_tokens)
+
+
+def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Reader, ReadAgent]:
+    models: Any = WordModels()
+    models.reader = Reader(pause, look_up)
+    method = ReadAgent(ReadAgentConfig(page_tokens=64, gist_tokens=8, **options), GEOMETRY)
+
+    async def both() -> tuple[Index, Prediction]:
+        index = await method.index(DOCUMENTS, models)
+        return index, await method.answer(index, Question("Who saw it?", DOCUMENTS, 8), models)
+
+    with metered(Meter()):
+        return *asyncio.run(both()), models.reader, method
+
+
+def pages(index: Index, method: ReadAgent) -> list[str]:
+    count = len(index.data["pages"])
+    sources = [method.node_sources(index, DOCUMENTS, f"page {n + 1}") for n in range(count)]
+    return [" ".join(DOCUMENTS.documents[d].full_text[a:b] for d, a, b in spans) for spans in sources]
+
+
+@pytest.mark.parametrize(("pause", "missed"), [("I pause at <5>", 0), ("<99>", 1), ("nowhere", 1)])
+def test_pages_end_where_the_model_pauses_else_at_their_limit(pause: str, missed: int) -> None:
+    index, _, reader, method = asked(pause)
+    chosen, found = [len(page.split()) for page in pages(index, method)], " ".join(pages(index, method))
+    assert found == f"{TEXT} Otto saw it."
+    assert max(chosen) == (70 if missed else 35)  # five pieces, or the ten that fit
+    assert ("no_pause_named" in index.data["events"]) == bool(missed)
+    first = next(prompt for prompt in reader.prompts if "pause reading" in prompt)
+    assert "<5>" in first and "<1>" not in first  # not before 280/600 of a page
+
+
+def test_pages_of_a_fixed_length_ask_nobody() -> None:
+    index, _, reader, method = asked("", pages="fixed")
+    assert not any("pause reading" in prompt for prompt in reader.prompts)
+    assert [len(page.split()) for page in pages(index, method)][:2] == [70, 70]
+
+
+def test_the_pages_that_are_named_are_read_in_full_and_the_others_as_gists() -> None:
+    index, prediction, reader, method = asked("", look_up="pages [3, 1, 2, 77]", pages="fixed")
+    whole = pages(index, method)
+    assert prediction.trace["looked_up"] == [2, 0] and "<Page 2>\ngist2" in reader.prompts[-2]
+    context = [(item.node, item.document) for item in prediction.context]
+    assert context[:2] == [(None, 0), ("page 2", None)] and context[2] == (None, 0)
+    assert whole[0] in reader.prompts[-1] and whole[1] not in reader.prompts[-1]
+
+
+def test_without_look_ups_the_gists_alone_are_read() -> None:
+    _, prediction, reader, _ = asked("", pages="fixed", look_ups=0)
+    assert {item.document for item in prediction.context} == {None}
+    assert not any("read again" in prompt for prompt in reader.prompts)
+
+
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [("I want Page [2, 1]", [1, 0]), ("page 3, of 5", [2]), ("[0, 9]", []), ("none", []), ("[1, 1]", [0])],
+)
+def test_numbers_in_the_first_brackets_name_pages(reply: str, named: list[int]) -> None:
+    assert named_pages(reply, 4) == named
