@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from bench.cli.options import results_option
 from bench.errors import BenchError
 
 
@@ -17,14 +18,7 @@ def command() -> None:
 
 @command.command(name="sync")
 @click.argument("folders", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    envvar="BENCH_RESULTS",
-    show_default=True,
-    help="folder with the cells and mlflow.db",
-)
+@results_option
 @click.option("--uri", help="another store; default: BENCH_TRACKING_URI, MLFLOW_TRACKING_URI, the results'")
 @click.option(
     "--trace", is_flag=True, help="also show how each question was answered, one span per visited node"

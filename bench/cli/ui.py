@@ -7,18 +7,13 @@ from pathlib import Path
 
 import click
 
+from bench.cli.options import results_option
+
 
 @click.command(name="ui")
 @click.option("--open", "browse", is_flag=True, help="open it in a browser")
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
-@click.option(
-    "--results",
-    type=click.Path(path_type=Path),
-    default=Path("results"),
-    envvar="BENCH_RESULTS",
-    show_default=True,
-    help="folder with mlflow.db",
-)
+@results_option
 def command(browse: bool, port: int, results: Path) -> None:
     """Serve the MLflow UI on 127.0.0.1 until Ctrl-C."""
     from bench.tracking.ui import UiServer, require_port, require_store, stop_on_signals

@@ -103,12 +103,12 @@ class SpanAttention:
 
     def totals(self) -> list[torch.Tensor]:
         """Each row's (queries, spans), fp32."""
-        found, at = [], 0
+        of_rows, at = [], 0
         for row in self.rows:
             pieces = -(-row.count // PIECE)  # only the last is padded
-            found.append(self._sums[at : at + pieces].flatten(0, 1)[: row.count, : len(row.spans)])
+            of_rows.append(self._sums[at : at + pieces].flatten(0, 1)[: row.count, : len(row.spans)])
             at += pieces
-        return found
+        return of_rows
 
     def _mask(self, window: int | None) -> torch.Tensor:
         """Additive mask (P, N, K), fp32: what a query does not attend to is minus infinity."""

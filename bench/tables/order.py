@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bench.metrics.statistics import Interval, clustered_bootstrap_of
 from bench.results.finished import FinishedCell
-from bench.results.records import Record
 from bench.tables.cells import TableData
 from bench.tables.export import question_values
 from bench.tables.published import PublishedValues
@@ -89,8 +88,3 @@ def order_agreements(table: TableData, published: PublishedValues) -> list[Order
         for dataset in table.definition.datasets
     )
     return [agreement for agreement in agreements if agreement is not None]
-
-
-def value_of(record: Record, metric: str) -> float:
-    """The score of a question by a metric, or with ``tflops`` its cost, in any unit."""
-    return float(record.flops.query) if metric == "tflops" else record.scores[metric]

@@ -16,8 +16,9 @@ from bench.metrics.statistics import Interval, clustered_bootstrap_of
 from bench.models.presets import PAPER_CHUNK_TOKENS
 from bench.results.comparison import Pair
 from bench.results.models import CellDescription
+from bench.results.records import Record
 from bench.tables.definition import Row, TableDefinition, list_tables
-from bench.tables.order import RESAMPLES, kendall_tau, value_of
+from bench.tables.order import RESAMPLES, kendall_tau
 from bench.tables.published import has_published, published
 
 
@@ -48,7 +49,7 @@ def printed_pair(
         if printed[0] is None or printed[1] is None:
             continue
         reference = (printed[0].value, printed[1].value)
-        measured = [[value_of(pair.first, metric), value_of(pair.second, metric)] for pair in pairs]
+        measured = [[_value(pair.first, metric), _value(pair.second, metric)] for pair in pairs]
         tau = clustered_bootstrap_of(
             np.array(measured),
             [" ".join(pair.first.document_ids) for pair in pairs],
@@ -97,3 +98,8 @@ def _is_row(cell: CellDescription, row: Row) -> bool:
         if {**config, "prompt": ""} == {**cell.config, "prompt": ""}:
             return True
     return False
+
+
+def _value(record: Record, metric: str) -> float:
+    """The score of a question by a metric, or with ``tflops`` its cost, in any unit."""
+    return float(record.flops.query) if metric == "tflops" else record.scores[metric]

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -83,6 +84,8 @@ class Mirror:
         self._database.parent.mkdir(parents=True, exist_ok=True)
         # MLflow puts the artifacts of its experiment "Default" into ./mlruns.
         with self._lock(), contextlib.chdir(self._database.parent):
+            if not self._database.exists():
+                _create_store(self._database)
             self._client = MlflowClient(uri)
 
     def show(self, cell_dir: Path) -> State:
@@ -279,6 +282,22 @@ class Mirror:
         if self._database is None:
             return contextlib.nullcontext()
         return FileLock(self._database.with_name(f".{self._database.name}.lock"))
+
+
+def _create_store(database: Path) -> None:
+    """Create a SQLite store with its tables, whole or not at all.
+
+    MLflow creates the tables in many transactions and can neither use nor finish a store in which some are
+    missing, so a process killed meanwhile may only leave a file of another name.
+    """
+    from mlflow import MlflowClient
+
+    folder = database.with_name(f".{database.name}.new")
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed process; the lock is held
+    folder.mkdir()
+    MlflowClient(f"sqlite:///{folder / database.name}")
+    (folder / database.name).replace(database)
+    shutil.rmtree(folder)
 
 
 def _quoted(value: str) -> str:

@@ -393,6 +393,31 @@ def test_a_run_that_was_cut_off_is_written_again(results: Path) -> None:
     assert len(client(results).search_traces(locations=[run.info.experiment_id])) == 2
 
 
+def test_a_store_whose_creation_was_cut_off_is_created_whole_the_next_time(tmp_path: Path) -> None:
+    cut_off = """
+import os, sys
+from pathlib import Path
+from alembic import command
+from sqlalchemy import text
+from bench.tracking.mirror import Mirror
+upgrade = command.upgrade
+def stop_on_the_way(config, to):  # the tables are changed, the note that they are is not written
+    connection = config.attributes["connection"]
+    upgrade(config, "+1")
+    noted = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    upgrade(config, "+12")
+    connection.execute(text("UPDATE alembic_version SET version_num = :noted"), {"noted": noted})
+    connection.commit()
+    os._exit(9)
+command.upgrade = stop_on_the_way
+Mirror(sys.argv[1], Path(sys.argv[2]))
+"""
+    command = [sys.executable, "-c", cut_off, local_store(tmp_path), str(tmp_path)]
+    assert subprocess.run(command, check=False).returncode == 9
+    assert show(make_cell(tmp_path), tmp_path).state == "created"
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
+
+
 def test_a_run_deleted_in_the_ui_comes_back(results: Path) -> None:
     cell = make_cell(results, dataset="deleted")
     show(cell, results)
