@@ -124,7 +124,8 @@ def test_a_misspelt_optional_field_is_not_passed_over(tmp_path: Path) -> None:
         ({"ID": "a"}, "unknown field 'ID' (did you mean 'id'?)"),
         (
             {"documents": [{"text": "Ada."}, {"titel": "A", "text": "Ada."}], "evidnece": []},
-            "unknown field 'evidnece' (did you mean 'evidence'?); documents[1]: unknown field 'titel' (did you mean 'title'?)",
+            "unknown field 'evidnece' (did you mean 'evidence'?); "
+            "documents[1]: unknown field 'titel' (did you mean 'title'?)",
         ),
         (
             {"documents": [{"txt": "Ada."}]},
