@@ -7,8 +7,8 @@ and optionally ``evidence`` (``[{"document", "sentence", "text"}]``, positions f
 Only ``question`` and ``documents`` are needed, and for a summary not even the question. A line without an
 ``id`` is numbered (``q1``), one without a ``task`` is a question, one without ``answers`` is answered and not
 scored; a single answer or document may stand without brackets, a document as its text alone, and ``answer``
-for ``answers``. Other fields (``source``, ``license``) are not read, and ``bench data check`` lists them; one that
-looks like one of these misspelt is an error. The shipped sample sets are in this format.
+for ``answers``. Other fields (``source``) are not read (``bench data check`` lists them); one that looks like
+one of these misspelt is an error. The shipped sample sets are in this format.
 """
 
 from __future__ import annotations
