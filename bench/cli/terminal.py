@@ -6,6 +6,7 @@ and the commands print plain text. No text is taken for markup.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -143,22 +144,32 @@ def print_labelled(console: Console, text: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    for line in text.splitlines():
-        label, rest = line[:LABEL].rstrip(), line[LABEL:]
-        beside = rest and line[LABEL - 1] == " " and not rest.startswith(" ")
-        if beside and not _ALIGNED.search(rest) and (not label or not line.startswith(" ")):
-            grid = Table.grid()
-            grid.add_column(width=LABEL, no_wrap=True)
-            grid.add_column()
-            grid.add_row(Text(label, "bold cyan"), Text(rest))
-            console.print(grid)
+    in_table = itertools.groupby(text.splitlines(), lambda line: bool(_ALIGNED.search(line[LABEL:])))
+    for aligned, lines in in_table:
+        if aligned:
+            _print_aligned(console, list(lines))
             continue
-        indent = len(line) - len(line.lstrip())
-        if _ALIGNED.search(line.strip()):  # a row of a table, which wrapping would tear apart
-            indent = max(0, min(indent, console.width - len(line.strip())))
-            console.print(Text(" " * indent + line.strip()), soft_wrap=True)
-            continue
-        console.print(Padding(Text(line.strip()), (0, 0, 0, min(indent, console.width // 2))))
+        for line in lines:
+            label, rest = line[:LABEL].rstrip(), line[LABEL:]
+            if rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" ")):
+                grid = Table.grid()
+                grid.add_column(width=LABEL, no_wrap=True)
+                grid.add_column()
+                grid.add_row(Text(label, "bold cyan"), Text(rest))
+                console.print(grid)
+            else:
+                indent = min(len(line) - len(line.lstrip()), console.width // 2)
+                console.print(Padding(Text(line.strip()), (0, 0, 0, indent)))
+
+
+def _print_aligned(console: Console, lines: Sequence[str]) -> None:
+    """Rows of a table, which wrapping would tear apart: moved to the left as far as that helps."""
+    from rich.text import Text
+
+    indent = min(len(line) - len(line.lstrip()) for line in lines)
+    excess = max(0, max(map(len, lines)) - console.width)
+    for line in lines:
+        console.print(Text(line[min(indent, excess) :]), soft_wrap=True)
 
 
 def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:
