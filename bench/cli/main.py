@@ -16,6 +16,7 @@ from bench.errors import BenchError
 from bench.packages import BROUGHT_BY, missing
 
 COMMANDS: dict[str, str] = {
+    "quickstart": "three ways to read two stories: a first table in a minute",
     "ask": "ask about files of your own: the answer, and where it stands",
     "run": "answer the questions of one data set with one method",
     "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",
