@@ -14,7 +14,7 @@ prompt; whether passages suffice is asked in PECAN's words (its Table A2), which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -87,6 +87,16 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
     def inner(self) -> Sequence[Method[Any]]:
         """The ranker, and the method that reads everything."""
         return (*super().inner(), self.whole)
+
+    def probed_roles(self) -> Mapping[str, str]:
+        """The ranker's, and with decline=p_yes the reader."""
+        if self.config.decline == "word":
+            return super().probed_roles()
+        ways_out = (
+            "self_route asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp,"
+            " bench serve); or --set decline=word."
+        )
+        return {**super().probed_roles(), "reader": ways_out}
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer from the passages, or from everything: a replay of one config."""

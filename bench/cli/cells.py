@@ -92,15 +92,22 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
     return found
 
 
-def cell_line(folder: Path, about: CellDescription) -> str:
-    """The cell in one line, beginning with its folder."""
+def cell_name(about: CellDescription) -> str:
+    """The method with the options that differ from its defaults."""
     from bench.results.curves import cell_label
     from bench.run.cell_folder import with_method
 
-    return (
-        f"{folder}  {cell_label(with_method(about))} on {about.data}, {about.model_label}, "
-        f"{about.n_examples} question{'' if about.n_examples == 1 else 's'}"
-    )
+    return cell_label(with_method(about))
+
+
+def counted_questions(about: CellDescription) -> str:
+    """The cell's number of questions in words."""
+    return f"{about.n_examples} question{'' if about.n_examples == 1 else 's'}"
+
+
+def cell_line(folder: Path, about: CellDescription) -> str:
+    """The cell in one line, beginning with its folder."""
+    return f"{folder}  {cell_name(about)} on {about.data}, {about.model_label}, {counted_questions(about)}"
 
 
 def size_bytes(folders: Iterable[Path]) -> int:

@@ -58,7 +58,10 @@ class CellPair:
                 raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
             return folder
         if self.dataset is None:
-            raise ConfigError(f"{text}: no folder of that name; for a method, say --dataset as well.")
+            raise ConfigError(
+                f"{text}: no folder of that name; for a method, say on which data: bench compare "
+                f"{self.first} {self.second} --dataset NAME (what has been run: bench list cells)"
+            )
         if self.setting.data == "sample" and self.dataset not in card_names():  # the user's own, by its name
             model = self.setting.model if self.setting.model_named else ""
             return one_cell(text, self.results, self.dataset, model)
@@ -96,19 +99,32 @@ def command(pair: CellPair, metric: str, show: int) -> None:
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
+    from bench.cli.terminal import for_people, print_columns, print_labelled
     from bench.results.comparison import compare
     from bench.results.models import read_description
+    from bench.tables.html_text import printable
     from bench.tables.printed_pairs import printed_pair
 
     comparison = compare(*pair.records(), metric)
-    click.echo(describe(comparison, pair.first, pair.second))
+    lines = [describe(comparison, pair.first, pair.second)]
     cells = [read_description(folder) for folder in pair.folders()]
     for measure in (metric, "tflops"):
         printed = printed_pair(cells[0], cells[1], comparison.pairs, measure)
         if printed is not None:
-            click.echo(describe_printed(printed, pair.first, pair.second))
+            lines.append(describe_printed(printed, pair.first, pair.second))
+    console = for_people()
+    if console is None:
+        click.echo("\n".join(lines))
+    else:
+        print_labelled(console, "\n".join(lines))
     for question in most_different(comparison, show):
-        click.echo("\n" + side_by_side(question, metric, pair.first, pair.second))
+        click.echo()
+        if console is None:
+            click.echo(side_by_side(question, metric, pair.first, pair.second))
+            continue
+        print_labelled(console, printable(_asked(question)))
+        columns = {name: list(map(printable, texts)) for name, texts in _columns(question, metric).items()}
+        print_columns(console, (pair.first, pair.second), columns)
 
 
 def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
@@ -224,15 +240,25 @@ def side_by_side(pair: Pair, metric: str, first: str, second: str) -> str:
         WIDTH,
         subsequent_indent=" " * (label + 2),
     )
-    measures = list(dict.fromkeys([*(pair.first.retrieval or {}), *(pair.second.retrieval or {})]))
-    columns = [_column(record, metric, measures) for record in (pair.first, pair.second)]
-    rows = [("", first, second), *((name, columns[0][name], columns[1][name]) for name in columns[0])]
-    for name, *texts in rows:
+    for name, texts in {"": (first, second), **_columns(pair, metric)}.items():
         wrapped = [textwrap.wrap(text, column, break_long_words=True) or [""] for text in texts]
         for at, (left, right) in enumerate(zip_longest(*wrapped, fillvalue="")):
             head = f"  {name}" if at == 0 else ""
             lines.append(f"{head:<{label}}  {left:<{column}}  {right}".rstrip())
     return "\n".join(lines)
+
+
+def _asked(pair: Pair) -> str:
+    """The question of a pair as labelled lines."""
+    references = " | ".join(pair.first.answers)
+    return f"example     {pair.first.example_id}\nquestion    {pair.first.question}\nreferences  {references}"
+
+
+def _columns(pair: Pair, metric: str) -> dict[str, tuple[str, str]]:
+    """What is said of both answers, by label."""
+    measures = list(dict.fromkeys([*(pair.first.retrieval or {}), *(pair.second.retrieval or {})]))
+    first, second = (_column(record, metric, measures) for record in (pair.first, pair.second))
+    return {name: (first[name], second[name]) for name in first}
 
 
 def _column(record: Record, metric: str, measures: Sequence[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -174,8 +175,17 @@ def _lines(report: Report) -> Iterator[str]:
             f"  {size.unit:<9}  min {size.minimum:,}  mean {size.mean:,.0f}  median {size.median:,.0f}"
             f"  max {size.maximum:,} per example ({size.counter})"
         )
+    if report.unread:
+        yield f"  not read   the fields {_fields(report)}"
     yield from _problem_lines(report.problems)
     yield f"  usable     {'yes' if report.usable else 'no'}"
+
+
+def _fields(report: Report) -> str:
+    """The fields that nothing reads, those of some examples only with their number."""
+    some = {name: f" ({n:,})" if n < report.examples else "" for name, n in report.unread.items()}
+    listed = ", ".join(f"{name}{count}" for name, count in islice(some.items(), _SHOWN_KINDS))
+    return listed + (f" and {len(some) - _SHOWN_KINDS} more" if len(some) > _SHOWN_KINDS else "")
 
 
 def _list(title: str, counts: Mapping[str, int]) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from bench.cli.options import results_option
-from bench.errors import ConfigError
+from bench.cli.terminal import for_people, print_rows
+from bench.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from bench.method.contract import Method
 
+_NO_PAPER = "in no paper"
 DISTRIBUTION = "longdoc-bench"
 """The package whose methods need no mark of origin."""
 
@@ -25,18 +28,75 @@ class _Lists(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] == "options":
             raise ConfigError("Options of a method: bench list methods NAME")
-        return super().resolve_command(ctx, [args[0] + "s" * (args[0] + "s" in self.commands), *args[1:]])
+        name = args[0] + "s" * (args[0] + "s" in self.commands)
+        if name not in self.commands and not name.startswith("-"):
+            raise UnknownNameError("list", name, self.commands, hint="See: bench list")
+        return super().resolve_command(ctx, [name, *args[1:]])
 
 
-@click.group(name="list", cls=_Lists)
-def command() -> None:
+PURPOSES: Mapping[str, tuple[str, ...]] = {
+    "to run": ("methods", "datasets", "models"),
+    "of the papers": ("tables", "figures"),
+    "of your own": ("cells", "formats"),
+}
+"""What a list is for -> the lists."""
+
+
+@click.group(name="list", cls=_Lists, invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """List methods with their options, data sets, models, tables, figures, formats or finished cells."""
+    if ctx.invoked_subcommand is None:
+        _print_groups(
+            {
+                purpose: [(f"bench list {name}", command.commands[name].help or "") for name in names]
+                for purpose, names in PURPOSES.items()
+            }
+        )
 
 
-def _print_rows(rows: list[tuple[str, str]]) -> None:
-    width = max((len(name) for name, _ in rows), default=0)
-    for name, text in rows:
-        click.echo(f"{name:<{width}}  {text}")
+Groups: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
+"""Heading -> names with a text each."""
+
+
+def _print_groups(groups: Groups) -> None:
+    """Names below their headings, indented."""
+    if console := for_people():
+        print_rows(console, groups)
+        return
+    width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
+    for heading, rows in groups.items():
+        click.echo(heading)
+        for name, text in rows:
+            click.echo(f"  {name:<{width}}  {text}")
+
+
+def _print_rows(groups: Groups) -> None:
+    """Names below their headings for people; for a pipe, one name per line and no heading."""
+    if console := for_people():
+        print_rows(console, groups)
+        return
+    width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
+    for rows in groups.values():
+        for name, text in rows:
+            click.echo(f"{name:<{width}}  {text}")
+
+
+def _grouped(rows: Iterable[tuple[str, str, str]]) -> Groups:
+    """(heading, name, text) by heading, in the order of the first of each."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for heading, name, text in rows:
+        groups.setdefault(heading, []).append((name, text))
+    return groups
+
+
+def _paper(source: str) -> str:
+    """The paper of a table or figure; one that no paper has begins its source with a small letter."""
+    return source.partition(", ")[0] if source[:1].isupper() else _NO_PAPER
+
+
+def _is_in_no_paper(row: tuple[str, str, str]) -> bool:
+    return row[0] == _NO_PAPER
 
 
 @command.command()
@@ -67,10 +127,7 @@ def methods(name: str | None, as_markdown: bool) -> None:
     if as_markdown:
         click.echo(markdown(shipped), nl=False)
         return
-    width = max(len(key) for rows in families.values() for key, _ in rows)
-    for place, rows in sorted(families.items()):
-        click.echo((*FAMILIES, "broken")[place])
-        _print_rows([(f"  {key:<{width}}", text) for key, text in rows])
+    _print_groups({(*FAMILIES, "broken")[place]: rows for place, rows in sorted(families.items())})
     click.echo("Options of one: bench list methods NAME (all: docs/methods.md)")
 
 
@@ -88,9 +145,13 @@ def _to_fetch(method: type[Method[Any]]) -> str:
     return f"  (first: bench model fetch {' '.join(missing)})" if missing else ""
 
 
+_TASKS: Mapping[str, str] = {"qa": "question answering", "summarization": "summarisation"}
+_KINDS: Mapping[str, str] = {"causal": "readers (--model)", "encoder": "encoders, which rankers load"}
+
+
 @command.command()
 def datasets() -> None:
-    """Data sets with task and sources."""
+    """Data sets by task, with their sources."""
     from bench.data.cards import list_cards
     from bench.files.paths import SAMPLE_SETS
 
@@ -98,8 +159,9 @@ def datasets() -> None:
     for card in list_cards():
         sample = ["sample"] if (SAMPLE_SETS / f"{card.name}.jsonl").exists() else []
         sources = " or ".join([*sample, *(["hub"] if card.hub else []), "PATH"])
-        rows.append((card.name, f"{card.title}  [{card.task}; --data {sources}]"))
-    _print_rows(rows)
+        text = f"{card.title}  [{card.task}; --data {sources}]"
+        rows.append((_TASKS.get(card.task, card.task), card.name, text))
+    _print_rows(_grouped(sorted(rows)))
 
 
 @command.command()
@@ -107,23 +169,25 @@ def models() -> None:
     """Model presets; any hub id or local folder works as well."""
     from bench.models.presets import PRESETS
 
-    _print_rows([(name, preset.description) for name, preset in PRESETS.items()])
+    _print_rows(_grouped((_KINDS[p.kind], name, p.description) for name, p in PRESETS.items()))
 
 
 @command.command()
 def tables() -> None:
-    """Tables with their titles."""
+    """Tables by paper, with their titles."""
     from bench.tables.definition import list_tables
 
-    _print_rows([(table.id, table.title) for table in list_tables()])
+    rows = ((_paper(table.source), table.id, table.title) for table in list_tables())
+    _print_rows(_grouped(sorted(rows, key=_is_in_no_paper)))
 
 
 @command.command()
 def figures() -> None:
-    """Figures with their titles and sources."""
+    """Figures by paper, with their titles and sources."""
     from bench.figures.definition import list_figures
 
-    _print_rows([(figure.id, f"{figure.title}  [{figure.source}]") for figure in list_figures()])
+    rows = ((_paper(f.source), f.id, f"{f.title}  [{f.source}]") for f in list_figures())
+    _print_rows(_grouped(sorted(rows, key=_is_in_no_paper)))
 
 
 @command.command()
@@ -131,15 +195,29 @@ def formats() -> None:
     """Formats of data files that --data reads."""
     from bench.data.formats import FORMATS
 
-    _print_rows([(format.name, format.title) for format in FORMATS if format.parse])
+    _print_rows({"": [(format.name, format.title) for format in FORMATS if format.parse]})
 
 
 @command.command()
 @results_option
 def cells(results: Path) -> None:
     """Finished cells of the results folder, with their folders."""
-    from bench.cli.cells import cell_line
+    from bench.cli.cells import cell_line, cell_name, counted_questions
     from bench.results.finished import find_finished
 
-    for cell in find_finished(results).finished:
-        click.echo(cell_line(cell.folder, cell.description))
+    finished = find_finished(results).finished
+    console = for_people()
+    if console is None:
+        for cell in finished:
+            click.echo(cell_line(cell.folder, cell.description))
+        return
+    rows = []
+    for cell in finished:
+        about = cell.description
+        text = f"{counted_questions(about)}, {cell.folder.name}"
+        rows.append((f"{about.data}, {about.model_label}", cell_name(about), text))
+    print_rows(console, _grouped(sorted(rows)))
+    if finished:
+        click.echo(f"Folders are in {finished[0].folder.parent}. A question of one: bench show FOLDER")
+    else:
+        click.echo(f"{results} has no finished cell. Run one, for example: bench table table1 --limit 4")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import click
 from bench import __version__
 from bench.errors import BenchError
 from bench.packages import BROUGHT_BY, missing
+
+QUIET_S = 600.0
+"""Seconds in which a warning is not printed again; an outage hours later is news."""
 
 COMMANDS: dict[str, str] = {
     "quickstart": "three ways to read two stories: a first table in a minute",
@@ -109,13 +114,32 @@ class _Plain(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
-        return text if record.levelno < logging.WARNING else f"{record.levelname}: {text}"
+        return text if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {text}"
 
 
-def _log_to_stderr() -> None:
-    """Log our own steps and warnings to stderr; libraries keep their own logging."""
+class _Repeats(logging.Filter):
+    """Drops a warning that was printed a short while ago: of the next cell, or the next of many requests."""
+
+    def __init__(self, quiet_s: float) -> None:
+        super().__init__()
+        self._quiet_s = quiet_s
+        self._printed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        text, now = record.getMessage(), time.monotonic()
+        if now - self._printed.get(text, -math.inf) < self._quiet_s:
+            return False
+        self._printed[text] = now
+        return True
+
+
+def log_to_stderr(quiet_s: float = QUIET_S) -> None:
+    """Log our own steps and warnings to stderr, a warning once in quiet_s; libraries keep their logging."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Plain())
+    handler.addFilter(_Repeats(quiet_s))
     for name in ("bench", "methods"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
@@ -137,7 +161,7 @@ def require_own_methods() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; every error of the user's is one line, with exit code 2."""
-    _log_to_stderr()
+    log_to_stderr()
     try:
         require_own_methods()
         sys.exit(command.main(args=argv, prog_name="bench", standalone_mode=False) or 0)

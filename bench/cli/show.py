@@ -30,6 +30,7 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     CELL is a folder, a records.jsonl, or a method with options: of all its finished cells the one nearest to
     the defaults. Example: bench show bm25:k=5 --dataset hotpotqa
     """
+    from bench.cli.terminal import for_people, print_labelled
     from bench.results.records import RECORDS_FILE, read_records
     from bench.tables.html_text import printable
 
@@ -46,9 +47,12 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     if match is None:
         raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
     line, record = match
-    click.echo(f"cell        {path.parent}, line {line}" + _taken_as(example, line, record))
-    shown = describe_record(record, method_of(path.parent))
-    click.echo(printable(shown).replace("\r", "\ufffd"))  # no terminal commands from documents
+    shown = printable(describe_record(record, method_of(path.parent))).replace("\r", "\ufffd")
+    text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}\n{shown}"
+    if console := for_people():
+        print_labelled(console, text)
+    else:
+        click.echo(text)
 
 
 def _taken_as(example: str | None, line: int, record: Record) -> str:

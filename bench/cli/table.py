@@ -82,6 +82,7 @@ class TableFlags:
 @session_options
 def command(table_id: str, setting: Setting, flags: TableFlags, session: Session) -> None:
     """Make TABLE (see: bench list tables) from its cells; missing ones run first."""
+    from bench.cli.terminal import for_people, print_table
     from bench.errors import ConfigError
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, renumbered, with_rows
@@ -110,5 +111,8 @@ def command(table_id: str, setting: Setting, flags: TableFlags, session: Session
     files = rendered.files()
     for suffix, text in files.items():
         write_text(path.with_name(f"{path.name}.{suffix}"), text)
-    click.echo(rendered.markdown)
+    if console := for_people():
+        print_table(console, rendered.table, path.with_name(f"{path.name}.md"))
+    else:
+        click.echo(rendered.markdown)
     click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")

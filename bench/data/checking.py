@@ -68,6 +68,8 @@ class Report:
     evidence: int = 0
     """Examples with labels of their supporting evidence."""
     lengths: Lengths | None = None
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """Field of data of our own format that it does not have -> examples with it."""
     problems: tuple[Problem, ...] = ()
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -98,6 +100,7 @@ def _check(source: Source, counter: TextCounter, card: Card | None) -> Report:
     unnamed = own_card(source.path.resolve().stem).name if source.format.answers_optional else "?"
     datasets: Counter[str] = Counter()
     splits: Counter[str] = Counter()
+    unread: Counter[str] = Counter()
     questions: set[str] = set()
     sizes: dict[str, int] = {}
     lengths: list[int] = []
@@ -115,6 +118,7 @@ def _check(source: Source, counter: TextCounter, card: Card | None) -> Report:
             example = item.example
             datasets[" or ".join(item.datasets) or unnamed] += 1
             splits.update([item.split] if item.split else [])
+            unread.update(item.unread)
             questions.add(example.question)
             documents += len(example.documents.documents)
             evidence += bool(example.evidence)
@@ -141,6 +145,7 @@ def _check(source: Source, counter: TextCounter, card: Card | None) -> Report:
         unique_documents=len(sizes),
         evidence=evidence,
         lengths=_lengths(lengths, counter) if lengths else None,
+        unread=dict(unread),
         problems=tuple(problems),
     )
 

@@ -17,8 +17,8 @@ from pydantic import model_validator
 
 from bench.data.document_files import has_documents, read_documents
 from bench.data.entries import Entry, Problem, container_of, read_entries
-from bench.data.format import EntryError, Format, Parsed, fields_of, parsed
-from bench.data.formats.bench_lines import QuestionFields, require_spelling
+from bench.data.format import EntryError, Format, Parsed, parsed
+from bench.data.formats.bench_lines import QuestionFields, spelled_fields_of, unread_fields
 from bench.errors import DataError
 from bench.schema import Document
 
@@ -132,8 +132,7 @@ def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parse(entry: Entry, documents: Sequence[Document]) -> Iterator[Parsed]:
     entry = replace(entry, value=_lower(entry.value))
-    question = fields_of(entry, _Question)
-    require_spelling(entry, _Question)
+    question = spelled_fields_of(entry, _Question)
     about = [_named(name, documents) for name in dict.fromkeys(question.documents)]
     yield parsed(
         id=question.id_of(entry),
@@ -142,6 +141,7 @@ def _parse(entry: Entry, documents: Sequence[Document]) -> Iterator[Parsed]:
         documents=about or documents,
         task=question.task,
         datasets=(question.dataset,) if question.dataset else (),
+        unread=unread_fields(entry, _Question),
     )
 
 

@@ -31,6 +31,8 @@ class Parsed:
     """The entry's split, if one file holds several."""
     notes: tuple[str, ...] = ()
     """Oddities that were accepted, each worth a warning."""
+    unread: tuple[str, ...] = ()
+    """Fields of the entry that its format does not have."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def parsed(
     datasets: tuple[str, ...] = (),
     split: str = "",
     notes: Iterable[str] = (),
+    unread: tuple[str, ...] = (),
 ) -> Parsed:
     """One example without its repeated answers and evidence."""
     example = Example(
@@ -99,7 +102,7 @@ def parsed(
         evidence=None if evidence is None else tuple(dict.fromkeys(evidence)),
         metadata=metadata or {},
     )
-    return Parsed(example, datasets, split, tuple(notes))
+    return Parsed(example, datasets, split, tuple(notes), unread)
 
 
 def has(*names: str) -> Callable[[Entry], bool]:

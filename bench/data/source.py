@@ -36,6 +36,8 @@ class SoundExample:
     split: str
     """Its split, if one source holds several."""
     place: Place
+    unread: tuple[str, ...] = ()
+    """Fields of its entry that the format does not have."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Source:
                         first = ids.place_of(parsed.example.id)
                         message = f"id {parsed.example.id!r} belongs to a different question at {first}"
                         yield Problem(place, f"{message}; renamed to {example.id!r}", "warning")
-                    yield SoundExample(example, parsed.datasets, parsed.split, entry.place)
+                    yield SoundExample(example, parsed.datasets, parsed.split, entry.place, parsed.unread)
             except EntryError as error:
                 yield Problem(place, str(error))
 

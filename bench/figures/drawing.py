@@ -9,21 +9,18 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
+from bench.figures.labels import Anchor, Box, place_labels
 from bench.figures.lengths import LengthPanel
 from bench.files.atomic import write_bytes, write_text
 from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import METRIC_LABELS
 from bench.results.models import Interval, Summary
-from bench.tables.caption import about_reader
-from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import TableDefinition
-from bench.tables.notes import notes_of
-from bench.tables.published import PublishedValues
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,19 +28,27 @@ if TYPE_CHECKING:
 
 MARKERS: tuple[str | tuple[int, Literal[0, 1, 2], int], ...] = (*"osD^v<>PXpd", (4, 1, 0), *"*8Hh")
 """One marker per row of a table, in order; they stay distinguishable at small size and in grey."""
+COLOURS = ("#0072b2", "#d55e00", "#117733", "#cc79a7", "#222222", "#e69f00", "#882255", "#56b4e9", "#332288")
+"""One colour per method, in order. They also differ in lightness, and red and green are not the only
+difference of any two (after Okabe and Ito, and Tol)."""
 DARK, LIGHT = "#222222", "#999999"
+BAR = "#a6cbe3"
+SCORE, COST = COLOURS[0], "#b34e00"
+_PANEL = (3.2, 2.6)
+"""Width and height of a panel in inches: one panel is as wide as a column of a page with two."""
+_LABEL_SIZE = 8
 _EDGED_BARS = 80
 """Maximum number of bars of a histogram that are drawn with edges."""
 _STYLE: Any = {
-    "font.size": 8,
+    "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "legend.fontsize": 7.5,
+    "axes.titlesize": 9.5,
+    "legend.fontsize": 8.5,
     "svg.hashsalt": "longdoc-bench",
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
-    "figure.dpi": 160,
+    "figure.dpi": 200,
 }
 
 Form = Literal["png", "svg", "pdf"]
@@ -100,106 +105,6 @@ class Drawn:
         return paths
 
 
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the (cost, score) points that no other point dominates, by ascending cost.
-
-    A point dominates if it is better at no higher cost, or cheaper at no lower score; of equal points the
-    first one is on the front.
-    """
-    front: list[int] = []
-    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1], i)):
-        if not front or points[i][1] > points[front[-1]][1]:
-            front.append(i)
-    return front
-
-
-@styled
-def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
-    """All rows of a table, one panel per data set: score over cost, with intervals and the Pareto front.
-
-    Costs are relative to the table's reference row (``ratio_to``) if that row has a cell; then the published
-    values are shown too, in grey.
-    """
-    definition, metric = table.definition, table.definition.metrics[0]
-    printed, reference = published or {}, definition.ratio_to or ""
-    label = next((row.label for row in definition.rows if row.id == reference), "")
-    figure, axes = figure_of(len(definition.datasets))
-    values: list[tuple[object, ...]] = []
-    in_grey = False
-    for ax, dataset in zip(axes, definition.datasets, strict=True):
-        points = [
-            (i, cell, summary.query_tflops, summary.percent(metric))
-            for i, row in enumerate(definition.rows)
-            if (summary := (cell := table.cells[row.id, dataset]).summary) is not None and summary.n_scored
-        ]
-        unit = next((cost.mean for _, cell, cost, _ in points if cell.row.id == reference), None)
-        points = [(i, cell, _over(cost, unit or 1.0), score) for i, cell, cost, score in points]
-        paper_points = _printed(printed, definition, dataset) if unit else {}
-        in_grey = in_grey or bool(paper_points)
-        for i, row in enumerate(definition.rows):
-            if row.id in paper_points:
-                ax.plot(
-                    *paper_points[row.id], marker=MARKERS[i % len(MARKERS)], markersize=_size(i), color=LIGHT,
-                    markerfacecolor="none", linestyle="none", zorder=2,
-                )  # fmt: skip
-        front = pareto_front([(cost.mean, score.mean) for _, _, cost, score in points])
-        steps = [(points[i][2].mean, points[i][3].mean) for i in front]
-        if steps:
-            ax.step(
-                *zip(*steps, strict=True), where="post", color=DARK, linewidth=1, linestyle=":", zorder=2.5
-            )
-        for position, (i, cell, cost, score) in enumerate(points):
-            _errors(ax, cost, score)
-            ax.plot(
-                cost.mean, score.mean, marker=MARKERS[i % len(MARKERS)], markersize=_size(i), color=DARK,
-                markerfacecolor=DARK if position in front else "white", label=cell.row.label, zorder=3,
-            )  # fmt: skip
-            values.append(
-                (
-                    *(dataset, cell.row.id, cost.mean * (unit or 1.0), score.mean, score.low, score.high),
-                    *(int(position in front), cost.mean if unit else None),
-                    *paper_points.get(cell.row.id, (None, None)),
-                )
-            )
-        ax.set_title(_title(points[0][1] if points else None, dataset))
-        _log_axis(ax)
-        ax.set_xlabel(f"cost per question, × {label}" if unit else "TFLOPs per question")
-        ax.set_ylabel(METRIC_LABELS[metric])
-        shown = [*(s for _, _, _, s in points), *(Interval(mean=y) for _, y in paper_points.values())]
-        ax.set_ylim(0, _above(shown))
-    _legend(figure, [row.label for row in definition.rows])
-    add_note(
-        figure,
-        "Filled markers and the dotted line: the Pareto front. Bars: 95 %, documents resampled. "
-        + (f"Grey: published values ({definition.source}). " if in_grey else "")
-        + _who(table),
-    )
-    header = (
-        *("dataset", "row", "tflops", metric, f"{metric}_low", f"{metric}_high", "on_pareto_front"),
-        *("relative_cost", "paper_relative_cost", f"paper_{metric}"),
-    )
-    return Drawn(figure, header, tuple(values))
-
-
-def _over(cost: Interval, unit: float) -> Interval:
-    low, high = (None if end is None else end / unit for end in (cost.low, cost.high))
-    return Interval(mean=cost.mean / unit, low=low, high=high)
-
-
-def _printed(
-    published: PublishedValues, definition: TableDefinition, dataset: str
-) -> dict[str, tuple[float, float]]:
-    """Row -> published relative cost and score, for rows that have both."""
-    points = {}
-    reference_cost = published.get((definition.ratio_to or "", dataset, "tflops"))
-    for row in definition.rows:
-        cost = published.get((row.id, dataset, "tflops"))
-        score = published.get((row.id, dataset, definition.metrics[0]))
-        if reference_cost is not None and cost is not None and score is not None:
-            points[row.id] = (cost.value / reference_cost.value, score.value)
-    return points
-
-
 @dataclass(frozen=True)
 class Curve:
     """One method's cells along one option, such as t_p."""
@@ -219,21 +124,21 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
     for ax, curve in zip(axes, curves, strict=True):
         scores = [s.percent(metric) for s in curve.summaries]
         costs = [s.query_tflops for s in curve.summaries]
-        ax.plot(curve.steps, [p.mean for p in scores], "o-", color=DARK, label=METRIC_LABELS[metric])
+        ax.plot(curve.steps, [p.mean for p in scores], "o-", color=SCORE, label=METRIC_LABELS[metric])
         if all(p.low is not None for p in scores):
             lows, highs = [p.low or 0.0 for p in scores], [p.high or 0.0 for p in scores]
-            ax.fill_between(curve.steps, lows, highs, color="#dddddd", linewidth=0)
-        ax.set_ylim(0, _above(scores))
+            ax.fill_between(curve.steps, lows, highs, color=SCORE, alpha=0.15, linewidth=0)
+        ax.set_ylim(0, above(scores))
         other = ax.twinx()
-        other.plot(curve.steps, [p.mean for p in costs], "s--", color="#666666", markerfacecolor="none",
+        other.plot(curve.steps, [p.mean for p in costs], "s--", color=COST, markerfacecolor="white",
                    label="TFLOPs")  # fmt: skip
-        other.set_ylim(0, _above([Interval(mean=p.mean) for p in costs]))
+        other.set_ylim(0, above([Interval(mean=p.mean) for p in costs]))
         other.spines["right"].set_visible(True)
-        ax.set_title(curve.label)
+        ax.set_title(f"{curve.label}, n = {curve.summaries[0].n_scored}")
         ax.set_xlabel(option)
         ax.set_xticks(curve.steps)
-        ax.set_ylabel(METRIC_LABELS[metric])
-        other.set_ylabel("TFLOPs per question")
+        ax.set_ylabel(METRIC_LABELS[metric], color=SCORE)
+        other.set_ylabel("TFLOPs per question", color=COST)
         if curve is curves[0]:
             figure.legend(*_joined(ax, other), loc="outside upper center", ncols=2, frameon=False)
         values += [
@@ -249,34 +154,45 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
 def over_lengths(panels: Sequence[LengthPanel], labels: Sequence[str], metric: str, note: str) -> Drawn:
     """Score, and cost on logarithmic axes, of rows over the length of the documents: two panels a data set.
 
-    labels: of all rows, in order, for markers and legend.
+    labels: of all rows, in order, for markers and colours.
     """
     figure, axes = figure_of(2 * len(panels))
+    colours = colours_of(labels)
     values: list[tuple[object, ...]] = []
+    named: list[tuple[Axes, list[PointLabel]]] = []
     for at, panel in enumerate(panels):
         score_ax, cost_ax = axes[2 * at : 2 * at + 2]
         for label, points in panel.lines.items():
             i = labels.index(label)
-            style: dict[str, Any] = {
-                "marker": MARKERS[i % len(MARKERS)], "markersize": _size(i), "markerfacecolor": "white",
-                "color": DARK, "linewidth": 0.8, "linestyle": ("-", "--", ":")[i % 3],
-            }  # fmt: skip
+            style = {**marker_of(i, colours[label]), "linewidth": 1, "linestyle": ("-", "--", ":")[i % 3]}
             lengths = [point.length for point in points]
             score_ax.plot(lengths, [point.score for point in points], **style)
             cost_ax.plot(lengths, [point.tflops for point in points], **style)
             values += [(panel.dataset, label, p.length, p.questions, p.score, p.tflops) for p in points]
         for ax in (score_ax, cost_ax):
-            ax.set_title(panel.dataset)
+            ax.set_title(f"{panel.dataset}, n = {_questions(panel)}")
             ax.set_xlabel(f"length of the documents, {panel.unit}")
-            _log_axis(ax)
+            ax.margins(x=0.15)
+            log_axis(ax)
         score_ax.set_ylabel(METRIC_LABELS[metric])
         score_ax.set_ylim(0, 105)
         cost_ax.set_yscale("log")
         cost_ax.set_ylabel("TFLOPs per question")
-    _legend(figure, labels)
+        ends = {label: points[-1] for label, points in panel.lines.items() if points}
+        named += [
+            (score_ax, [PointLabel(p.length, p.score, label, colours[label]) for label, p in ends.items()]),
+            (cost_ax, [PointLabel(p.length, p.tflops, label, colours[label]) for label, p in ends.items()]),
+        ]
     add_note(figure, "Means of the questions at each length; without the cost of indexes. " + note)
+    label_points(figure, named)
     header = ("dataset", "row", "length", "questions", metric, "tflops")
     return Drawn(figure, header, tuple(values))
+
+
+def _questions(panel: LengthPanel) -> str:
+    """The number of questions at each length, as ``48`` or ``11 to 12``."""
+    counts = sorted({point.questions for points in panel.lines.values() for point in points})
+    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
 
 
 @styled
@@ -292,15 +208,16 @@ def distribution(
         most = max(per_question, default=0)
         by_count = [sum(n == k for n in per_question) for k in range(most + 1)]
         edge = 0.5 if most <= _EDGED_BARS else 0  # edges of narrow bars would run together
-        ax.bar(range(most + 1), by_count, width=0.8 if edge else 1, color="#bbbbbb", edgecolor=DARK,
+        ax.bar(range(most + 1), by_count, width=0.8 if edge else 1, color=BAR, edgecolor=DARK,
                linewidth=edge)  # fmt: skip
         if per_question:
             mean = sum(per_question) / len(per_question)
             ax.axvline(mean, color=DARK, linestyle="--", linewidth=1)
             ax.set_ylim(top=1.2 * max(by_count))  # room for the label above the bars
+            side, ha = (-3, "right") if mean > most / 2 else (3, "left")
             ax.annotate(f"mean {mean:.1f}", (mean, 0.99), xycoords=("data", "axes fraction"),
-                        xytext=(3, 0), textcoords="offset points", va="top")  # fmt: skip
-        ax.set_title(labels[dataset])
+                        xytext=(side, 0), textcoords="offset points", va="top", ha=ha)  # fmt: skip
+        ax.set_title(f"{labels[dataset]}, n = {len(per_question)}")
         ax.set_xlabel(axis)
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel("questions")
@@ -317,11 +234,12 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
     for ax, (dataset, label, variants) in zip(axes, panels, strict=True):
         for at, (variant, summary) in enumerate(variants.items()):
             point = summary.percent(metric)
-            ax.bar(at, point.mean, color="#bbbbbb", edgecolor=DARK, linewidth=0.5)
+            ax.bar(at, point.mean, color=BAR, edgecolor=DARK, linewidth=0.5)
             if point.low is not None and point.high is not None:
                 ax.plot([at, at], [point.low, point.high], color=DARK, linewidth=0.8)
             values.append((dataset, variant, point.mean, point.low, point.high))
-        ax.set_title(label)
+        counts = sorted({summary.n_scored for summary in variants.values()})
+        ax.set_title(f"{label}, n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}")
         ax.set_xticks(range(len(variants)), list(variants))
         ax.set_ylabel(METRIC_LABELS[metric])
         ax.set_ylim(bottom=0)
@@ -345,7 +263,7 @@ def histories_over_epochs(
                 ax.plot(
                     steps,
                     [epoch[measure] for epoch in epochs],
-                    color=DARK,
+                    color=COLOURS[number % len(COLOURS)],
                     linestyle=("-", "--")[number % 2],
                     marker=MARKERS[number],
                     markerfacecolor="white",
@@ -437,14 +355,17 @@ def _node_text(node: DrawnNode) -> str:
     return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), 58))
 
 
-def figure_of(count: int) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels, at most two in a row; needs no display."""
+def figure_of(count: int, panel: tuple[float, float] = _PANEL) -> tuple[Figure, list[Axes]]:
+    """A figure with ``count`` panels, at most two in a row; needs no display.
+
+    panel: width and height of each, in inches.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(2, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(3.6 * columns, 2.6 * rows + 0.8), layout="constrained")
+    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[count:]:
@@ -452,17 +373,23 @@ def figure_of(count: int) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
-def _above(points: Sequence[Interval]) -> float:
+def above(points: Sequence[Interval]) -> float:
     """The upper end of an axis from 0 that leaves room for the uppermost marker."""
-    return 1.08 * max((p.mean if p.high is None else p.high for p in points), default=0.0) or 1.0
+    return 1.1 * max((p.mean if p.high is None else p.high for p in points), default=0.0) or 1.0
 
 
-def _errors(ax: Axes, cost: Interval, score: Interval) -> None:
-    """Thin bars for the intervals of both."""
-    if score.low is not None and score.high is not None:
-        ax.plot([cost.mean, cost.mean], [score.low, score.high], color=LIGHT, linewidth=0.8, zorder=2)
-    if cost.low is not None and cost.high is not None:
-        ax.plot([cost.low, cost.high], [score.mean, score.mean], color=LIGHT, linewidth=0.8, zorder=2)
+def colours_of(methods: Sequence[str]) -> dict[str, str]:
+    """Method -> colour, in the order of their first rows."""
+    return {method: COLOURS[i % len(COLOURS)] for i, method in enumerate(dict.fromkeys(methods))}
+
+
+def marker_of(row: int, colour: str, *, filled: bool = False) -> dict[str, Any]:
+    """The marker of a row as properties of a line without a stroke."""
+    return {
+        "marker": MARKERS[row % len(MARKERS)], "markersize": _size(row), "markeredgewidth": 1.3,
+        "color": colour, "markerfacecolor": colour if filled else "white", "linestyle": "none",
+        "clip_on": False,
+    }  # fmt: skip
 
 
 def _size(row: int) -> float:
@@ -470,7 +397,72 @@ def _size(row: int) -> float:
     return 8.0 if MARKERS[row % len(MARKERS)] in ("d", "*", (4, 1, 0)) else 6.0
 
 
-def _log_axis(ax: Axes) -> None:
+@dataclass(frozen=True)
+class PointLabel:
+    """A name that stands beside a point, in the axes' data coordinates."""
+
+    x: float
+    y: float
+    text: str
+    colour: str = DARK
+    bold: bool = False
+
+
+def label_points(figure: Figure, named: Sequence[tuple[Axes, Sequence[PointLabel]]]) -> None:
+    """Write names beside their points; call it last, since it freezes the layout."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for ax, labels in named:
+        _label_panel(figure, ax, labels)
+
+
+def _label_panel(figure: Figure, ax: Axes, labels: Sequence[PointLabel]) -> None:
+    """The labels of one panel, placed in units of 1/72 inch."""
+    from matplotlib.patheffects import withStroke
+
+    scale, inside = 72 / figure.dpi, ax.get_window_extent()
+    halo = [withStroke(linewidth=1.5, foreground="white")]
+    texts = [
+        ax.annotate(
+            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", ha="center",
+            va="center", fontsize=_LABEL_SIZE, linespacing=1.0, color=label.colour, zorder=4,
+            fontweight="bold" if label.bold else "normal", path_effects=halo,
+        )
+        for label in labels
+    ]  # fmt: skip
+    anchors = []
+    for label, text in zip(labels, texts, strict=True):
+        (x, y), extent = ax.transData.transform((label.x, label.y)), text.get_window_extent()
+        anchors.append(Anchor(x * scale, y * scale, 4.5, extent.width * scale + 4, extent.height * scale + 1))
+    bounds = Box(inside.x0 * scale + 1, inside.y0 * scale + 1, inside.x1 * scale + 4, inside.y1 * scale + 2)
+    for anchor, text, place in zip(
+        anchors, texts, place_labels(anchors, bounds, _covered_by_lines(ax, scale)), strict=True
+    ):
+        box = place.box
+        text.set_position(((box.left + box.right) / 2 - anchor.x, (box.bottom + box.top) / 2 - anchor.y))
+        if place.leader is not None:
+            ends = [ax.transData.inverted().transform((x / scale, y / scale)) for x, y in place.leader]
+            ax.plot(*zip(*ends, strict=True), color="#666666", linewidth=0.5, zorder=2.8)
+
+
+def _covered_by_lines(ax: Axes, scale: float) -> list[Box]:
+    """Boxes along everything that is drawn as a line, in units of 1/72 inch."""
+    boxes = []
+    for line in ax.lines:
+        places = [(x * scale, y * scale) for x, y in ax.transData.transform(line.get_xydata())]
+        if len(places) == 1:
+            ((x, y),) = places
+            boxes.append(Box(x - 4, y - 4, x + 4, y + 4))
+        for (x0, y0), (x1, y1) in itertools.pairwise(places):
+            parts = 1 if x0 == x1 or y0 == y1 else 8
+            for part in range(parts):
+                xs = sorted(x0 + (x1 - x0) * at / parts for at in (part, part + 1))
+                ys = sorted(y0 + (y1 - y0) * at / parts for at in (part, part + 1))
+                boxes.append(Box(xs[0] - 1, ys[0] - 1, xs[1] + 1, ys[1] + 1))
+    return boxes
+
+
+def log_axis(ax: Axes) -> None:
     """A logarithmic cost axis with plain numbers at 1, 2 and 5 or, within one decade, at a few places."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -479,26 +471,6 @@ def _log_axis(ax: Axes) -> None:
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > 10 * low else MaxNLocator(4))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _legend(figure: Figure, labels: Sequence[str]) -> None:
-    """A legend with a hollow marker for every row."""
-    panels = sum(ax.get_visible() for ax in figure.axes)
-    from matplotlib.lines import Line2D
-
-    handles = [
-        Line2D(
-            [],
-            [],
-            marker=MARKERS[i % len(MARKERS)],
-            markersize=_size(i),
-            linestyle="",
-            color=DARK,
-            markerfacecolor="white",
-        )  # fmt: skip
-        for i in range(len(labels))
-    ]
-    figure.legend(handles, labels, loc="outside upper center", ncols=5 if panels > 1 else 3, frameon=False)
 
 
 def _joined(*axes: Axes) -> tuple[list[Any], list[str]]:
@@ -514,14 +486,5 @@ def add_note(figure: Figure, text: str) -> None:
     """A sentence or two in small print below the panels."""
     import textwrap
 
-    width = 120 if figure.get_figwidth() > 5 else 70
-    figure.supxlabel("\n".join(textwrap.wrap(text, width)), fontsize=6.5, color="#444444")
-
-
-def _title(cell: TableCell | None, dataset: str) -> str:
-    return dataset if cell is None or cell.description is None else cell.description.data
-
-
-def _who(table: TableData) -> str:
-    """The sentences about the reader from the table's caption."""
-    return " ".join(about_reader(notes_of(table)))
+    width = int(17.5 * figure.get_figwidth())
+    figure.supxlabel("\n".join(textwrap.wrap(text, width)), fontsize=7.5, color="#444444")

@@ -16,11 +16,11 @@ from bench.figures.drawing import (
     distribution,
     histories_over_epochs,
     over_lengths,
-    pareto,
     trade_off,
     two_levels,
 )
 from bench.figures.lengths import LengthPanel, at_length, grouped_by_length
+from bench.figures.pareto import pareto
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore

@@ -157,6 +157,13 @@ class Method(ABC, Generic[ConfigT]):
         """
         return {}
 
+    def probed_roles(self) -> Mapping[str, str]:
+        """Roles that are asked how likely a word is -> the ways out where a server does not say it.
+
+        Servers in these roles are asked before any index is built. Default: none.
+        """
+        return {}
+
     def training(self, dataset: str) -> Training | None:
         """What the method learns before any question of the data set is asked; None: nothing.
 

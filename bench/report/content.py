@@ -10,8 +10,9 @@ from pathlib import Path
 from bench.data.own import NOT_PATHS
 from bench.errors import BenchError, DataError, ModelUnavailableError
 from bench.figures.definition import Figure, list_figures
-from bench.figures.drawing import Curve, Drawn, pareto, trade_off
+from bench.figures.drawing import Curve, Drawn, trade_off
 from bench.figures.make import NothingFinishedError, make_figure
+from bench.figures.pareto import pareto
 from bench.metrics import METRIC_LABELS
 from bench.report.cells import DataGroup, NamedCell, grouped, options_text
 from bench.report.questions import Browser, Limits, browse

@@ -24,6 +24,7 @@ from bench.metrics.retrieval import retrieval_quality
 from bench.metrics.scoring import question_scores
 from bench.metrics.yes_no import only_yes_or_no
 from bench.models.api import ModelSet
+from bench.models.spec import ServedSpec
 from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
 from bench.results.records import FLOP_CONVENTION, ContextRecord, FlopCounts, Record, TokenCounts
 from bench.run.cell import Cell
@@ -67,8 +68,29 @@ class QuestionRunner:
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         """Questions can be asked inside the block."""
+        await self._require_servers()
         async with self.limit.watching():
             yield
+
+    async def _require_servers(self) -> None:
+        """Check every served language model before anything is computed; raises ServerError, ConfigError."""
+        cell = self.cells[0]
+        served = [
+            role
+            for role, spec in cell.roles.items()
+            if isinstance(spec, ServedSpec) and spec.kind == "causal"
+        ]
+        if not served:
+            return
+        from bench.models.served.language_model import ServedLanguageModel
+
+        ways_out = cell.method.probed_roles()
+        for role in served:
+            lm = self.models.lm(role)
+            if isinstance(lm, ServedLanguageModel):
+                await lm.require()
+                if role in ways_out and not lm.has_probed:
+                    await lm.require_probes(ways_out[role])
 
     async def learn(self) -> None:
         """Train the method before any question, once, or load the stored result."""

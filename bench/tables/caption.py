@@ -47,6 +47,19 @@ def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
     ]
 
 
+def brief(notes: TableNotes) -> list[str]:
+    """The sentences that the numbers cannot be read without: for a terminal, which has the rest in a file."""
+    if notes.reader is None:
+        return ["No cell has been run.", *without_values(notes)]
+    return [
+        *about_reader(notes),
+        "Scores are percent, with 95 % intervals; TFLOPs are per question.",
+        *_about_published(notes.costs)[:1],
+        *without_values(notes),
+        *_events(event for event in notes.events if event.kind in ("failed", "truncated")),
+    ]
+
+
 def about_reader(notes: TableNotes) -> list[str]:
     """Which model answered, and what its scores can show if it is a small stand-in."""
     if notes.reader is None:

@@ -15,20 +15,6 @@ MINUS = "−"
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """One table in its formats."""
-
-    markdown: str
-    latex: str
-    csv: str
-    html: str
-
-    def files(self) -> dict[str, str]:
-        """Suffix -> content, in the order in which the user sees them."""
-        return {"md": self.markdown, "tex": self.latex, "csv": self.csv, "html": self.html}
-
-
-@dataclass(frozen=True)
 class Section:
     """Rows under their own heading."""
 
@@ -52,6 +38,8 @@ class TextTable:
     """Footnotes, each on its own line."""
     spans: tuple[tuple[str, int], ...] = ()
     """Headings over several columns, from the second column on: (text, number of columns); for LaTeX."""
+    brief: tuple[str, ...] = ()
+    """The sentences of caption and notes that a terminal shows; empty: the first two of the caption."""
 
     def markdown(self) -> str:
         """A heading, a grid per section, the caption and the notes."""
@@ -123,6 +111,33 @@ class TextTable:
             if text
         ]
         return " & ".join(["", *over]) + r" \\" + "".join(rules) + "\n" if over else ""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One table in its formats."""
+
+    table: TextTable
+    csv: str
+
+    @property
+    def markdown(self) -> str:
+        """The table with its whole caption and all notes."""
+        return self.table.markdown()
+
+    @property
+    def latex(self) -> str:
+        """The table for a paper."""
+        return self.table.latex()
+
+    @property
+    def html(self) -> str:
+        """The table as a page."""
+        return self.table.html()
+
+    def files(self) -> dict[str, str]:
+        """Suffix -> content, in the order in which the user sees them."""
+        return {"md": self.markdown, "tex": self.latex, "csv": self.csv, "html": self.html}
 
 
 _PAGE = """<!doctype html>

@@ -23,7 +23,7 @@ class PlainTable:
         """The table in all formats."""
         sections = (Section("", self.rows),)
         table = TextTable(self.id, self.title, self.columns, sections, self.caption, self.notes)
-        return Rendered(table.markdown(), table.latex(), csv_text((self.columns, *self.rows)), table.html())
+        return Rendered(table, csv_text((self.columns, *self.rows)))
 
 
 def csv_text(rows: Sequence[Sequence[object]]) -> str:

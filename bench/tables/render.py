@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRIC_LABELS
-from bench.tables.caption import about_order, about_shares, caption, footnotes
+from bench.tables.caption import about_order, about_shares, brief, caption, footnotes
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, MINUS, Rendered, Section, TextTable, three_digits
@@ -38,8 +38,9 @@ def render(table: TableData, published: PublishedValues, costs: AllCosts | None 
             *footnotes(notes),
         ),
         spans=_spans(table, published),
+        brief=tuple(brief(notes)),
     )
-    return Rendered(text.markdown(), text.latex(), _csv(table, published), text.html())
+    return Rendered(text, _csv(table, published))
 
 
 def _score(cell: TableCell, metric: str) -> str:

@@ -356,7 +356,7 @@ def render_simulated(
         )
         for cell in cells
     ]
-    return Rendered(text.markdown(), text.latex(), csv_text([CSV_COLUMNS, *values]), text.html())
+    return Rendered(text, csv_text([CSV_COLUMNS, *values]))
 
 
 def _line(cell: SimulatedCell) -> tuple[str, ...]:

@@ -98,6 +98,17 @@ class Pecan(Method[PecanConfig]):
         )
         return {"builder": needed, "searcher": needed}
 
+    def probed_roles(self) -> Mapping[str, str]:
+        """Who says Yes or No after every node."""
+        if self.config.progress_control == "off":
+            return {}
+        ways_out = (
+            "PECAN's search asks after every node how likely Yes is. Two ways out: a server that says so"
+            " (vLLM, SGLang, llama.cpp, bench serve); or a searcher that is loaded here, with the served"
+            " model as reader: --set search_model=NAME."
+        )
+        return {"searcher": ways_out}
+
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """The graph of the documents."""
         builder = models.lm("builder")

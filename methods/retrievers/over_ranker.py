@@ -72,6 +72,10 @@ class OverRanker(RankThenRead[OverRankerConfigT]):
         """The ranker's."""
         return self.ranker.local_roles()
 
+    def probed_roles(self) -> Mapping[str, str]:
+        """The ranker's."""
+        return self.ranker.probed_roles()
+
     async def prepare(
         self, chunks: Sequence[Chunk], models: ModelSet
     ) -> tuple[Mapping[str, JsonValue], Mapping[str, NDArray[np.generic]]]:

@@ -60,6 +60,16 @@ class Rerank(OverRanker[RerankConfig]):
         needed = "A cross-encoder runs in this process: give its hub id or folder."
         return {**super().local_roles(), "scorer": needed}
 
+    def probed_roles(self) -> Mapping[str, str]:
+        """The ranker's, and the reader where it scores."""
+        if self.config.scorer != READER:
+            return super().probed_roles()
+        ways_out = (
+            "rerank asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp,"
+            " bench serve); or a cross-encoder, --set scorer=NAME."
+        )
+        return {**super().probed_roles(), "reader": ways_out}
+
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:

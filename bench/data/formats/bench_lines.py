@@ -7,15 +7,15 @@ and optionally ``evidence`` (``[{"document", "sentence", "text"}]``, positions f
 Only ``question`` and ``documents`` are needed, and for a summary not even the question. A line without an
 ``id`` is numbered (``q1``), one without a ``task`` is a question, one without ``answers`` is answered and not
 scored; a single answer or document may stand without brackets, a document as its text alone, and ``answer``
-for ``answers``. Other fields (``source``, ``license``) are ignored, unless they look like one of these
-misspelt. The shipped sample sets are in this format.
+for ``answers``. Other fields (``source``) are not read (``bench data check`` lists them); one that looks like
+one of these misspelt is an error. The shipped sample sets are in this format.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -62,6 +62,9 @@ class QuestionFields(Fields):
         return self.id or f"q{entry.position + 1}"
 
 
+LineT = TypeVar("LineT", bound=QuestionFields)
+
+
 def _as_text(value: Any) -> Any:
     """A number as text; anything else as it is."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -94,8 +97,7 @@ def _recognises(entry: Entry) -> bool:
 
 
 def _parse(entry: Entry) -> Iterator[Parsed]:
-    line = fields_of(entry, _Line)
-    require_spelling(entry, _Line)
+    line = spelled_fields_of(entry, _Line)
     for label in line.evidence or ():
         if label.document >= len(line.documents):
             raise EntryError(f"evidence names document {label.document}, but there are {len(line.documents)}")
@@ -113,19 +115,51 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
         else (Evidence(label.document, label.sentence, label.text) for label in line.evidence),
         metadata=line.metadata,
         datasets=(line.dataset,) if line.dataset else (),
+        unread=unread_fields(entry, _Line),
     )
 
 
-def require_spelling(entry: Entry, view: type[QuestionFields]) -> None:
-    """Raise EntryError for fields that look like optional ones misspelt, which would be left out silently."""
-    known = {*view.model_fields, "answer"}
-    missing = known - entry.value.keys()
-    guesses = {
-        name: difflib.get_close_matches(name, missing, n=1, cutoff=0.8) for name in entry.value.keys() - known
-    }
-    slips = [f"the field {name!r}: is {near[0]!r} meant?" for name, near in guesses.items() if near]
+def spelled_fields_of(entry: Entry, view: type[LineT]) -> LineT:
+    """The entry as a typed view; raises EntryError naming each field that does not fit or looks misspelt."""
+    slips = [*_slips(entry.value, view, besides=("answer",))]
+    for name, part in (("documents", _Document), ("evidence", _Evidence)):
+        values = entry.value.get(name) if name in view.model_fields else None
+        for number, value in enumerate(values if isinstance(values, list) else [values]):
+            slips += _slips(value, part, where=f"{name}[{number}]: ") if isinstance(value, dict) else ()
+    try:
+        line = fields_of(entry, view)
+    except EntryError as error:
+        raise EntryError("; ".join([str(error), *slips])) from None
     if slips:
         raise EntryError("; ".join(slips))
+    return line
+
+
+def unread_fields(entry: Entry, view: type[QuestionFields]) -> tuple[str, ...]:
+    """The fields of an entry that its view does not have."""
+    return tuple(name for name in entry.value if name not in {*view.model_fields, "answer"})
+
+
+def _slips(
+    value: Mapping[str, JsonValue], view: type[Fields], *, where: str = "", besides: Sequence[str] = ()
+) -> Iterator[str]:
+    """The fields that look like ones of the view which the value lacks."""
+    known = {*view.model_fields, *besides}
+    lacking = sorted(known - value.keys())
+    for name in value:
+        if name not in known and (near := _resembled(name, lacking)):
+            yield f"{where}unknown field {name!r} (did you mean {near!r}?)"
+
+
+def _resembled(name: str, known: Sequence[str]) -> str:
+    """The known name that this one may be misspelt from; empty for none.
+
+    Two neighbours exchanged ("taks") count as a slip in words too short for a ratio of common letters.
+    """
+    name = name.strip().lower()
+    anagrams = [one for one in known if sorted(one) == sorted(name)]
+    near = anagrams or difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return near[0] if near else ""
 
 
 BENCH = Format("bench", "longdoc-bench", _recognises, _parse, answers_optional=True, example=ONE_LINE)

@@ -19,7 +19,7 @@ from bench.engine.engine import RequestResult
 from bench.engine.sampling import Sampling
 from bench.errors import ConfigError, NoAttentionError
 from bench.flops.architecture import Architecture
-from bench.flops.meter import current_meter
+from bench.flops.meter import Meter, current_meter, metered
 from bench.models.api import Geometry, Span, Tokenization
 from bench.models.conversation import ChatModel, Conversation
 from bench.models.served.client import RefusedRequestError, ServerClient, ServerError, WrongCountError
@@ -40,9 +40,8 @@ _MOST = 12
 _SLACK = 4
 """Tokens by which llama.cpp may exceed a limit to complete a character; they are cut off here."""
 _NO_PROBES = (
-    "This method asks how likely an answer is (a search's Yes or No). Use vllm, sglang, llamacpp or bench"
-    " serve, or"
-    " a method that only generates."
+    "This method asks how likely a word is (a search's Yes or No). Use vllm, sglang, llamacpp or bench serve,"
+    " or a method that only generates."
 )
 
 
@@ -78,6 +77,8 @@ class ServedLanguageModel(ChatModel):
         self._answers_as: str | None = None
         self.has_probed = False
         """Whether the server has returned log-probabilities."""
+        self.without_probes = _NO_PROBES
+        """What to do if it returns none."""
 
     @property
     def max_positions(self) -> int:
@@ -97,11 +98,30 @@ class ServedLanguageModel(ChatModel):
         Raises WindowExceededError, ServerError.
         """
         room = self.room(max_tokens)
-        loop = asyncio.get_running_loop()
-        async with self._checking.setdefault(loop, asyncio.Lock()):
+        await self.require()
+        return self._context(room)
+
+    async def require(self) -> None:
+        """Check the server, once; raises ServerError for one that cannot be used."""
+        async with self._checking.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             if not self._checked:
                 await self._check()
                 self._checked = True
+
+    async def require_probes(self, ways_out: str) -> bool:
+        """Whether the server says how likely any word is, not only the likeliest.
+
+        ways_out: what to do where it says that of no word, for the message. Raises ServerError, ConfigError.
+        """
+        await self.require()
+        self.without_probes = ways_out
+        context = self._context(self.room(None))
+        with metered(Meter()) as meter:
+            await context.extend(_PROMPTS[0])
+            await context.probe(("Yes", "No"))
+        return "probe_from_top_list" not in meter.events
+
+    def _context(self, room: int) -> ServedContext:
         return ServedContext(self, room) if self.described.takes_ids else TextContext(self, room)
 
     async def ask(self, question: Question) -> Answer:
@@ -253,7 +273,7 @@ class ServedContext(Conversation):
         except BaseException as error:
             self._unusable = self._unusable or "a request of it failed"
             if choices and isinstance(error, RefusedRequestError) and not self._lm.has_probed:
-                raise ServerError(f"Asked how likely an answer is: {error}. {_NO_PROBES}") from None
+                raise ServerError(f"Asked how likely a word is: {error}. {self._lm.without_probes}") from None
             raise
         meter = current_meter()
         if answer.cached_tokens is None:
@@ -295,7 +315,7 @@ class ServedContext(Conversation):
 
     def _complete(self, values: Sequence[float | None], has_list: bool) -> tuple[float, ...]:
         if not has_list:
-            raise ConfigError(f"{self._lm.where}: it gives no log-probabilities. {_NO_PROBES}")
+            raise ConfigError(f"{self._lm.where}: it gives no log-probabilities. {self._lm.without_probes}")
         if None in values:
             current_meter().events.add("probe_from_top_list")
         return tuple(UNLISTED if value is None else max(value, UNLISTED) for value in values)

@@ -10,6 +10,7 @@ import pytest
 
 from bench.data import load
 from bench.data.cards import load_card
+from bench.data.checking import check
 from bench.data.entries import Problem
 from bench.data.formats.longbench import split_passages
 from bench.data.formats.longbench_predictions import cut_prompt
@@ -113,7 +114,43 @@ def test_a_question_without_reference_is_no_error_in_our_own_format(
 
 def test_a_misspelt_optional_field_is_not_passed_over(tmp_path: Path) -> None:
     line = {key: value for key, value in BENCH.items() if key != "answers"}
-    assert error(tmp_path, {**line, "answrs": ["Ada"]}) == "the field 'answrs': is 'answers' meant?"
+    assert error(tmp_path, {**line, "answrs": ["Ada"]}) == "unknown field 'answrs' (did you mean 'answers'?)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"taks": "summarization"}, "unknown field 'taks' (did you mean 'task'?)"),
+        ({"ID": "a"}, "unknown field 'ID' (did you mean 'id'?)"),
+        (
+            {"documents": [{"text": "Ada."}, {"titel": "A", "text": "Ada."}], "evidnece": []},
+            "unknown field 'evidnece' (did you mean 'evidence'?); "
+            "documents[1]: unknown field 'titel' (did you mean 'title'?)",
+        ),
+        (
+            {"documents": [{"txt": "Ada."}]},
+            "documents[0].text is missing; documents[0]: unknown field 'txt' (did you mean 'text'?)",
+        ),
+        (
+            {"evidence": [{"document": 0, "sentense": 1}]},
+            "evidence[0]: unknown field 'sentense' (did you mean 'sentence'?)",
+        ),
+    ],
+)
+def test_misspelt_fields_are_named_with_the_right_ones(
+    tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    line = {"question": "Who?", "documents": [{"title": "A", "text": "Ada."}], **wrong}
+    assert error(tmp_path, line) == message
+
+
+def test_fields_of_other_names_are_allowed_and_counted_by_the_check(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    lines = [{"question": "Who?", "documents": "Ada.", "source": "a", "task": "qa"} for _ in range(2)]
+    lines[1] |= {"question": "Whom?", "license": "CC0", "metadata": {"any": 1}}
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    report = check(path)
+    assert (report.usable, report.unread) == (True, {"source": 2, "license": 1})
 
 
 def test_empty_documents_are_kept_and_mentioned(tmp_path: Path) -> None:

@@ -230,19 +230,33 @@ def test_log_probabilities_refused_end_the_run_with_the_reason(tmp_path: Path) -
         return JSONResponse({"message": "logprobs are off"}, 400) if "logprobs" in body else None
 
     def ignoring(at: int, body: Body) -> Any:
-        return (
-            (lambda answer: {**answer, "choices": [{**answer["choices"][0], "logprobs": None}]})
-            if at
-            else None
-        )
+        return lambda answer: {**answer, "choices": [{**answer["choices"][0], "logprobs": None}]}
 
+    models = {"graph_model": "tiny", "attention": "off"}
     for fault, said in ((refusing, "logprobs are off"), (ignoring, "gives no log-probabilities")):
-        with (
-            serving(dialect_app("vllm", Counted(fault))) as url,
-            pytest.raises(BenchError) as error,
-        ):
-            answered(tmp_path / said, request(url, method="pecan", attention="off", limit=1))
-        assert said in str(error.value) and "only generates" in str(error.value)
+        for options in ({"attention": "off"}, models):
+            counted, results = Counted(fault), tmp_path / said / str(len(options))
+            with serving(dialect_app("vllm", counted)) as url, pytest.raises(BenchError) as error:
+                answered(results, request(url, method="pecan", limit=1, **options))
+            assert said in str(error.value) and "Two ways out" in str(error.value)
+            assert "search_model=NAME" in str(error.value)
+            assert len(counted.bodies) == CHECKS + 1, "refused before a graph is built"
+            assert not list(results.glob("indexes/**/*.*"))
+
+
+def test_only_methods_that_probe_ask_for_log_probabilities(tmp_path: Path) -> None:
+    for method, options, probes in (
+        ("closed_book", {}, 0),
+        ("pecan", {"attention": "off", "progress_control": "off", "n_nodes": 1}, 0),
+        ("rerank", {}, 1),
+        ("self_route", {}, 0),
+        ("self_route", {"decline": "p_yes"}, 1),
+    ):
+        counted = Counted()
+        with serving(dialect_app("vllm", counted)) as url:
+            answered(tmp_path / method / str(len(options)), request(url, method=method, limit=1, **options))
+        asked = ["logprobs" in body for body in counted.bodies]
+        assert asked[:CHECKS] == [False] * CHECKS and asked[CHECKS] == bool(probes), method
 
 
 # What happens to a question, or to the run, in the middle of it.

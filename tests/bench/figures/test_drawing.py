@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from bench.cli.main import command
-from bench.figures.drawing import Curve, distribution, pareto, pareto_front, trade_off
+from bench.figures.drawing import COLOURS, Curve, distribution, trade_off
+from bench.figures.pareto import pareto, pareto_front
 from bench.results.models import Summary
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row, TableDefinition
@@ -95,8 +97,24 @@ def test_methods_can_be_told_apart_without_colour() -> None:
     scores = {name: (0.1 + 0.03 * i, 1.0 + i) for i, name in enumerate("abcdefghijklm")}  # as many as Table 1
     lines = [line for line in pareto(table(scores)).figure.axes[0].lines if line.get_label()[0] != "_"]
     assert len({line.get_marker() for line in lines}) == 13
-    colours = {line.get_color() for line in lines}
-    assert colours == {"#222222"}
+    assert len({line.get_color() for line in lines}) == len(COLOURS)
+
+
+def test_every_point_is_named_where_it_stands_and_no_two_names_overlap() -> None:
+    scores = {f"method {i}": (0.5 + 0.002 * i, 1.0 + 0.01 * i) for i in range(13)}
+    figure = pareto(table(scores)).figure
+    (ax,) = figure.axes
+    assert [text.get_text() for text in ax.texts] == [f"METHOD {i}" for i in range(13)]
+    assert figure.legends == []
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+
+
+def test_reader_and_number_of_questions_are_in_the_picture() -> None:
+    figure = pareto(table({"a": (0.2, 1.0)})).figure
+    assert figure.axes[0].get_title().endswith(", n = 4")
+    assert figure._supxlabel.get_text().startswith("Reader: ")
 
 
 def test_the_trade_off_has_a_point_for_every_step(tmp_path: Path) -> None:

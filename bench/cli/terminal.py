@@ -1,0 +1,188 @@
+"""What people read on a terminal: tables and labelled lines that fit its width.
+
+Every function takes a console of :func:`for_people`; where the output goes to a file or a pipe there is none,
+and the commands print plain text. No text is taken for markup.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from bench.tables.formats import TextTable
+
+LABEL = 12
+"""Columns of the label of a labelled line."""
+_GAP = 2
+"""Columns between those of a table."""
+_ALIGNED = re.compile(r"\S {3,}\S")
+_ASIDE = re.compile(r"\[[^]]*\]|\([^)]*\)$")
+"""What stands behind a value: an interval, or a difference."""
+
+
+def for_people() -> Console | None:
+    """A console on standard output if that is a terminal."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False)
+
+
+def print_table(console: Console, table: TextTable, whole: Path) -> None:
+    """A table with its short caption; one wider than the console continues below, with its first column.
+
+    whole: the file with the whole caption and all notes.
+    """
+    from rich.text import Text
+
+    console.print(Text(table.title, "bold"))
+    for section in table.sections:
+        console.print()
+        if section.heading:
+            console.print(Text(section.heading, "bold cyan"))
+        groups = column_groups(table, [table.columns, *section.rows], console.width)
+        for part, columns in enumerate(groups):
+            if part:
+                console.print()
+            rows = [[row[i] for i in columns] for row in section.rows]
+            _print_grid(console, [table.columns[i] for i in columns], rows)
+    console.print()
+    for sentence in table.brief or table.caption[:2]:
+        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
+    more = len(table.notes) - sum(note in table.brief for note in table.notes)
+    notes = f" and {more} more note{'' if more == 1 else 's'}" if more else ""
+    console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
+
+
+def column_groups(table: TextTable, rows: Sequence[Sequence[str]], room: int) -> list[list[int]]:
+    """The columns of each grid, with the first in all of them, so that none is wider than ``room``.
+
+    Columns under one heading stay together where they fit.
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+
+    def width(columns: Iterable[int]) -> int:
+        return sum(widths[i] + _GAP for i in columns) - _GAP
+
+    every = list(range(len(table.columns)))
+    if width(every) <= room:
+        return [every]
+    groups: list[list[int]] = []
+    for span in _spans(table):
+        group = [0]
+        for column in span:
+            if len(group) > 1 and width([*group, column]) > room:
+                groups.append(group)
+                group = [0]
+            group.append(column)
+        groups.append(group)
+    return groups
+
+
+def _spans(table: TextTable) -> Iterator[range]:
+    """The columns behind the first, by the headings above them."""
+    start = 1
+    for _, count in table.spans or (("", len(table.columns) - 1),):
+        yield range(start, start + count)
+        start += count
+
+
+def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold"
+    )
+    for i, name in enumerate(columns):
+        style = "dim" if name.endswith(" publ.") else None
+        grid.add_column(Text(name), justify="right" if i else "left", no_wrap=i > 0, style=style)
+    for first, *others in rows:
+        grid.add_row(Text(first), *(_value(text) for text in others))
+    console.print(grid)
+
+
+def _value(text: str) -> Text:
+    """A value whose interval or difference is less prominent than itself."""
+    from rich.text import Text
+
+    styled = Text(text)
+    styled.highlight_regex(_ASIDE, "dim")
+    return styled
+
+
+def print_rows(console: Console, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+    """Names with a text each, below a heading per group; a heading may be empty."""
+    from rich.table import Table
+    from rich.text import Text
+
+    width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
+    for heading, rows in groups.items():
+        if heading:
+            console.print(Text(heading, "bold cyan"))
+        grid = Table.grid(padding=(0, _GAP, 0, 0))
+        grid.add_column(no_wrap=True, width=min(width, console.width // 2) + 2 * bool(heading))
+        grid.add_column(overflow="fold")
+        for name, text in rows:
+            grid.add_row(Text("  " * bool(heading) + name, "bold"), _value(text))
+        console.print(grid)
+
+
+def print_labelled(console: Console, text: str) -> None:
+    """Lines ``label       text``, the text wrapped beside its label; others keep their indentation."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    in_table = itertools.groupby(text.splitlines(), lambda line: bool(_ALIGNED.search(line[LABEL:])))
+    for aligned, lines in in_table:
+        if aligned:
+            _print_aligned(console, list(lines))
+            continue
+        for line in lines:
+            label, rest = line[:LABEL].rstrip(), line[LABEL:]
+            if rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" ")):
+                grid = Table.grid()
+                grid.add_column(width=LABEL, no_wrap=True)
+                grid.add_column()
+                grid.add_row(Text(label, "bold cyan"), Text(rest))
+                console.print(grid)
+            else:
+                indent = min(len(line) - len(line.lstrip()), console.width // 2)
+                console.print(Padding(Text(line.strip()), (0, 0, 0, indent)))
+
+
+def _print_aligned(console: Console, lines: Sequence[str]) -> None:
+    """Rows of a table, which wrapping would tear apart: moved to the left as far as that helps."""
+    from rich.text import Text
+
+    indent = min(len(line) - len(line.lstrip()) for line in lines)
+    excess = max(0, max(map(len, lines)) - console.width)
+    for line in lines:
+        console.print(Text(line[min(indent, excess) :]), soft_wrap=True)
+
+
+def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:
+    """Texts side by side under their heads, wrapped, with a label before each line."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    grid.add_column(width=LABEL, no_wrap=True)
+    for _ in heads:
+        grid.add_column(ratio=1)
+    grid.expand = True
+    grid.add_row("", *(Text(head, "bold") for head in heads))
+    for label, texts in rows.items():
+        grid.add_row(Text(f"  {label}", "cyan"), *map(Text, texts))
+    console.print(grid)

@@ -1,0 +1,194 @@
+"""Score over cost: the rows of a table as points with their names, and the front that nothing beats."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench.figures.drawing import (
+    DARK,
+    LIGHT,
+    Drawn,
+    PointLabel,
+    above,
+    add_note,
+    colours_of,
+    figure_of,
+    label_points,
+    log_axis,
+    marker_of,
+    styled,
+)
+from bench.metrics import METRIC_LABELS
+from bench.results.models import Interval
+from bench.tables.caption import about_reader
+from bench.tables.cells import TableCell, TableData
+from bench.tables.definition import TableDefinition
+from bench.tables.notes import notes_of
+from bench.tables.published import PublishedValues
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_PANEL = (3.2, 3.1)
+"""Inches; higher than other panels, for the labels."""
+_LABEL_CHARACTERS = 17
+"""Of one line of a label."""
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Indices of the (cost, score) points that no other point dominates, by ascending cost.
+
+    A point dominates if it is better at no higher cost, or cheaper at no lower score; of equal points the
+    first one is on the front.
+    """
+    front: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1], i)):
+        if not front or points[i][1] > points[front[-1]][1]:
+            front.append(i)
+    return front
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A finished row in a panel."""
+
+    row: int
+    """Position in the table, for marker and colour."""
+    cell: TableCell
+    tflops: float
+    cost: Interval
+    """As drawn: TFLOPs, or relative to the reference row."""
+    score: Interval
+    questions: int
+    paper: tuple[float, float] | None
+    """Published relative cost and score."""
+
+
+@styled
+def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
+    """All rows of a table, one panel per data set: score over cost, with intervals and the Pareto front.
+
+    Costs are relative to the table's reference row (``ratio_to``) if that row has a cell; then the published
+    values are shown too, in grey and by the same markers.
+    """
+    definition, metric = table.definition, table.definition.metrics[0]
+    label = next((row.label for row in definition.rows if row.id == definition.ratio_to), "")
+    colours = colours_of([row.method for row in definition.rows])
+    figure, axes = figure_of(len(definition.datasets), _PANEL)
+    values: list[tuple[object, ...]] = []
+    named: list[tuple[Axes, list[PointLabel]]] = []
+    in_grey = False
+    for ax, dataset in zip(axes, definition.datasets, strict=True):
+        points, relative = _points(table, dataset, published or {})
+        front = pareto_front([(point.cost.mean, point.score.mean) for point in points])
+        steps = [(points[i].cost.mean, points[i].score.mean) for i in front]
+        if steps:
+            corners = [(x, y) for (_, y), (x, _) in itertools.pairwise(steps)]
+            stairs = [steps[0], *itertools.chain.from_iterable(zip(corners, steps[1:], strict=True))]
+            ax.plot(*zip(*stairs, strict=True), color=DARK, linewidth=1.2, linestyle=":", zorder=2.5)
+        for position, point in enumerate(points):
+            _errors(ax, point.cost, point.score)
+            if point.paper is not None:
+                in_grey = True
+                ax.plot(*point.paper, **marker_of(point.row, LIGHT), zorder=2)
+            ax.plot(
+                point.cost.mean, point.score.mean, zorder=3, label=point.cell.row.label,
+                **marker_of(point.row, colours[point.cell.row.method], filled=position in front),
+            )  # fmt: skip
+            values.append(
+                (
+                    *(dataset, point.cell.row.id, point.tflops, point.score.mean),
+                    *(point.score.low, point.score.high, int(position in front)),
+                    *(point.cost.mean if relative else None, *(point.paper or (None, None))),
+                )
+            )
+        ax.set_title(_title(points, dataset))
+        ax.margins(x=0.1)
+        log_axis(ax)
+        ax.set_xlabel(f"cost per question, × {label}" if relative else "TFLOPs per question")
+        ax.set_ylabel(METRIC_LABELS[metric])
+        shown = [*(p.score for p in points), *(Interval(mean=p.paper[1]) for p in points if p.paper)]
+        ax.set_ylim(0, above(shown))
+        named.append((ax, [_label(point, position in front) for position, point in enumerate(points)]))
+    add_note(
+        figure,
+        " ".join(about_reader(notes_of(table)))
+        + " Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled."
+        + (f" Grey: published values by the same markers ({definition.source})." if in_grey else ""),
+    )
+    label_points(figure, named)
+    header = (
+        *("dataset", "row", "tflops", metric, f"{metric}_low", f"{metric}_high", "on_pareto_front"),
+        *("relative_cost", "paper_relative_cost", f"paper_{metric}"),
+    )
+    return Drawn(figure, header, tuple(values))
+
+
+def _points(table: TableData, dataset: str, published: PublishedValues) -> tuple[list[_Point], bool]:
+    """The rows with a score on a data set, and whether their costs are relative to the reference row."""
+    definition, metric = table.definition, table.definition.metrics[0]
+    finished = [
+        (i, cell, summary)
+        for i, row in enumerate(definition.rows)
+        if (summary := (cell := table.cells[row.id, dataset]).summary) is not None and summary.n_scored
+    ]
+    unit = next((s.query_tflops.mean for _, cell, s in finished if cell.row.id == definition.ratio_to), None)
+    paper = _printed(published, definition, dataset) if unit else {}
+    points = [
+        _Point(
+            row=i,
+            cell=cell,
+            tflops=summary.query_tflops.mean,
+            cost=_over(summary.query_tflops, unit or 1.0),
+            score=summary.percent(metric),
+            questions=summary.n_scored,
+            paper=paper.get(cell.row.id),
+        )
+        for i, cell, summary in finished
+    ]
+    return points, bool(unit)
+
+
+def _over(cost: Interval, unit: float) -> Interval:
+    low, high = (None if end is None else end / unit for end in (cost.low, cost.high))
+    return Interval(mean=cost.mean / unit, low=low, high=high)
+
+
+def _printed(
+    published: PublishedValues, definition: TableDefinition, dataset: str
+) -> dict[str, tuple[float, float]]:
+    """Row -> published relative cost and score, for rows that have both."""
+    points = {}
+    reference_cost = published.get((definition.ratio_to or "", dataset, "tflops"))
+    for row in definition.rows:
+        cost = published.get((row.id, dataset, "tflops"))
+        score = published.get((row.id, dataset, definition.metrics[0]))
+        if reference_cost is not None and cost is not None and score is not None:
+            points[row.id] = (cost.value / reference_cost.value, score.value)
+    return points
+
+
+def _errors(ax: Axes, cost: Interval, score: Interval) -> None:
+    """Thin bars for the intervals of both."""
+    if score.low is not None and score.high is not None:
+        ax.plot([cost.mean, cost.mean], [score.low, score.high], color=LIGHT, linewidth=0.8, zorder=2)
+    if cost.low is not None and cost.high is not None:
+        ax.plot([cost.low, cost.high], [score.mean, score.mean], color=LIGHT, linewidth=0.8, zorder=2)
+
+
+def _label(point: _Point, on_front: bool) -> PointLabel:
+    text = "\n".join(textwrap.wrap(point.cell.row.label, _LABEL_CHARACTERS, break_long_words=False))
+    return PointLabel(point.cost.mean, point.score.mean, text, bold=on_front)
+
+
+def _title(points: Sequence[_Point], dataset: str) -> str:
+    """The data and the number of their questions with a score."""
+    if not points:
+        return dataset
+    description, counts = points[0].cell.description, sorted({point.questions for point in points})
+    data = dataset if description is None else description.data
+    return f"{data}, n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")

@@ -1,0 +1,115 @@
+"""Output for people: what fits the width of a terminal, and what stays plain in a pipe."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from bench.cli import list as lists
+from bench.cli.main import command
+from bench.cli.terminal import (
+    column_groups,
+    for_people,
+    print_columns,
+    print_labelled,
+    print_rows,
+    print_table,
+)
+from bench.tables.formats import Section, TextTable
+
+TABLE = TextTable(
+    id="t",
+    title="A table",
+    columns=("Method", "F1", "TFLOPs", "F1 publ.", "TFLOPs publ."),
+    sections=(Section("hotpotqa", (("BM25 [top] k", "71.9 [58.3, 83.3]", "0.00418", "40.8", "22.9"),)),),
+    caption=("First.", "Second.", "Third."),
+    notes=("BM25: cut: 2 of 4.", "failed and scored 0: 1 of 4."),
+    spans=(("measured", 2), ("published", 2)),
+    brief=("Reader: tiny.", "failed and scored 0: 1 of 4."),
+)
+
+
+def console(width: int) -> tuple[Console, io.StringIO]:
+    written = io.StringIO()
+    return Console(file=written, width=width, highlight=False), written
+
+
+def test_a_wide_table_stands_in_one_piece_and_a_narrow_one_breaks_between_ours_and_the_published() -> None:
+    rows = [TABLE.columns, *TABLE.sections[0].rows]
+    assert column_groups(TABLE, rows, 100) == [[0, 1, 2, 3, 4]]
+    assert column_groups(TABLE, rows, 50) == [[0, 1, 2], [0, 3, 4]]
+    assert column_groups(TABLE, rows, 20) == [[0, 1], [0, 2], [0, 3], [0, 4]]
+
+
+@pytest.mark.parametrize("width", [45, 80, 120])
+def test_a_table_is_no_wider_than_the_terminal_and_names_the_file_with_the_rest(width: int) -> None:
+    screen, written = console(width)
+    print_table(screen, TABLE, Path("results/tables/t.md"))
+    text = written.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    for part in ("A table", "hotpotqa", "BM25 [top] k", "71.9 [58.3, 83.3]", "Reader: tiny.", "failed and"):
+        assert part in text
+    assert "Third." not in text
+    assert "Whole caption and 1 more note: results/tables/t.md" in " ".join(text.split())
+
+
+def test_without_short_sentences_a_table_shows_the_first_of_its_caption() -> None:
+    screen, written = console(80)
+    print_table(screen, TextTable("t", "T", ("a",), (), ("First.", "Second.", "Third.")), Path("t.md"))
+    assert "First.\nSecond.\n" in written.getvalue() and "Third" not in written.getvalue()
+
+
+def test_labelled_lines_wrap_beside_their_label() -> None:
+    screen, written = console(30)
+    print_labelled(screen, "question    Who stole the white brooch?\n    1. [bold]passage[/bold]\n")
+    assert [line.rstrip() for line in written.getvalue().splitlines()] == [
+        "question    Who stole the",
+        "            white brooch?",
+        "    1. [bold]passage[/bold]",
+    ]
+
+
+def test_rows_of_a_table_are_moved_to_the_left_together_rather_than_torn_apart() -> None:
+    screen, written = console(26)
+    print_labelled(screen, "            step  node     level   p\n               0  2.1      2")
+    assert written.getvalue().splitlines() == ["  step  node     level   p", "     0  2.1      2"]
+
+
+def test_two_answers_stand_side_by_side() -> None:
+    screen, written = console(60)
+    print_columns(screen, ("pecan", "bm25:k=5"), {"answer": ("a golden coin of the teacher", "a brooch")})
+    heads, first, second = (line.split() for line in written.getvalue().splitlines())
+    assert heads == ["pecan", "bm25:k=5"]
+    assert first[0] == "answer" and first[-2:] == ["a", "brooch"] and second == ["teacher"]
+
+
+def test_names_are_grouped_by_what_they_are_for() -> None:
+    screen, written = console(60)
+    print_rows(screen, {"to run": [("methods", "every [installed] method")], "of your own": [("cells", "x")]})
+    lines = [line.rstrip() for line in written.getvalue().splitlines()]
+    assert lines == ["to run", "  methods  every [installed] method", "of your own", "  cells    x"]
+
+
+def test_every_list_has_a_purpose_and_is_shown_without_an_argument() -> None:
+    assert sorted(name for names in lists.PURPOSES.values() for name in names) == sorted(
+        lists.command.commands
+    )
+    result = CliRunner().invoke(command, ["list"])
+    assert result.exit_code == 0
+    assert all(f"bench list {name}" in result.output for name in lists.command.commands)
+
+
+def test_a_pipe_has_plain_lines_without_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert for_people() is None
+    lines = CliRunner().invoke(command, ["list", "datasets"]).output.splitlines()
+    assert any(line.startswith("hotpotqa") for line in lines)
+    assert not any(line.startswith("question answering") for line in lines)
+
+
+def test_a_list_that_does_not_exist_names_the_nearest() -> None:
+    error = CliRunner().invoke(command, ["list", "cels"]).exception
+    assert "Did you mean 'cells'?" in str(error) and "bench list" in str(error)
