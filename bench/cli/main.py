@@ -21,6 +21,7 @@ QUIET_S = 600.0
 """Seconds in which a warning is not printed again; an outage hours later is news."""
 
 COMMANDS: dict[str, str] = {
+    "quickstart": "three ways to read two stories: a first table in a minute",
     "ask": "ask about files of your own: the answer, and where it stands",
     "run": "answer the questions of one data set with one method",
     "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",
