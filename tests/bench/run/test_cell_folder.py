@@ -17,7 +17,7 @@ from tests.stand_ins import examples, stand_in_cell
 
 
 def summarized_by_an_earlier_version(folder: Path) -> tuple[Any, Summary]:
-    """A finished cell whose summary is of version 1 and lacks a metric; and the summary that it should have."""
+    """A finished cell whose summary is of version 1 and lacks a metric; and the summary that is right."""
     cell = stand_in_cell(examples(4))
     summary = run(cell, folder).summary
     old = {**summary.to_json(), "summary_version": 1, "metrics": {"f1": {"mean": 0.0}}}
