@@ -5,6 +5,8 @@ The checks only concern this machine. They leave nothing behind except the resul
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import importlib.util
 import json
@@ -18,13 +20,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from bench.cli.options import results_option
-from bench.errors import BenchError
+from bench.errors import BenchError, ConfigError
 from bench.packages import READER, MissingPackageError, require
 from bench.run.redaction import redacted
 
@@ -55,14 +58,16 @@ class Check:
 @click.option(
     "--self-test/--no-self-test", default=True, show_default=True, help="answer one question, in ten seconds"
 )
+@click.option("--model", help="also check this model behind a server: server:URL#MODEL")
 @click.option("--json", "as_json", is_flag=True, help="one JSON document instead of text")
-def command(results: Path, self_test: bool, as_json: bool) -> None:
+def command(results: Path, self_test: bool, model: str | None, as_json: bool) -> None:
     """Check Python, packages, methods, results folder, disk, device, MLflow store and a short run.
 
+    With --model also a server: who answers, its tokenizer, three prompts, log-probabilities.
     Exit code 1 if a check fails.
     """
     checks: list[Check] = []
-    for check in examine(results, self_test=self_test):
+    for check in examine(results, self_test=self_test, model=model):
         checks.append(check)
         if not as_json:
             click.echo(f"{check.state:<8} {check.name:<10} {check.detail}")
@@ -79,12 +84,14 @@ def command(results: Path, self_test: bool, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def examine(results: Path, *, self_test: bool = True) -> Iterator[Check]:
+def examine(results: Path, *, self_test: bool = True, model: str | None = None) -> Iterator[Check]:
     """Run the checks one by one, quick ones first.
 
     results: the folder that runs would write to. self_test: also answer one question with the shipped model,
-    in a temporary folder.
+    in a temporary folder. model: the address of a served model, checked after everything else. Raises
+    ConfigError for a model that is not served.
     """
+    server = None if model is None else _Server(model)
     checks: list[tuple[str, Callable[[], Check]]] = [
         ("python", _python),
         ("packages", _packages),
@@ -97,6 +104,8 @@ def examine(results: Path, *, self_test: bool = True) -> Iterator[Check]:
     ]
     if self_test:
         checks.append(("self-test", _self_test))
+    if server is not None:
+        checks += server.checks()
     for name, run_check in checks:
         started = time.monotonic()
         try:
@@ -289,15 +298,10 @@ def _self_test() -> Check:
     remedy = "Run: make setup, then bench doctor again; if it still fails, report the message."
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-doctor-") as folder:
-        logger = logging.getLogger("bench")
-        level = logger.level
-        logger.setLevel(logging.ERROR)
-        try:
+        with _quiet():
             cell = plan_cell(CellRequest("bm25", "qasper", limit=1))
             first = Session(Path(folder)).run(cell)
             again = Session(Path(folder)).run(cell)
-        finally:
-            logger.setLevel(level)
         (record,) = read_records(first.folder / RECORDS_FILE)
     elapsed_s = time.monotonic() - started
     if record.error is not None:
@@ -309,3 +313,103 @@ def _self_test() -> Check:
         slow = "This machine is slow or busy; the default tables will take hours."
         return Check("self-test", "warning", detail, slow)
     return Check("self-test", "ok", detail)
+
+
+_ONLY_GENERATE = (
+    "Methods that only generate work. Those that ask how likely Yes is, as a search does, need vLLM, SGLang, "
+    "llama.cpp or bench serve."
+)
+
+
+class _Server:
+    """The checks of a served model; each needs those before it."""
+
+    def __init__(self, model: str) -> None:
+        """Raises ConfigError for an address that is malformed, or a model that is not served."""
+        from bench.models.spec import ServedSpec, resolve
+
+        spec = resolve(model)
+        if not isinstance(spec, ServedSpec):
+            raise ConfigError(
+                f"--model {model}: doctor checks models behind a server, server:URL#MODEL. Of one on this "
+                f"machine: bench model info {model}"
+            )
+        self._spec = spec
+        self._missing = ""
+        """The first check that was not passed."""
+
+    def checks(self) -> Iterator[tuple[str, Callable[[], Check]]]:
+        """Name and check, in order."""
+        for name, run_check in (
+            ("server", self._reached),
+            ("tokenizer", self._has_tokenizer),
+            ("prompts", self._answers),
+            ("yes or no", self._says_how_likely),
+        ):
+            yield name, partial(self._in_turn, name, run_check)
+
+    def _in_turn(self, name: str, run_check: Callable[[], str | Check]) -> Check:
+        if self._missing:
+            return Check(name, "skipped", f"needs the check {self._missing!r}")
+        self._missing = name
+        with _quiet():
+            detail = run_check()
+        self._missing = ""
+        return detail if isinstance(detail, Check) else Check(name, "ok", detail)
+
+    def _reached(self) -> str:
+        """Kind, version, and what it says of the model."""
+        from bench.models.served.client import ServerClient
+        from bench.models.served.dialects import TITLES, describe
+
+        address = self._spec.address
+        said = describe(address, ServerClient(address).get)
+        version = said.version or "of unknown version"
+        prompts = "token ids" if said.takes_ids else "text"
+        most = f"at most {said.max_tokens:,} tokens" if said.max_tokens else "context length unknown"
+        return f"{address.url}: {TITLES[said.kind]} {version}, {address.model}, prompts as {prompts}, {most}"
+
+    def _has_tokenizer(self) -> str:
+        """The model's own tokenizer and shape, on this machine."""
+        from bench.models.loader import load_tokenizer
+
+        load_tokenizer(self._spec.twin)
+        return f"{self._spec.twin.name}, {self._spec.architecture.parameters / 1e6:,.0f} M parameters"
+
+    def _answers(self) -> str:
+        """Whether it answers as a run needs it: greedily, in full, with our number of tokens."""
+        from bench.models.model_set import connect_embedder, connect_language_model
+
+        if self._spec.kind == "encoder":
+            vectors = asyncio.run(connect_embedder(self._spec).embed(["One text.", "Another."]))
+            return f"2 texts became vectors of length {vectors.shape[1]}, our count of tokens"
+        asyncio.run(connect_language_model(self._spec).require())
+        return "3, each asked twice: the same text, our count of tokens, an end at the end of turn"
+
+    def _says_how_likely(self) -> str | Check:
+        """Whether it says how likely a word is, which only some methods need."""
+        from bench.models.model_set import connect_language_model
+        from bench.models.served.client import ServerError
+
+        if self._spec.kind == "encoder":
+            return "not asked of an encoder"
+        try:
+            of_any = asyncio.run(connect_language_model(self._spec).require_probes(""))
+        except (ServerError, ConfigError) as error:
+            return Check("yes or no", "warning", str(error).strip(), _ONLY_GENERATE)
+        if of_any:
+            return "it says how likely each is"
+        detail = "it says how likely the likeliest words are; Yes and No may not be among them"
+        return Check("yes or no", "warning", detail, _ONLY_GENERATE)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the steps and warnings that a run would log."""
+    logger = logging.getLogger("bench")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -17,10 +17,12 @@ from bench import __version__
 from bench.errors import BenchError
 from bench.packages import BROUGHT_BY, missing
 
+NAMES = ("bench", "longdoc-bench")
 QUIET_S = 600.0
 """Seconds in which a warning is not printed again; an outage hours later is news."""
 
 COMMANDS: dict[str, str] = {
+    "quickstart": "three ways to read two stories: a first table in a minute",
     "ask": "ask about files of your own: the answer, and where it stands",
     "run": "answer the questions of one data set with one method",
     "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",
@@ -158,12 +160,21 @@ def require_own_methods() -> None:
         )
 
 
+def _name() -> str:
+    """The name under which the command was called: completion and usage are for that one."""
+    called = Path(sys.argv[0]).name
+    return called if called in NAMES else NAMES[0]
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; every error of the user's is one line, with exit code 2."""
     log_to_stderr()
     try:
         require_own_methods()
-        sys.exit(command.main(args=argv, prog_name="bench", standalone_mode=False) or 0)
+        sys.exit(command.main(args=argv, prog_name=_name(), standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "bench"
         click.echo(f"error: {error.format_message()} See: {where} --help", err=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,12 +59,12 @@ def command(
         raise BenchError(f"{count}; nothing was removed. Without a terminal to ask, say --yes.")
     if not yes:
         click.confirm(f"Remove {count}, with every recorded answer?", abort=True)
-    _forget(found, results)
-    for folder in found:
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            raise BenchError(f"Cannot remove {folder}: {error.strerror or error}.") from error
+    with _mirror_of(results, found):
+        for folder in found:
+            try:
+                shutil.rmtree(folder)
+            except OSError as error:
+                raise BenchError(f"Cannot remove {folder}: {error.strerror or error}.") from error
     click.echo(f"Removed {count}.")
 
 
@@ -85,10 +87,17 @@ def _found(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path, Ce
     return found
 
 
-def _forget(found: dict[Path, CellDescription], results: Path) -> None:
-    """Delete the cells' runs in the local MLflow store, if there is one; a failure is a warning."""
+@contextmanager
+def _mirror_of(results: Path, found: dict[Path, CellDescription]) -> Iterator[None]:
+    """Bring the local MLflow store up to date with what the block removes; a failure is a warning.
+
+    The cells' runs are deleted, and their points on the curves of their sweeps.
+    """
+    from bench.tracking.content import read_display, sweep_cells
     from bench.tracking.store import local_store, sqlite_path
 
+    sweeps = {name for folder in found for name in read_display(folder).sweeps}
+    yield
     uri = local_store(results)
     database = sqlite_path(uri)
     if database is None or not database.is_file():
@@ -96,6 +105,10 @@ def _forget(found: dict[Path, CellDescription], results: Path) -> None:
     from bench.tracking.mirror import Mirror
 
     try:
-        Mirror(uri, results).forget([about.cell_id for about in found.values()])
+        mirror = Mirror(uri, results)
+        mirror.forget([about.cell_id for about in found.values()])
+        left = sweep_cells(results) if sweeps else {}
+        for name in sorted(sweeps):
+            mirror.forget_sweep(name, left.get(name, []))
     except Exception as error:  # noqa: BLE001 -- MLflow and its layers raise many types
         click.echo(f"warning: MLflow still shows them ({error}): bench track sync --rebuild", err=True)

@@ -59,6 +59,7 @@ from bench.models.api import (
     Tokenization,
 )
 from bench.models.presets import PAPER_CHUNK_TOKENS, PAPER_WINDOW
+from bench.models.tokenizer import token_span
 
 __all__ = [
     "DEFAULT_PROMPT",
@@ -129,5 +130,6 @@ __all__ = [
     "stored",
     "summarize",
     "texts_usage",
+    "token_span",
     "unit_rows",
 ]

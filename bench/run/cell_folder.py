@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,17 @@ from bench.method.registry import load_method, registered_methods
 from bench.metrics.retrieval import retrieval_quality
 from bench.models.served.address import without_url
 from bench.results.finished import FinishedCell, read_finished, records_digest
+from bench.results.json_lines import is_locked
 from bench.results.models import CellDescription, Summary, read_description
-from bench.results.records import CELL_FILE, FLOP_CONVENTION, SUMMARY_FILE, RecordStore
+from bench.results.records import (
+    CELL_FILE,
+    FLOP_CONVENTION,
+    RECORDS_FILE,
+    SUMMARY_FILE,
+    Record,
+    RecordStore,
+    read_records,
+)
 from bench.results.summary import SUMMARY_VERSION, summarize
 from bench.run.cell import Cell
 from bench.run.provenance import environment
@@ -28,7 +37,7 @@ FILES_OF_A_CELL = 2
 """Files that stay open for a cell: its records and its lock."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
     """The cell's records; this process claims and locks the folder until the end of the block.
 
@@ -43,27 +52,49 @@ def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
 
 def finish(cell: Cell, store: RecordStore) -> Summary:
     """Write and return the summary of a cell whose every question has a record."""
-    _measure_retrieval(cell, store)
+    outdated = _measured_anew(cell, store.done.values())
+    if outdated:
+        store.replace(outdated)
     store.put_in_order([example.id for example in cell.data.examples])
-    summary = summarize(
-        list(store.done.values()),
-        cell.card.metrics,
-        cell_id=cell.identity.cell_id,
-        records_sha256=records_digest(store.folder),
-    )
+    summary = _summary(cell, list(store.done.values()), records_digest(store.folder))
     write_json(store.folder / SUMMARY_FILE, summary.to_json())
     return summary
 
 
 def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
-    """The finished cell in ``folder``, or None if any of its files is missing, damaged or stale."""
+    """The finished cell in ``folder``, or None if any of its files is missing, damaged or stale.
+
+    What an earlier version has summarised is summarised again, from the records.
+    """
     finished = read_finished(folder)
     if finished is None or finished.id != cell.identity.cell_id:
         return None
     summary = finished.summary
     metrics = set(cell.card.metrics) if summary.n_scored else set()
-    current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics
-    return finished if current else None
+    if summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics:
+        return finished
+    again = _summarized_again(cell, finished)
+    return None if again is None else replace(finished, summary=again)
+
+
+def _summarized_again(cell: Cell, finished: FinishedCell) -> Summary | None:
+    """A new summary of the records, written if that is possible here; None if the records are not whole."""
+    try:
+        records = list(read_records(finished.folder / RECORDS_FILE))
+    except BenchError:
+        return None
+    if sorted(record.example_id for record in records) != sorted(e.id for e in cell.data.examples):
+        return None
+    if not is_locked(finished.folder):
+        with contextlib.suppress(BenchError), RecordStore(finished.folder) as store:
+            return finish(cell, store)
+    anew = {record.example_id: record for record in _measured_anew(cell, records)}
+    records = [anew.get(record.example_id, record) for record in records]
+    return _summary(cell, records, finished.summary.records_sha256)
+
+
+def _summary(cell: Cell, records: Sequence[Record], digest: str) -> Summary:
+    return summarize(records, cell.card.metrics, cell_id=cell.identity.cell_id, records_sha256=digest)
 
 
 def finished_summary(cell: Cell, folder: Path) -> Summary | None:
@@ -176,15 +207,11 @@ def _refuse_foreign(cell: Cell, store: RecordStore) -> None:
         )
 
 
-def _measure_retrieval(cell: Cell, store: RecordStore) -> None:
-    """Measure the contexts of records that lack a measure; no question is repeated."""
+def _measured_anew(cell: Cell, records: Iterable[Record]) -> list[Record]:
+    """The records that lack a measure of their context, with it; no question is repeated."""
     examples = {example.id: example for example in cell.data.examples}
-    measured = ((r, retrieval_quality(r.context, examples[r.example_id])) for r in store.done.values())
-    outdated = [
-        r.model_copy(update={"retrieval": quality}) for r, quality in measured if r.retrieval != quality
-    ]
-    if outdated:
-        store.replace(outdated)
+    measured = ((r, retrieval_quality(r.context, examples[r.example_id])) for r in records)
+    return [r.model_copy(update={"retrieval": quality}) for r, quality in measured if r.retrieval != quality]
 
 
 def method_of(folder: Path) -> type[Method[Any]] | None:

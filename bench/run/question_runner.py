@@ -88,7 +88,9 @@ class QuestionRunner:
         for role in served:
             lm = self.models.lm(role)
             if isinstance(lm, ServedLanguageModel):
-                await lm.require(ways_out.get(role, ""))
+                await lm.require()
+                if role in ways_out and not lm.has_probed:
+                    await lm.require_probes(ways_out[role])
 
     async def learn(self) -> None:
         """Train the method before any question, once, or load the stored result."""

@@ -124,6 +124,23 @@ class Mirror:
                     runs = self._find(experiment.experiment_id, TAG_CELL, cell_id)
                     self._delete(experiment.experiment_id, runs)
 
+    def forget_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
+        """Take the sweep's removed cells off its curves; cell_dirs: its cells that are left.
+
+        On a data set without any, the sweep's run and its curves are deleted. Raises any error of MLflow.
+        """
+        self.show_sweep(name, cell_dirs)
+        shown = {read_run(cell_dir).experiment for cell_dir in cell_dirs}
+        with self._lock():
+            for experiment in self._client.search_experiments():
+                if experiment.name in shown:
+                    continue
+                for run in self._find(experiment.experiment_id, TAG_SWEEP, name):
+                    self._delete(
+                        experiment.experiment_id, self._curves(experiment.experiment_id, run.info.run_id)
+                    )
+                    self._delete(experiment.experiment_id, [run])
+
     def show_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
         """Draw the curves of a sweep on each of its data sets; cell_dirs: all cells of the sweep.
 
@@ -149,6 +166,10 @@ class Mirror:
                     curves.setdefault(point.key, []).append((point, content))
                 for points in curves.values():
                     self._draw(experiment_id, parent_id, name, points)
+                if self._database is not None:  # a server may have curves of other results folders
+                    drawn = {_quoted(f"{name} {key}") for key in curves}
+                    known = self._curves(experiment_id, parent_id)
+                    self._delete(experiment_id, [r for r in known if r.data.tags[TAG_CURVE] not in drawn])
                 with tempfile.TemporaryDirectory() as folder:
                     if draw_curves(list(curves.values()), Path(folder)):
                         self._client.log_artifacts(parent_id, folder)
@@ -177,6 +198,11 @@ class Mirror:
         """The runs with this tag by start time; several if two machines wrote at once."""
         query = f"tags.`{tag}` = '{_quoted(value)}'"
         return list(self._client.search_runs([experiment_id], query, order_by=["attributes.start_time ASC"]))
+
+    def _curves(self, experiment_id: str, parent_id: str) -> Sequence[Any]:
+        """The curves below a sweep's run."""
+        children = self._find(experiment_id, "mlflow.parentRunId", parent_id)
+        return [run for run in children if TAG_CURVE in run.data.tags]
 
     def _create(self, experiment_id: str, content: RunContent, before: Sequence[Any]) -> str:
         """The id of a new run with its tags; the user's tags and notes on its predecessors are copied."""

@@ -77,6 +77,8 @@ class Pecan(Method[PecanConfig]):
         """The options of the graph; searches with different options share it."""
         plan = asdict(self._plan())
         del plan["seed"]  # already part of every index's key
+        if plan["tokens"] == "all":
+            del plan["tokens"]  # graphs from before the option stay valid
         return plan
 
     def index_roles(self) -> frozenset[str]:
@@ -168,6 +170,7 @@ class Pecan(Method[PecanConfig]):
             or (geometry.summary_tokens if config.graph == "ip" else chunk_tokens),
             max_levels=config.max_levels,
             seed=self.seed,
+            tokens=config.tokens,
         )
 
     def _window(self, lm: LanguageModel) -> int:

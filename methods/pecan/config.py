@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from bench.method import DEFAULT_PROMPT, MethodConfig, PromptStyle
+from methods.pecan.scores import Norm
 
 Switch = Literal["on", "off"]
 
@@ -36,12 +37,12 @@ class PecanConfig(MethodConfig):
     )
 
     # What to read next (P Sec. 3.2.2; G Sec. 3.2.2).
-    score_norm: Literal["sum1", "sum1_all", "none"] | None = Field(
+    score_norm: Norm | None = Field(
         None,
         description="normalisation of attention score and similarity before they are added: sum1_all, each "
         "divided by its sum over all nodes (G Sec. 3.2.2, the default of variant=garlic); sum1, over the "
         "unread candidates (our reading of P's equal weighting, the default of variant=pecan); none (P, read "
-        "literally)",
+        "literally); ranks, reciprocal ranks among the unread candidates",
     )
     attention: Switch = Field("on", description="off: rank by similarity alone (P Table 3)")
     similarity: Switch = Field("on", description="off: rank by attention alone (P Table 3)")
@@ -50,6 +51,39 @@ class PecanConfig(MethodConfig):
         None,
         ge=1,
         description="nodes read with progress_control=off; default: the data set's value (G Table 2)",
+    )
+
+    # What the papers leave open (docs/beyond.md). A default is the paper's choice and kept out of the config,
+    # so that cells from before an option stay valid.
+    attention_weight: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        exclude_if=lambda chosen: chosen == 0.5,
+        description="share of the attention score in the sum of the two, 0..1 (P Sec. 3.2.2: equal, 0.5)",
+    )
+    position_factor: Switch = Field(
+        "on",
+        exclude_if=lambda chosen: chosen == "on",
+        description="off: a node's attention to the question is not multiplied by its position (P App. C)",
+    )
+    probe_question: Literal["before", "around"] = Field(
+        "before",
+        exclude_if=lambda chosen: chosen == "before",
+        description="where the model has the question when it says Yes or No: before the nodes (P Table A2), "
+        "or also behind the last one, rolled back afterwards",
+    )
+    relevance: Literal["node", "question"] = Field(
+        "node",
+        exclude_if=lambda chosen: chosen == "node",
+        description="whose attention makes a node relevant: node, its tokens' to the question before it (P "
+        "Sec. 3.2.2); question, the repeated question's to it (needs probe_question=around)",
+    )
+    tokens: Literal["all", "content"] = Field(
+        "all",
+        exclude_if=lambda chosen: chosen == "all",
+        description="whose attention is averaged, for edges and in the search: all tokens (P), or those of "
+        "content words (P Limitations)",
     )
 
     second_turn: Literal["paper", "restated"] = Field(
@@ -95,7 +129,7 @@ class PecanConfig(MethodConfig):
     embedder: str = Field("minilm", description="sentence encoder; the papers name no checkpoint")
 
     @property
-    def norm(self) -> Literal["sum1", "sum1_all", "none"]:
+    def norm(self) -> Norm:
         """``score_norm``, resolved."""
         return self.score_norm or ("sum1_all" if self.variant == "garlic" else "sum1")
 
@@ -103,6 +137,16 @@ class PecanConfig(MethodConfig):
     def _fits_together(self) -> Self:
         if self.attention == "off" and self.similarity == "off":
             raise ValueError("attention=off and similarity=off leave nothing to rank nodes by; keep one on")
+        if self.attention_weight != 0.5 and "off" in (self.attention, self.similarity):
+            raise ValueError(
+                f"attention_weight={self.attention_weight:g} weighs attention against similarity, and one of "
+                "them is off; keep both on, or drop the weight"
+            )
+        if self.relevance == "question" and self.probe_question == "before":
+            raise ValueError(
+                "relevance=question is the attention of a question behind the nodes; set "
+                "probe_question=around too"
+            )
         if self.prompt != DEFAULT_PROMPT and self.second_turn == "paper":
             raise ValueError(
                 f"prompt={self.prompt} repeats the question, second_turn=paper does not: set "

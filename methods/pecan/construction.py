@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from bench.method import (
 )
 from bench.schema import Document, DocumentSet
 from methods.pecan.bullets import Bullet, Bullets, parse_bullets, whole_text
+from methods.pecan.content_words import content_tokens
 from methods.pecan.graph import Graph, Node, fold
 from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_NODE
 from methods.raptor.clustering import hard_clusters
@@ -48,6 +49,8 @@ class GraphPlan:
     summary_tokens: int
     max_levels: int
     seed: int
+    tokens: Literal["all", "content"] = "all"
+    """Tokens of a bullet whose attention makes its edges."""
 
 
 async def build_graph(
@@ -246,7 +249,11 @@ class _Construction:
                 answer = Span(summary.prompt_tokens, summary.prompt_tokens + len(summary.token_ids))
                 recorded = context.recorded(answer)
                 attention[: len(recorded), watched] = recorded
-        weights, unattended = edge_weights(parsed.bullets, attention)
+        bullets = parsed.bullets
+        if self.plan.tokens == "content":
+            content = content_tokens(summary.text, summary.offsets)
+            bullets = tuple(with_content_words(bullet, content) for bullet in bullets)
+        weights, unattended = edge_weights(bullets, attention)
         return _Summary(parsed, weights, summary.finish != "stop", unattended if watched else 0)
 
     def _add_level(self, batches: Sequence[Sequence[int]], summaries: Sequence[_Summary]) -> list[int]:
@@ -323,6 +330,11 @@ class _Construction:
                 "embedder_max_tokens": self.embedder.max_tokens,
             },
         )
+
+
+def with_content_words(bullet: Bullet, content: NDArray[np.bool_]) -> Bullet:
+    """The bullet with its content words' tokens only, or with all if it has no content words."""
+    return replace(bullet, tokens=tuple(at for at in bullet.tokens if content[at]) or bullet.tokens)
 
 
 def edge_weights(bullets: Sequence[Bullet], attention: Floats) -> tuple[Floats, int]:

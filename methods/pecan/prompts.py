@@ -43,6 +43,11 @@ PECAN_SEARCH_AFTER_QUESTION = "\n\nInformation:\n"
 PECAN_CHOICES = ("Yes", "No")
 
 
+def pecan_question_again(question: str) -> str:
+    """What a probe repeats behind the nodes with probe_question=around."""
+    return f"\nQuestion:\n{question}"  # our choice
+
+
 def pecan_second_turn(
     style: Literal["paper", "restated"], question: Question, prompt: PromptStyle = DEFAULT_PROMPT
 ) -> str:

@@ -25,23 +25,28 @@ from bench.method import (
     LanguageModel,
     Meter,
     ModelSet,
+    Probe,
     ReadingContext,
     Span,
     WindowExceededError,
     current_meter,
     metered,
+    token_span,
     unit_rows,
 )
 from bench.schema import JsonValue, Question
 from methods.pecan.config import PecanConfig
+from methods.pecan.content_words import content_tokens
 from methods.pecan.graph import Graph
 from methods.pecan.prompts import (
     PECAN_CHOICES,
     PECAN_NODE,
     PECAN_SEARCH_BEFORE_QUESTION,
+    pecan_question_again,
     pecan_search_head,
     pecan_second_turn,
 )
+from methods.pecan.scores import Scoring
 
 YES = PECAN_CHOICES[0]
 DEFAULT_T_C = 0.5
@@ -65,7 +70,7 @@ class Visit:
     score: float | None
     """The score by which it was chosen; None for the initial nodes."""
     r: float | None
-    """Its attention to the question times its position; None with attention=off."""
+    """The attention between it and the question, times its position; None with attention=off."""
 
 
 @dataclass(frozen=True)
@@ -202,9 +207,13 @@ class _Walk:
         self.n_nodes = self._fixed_nodes()
         self.left_out, self.cut = 0, False
         self.attends = False
-        """Whether attention to the question is recorded."""
+        """Whether attention between question and nodes is recorded."""
+        self.reads_from_question = False
+        """Whether it is that of the repeated question to the nodes."""
+        self.again = pecan_question_again(question.text) if config.probe_question == "around" else ""
+        self.scoring = Scoring(config.norm, config.attention_weight)
         self.second_turn = pecan_second_turn(config.second_turn, question, config.prompt)
-        self._room = _Room(self.question, self.head, self.second_turn)
+        self._room = _Room(self.question, self.head, self.again, self.second_turn)
         self._room.add_model(self.searcher, self.window, answers=self.one_model)
         if not self.one_model:
             self._room.add_model(self.reader, self.reader_window, answers=True)
@@ -232,7 +241,8 @@ class _Walk:
             at = len(PECAN_SEARCH_BEFORE_QUESTION)
             question = await self.context.extend(self.head, focus=(at, at + len(self.question.text)))
             self.attends = self.config.attention == "on" and len(question) > 0
-            if self.attends:
+            self.reads_from_question = self.attends and self.config.relevance == "question"
+            if self.attends and not self.reads_from_question:
                 self.context.watch(question)
             await self._read([_Choice(node, None, self._similarity_of(node), 0.0) for node in first], meter)
 
@@ -282,19 +292,10 @@ class _Walk:
         return _Choice(node, z, self._similarity_of(node), float(scores[best])), None
 
     def _scores(self, candidates: NDArray[np.intp]) -> Floats:
-        """Attention score plus similarity of every candidate (PECAN, Sec. 3.2; GARLIC, Sec. 3.2)."""
-        parts: list[Floats] = []
-        if self.config.attention == "on":
-            parts.append(self.z)
-        if self.config.similarity == "on":
-            assert self.similarity is not None
-            parts.append(self.similarity)
-        if self.config.norm == "sum1_all":
-            parts = [_sum_to_one(part) for part in parts]
-        parts = [part[candidates] for part in parts]
-        if self.config.norm == "sum1":
-            parts = [_sum_to_one(part) for part in parts]
-        return np.asarray(np.sum(parts, axis=0), dtype=np.float64)
+        """The score of every candidate; sums and ranks as the config says."""
+        attention = self.z if self.config.attention == "on" else None
+        similarity = self.similarity if self.config.similarity == "on" else None
+        return self.scoring.combine(attention, similarity, candidates)
 
     async def _read(self, choices: Sequence[_Choice], meter: Meter) -> None:
         """Append nodes to the context, probe, and pass their attention scores on to their sources."""
@@ -307,28 +308,66 @@ class _Walk:
             tokens.append(self._room.take(piece))
             self.visited[choice.node] = True
             self.order.append(choice.node)
-        p_yes = mass = None
-        if self.config.progress_control == "on":
-            probe = await self.context.probe(PECAN_CHOICES)
-            p_yes, mass = probe.probabilities[YES], probe.mass
-        elif self.attends:
-            await self.context.settle()
+        probe, attention = await self._judge(choices, spans)
         first = len(self.order) - len(choices) + 2
         visits = []
-        for at, (choice, span) in enumerate(zip(choices, spans, strict=True)):
-            r = self._attention_to_question(span) * (first + at) if self.config.attention == "on" else None
+        for at, (choice, with_question) in enumerate(zip(choices, attention, strict=True)):
+            position = first + at
+            factor = position if self.config.position_factor == "on" else 1
+            r = with_question * factor if self.config.attention == "on" else None
             if r:
                 lower, weight = self.graph.sources(choice.node)
                 self.z[lower] += r * weight.astype(np.float64)
             score = choice.score if self.steps else None
-            visits.append(Visit(choice.node, first + at, tokens[at], choice.z, choice.similarity, score, r))
+            visits.append(Visit(choice.node, position, tokens[at], choice.z, choice.similarity, score, r))
+        p_yes, mass = (None, None) if probe is None else (probe.probabilities[YES], probe.mass)
         self.steps.append(Step(tuple(visits), p_yes, mass, meter))
 
-    def _attention_to_question(self, span: Span) -> float:
-        """Mean attention of a node's tokens to the question's; 0 for an empty question or node."""
-        if not self.attends or not len(span):
+    async def _judge(
+        self, choices: Sequence[_Choice], spans: Sequence[Span]
+    ) -> tuple[Probe | None, list[float]]:
+        """The verdict on what was read, and the mean attention between the question and each new node.
+
+        choices, spans: the new nodes. With progress_control=off there is no verdict. A question that is
+        repeated behind the nodes is rolled back.
+        """
+        mark, again, columns = self.context.mark(), Span(0, 0), dict[int, int]()
+        if self.again:
+            if self.reads_from_question:
+                columns = {at: self.context.watch(span) for at, span in enumerate(spans) if len(span)}
+            end = len(self.again)
+            again = await self.context.extend(self.again, focus=(end - len(self.question.text), end))
+        probe = None
+        if self.config.progress_control == "on":
+            probe = await self.context.probe(PECAN_CHOICES)
+        elif self.attends:
+            await self.context.settle()
+        attention = [0.0] * len(spans)
+        if columns:
+            counted = self._counted(self.again, self.question.text)
+            means = self.context.recorded(again)[counted].mean(axis=0, dtype=np.float64)
+            attention = [float(means[columns[at]]) if at in columns else 0.0 for at in range(len(spans))]
+        elif self.attends and not self.reads_from_question:
+            attention = [self._to_question(*pair) for pair in zip(choices, spans, strict=True)]
+        if self.again:
+            self.context.rewind(mark)
+        return probe, attention
+
+    def _to_question(self, choice: _Choice, span: Span) -> float:
+        """Mean attention of a node's tokens to the question's; 0 for an empty node."""
+        if not len(span):
             return 0.0
-        return float(self.context.recorded(span)[:, 0].mean(dtype=np.float64))
+        counted = self._counted(self._piece(choice.node), self.graph.nodes[choice.node].text)
+        return float(self.context.recorded(span)[counted, 0].mean(dtype=np.float64))
+
+    def _counted(self, piece: str, text: str) -> NDArray[np.bool_] | slice:
+        """Which tokens of ``text`` count, of those that it has at the end of an appended piece."""
+        if self.config.tokens == "all":
+            return slice(None)
+        begin = piece.rindex(text)
+        tokens = self.searcher.tokenize(piece)
+        span = token_span(tokens, begin, begin + len(text))
+        return content_tokens(piece, tokens.offsets[span.start : span.end])
 
     async def _second_turn(self, context: ReadingContext) -> Generation:
         """PECAN, Table A2: after the model's Yes, ask for the answer.
@@ -389,8 +428,9 @@ class _Walk:
 class _Room:
     """The tokens that can still be read so that the answer fits, in every model's own tokens."""
 
-    def __init__(self, question: Question, head: str, second_turn: str) -> None:
-        self.question, self.head, self.second_turn = question, head, second_turn
+    def __init__(self, question: Question, head: str, again: str, second_turn: str) -> None:
+        """again: what a probe repeats behind the nodes."""
+        self.question, self.head, self.again, self.second_turn = question, head, again, second_turn
         self._models: list[LanguageModel] = []
         self._left: list[int] = []
 
@@ -400,9 +440,11 @@ class _Room:
         The template of the second turn is bounded by twice that of one turn.  # our choice
         """
         frame = lm.chat_overhead + lm.count_tokens(self.head)
+        after = lm.count_tokens(self.again)
         if answers:
-            frame += 2 * lm.chat_overhead + lm.count_tokens(YES) + lm.count_tokens(self.second_turn)
-            frame += self.question.max_new_tokens
+            answer = 2 * lm.chat_overhead + lm.count_tokens(YES) + lm.count_tokens(self.second_turn)
+            after = max(after, answer + self.question.max_new_tokens)
+        frame += after
         if frame > window:
             raise WindowExceededError(
                 f"{lm.name}: template, question and answer need {frame} tokens, the window has {window}. "
@@ -433,13 +475,6 @@ class _Room:
 
     def _costs(self, piece: str) -> list[int]:
         return [lm.count_tokens(piece) for lm in self._models]
-
-
-def _sum_to_one(values: Floats) -> Floats:
-    """Values over their sum, with negative ones as 0; all 0 if none is positive."""
-    positive = np.maximum(values, 0)
-    total = positive.sum()
-    return positive / total if total > 0 else positive
 
 
 def _paper_value(question: Question, paper: str, key: str, default: JsonValue) -> JsonValue:

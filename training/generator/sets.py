@@ -76,6 +76,28 @@ def write_samples(out_dir: Path, seed: int = DEFAULT_SEED) -> list[Path]:
     return write_sets(out_dir, seed, SHAPES, sample_set)
 
 
+def write_other_worlds(out_dir: Path, seeds: Sequence[int]) -> list[Path]:
+    """Writes sets of the samples' shapes about other worlds, one of each shape per seed; returns their paths.
+
+    Raises:
+        ConfigError: if a seed is negative, given twice or the samples' own, or out_dir is a file.
+    """
+    if DEFAULT_SEED in seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"seeds {', '.join(map(str, seeds))}: expected different ones, and not {DEFAULT_SEED}, which "
+            "has the shipped sets."
+        )
+
+    def rows(dataset: str, first: int) -> list[Row]:
+        return [
+            {**row, "id": f"{dataset}-{seed}-{number:03d}"}
+            for seed in seeds
+            for number, row in enumerate(sample_set(dataset, seed))
+        ]
+
+    return write_sets(out_dir, min(seeds), SHAPES, rows)
+
+
 def write_sets(
     out_dir: Path, seed: int, names: Iterable[str], rows_of: Callable[[str, int], Sequence[Row]]
 ) -> list[Path]:

@@ -101,22 +101,25 @@ class ServedLanguageModel(ChatModel):
         await self.require()
         return self._context(room)
 
-    async def require(self, ways_out: str = "") -> None:
-        """Check the server, once.
-
-        ways_out: of a method that asks how likely a word is, what to do where the server does not say it;
-        empty: nothing will be asked of that kind. Raises ServerError, ConfigError.
-        """
+    async def require(self) -> None:
+        """Check the server, once; raises ServerError for one that cannot be used."""
         async with self._checking.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             if not self._checked:
                 await self._check()
                 self._checked = True
-            if ways_out and not self.has_probed:
-                self.without_probes = ways_out
-                context = self._context(self.room(None))
-                with metered(Meter()):
-                    await context.extend(_PROMPTS[0])
-                    await context.probe(("Yes", "No"))
+
+    async def require_probes(self, ways_out: str) -> bool:
+        """Whether the server says how likely any word is, not only the likeliest.
+
+        ways_out: what to do where it says that of no word, for the message. Raises ServerError, ConfigError.
+        """
+        await self.require()
+        self.without_probes = ways_out
+        context = self._context(self.room(None))
+        with metered(Meter()) as meter:
+            await context.extend(_PROMPTS[0])
+            await context.probe(("Yes", "No"))
+        return "probe_from_top_list" not in meter.events
 
     def _context(self, room: int) -> ServedContext:
         return ServedContext(self, room) if self.described.takes_ids else TextContext(self, room)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +15,20 @@ from click.testing import CliRunner
 import bench.cli.doctor
 from bench.cli.doctor import Check, examine, healthy
 from bench.cli.main import command
+from bench.errors import ConfigError
 from bench.method.registry import BrokenPluginError
+from tests.servers import Body, Post, bench_app, dialect_app, serving
 
 
 @pytest.fixture(autouse=True)
 def _own_store_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BENCH_TRACKING_URI", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
 
 
 def said_by_pip(monkeypatch: pytest.MonkeyPatch, code: int, lines: str) -> None:
@@ -149,3 +157,57 @@ def test_the_command_prints_text_or_json_and_its_exit_code_tells(
     assert as_json.exit_code == 1 and document["ok"] is False
     (disk,) = [check for check in document["checks"] if check["name"] == "disk"]
     assert disk["state"] == "failed" and disk["remedy"]
+
+
+def of_server(results: Path, app: Any, options: str = "") -> dict[str, Check]:
+    with serving(app) as url:
+        found = checks(results, model=f"server:{url}#tiny{options}")
+    return {name: found[name] for name in ("server", "tokenizer", "prompts", "yes or no")}
+
+
+def test_a_sound_server_passes(tmp_path: Path) -> None:
+    found = of_server(tmp_path, bench_app("tiny"))
+    assert {check.state for check in found.values()} == {"ok"}
+    assert "bench serve" in found["server"].detail and "prompts as token ids" in found["server"].detail
+    assert "4 M parameters" in found["tokenizer"].detail
+
+
+def test_a_served_encoder_is_asked_for_vectors(tmp_path: Path) -> None:
+    with serving(bench_app("minilm")) as url:
+        found = checks(tmp_path, model=f"server:{url}#minilm")
+    assert found["prompts"].state == "ok" and "vectors of length" in found["prompts"].detail
+
+
+def test_a_server_that_says_of_no_word_how_likely_it_is_can_still_generate(tmp_path: Path) -> None:
+    async def without(body: Body, post: Post) -> Any:
+        answer = await post(body)
+        return {**answer, "choices": [{**answer["choices"][0], "logprobs": None}]}
+
+    found = of_server(tmp_path, dialect_app("openai", without))
+    assert [check.state for check in found.values()] == ["ok", "ok", "ok", "warning"]
+    assert "gives no log-probabilities" in found["yes or no"].detail
+    assert "only generate work" in found["yes or no"].remedy
+
+
+def test_a_server_that_counts_otherwise_is_named_with_both_counts(tmp_path: Path) -> None:
+    async def another(body: Body, post: Post) -> Any:
+        answer = await post(body)
+        return {**answer, "usage": {**answer["usage"], "prompt_tokens": 7}}
+
+    found = of_server(tmp_path, dialect_app("vllm", another))
+    assert found["prompts"].state == "failed" and "by our count and 7 by the" in found["prompts"].detail
+    assert found["yes or no"].state == "skipped" and "'prompts'" in found["yes or no"].detail
+
+
+def test_a_server_that_is_not_there_fails_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    found = checks(tmp_path, model=f"server:http://127.0.0.1:{port}/v1#tiny#patience=0.1")
+    assert found["server"].state == "failed" and "does not answer" in found["server"].detail
+    assert {found[name].state for name in ("tokenizer", "prompts", "yes or no")} == {"skipped"}
+
+
+def test_a_model_of_this_machine_is_refused_by_the_check_of_servers(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="bench model info tiny"):
+        checks(tmp_path, model="tiny")

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from bench.cli.main import log_to_stderr
+from bench.cli.main import log_to_stderr, main
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +36,32 @@ def test_a_warning_is_printed_again_after_a_while(capsys: pytest.CaptureFixture[
     log.warning("busy")
     log.warning("busy")
     assert capsys.readouterr().err == "warning: busy\n" * 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("name", ["bench", "longdoc-bench"])
+def test_a_shell_completes_either_name(
+    shell: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variable = f"_{name.upper().replace('-', '_')}_COMPLETE"
+    monkeypatch.setattr("sys.argv", [f"/usr/bin/{name}"])
+    monkeypatch.setattr("click.shell_completion.BashComplete._check_version", staticmethod(lambda: None))
+    monkeypatch.setenv(variable, f"{shell}_source")
+    with pytest.raises(SystemExit) as end:
+        main()
+    script = capsys.readouterr().out
+    assert end.value.code == 0 and f"{variable}={shell}_complete" in script and name in script
+    monkeypatch.setenv(variable, "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"{name} list me")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out == "plain,methods\n"
+
+
+def test_without_a_command_the_help_is_printed_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([])
+    shown = capsys.readouterr()
+    assert end.value.code == 2 and shown.err == ""
+    assert shown.out.startswith("Usage: bench") and shown.out.endswith("fish_source.\n")

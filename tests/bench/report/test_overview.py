@@ -19,8 +19,8 @@ def point(name: str, score: float, tflops: float, spread: float | None = 5) -> P
 def test_the_best_and_the_cheapest_are_named_with_their_costs() -> None:
     said = what_it_says([point("a", 40, 1), point("b", 60, 4), point("c", 58, 5)], "F1")
     assert said == (
-        "b scores highest, F1 60.0 % [55.0, 65.0], with 4.00 TFLOPs per question. The cheapest, a, takes 0.25 "
-        "times as much and scores 40.0 % [35.0, 45.0]. Its interval overlaps those of 1 of the 2 others."
+        "b scores highest, F1 60.0 % [55.0, 65.0], with 4.00 TFLOPs per question. The cheapest, a, takes "
+        "0.25 times as much and scores 40.0 % [35.0, 45.0]. Its interval overlaps those of 1 of the 2 others."
     )
 
 

@@ -437,6 +437,25 @@ def test_a_cell_that_is_removed_leaves_the_store_and_the_others_stay(results: Pa
     assert left.data.params["config.k"] == "2"
 
 
+def test_a_removed_cell_is_on_no_curve_and_an_empty_sweep_leaves_the_store(results: Path) -> None:
+    kept = [make_cell(results, dataset="shrinking", k=k) for k in (1, 2, 3)]
+    others = [make_cell(results, dataset="shrinking", k=k, order="document") for k in (1, 2)]
+    show_all(kept + others, results, sweep="shrinking over k")
+
+    def rm(*cells: Path) -> None:
+        named = [str(cell) for cell in cells]
+        done = CliRunner().invoke(bench, ["rm", *named, "--results", str(results), "--yes"])
+        assert done.exit_code == 0 and "warning" not in done.output, done.output
+
+    rm(kept[1], *others)
+    (curve,) = [r for r in runs_of(results, "shrinking") if "bench.curve" in r.data.tags]
+    for metric in ("f1", "query_tflops"):
+        history = client(results).get_metric_history(curve.info.run_id, metric)
+        assert sorted(m.step for m in history) == [1, 3]
+    rm(kept[0], kept[2])
+    assert list(runs_of(results, "shrinking")) == []
+
+
 def test_two_runs_of_one_cell_become_one(results: Path) -> None:
     cell = make_cell(results, dataset="twice")
     show(cell, results)

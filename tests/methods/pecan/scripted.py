@@ -38,6 +38,8 @@ class Script:
     """Generated line, node text -> attention of each of the line's tokens to the node."""
     relevance: Callable[[str], float] = lambda node: 1.0
     """Node text -> attention of each of its tokens to the question."""
+    asked_again: Callable[[str], float] = lambda node: 1e6
+    """Node text -> attention of each token of a repeated question to the node."""
     p_yes: Callable[[list[str]], float] = lambda nodes: 0.0
     """Texts of the nodes read so far -> confidence."""
     mass: float = 1.0
@@ -228,6 +230,8 @@ class ScriptedContext:
         node = self.tokens[span.start].owner
         if token.owner.startswith("\x01"):
             return self.lm.script.edge(token.owner[1:], node)
+        if node and not token.owner:
+            return self.lm.script.asked_again(node)
         if token.owner == "\x00" or not token.owner or token.text in ("*", "\n"):
             return 1e6
         return self.lm.script.relevance(token.owner)

@@ -9,7 +9,7 @@ import pytest
 from bench.errors import ConfigError
 from bench.files.paths import ASSETS
 from bench.models.tokenizer import TextTokenizer
-from training.generator import sample_set, write_samples
+from training.generator import sample_set, write_other_worlds, write_samples
 from training.generator.names import NameSource
 from training.generator.sets import SHAPES, UNANSWERABLE
 
@@ -136,3 +136,20 @@ def test_bad_parameters_say_what_is_expected(tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(ConfigError, match="is a file; give a directory"):
         write_samples(file)
+
+
+def test_other_worlds_have_the_samples_shapes_and_share_no_document_or_id_with_them(tmp_path: Path) -> None:
+    paths = write_other_worlds(tmp_path, [7, 8])
+    assert [path.name for path in paths] == [f"{name}.jsonl" for name in SHAPES]
+    rows = [json.loads(line) for line in (tmp_path / "hotpotqa.jsonl").read_text().splitlines()]
+    shipped = sample_set("hotpotqa")
+    assert len(rows) == 2 * len(shipped) == len({row["id"] for row in rows})
+    texts = {document["text"] for row in shipped for document in row["documents"]}
+    assert not texts & {document["text"] for row in rows for document in row["documents"]}
+    assert {row["metadata"]["kind"] for row in rows} == {row["metadata"]["kind"] for row in shipped}
+
+
+@pytest.mark.parametrize("seeds", [[7, 7], [7, 2024], [-1]])
+def test_seeds_that_give_the_same_worlds_are_refused(tmp_path: Path, seeds: list[int]) -> None:
+    with pytest.raises(ConfigError, match="seed"):
+        write_other_worlds(tmp_path, seeds)

@@ -1,0 +1,90 @@
+"""``bench quickstart``: a first table and picture in a minute, with every column explained."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+from bench.cli.options import session_options
+
+if TYPE_CHECKING:
+    from bench.run.session import Session
+    from bench.tables.cells import TableData
+
+NAME = "quickstart"
+"""Of the table and the figure, defined in paper_tables/."""
+
+BEFORE = """\
+Ten questions about two stories, answered in three ways by one small reader, tiny. Both the stories and the
+reader are this project's own and ship with it: nothing is downloaded, and nothing leaves this machine.
+"""
+COLUMNS = """\
+F1       words that answer and reference share, in percent: 100 is the reference itself. In brackets a 95 %
+         interval of the mean over many such stories; two stories say little about it.
+TFLOPs   trillions of floating-point operations per question. What is made once for a document, such as
+         a graph of summaries, is not in it: bench show prints it.
+n        questions answered
+"""
+AFTER = """\
+Next:
+  bench ask "Who signed the contract?" FILES    an answer from files of your own, with its sources
+  bench table table1                            thirteen ways of reading on four data sets; some minutes
+  bench list methods                            all of them, in a line each
+  bench ui                                      everything that has run, in MLflow
+"""
+
+
+@click.command(name="quickstart")
+@session_options
+def command(session: Session) -> None:
+    """Answer ten questions in three ways, and print what each way is worth and what it costs."""
+    from bench.figures.definition import load_figure
+    from bench.figures.make import make_figure
+    from bench.run.cell import Setting
+    from bench.tables.cells import plan_table, run_and_collect
+    from bench.tables.definition import load_table
+    from bench.tables.formats import TextTable
+    from bench.tables.render import columns, sections
+
+    setting, definition = Setting(), load_table(NAME)
+    click.echo(BEFORE)
+    table = run_and_collect(definition, plan_table(definition, setting), session)
+    text = TextTable(
+        definition.id, definition.title, tuple(columns(table, {})), tuple(sections(table, {})), (), ()
+    )
+    click.echo("\n".join(["", text.markdown().rstrip(), "", *definition.notes, "", COLUMNS]))
+    click.echo(_one_question(table))
+    figure = load_figure(NAME)
+    paths = make_figure(figure, setting, session.results, session).save(
+        session.results / "figures", figure.id
+    )
+    click.echo(
+        f"The table as a picture: {paths[0]}\nAll that was recorded:  {session.results / 'cells'}\n\n{AFTER}"
+    )
+
+
+def _one_question(table: TableData) -> str:
+    """The question on which the answers differ most, with the answer of each row."""
+    from bench.results.records import RECORDS_FILE, read_records
+
+    rows = [(cell.row.label, cell.finished) for cell in table.cells.values() if cell.finished is not None]
+    answers = [{r.example_id: r for r in read_records(cell.folder / RECORDS_FILE)} for _, cell in rows]
+    metric = table.definition.metrics[0]
+
+    def spread(example_id: str) -> float:
+        scores = [of_row[example_id].scores[metric] for of_row in answers]
+        return max(scores) - min(scores)
+
+    chosen = max(answers[0], key=spread)
+    record = answers[0][chosen]
+    width = max(len(label) for label, _ in rows)
+    lines = [
+        f"One of the questions: {record.question}",
+        f"  {'reference':<{width}}  {' / '.join(record.answers)}",
+    ]
+    for (label, _), of_row in zip(rows, answers, strict=True):
+        answer = of_row[chosen].prediction or "no answer"
+        lines.append(f"  {label:<{width}}  {textwrap.shorten(answer, 100)}")
+    return "\n".join(lines) + "\n"
