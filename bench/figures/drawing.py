@@ -449,15 +449,13 @@ def label_points(figure: Figure, named: Sequence[tuple[Axes, Sequence[PointLabel
 
 def _label_panel(figure: Figure, ax: Axes, labels: Sequence[PointLabel]) -> None:
     """The labels of one panel, placed in units of 1/72 inch."""
-    from matplotlib.patheffects import withStroke
-
     scale, inside = 72 / figure.dpi, ax.get_window_extent()
-    halo = [withStroke(linewidth=1.5, foreground="white")]
+    ground = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}
     texts = [
         ax.annotate(
             label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", ha="center",
             va="center", fontsize=_LABEL_SIZE, linespacing=1.0, color=label.colour, zorder=4,
-            fontweight="bold" if label.bold else "normal", path_effects=halo,
+            fontweight="bold" if label.bold else "normal", bbox=ground,
         )
         for label in labels
     ]  # fmt: skip
