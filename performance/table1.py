@@ -1,6 +1,6 @@
 """Table 1 of this commit, against another commit's.
 
-`bench table table1` into an empty results folder, as a process of its own, by turns with the same command in
+`bench table table1` into an empty results folder, as a process of its own, and then the same command in
 a worktree of another commit: `python -m performance table1 --against FOLDER`. Processor seconds are those of
 all processes of a command. It takes long, so it runs by name only.
 """
@@ -33,31 +33,28 @@ class Took:
 
 
 def measure(quick: bool) -> list[Measurement]:
-    """Both commits by turns; quick: one question of each set, one round.
+    """Both commits, one after the other; quick: one question of each set.
 
     Raises NotRun where no other commit was named.
     """
     other = os.environ.get(AGAINST)
     if not other:
         raise NotRun("needs a worktree of another commit, with its .venv: --against FOLDER")
-    rounds = [(_run(REPOSITORY, quick), _run(Path(other), quick)) for _ in range(1 if quick else 2)]
-    cpu = [own.cpu_s / before.cpu_s for own, before in rounds]
-    wall = [own.wall_s / before.wall_s for own, before in rounds]
-    details = {
-        "seconds": [[vars(one) for one in both] for both in rounds],
-        "load": round(os.getloadavg()[0], 1),
-    }
+    own, before = _run(REPOSITORY, quick), _run(Path(other), quick)
+    details = {"seconds": [vars(own), vars(before)], "load": round(os.getloadavg()[0], 1)}
     return [
-        spread("processor seconds over the other commit's", cpu, "x", "<= 0.5", **details),
-        spread("the same on the clock, with idle cores", wall, "x", "<= 0.35"),
+        spread(
+            "processor seconds over the other commit's", [own.cpu_s / before.cpu_s], "x", "<= 0.5", **details
+        ),
+        spread("the same on the clock, with idle cores", [own.wall_s / before.wall_s], "x", "<= 0.35"),
     ]
 
 
 def _run(worktree: Path, quick: bool) -> Took:
-    own = worktree / ".venv" / "bin" / "python"
+    script = worktree / ".venv" / "bin" / "bench"
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(own) if own.exists() else sys.executable, "-m", "bench.cli.main", "table", "table1"]
-        command += ["--results", folder, *(["--limit", "1"] if quick else [])]
+        command = [str(script)] if script.exists() else [sys.executable, "-m", "bench.cli.main"]
+        command += ["table", "table1", "--results", folder, *(["--limit", "1"] if quick else [])]
         started, before = time.perf_counter(), _spent()
         subprocess.run(command, cwd=worktree, env=own_environment(), check=True, capture_output=True)
         return Took(time.perf_counter() - started, _spent() - before)

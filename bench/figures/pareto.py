@@ -69,11 +69,12 @@ class _Point:
 
 
 @styled
-def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
+def pareto(table: TableData, published: PublishedValues | None = None, *, explained: bool = True) -> Drawn:
     """All rows of a table, one panel per data set: score over cost, with intervals and the Pareto front.
 
     Costs are relative to the table's reference row (``ratio_to``) if that row has a cell; then the published
-    values are shown too, in grey and by the same markers.
+    values are shown too, in grey and by the same markers. explained: whether the picture says how to read
+    it; without, only who read.
     """
     definition, metric = table.definition, table.definition.metrics[0]
     label = next((row.label for row in definition.rows if row.id == definition.ratio_to), "")
@@ -114,12 +115,11 @@ def pareto(table: TableData, published: PublishedValues | None = None) -> Drawn:
         shown = [*(p.score for p in points), *(Interval(mean=p.paper[1]) for p in points if p.paper)]
         ax.set_ylim(0, above(shown))
         named.append((ax, [_label(point, position in front) for position, point in enumerate(points)]))
-    add_note(
-        figure,
-        " ".join(about_reader(notes_of(table)))
-        + " Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled."
-        + (f" Grey: published values by the same markers ({definition.source})." if in_grey else ""),
-    )
+    note = about_reader(notes_of(table))
+    if explained:
+        note.append("Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled.")
+        note += [f"Grey: published values by the same markers ({definition.source})."] if in_grey else []
+    add_note(figure, " ".join(note if explained else note[:1]))
     label_points(figure, named)
     header = (
         *("dataset", "row", "tflops", metric, f"{metric}_low", f"{metric}_high", "on_pareto_front"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +9,12 @@ from pathlib import Path
 from bench.data.own import NOT_PATHS
 from bench.errors import BenchError, DataError, ModelUnavailableError
 from bench.figures.definition import Figure, list_figures
-from bench.figures.drawing import Curve, Drawn, trade_off
+from bench.figures.drawing import Curve, trade_off
 from bench.figures.make import NothingFinishedError, make_figure
-from bench.figures.pareto import pareto
 from bench.metrics import METRIC_LABELS
 from bench.report.cells import DataGroup, NamedCell, grouped, options_text
+from bench.report.figure_part import FigurePart, drawn_part, value_text
+from bench.report.overview import planes
 from bench.report.questions import Browser, Limits, browse
 from bench.report.settings import Shown, settings_run
 from bench.results.curves import CurvePoint, cell_label, curve_point
@@ -25,8 +25,8 @@ from bench.run.cell_folder import with_method
 from bench.run.fitness import caution
 from bench.tables.amortised import amortised_table
 from bench.tables.caption import about_order, caption, footnotes
-from bench.tables.cells import Plan, TableCell, TableData, collect, plan_table
-from bench.tables.definition import Row, TableDefinition, list_tables
+from bench.tables.cells import Plan, TableData, collect, plan_table
+from bench.tables.definition import TableDefinition, list_tables
 from bench.tables.formats import Section
 from bench.tables.notes import notes_of
 from bench.tables.order import order_agreements
@@ -55,19 +55,6 @@ class TablePart:
     def folded(self) -> bool:
         """Whether most of its cells are missing."""
         return 2 * self.finished < self.planned
-
-
-@dataclass(frozen=True)
-class FigurePart:
-    """A figure with the values that it shows, or why it is missing."""
-
-    id: str
-    title: str
-    about: str
-    svg: bytes = b""
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,6 +90,8 @@ class Report:
     """The content of the page."""
 
     facts: tuple[tuple[str, str], ...]
+    overview: tuple[FigurePart, ...]
+    """Score over cost of what was run, a picture for each data set, with what it says."""
     runs: tuple[Run, ...]
     """Every finished cell, by data and then by score, the highest first."""
     warnings: tuple[str, ...]
@@ -151,6 +140,7 @@ def collect_report(
     everywhere = [text for text in parts[0].caption if text in shared] if shared else []
     return Report(
         facts=_facts(shown, len(cells), groups),
+        overview=tuple(planes(groups)),
         runs=tuple(_runs(groups)),
         warnings=tuple(_warnings(groups)),
         caption=tuple(everywhere),
@@ -159,7 +149,6 @@ def collect_report(
             for part in parts
         ),
         figures=(
-            *(_planes(groups)),
             *_paper_figures(of_papers, results),
             *_sweeps(groups),
         ),
@@ -284,55 +273,12 @@ def _figure(figure: Figure, shown: Sequence[Shown], results: Path) -> FigurePart
     missing = "no data"
     for one in shown:
         try:
-            return _drawn(name, title, about, make_figure(figure, one.setting, results))
+            return drawn_part(name, title, about, make_figure(figure, one.setting, results))
         except NothingFinishedError as error:
             missing = f"{error.lack}. To run its cells: bench figure {name}"
         except (DataError, ModelUnavailableError) as error:
             missing = str(error)
     return FigurePart(name, title, about, missing=missing)
-
-
-def _drawn(name: str, title: str, about: str, drawn: Drawn) -> FigurePart:
-    rows = tuple(tuple(_value(value) for value in row) for row in drawn.rows)
-    return FigurePart(name, title, about, drawn.picture("svg"), drawn.header, rows)
-
-
-MAX_POINTS = 12
-"""Maximum number of cells in the figure of a data set; the legend names each."""
-
-
-def _planes(groups: Sequence[DataGroup]) -> list[FigurePart]:
-    """Score over cost of each data set's cells with the most frequent questions, two or more."""
-    parts = []
-    for number, group in enumerate(groups):
-        asked = Counter(named.cell.description.examples for named in group.cells)
-        scored = [
-            named
-            for named in group.cells
-            if named.cell.summary.n_scored and named.cell.description.examples == asked.most_common(1)[0][0]
-        ]
-        if len(scored) < 2 or (group.source != "path" and all(named.listed for named in scored)):
-            continue
-        cells = scored[:MAX_POINTS]
-        left_out = f", {len(scored) - len(cells)} more are left out" if len(cells) < len(scored) else ""
-        rows = [
-            Row(id=named.cell.id, label=named.name, method=named.cell.description.method) for named in cells
-        ]
-        definition = TableDefinition(
-            id=f"cells-{number}",
-            title=f"Score and cost of what was run on {group.label}",
-            source="",
-            datasets=(group.dataset,),
-            metrics=cells[0].cell.description.metrics[:1],
-            rows=tuple(rows),
-        )
-        found = {
-            (row.id, group.dataset): TableCell(row, group.dataset, named.cell)
-            for row, named in zip(rows, cells, strict=True)
-        }
-        about = f"{len(cells)} cells with the same {cells[0].cell.summary.n} questions{left_out}."
-        parts.append(_drawn(definition.id, definition.title, about, pareto(TableData(definition, found))))
-    return parts
 
 
 MAX_CURVES = 12
@@ -389,7 +335,7 @@ def _sweep(name: str, group: DataGroup, option: str, curves: Sequence[Curve]) ->
         "question."
     )
     rows = tuple(
-        (curve.label, *(_value(value) for value in row[1:]))
+        (curve.label, *(value_text(value) for value in row[1:]))
         for curve, curve_rows in zip(shown, _split(drawn.rows, shown), strict=True)
         for row in curve_rows
     )
@@ -405,12 +351,6 @@ def _split(
     for curve in curves:
         yield rows[at : at + len(curve.steps)]
         at += len(curve.steps)
-
-
-def _value(value: object) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _runs(groups: Sequence[DataGroup]) -> Iterator[Run]:

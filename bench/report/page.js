@@ -27,8 +27,8 @@ const chosen = () => set().methods.filter((method, at) => byId("method-" + at).c
 const percent = (share) => (100 * share).toFixed(0);
 const label = (name) => ({ f1: "F1", rouge_l: "ROUGE-L", exact_match: "EM" }[name] || name);
 
-function score(answer) {
-  return answer && answer.scores ? answer.scores[metric()] : undefined;
+function score(answer, name = metric()) {
+  return answer && answer.scores ? answer.scores[name] : undefined;
 }
 
 function threeDigits(value) {
@@ -87,7 +87,7 @@ function ordered(places, methods) {
   return places.map((at) => [key(at), at]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((pair) => pair[1]);
 }
 
-function headings(methods, shown) {
+function headings(methods, shown, name = metric()) {
   const row = make("tr");
   const first = make("th", "Question");
   first.scope = "col";
@@ -97,7 +97,7 @@ function headings(methods, shown) {
     heading.append(make("span", method.name));
     heading.title = method.name;
     heading.scope = "col";
-    const scores = shown.map((at) => score(method.answers[at])).filter((value) => value !== undefined);
+    const scores = shown.map((at) => score(method.answers[at], name)).filter((value) => value !== undefined);
     const mean = scores.reduce((sum, value) => sum + value, 0) / scores.length;
     heading.append(make("span", scores.length ? "mean " + (100 * mean).toFixed(1) + " %" : "", "mean"));
     row.append(heading);
@@ -105,10 +105,10 @@ function headings(methods, shown) {
   return row;
 }
 
-function scoreCell(answer) {
+function scoreCell(answer, name = metric()) {
   if (!answer) return make("td", "–");
   if (answer.error) return make("td", "failed", "failed");
-  const value = score(answer);
+  const value = score(answer, name);
   const cell = make("td", value === undefined ? "–" : percent(value));
   if (value !== undefined) cell.style.setProperty("--share", String(value));
   if (answer.flags) {
@@ -121,6 +121,15 @@ function scoreCell(answer) {
   return cell;
 }
 
+function questionCell(data, at) {
+  const first = make("th"), button = make("button", data.questions[at].question || "(empty)");
+  first.scope = "row";
+  button.type = "button";
+  button.dataset.at = String(at);
+  first.append(button);
+  return first;
+}
+
 function refresh() {
   const methods = chosen();
   const all = set().questions.map((_, at) => at);
@@ -128,12 +137,8 @@ function refresh() {
   const table = make("table"), head = make("thead"), body = make("tbody");
   head.append(headings(methods, shown));
   for (const at of shown) {
-    const row = make("tr"), first = make("th"), button = make("button", set().questions[at].question || "(empty)");
-    first.scope = "row";
-    button.type = "button";
-    button.dataset.at = String(at);
-    first.append(button);
-    row.append(first, ...methods.map((method) => scoreCell(method.answers[at])));
+    const row = make("tr");
+    row.append(questionCell(set(), at), ...methods.map((method) => scoreCell(method.answers[at])));
     body.append(row);
   }
   table.append(head, body);
@@ -159,17 +164,21 @@ function show() {
     detail.replaceChildren(make("p", "No question fits the filters." + none, "missing"));
     return;
   }
-  const question = set().questions[current];
+  detail.replaceChildren(...sideBySide(set().questions[current], chosen(), current, metric(), "questions"));
+}
+
+// part: of the page, so that each region on it has a name of its own.
+function sideBySide(question, methods, at, name, part) {
   const about = make("dl");
   about.append(make("dt", question.references.length > 1 ? "References" : "Reference"));
   about.append(make("dd", question.references.join(" | ") || "none"));
   about.append(make("dt", "Id"), make("dd", question.id));
   const answers = make("div", undefined, "answers");
-  for (const method of chosen()) answers.append(answerCard(method, method.answers[current], question));
-  detail.replaceChildren(make("h3", question.question || "(empty question)"), about, answers);
+  for (const method of methods) answers.append(answerCard(method, method.answers[at], question, name, part));
+  return [make("h3", question.question || "(empty question)"), about, answers];
 }
 
-function answerCard(method, answer, question) {
+function answerCard(method, answer, question, name, part) {
   const card = make("article", undefined, "answer"), head = make("h4");
   head.append(make("span", method.name));
   card.append(head);
@@ -177,8 +186,8 @@ function answerCard(method, answer, question) {
     card.append(make("p", "This run did not ask the question.", "facts"));
     return card;
   }
-  const value = score(answer);
-  head.append(make("span", value === undefined ? "" : label(metric()) + " " + percent(value) + " %"));
+  const value = score(answer, name);
+  head.append(make("span", value === undefined ? "" : label(name) + " " + percent(value) + " %"));
   if (answer.error) card.append(make("p", "Failed: " + answer.error, "prediction failed"));
   else if (!answer.prediction) card.append(make("p", "(an empty answer)", "prediction empty"));
   else card.append(make("p", answer.prediction, "prediction"));
@@ -195,8 +204,8 @@ function answerCard(method, answer, question) {
   card.append(make("p", `${query} TFLOPs for the question, ${index} for the index · ${prompt} prompt tokens, ` +
     `${completion} answered, ${forwarded} forwarded`, "facts"));
   card.append(make("p", method.options + " · " + method.model, "facts"));
-  if (answer.path) card.append(reading("Search path", pathItems(answer, question)));
-  else if (answer.context) card.append(reading("Context", answer.context.map((item, at) => passage(item, at + 1, question))));
+  if (answer.path) card.append(reading("Search path", pathItems(answer, question), `${method.name}, ${part}`));
+  else if (answer.context) card.append(reading("Context", answer.context.map((item, at) => passage(item, at + 1, question)), `${method.name}, ${part}`));
   else card.append(make("p", "Nothing was read.", "facts"));
   if (answer.log) {
     const log = make("details");
@@ -210,14 +219,14 @@ function answerCard(method, answer, question) {
 }
 
 const closed = new Set(); // kinds of reading that the user has closed
-function reading(kind, items) {
+function reading(kind, items, of) {
   const details = make("details");
   details.open = !closed.has(kind);
   details.addEventListener("toggle", () => { if (details.open) closed.delete(kind); else closed.add(kind); });
   const box = make("div", undefined, "read");
   box.tabIndex = 0;
   box.setAttribute("role", "region");
-  box.setAttribute("aria-label", kind);
+  box.setAttribute("aria-label", kind + ", " + of);
   box.append(...items);
   const count = items.filter((item) => item.classList.contains("item")).length;
   details.append(make("summary", `${kind}: ${count} read, in this order`), box);
@@ -357,5 +366,114 @@ Array.from(runs.tHead.rows[0].cells).forEach((heading, column) => {
 byId("only").addEventListener("input", filterRuns);
 filterRuns();
 
-options(byId("data"), records.sets.map((data) => data.label));
+// Compare two: what both were asked, by the difference of their scores.
+const pairSet = () => records.sets[Number(byId("pair-data").value)];
+const pairMetric = () => pairSet().metrics[Number(byId("pair-metric").value)];
+const pairMethods = () => ["first", "second"].map((id) => pairSet().methods[Number(byId(id).value)]);
+let pairAt = null; // the question whose answers are shown
+
+function meanOf(values) {
+  return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : NaN;
+}
+
+function changePairData() {
+  const data = pairSet();
+  options(byId("pair-metric"), data.metrics.map(label));
+  byId("pair-metric").value = String(Math.max(0, data.metrics.indexOf("f1")));
+  for (const id of ["first", "second"]) options(byId(id), data.methods.map((method) => method.name));
+  const means = data.methods.map((method) =>
+    meanOf(method.answers.map((answer) => score(answer, pairMetric())).filter((value) => value !== undefined)) || 0);
+  const best = means.indexOf(Math.max(...means));
+  byId("first").value = String(best);
+  byId("second").value = String(data.methods.length > 1 && best === 0 ? 1 : 0);
+  pairAt = null;
+  refreshPair();
+}
+
+function differences() {
+  const [first, second] = pairMethods(), found = [];
+  pairSet().questions.forEach((_, at) => {
+    const scores = [first, second].map((method) => score(method.answers[at], pairMetric()));
+    if (!scores.includes(undefined)) found.push({ at, scores, difference: scores[0] - scores[1] });
+  });
+  const size = { size: (one) => Math.abs(one.difference), first: (one) => one.difference, second: (one) => -one.difference };
+  const key = size[byId("pair-order").value];
+  return found.sort((a, b) => key(b) - key(a) || a.at - b.at);
+}
+
+function differenceCell(difference) {
+  const cell = make("td", (difference > 0 ? "+" : difference < 0 ? "−" : "") + percent(Math.abs(difference)));
+  if (difference) cell.className = difference > 0 ? "better" : "worse";
+  cell.style.setProperty("--share", String(Math.abs(difference)));
+  return cell;
+}
+
+function refreshPair() {
+  const methods = pairMethods(), found = differences();
+  const table = make("table"), head = make("thead"), body = make("tbody");
+  const row = headings(methods, found.map((one) => one.at), pairMetric()), last = make("th", "Difference");
+  last.scope = "col";
+  row.append(last);
+  head.append(row);
+  for (const one of found) {
+    const line = make("tr");
+    const scores = methods.map((method) => scoreCell(method.answers[one.at], pairMetric()));
+    line.append(questionCell(pairSet(), one.at), ...scores, differenceCell(one.difference));
+    body.append(line);
+  }
+  table.append(head, body);
+  byId("pair-list").replaceChildren(table);
+  byId("pair-says").textContent = pairSays(methods, found);
+  if (!found.some((one) => one.at === pairAt)) pairAt = found.length ? found[0].at : null;
+  showPair();
+}
+
+function pairSays(methods, found) {
+  if (methods[0] === methods[1]) return "Choose two different cells.";
+  if (!found.length) return "No question with a reference was asked in both.";
+  const [first, second] = methods.map((method, at) => {
+    const cost = meanOf(found.map((one) => method.answers[one.at].flops[0] / 1e12));
+    const mean = meanOf(found.map((one) => one.scores[at]));
+    return `${method.name} ${(100 * mean).toFixed(1)} % with ${threeDigits(cost)} TFLOPs per question`;
+  });
+  const better = found.filter((one) => one.difference > 0).length, worse = found.filter((one) => one.difference < 0).length;
+  return `${label(pairMetric())} on ${found.length} question${found.length === 1 ? "" : "s"}: ${first}; ${second}. The first is better on ${better}, ` +
+    `the second on ${worse}, they are equal on ${found.length - better - worse}.`;
+}
+
+function showPair() {
+  for (const button of byId("pair-list").querySelectorAll("button")) {
+    button.closest("tr").setAttribute("aria-current", String(Number(button.dataset.at) === pairAt));
+  }
+  if (pairAt === null) byId("pair-detail").replaceChildren();
+  else byId("pair-detail").replaceChildren(...sideBySide(pairSet().questions[pairAt], pairMethods(), pairAt, pairMetric(), "compare two"));
+}
+
+byId("pair-list").addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  pairAt = Number(button.dataset.at);
+  showPair();
+  if (matchMedia("(max-width: 900px)").matches) byId("pair-detail").scrollIntoView();
+});
+byId("pair-list").addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const button = event.target.closest("button");
+  if (!step || !button) return;
+  event.preventDefault();
+  const buttons = Array.from(byId("pair-list").querySelectorAll("button"));
+  const next = buttons[buttons.indexOf(button) + step] || button;
+  pairAt = Number(next.dataset.at);
+  showPair();
+  next.focus();
+});
+byId("pair").addEventListener("submit", (event) => event.preventDefault());
+byId("pair").addEventListener("input", (event) => {
+  if (event.target === byId("pair-data")) changePairData();
+  else refreshPair();
+});
+
+for (const id of ["data", "pair-data"]) options(byId(id), records.sets.map((data) => data.label));
 changeData();
+changePairData();
+byId("compare").hidden = !records.sets.some((data) => data.methods.length > 1);

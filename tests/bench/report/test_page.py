@@ -133,8 +133,10 @@ def test_a_figure_is_an_image_within_the_page(results: Path) -> None:
     report = collect_report(BASE, results)
     page = report_page(report)
     images = [attrs for name, attrs in Seen(page).tags if name == "img"]
-    drawn = [figure for figure in report.figures if figure.svg]
-    assert [image["alt"] for image in images] == [figure.title for figure in drawn] and images
+    papers = [figure for figure in report.figures if figure.svg]
+    texts = [f"{plane.title}. {plane.about}" for plane in report.overview] + [part.title for part in papers]
+    assert [image["alt"] for image in images] == texts and len(report.overview) == 1
+    drawn = [*report.overview, *papers]
     for image, figure in zip(images, drawn, strict=True):
         kind, _, content = (image["src"] or "").partition(",")
         assert kind == "data:image/svg+xml;base64" and base64.b64decode(content) == figure.svg
@@ -194,7 +196,7 @@ def test_own_data_are_shown_without_being_named_and_what_cannot_read_them_is_sai
         "mine (own.jsonl)",
         "hotpotqa (sample)",
     ]
-    plane = report.figures[0]
+    (plane,) = report.overview
     assert plane.title.endswith("mine (own.jsonl)") and [row[3] for row in plane.rows] == ["50", "0"]
     (warning,) = report.warnings
     assert warning.startswith("mine (own.jsonl): tiny reads only text like the generated samples")
@@ -236,6 +238,26 @@ def test_a_browser_lists_at_first_what_all_chosen_cells_were_asked(tmp_path: Pat
     assert sum(tag == "button" for tag, _ in seen.tags) >= 10, (
         "every column of the list of runs can be sorted"
     )
+
+
+@pytest.mark.slow
+def test_a_browser_compares_the_best_cell_with_another_and_says_which_questions_differ(
+    results: Path, tmp_path: Path
+) -> None:
+    page = report_page(collect_report(BASE, results))
+    seen = shown_by_a_browser(page, tmp_path)
+    assert (
+        "F1 on 2 questions: PECAN 100.0 % with 0.002 TFLOPs per question; BM25 Top-5 50.0 % with 0.002 "
+        "TFLOPs per question. The first is better on 1, the second on 0, they are equal on 1." in seen.text
+    )
+    assert "+100" in seen.text
+
+
+@pytest.mark.slow
+def test_a_browser_names_every_region_of_the_page_differently(results: Path, tmp_path: Path) -> None:
+    seen = shown_by_a_browser(report_page(collect_report(BASE, results)), tmp_path)
+    names = [attrs["aria-label"] for _, attrs in seen.tags if attrs.get("role") == "region"]
+    assert len(set(names)) == len(names) and any(name and "compare two" in name for name in names)
 
 
 @pytest.mark.slow
