@@ -54,9 +54,9 @@ def command(
             """The answer says it."""
 
     found = _documents(files)
+    found.require_one()
     for problem in found.problems:
         click.echo(f"{'warning' if problem.severity == 'warning' else 'left out'}: {problem}", err=True)
-    found.require_one()
     name = Path(files[0]).resolve().stem if len(files) == 1 and files[0] != STDIN else "documents"
     progress = Waiting()
     try:
@@ -163,7 +163,7 @@ def _sources(answer: Answer, name: str, *, full: bool) -> Iterator[str]:
         cut = not full and len(passage.excerpt) < len(" ".join(passage.text.split()))
         at = passage.excerpt_place if cut else ""
         yield f"  {number:>2}. {node}{places}{f'; at {at}:' if at and at != places else ''}"
-        text = f"... {passage.excerpt} ..." if cut else passage.text
+        text = f"... {passage.excerpt} ..." if cut else passage.text.strip() or "(only the name of the file)"
         yield from textwrap.wrap(text, WIDTH, initial_indent="      ", subsequent_indent="      ")
     if not answer.passages:
         yield "  nothing"
@@ -172,7 +172,7 @@ def _sources(answer: Answer, name: str, *, full: bool) -> Iterator[str]:
     if answer.flags:
         yield f"flags     {', '.join(answer.flags)} (docs/records.md says what they mean)"
     if "bare_yes_no" in answer.flags:
-        yield "check     only Yes or No, but the question asks for more: a larger reader may (--model)"
+        yield "check     only Yes or No, though the question asks for more: try a larger reader (--model)"
     if answer.unsupported:
         made_up = ", ".join(answer.unsupported)
         yield f"check     in nothing that was read: {made_up}; the model may have made it up"

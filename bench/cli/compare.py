@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.cells import one_cell, options_of
+from bench.cli.cells import cells_named, one_cell, options_of
 from bench.cli.options import Command, gathered, results_option, setting_options
 from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
+from bench.metrics.retrieval import measure_in_words
 
 if TYPE_CHECKING:
     from bench.results.comparison import Comparison, Pair
@@ -139,9 +140,25 @@ def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
         options = "".join(f" --set {key}={value}" for key, value in request.options.items())
         raise BenchError(
             f"{text} on {request.dataset} ({request.data}) has not been run yet. "
-            f"Run: {command_of(request, results)}{options}"
+            f"Run: {command_of(request, results)}{options}{_otherwise(text, request, results)}"
         )
     return cell.folder(results)
+
+
+def _otherwise(text: str, request: CellRequest, results: Path) -> str:
+    """How the same was run with another limit or model, for a message; empty if it was not."""
+    from bench.results.finished import read_finished
+
+    try:
+        named = cells_named(text, results, request.dataset)
+    except BenchError:
+        return ""
+    ways = {
+        f"--model {about.model}" + (f" --limit {about.limit}" if about.limit else "")
+        for folder, about in named.items()
+        if (about.model, about.limit) != (request.model, request.limit) and read_finished(folder) is not None
+    }
+    return f". There are finished cells for: {'; '.join(sorted(ways))}" if ways else ""
 
 
 def describe(comparison: Comparison, first: str, second: str) -> str:
@@ -264,11 +281,10 @@ def _columns(pair: Pair, metric: str) -> dict[str, tuple[str, str]]:
 def _column(record: Record, metric: str, measures: Sequence[str]) -> dict[str, str]:
     """What a column says of one answer; measures: of the contexts, those that either answer has."""
     retrieval = record.retrieval or {}
-    measured = [
-        f"{name.replace('_', ' ')} "
-        + (f"{100 * retrieval[name]:.0f} %" if name in retrieval else "not defined")
-        for name in measures
-    ]
+    measured = [f"{measure_in_words(m)} {100 * retrieval[m]:.0f} %" for m in measures if m in retrieval]
+    undefined = " and ".join(measure_in_words(m) for m in measures if m not in retrieval)
+    if undefined:
+        measured.append(f"{undefined} not defined")
     nodes = sum(item.node is not None for item in record.context)
     passages = len(record.context) - nodes
     kinds = [

@@ -70,7 +70,7 @@ def command(
     drawn = sum(not figure.missing for figure in report.figures)
     click.echo(
         f"{path}: {len(page) / 1e6:.1f} MB, {len(report.tables)} tables, {drawn} figures, "
-        f"{report.browser.questions} questions, {len(report.runs)} cells"
+        f"{report.browser.questions} questions, {len(report.runs)} cell{'' if len(report.runs) == 1 else 's'}"
     )
     for warning in report.warnings:
         click.echo(f"warning: {warning}")

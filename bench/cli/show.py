@@ -11,6 +11,7 @@ from bench.cli.cells import one_cell
 from bench.cli.options import results_option
 from bench.errors import BenchError
 from bench.metrics import METRIC_LABELS
+from bench.metrics.retrieval import measure_in_words
 from bench.run.cell_folder import method_of
 
 if TYPE_CHECKING:
@@ -107,6 +108,6 @@ def _scores(record: Record) -> str:
 def _retrieval_line(record: Record) -> list[str]:
     """The measures of the context, if it has any."""
     measured = ", ".join(
-        f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in (record.retrieval or {}).items()
+        f"{measure_in_words(name)} {100 * value:.1f} %" for name, value in (record.retrieval or {}).items()
     )
     return [f"retrieval   {measured}"] if measured else []

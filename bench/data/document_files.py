@@ -34,6 +34,7 @@ MAX_FILE_BYTES = 100 * 10**6
 MAX_TEXT_CHARS = 20 * 10**6
 """Longest text of one document, some forty thick books.  # our choice"""
 
+NO_FILE = "not a regular file; save the text to one first."
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
 _PAGE_END = "\f"
 
@@ -42,8 +43,9 @@ class UnreadableFileError(DataError):
     """A file without a text that can be read; the message names the file, the reason and what to do."""
 
     def __init__(self, path: Path | str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.problem = Problem(str(path), reason)
+        place = _one_line(str(path))
+        super().__init__(f"{place}: {reason}")
+        self.problem = Problem(place, reason)
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> Doc
                 problems.append(error.problem)
                 continue
             documents.append(document)
-            problems.extend(Problem(str(file), note, "warning") for note in notes)
+            problems.extend(Problem(_one_line(str(file)), note, "warning") for note in notes)
     return DocumentFiles(tuple(documents), tuple(problems))
 
 
@@ -99,7 +101,8 @@ def read_document(path: Path, title: str | None = None) -> tuple[Document, list[
     Raises UnreadableFileError, and DataError where a package that reads the format is not installed.
     """
     if not path.is_file():
-        raise UnreadableFileError(path, "not a regular file; save the text to one first.")
+        reason = "a link to nothing." if path.is_symlink() and not path.exists() else NO_FILE
+        raise UnreadableFileError(path, reason)
     try:
         status = path.stat()
         if status.st_size > MAX_FILE_BYTES:
@@ -180,21 +183,21 @@ def _below(folder: Path, besides: Collection[Path], problems: list[Problem]) -> 
     """The documents in and below a folder; other files are noted once, in ``problems``."""
     root = folder.resolve()
     others: Counter[str] = Counter()
-    for file in _files_below(folder):
-        if file in besides:
-            continue
+    files = [file for file in _files_below(folder) if file not in besides]
+    if not files:
+        problems.append(Problem(_one_line(str(folder)), "there is no file in this folder."))
+    for file in files:
         if file.suffix.lower() not in DOCUMENT_SUFFIXES:
             others[file.suffix.lower() or "no ending"] += 1
         elif not file.resolve().is_relative_to(root):
-            problems.append(Problem(str(file), "a link out of the folder; left out"))
+            problems.append(Problem(_one_line(str(file)), "a link that leads out of the folder."))
         else:
             yield file
     if others:
         listed = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
         known = " ".join(sorted(DOCUMENT_SUFFIXES))
-        problems.append(
-            Problem(str(folder), f"left out by their ending: {listed}; read are {known}", "warning")
-        )
+        message = f"left out by their ending: {listed}; read are {known}"
+        problems.append(Problem(_one_line(str(folder)), message, "warning"))
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -260,7 +263,8 @@ def _pdf_text(content: bytes, path: str, notes: list[str]) -> str:
         )
     if empty:
         listed = ", ".join(map(str, empty[:10])) + (", ..." if len(empty) > 10 else "")
-        notes.append(f"no text on {len(empty)} of {len(pages)} pages ({listed})")
+        which = f"page{'' if len(empty) == 1 else 's'} {listed}"
+        notes.append(f"no text on {len(empty)} of {len(pages)} pages ({which})")
     return "".join(_unhyphenated(text.replace(_PAGE_END, "\n").rstrip()) + _PAGE_END for text in pages)
 
 

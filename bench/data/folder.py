@@ -25,6 +25,8 @@ from bench.schema import Document
 QUESTIONS = "questions"
 """Name of the questions file of a folder, without its ending; a single data file may have any name."""
 
+LEFT_OUT = " (left out)"
+
 ONE_QUESTION = "question,answers,documents\nWhen was the reactor shut down?,June 2018,reactor.txt\n"
 """A right file of questions."""
 
@@ -45,7 +47,7 @@ class DocumentFolder:
             "folder",
             "documents with a file of questions",
             is_question,
-            lambda entry: _parse(entry, self.documents),
+            lambda entry: _parse(entry, self.documents, self.problems),
             answers_optional=True,
             example=ONE_QUESTION.replace("\n", "\\n"),
         )
@@ -95,7 +97,7 @@ def open_folder(folder: Path, questions: Path) -> DocumentFolder:
     files = read_documents([folder], besides=[questions])
     files.require_one()
     problems = tuple(
-        replace(problem, message=f"{problem.message} (left out)", severity="warning")
+        replace(problem, message=f"{problem.message}{LEFT_OUT}", severity="warning")
         if problem.severity == "error"
         else problem
         for problem in files.problems
@@ -130,10 +132,10 @@ def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
     return lower
 
 
-def _parse(entry: Entry, documents: Sequence[Document]) -> Iterator[Parsed]:
+def _parse(entry: Entry, documents: Sequence[Document], problems: Sequence[Problem]) -> Iterator[Parsed]:
     entry = replace(entry, value=_lower(entry.value))
     question = spelled_fields_of(entry, _Question)
-    about = [_named(name, documents) for name in dict.fromkeys(question.documents)]
+    about = [_named(name, documents, problems) for name in dict.fromkeys(question.documents)]
     yield parsed(
         id=question.id_of(entry),
         question=question.question,
@@ -145,8 +147,11 @@ def _parse(entry: Entry, documents: Sequence[Document]) -> Iterator[Parsed]:
     )
 
 
-def _named(name: str, documents: Sequence[Document]) -> Document:
-    """The document in the file of that name; raises EntryError for none, or for several of them."""
+def _named(name: str, documents: Sequence[Document], problems: Sequence[Problem]) -> Document:
+    """The document in the file of that name; raises EntryError for none, or for several of them.
+
+    problems: why others could not be read.
+    """
     matches = [document for document in documents if document.title == name]
     matches = matches or [document for document in documents if Path(document.title).name == name]
     if len(matches) == 1:
@@ -154,6 +159,11 @@ def _named(name: str, documents: Sequence[Document]) -> Document:
     titles = [document.title for document in documents]
     if matches:
         raise EntryError(f"{name!r} may be {' or '.join(d.title for d in matches)}; give its folder as well")
+    unread = [p.message for p in problems if p.place == name or p.place.endswith(f"/{name}")]
+    if unread:
+        raise EntryError(
+            f"the document {name!r} could not be read: {unread[0].removesuffix(LEFT_OUT).rstrip('.')}"
+        )
     near = difflib.get_close_matches(name, titles, n=1, cutoff=0.6)
     guess = f"is {near[0]!r} meant?" if near else f"there are {', '.join(titles[:8])}"
     raise EntryError(f"no document {name!r} that could be read; {guess}")

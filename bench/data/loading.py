@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -237,20 +237,30 @@ class Tally:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._first: dict[str, str] = {}
-        self._count: Counter[str] = Counter()
+        self._places: dict[str, list[str]] = {}
 
     def add(self, place: str, message: str) -> None:
         """Count one warning."""
-        self._first.setdefault(message, place)
-        self._count[message] += 1
+        self._places.setdefault(message, []).append(place)
 
     def lines(self) -> list[str]:
-        """``place: message`` per kind, with the number of further places."""
-        return [
-            f"{place}: {message}" + (f" (and {more} more)" if (more := self._count[message] - 1) else "")
-            for message, place in self._first.items()
-        ]
+        """``place: message`` per kind, with the number of further lines or the names of further files."""
+        return [f"{places[0]}: {message}{_further(places)}" for message, places in self._places.items()]
+
+
+_MOST_NAMED = 8
+"""Files with the same fault that are named besides the first."""
+
+
+def _further(places: Sequence[str]) -> str:
+    """What else has the fault of the first place."""
+    further = places[1:]
+    if not further:
+        return ""
+    if any(re.search(r":\d+$", place) for place in places):
+        return f" (and {len(further)} more)"
+    unnamed = len(further) - _MOST_NAMED
+    return f" (also {', '.join(further[:_MOST_NAMED])}{f' and {unnamed} more' if unnamed > 0 else ''})"
 
 
 def has_training_part(card: Card, data: str = "sample") -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from bench.data.document_files import DOCUMENT_SUFFIXES
 from bench.data.entries import Container, Entry, Place, Problem, container_of, read_entries
 from bench.data.folder import DocumentFolder, open_folder, questions_file
 from bench.data.format import EntryError, Format, Parsed
@@ -256,7 +257,8 @@ def _files_of_folder(folder: Path) -> list[Path]:
     if len(files) == 1 or (files and _is_one_per_file(files[0])):
         return files
     if not files:
-        raise DataError(f"{folder}: no data file in this folder ({', '.join(sorted(DATA_SUFFIXES))}).")
+        data, texts = (", ".join(sorted(kinds)) for kinds in (DATA_SUFFIXES, DOCUMENT_SUFFIXES))
+        raise DataError(f"{folder}: no data file in this folder ({data}), and no document ({texts}).")
     listed = ", ".join(file.name for file in files[:8]) + (", ..." if len(files) > 8 else "")
     raise DataError(f"{folder}: {len(files)} data files in this folder; pass one of them: {listed}.")
 

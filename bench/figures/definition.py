@@ -16,7 +16,7 @@ from bench.tables.definition import Row, TableDefinition, with_rows
 
 FOLDER = TABLES / "figures"
 
-Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph", "lengths"]
+Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph", "lengths", "calibration"]
 
 _NEEDED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset({"table"}),
@@ -26,6 +26,7 @@ _NEEDED: dict[Kind, frozenset[str]] = {
     "history": frozenset({"method", "datasets", "variants"}),
     "graph": frozenset({"method", "datasets"}),
     "lengths": frozenset({"rows", "datasets", "metric"}),
+    "calibration": frozenset({"method", "datasets", "variants"}),
 }
 _ALLOWED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset(),
@@ -35,6 +36,7 @@ _ALLOWED: dict[Kind, frozenset[str]] = {
     "history": frozenset({"set", "sample"}),
     "graph": frozenset({"set", "sample", "example", "least"}),
     "lengths": frozenset({"sample"}),
+    "calibration": frozenset({"set", "sample"}),
 }
 """Kind -> optional keys."""
 
@@ -54,7 +56,8 @@ class Figure(Definition):
     """pareto: a table's rows, score over cost; curve: score and cost over an option's values; histogram:
     number of passages or nodes read; bars: a score per variant; history: loss and entropy over the epochs of
     each variant's training, which its method stores as ``history``; graph: the two lowest levels of the graph
-    of one example's documents; lengths: score and cost of rows over the length of the documents."""
+    of one example's documents; lengths: score and cost of rows over the length of the documents; calibration:
+    whether p_yes of a search's steps tells if what was read holds the answer."""
     title: str
     source: str
     """The paper and figure that it reproduces."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
+from bench.figures.calibration import CalibrationPanel
 from bench.figures.labels import Anchor, Box, place_labels
 from bench.figures.lengths import LengthPanel
 from bench.files.atomic import write_bytes, write_text
@@ -245,6 +246,36 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
         ax.set_ylim(bottom=0)
     add_note(figure, "Lines: 95 %, documents resampled. " + note)
     return Drawn(figure, ("dataset", "variant", metric, f"{metric}_low", f"{metric}_high"), tuple(values))
+
+
+@styled
+def calibrations(panels: Sequence[CalibrationPanel], labels: Sequence[str], note: str) -> Drawn:
+    """Share of steps whose reading holds the answer, over their p_yes in groups of equally many steps.
+
+    labels: of all variants, in order, for markers and colours.
+    """
+    figure, axes = figure_of(len(panels))
+    colours = colours_of(labels)
+    values: list[tuple[object, ...]] = []
+    for ax, panel in zip(axes, panels, strict=True):
+        ax.plot([0, 1], [0, 1], color=BAR, linewidth=0.8, linestyle=":")
+        for name, calibration in panel.variants.items():
+            at, bins, area = labels.index(name), calibration.bins(), calibration.auroc
+            style = {**marker_of(at, colours[name]), "linewidth": 1, "linestyle": ("-", "--", ":")[at % 3]}
+            shown = name if area is None else f"{name}: AUROC {area.mean:.2f}"
+            ax.plot([p for p, _, _ in bins], [share for _, share, _ in bins], **style, label=shown)
+            limits = (None, None, None) if area is None else (area.mean, area.low, area.high)
+            values += [(panel.dataset, name, *limits, *of_bin) for of_bin in bins]
+        counts = sorted({calibration.questions for calibration in panel.variants.values()})
+        ax.set_title(f"{panel.label}, n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}")
+        ax.set_xlabel("p_yes of a step")
+        ax.set_ylabel("share with the answer read")
+        ax.set_xlim(-0.03, 1.03)
+        ax.set_ylim(-0.03, 1.03)
+        ax.legend(frameon=False, loc="upper left")
+    add_note(figure, "Dotted: calibrated. Steps in groups of equally many. " + note)
+    header = ("dataset", "variant", "auroc", "auroc_low", "auroc_high", "p_yes", "share_with_answer", "steps")
+    return Drawn(figure, header, tuple(values))
 
 
 @styled

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.errors import BenchError, ConfigError, UnknownNameError
+from bench.figures.calibration import CalibrationPanel, calibration_of
 from bench.figures.definition import Figure, Kind
 from bench.figures.drawing import (
     Curve,
     Drawn,
     bars,
+    calibrations,
     distribution,
     histories_over_epochs,
     over_lengths,
@@ -201,6 +203,21 @@ def _graph(figure: Figure, setting: Setting, results: Path, session: Session | N
     return two_levels(panels, figure.least, reader_note(setting))
 
 
+def _calibration(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+    panels = []
+    for dataset in figure.on(setting.data):
+        cells = _variants(figure, dataset, setting, results, session)
+        steps = {
+            name: calibration_of(finished.folder, cell.data.examples)
+            for name, (cell, finished) in cells.items()
+        }
+        if any(calibration.steps for calibration in steps.values()):
+            label = next(cell.data.label for cell, _ in cells.values())
+            panels.append(CalibrationPanel(dataset, label, {n: c for n, c in steps.items() if c.steps}))
+    _require(bool(panels), _any_variant(figure), setting)
+    return calibrations(panels, [variant.label for variant in figure.variants], reader_note(setting))
+
+
 _DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]] = {
     "pareto": _pareto,
     "curve": _curve,
@@ -209,6 +226,7 @@ _DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]
     "history": _history,
     "graph": _graph,
     "lengths": _lengths,
+    "calibration": _calibration,
 }
 
 

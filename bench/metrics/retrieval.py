@@ -41,6 +41,12 @@ RETRIEVAL_MEASURES: Mapping[str, str] = {
 }
 """Measure -> label of its column."""
 
+
+def measure_in_words(measure: str) -> str:
+    """A measure within a sentence: ``evidence recall``, ``MRR``."""
+    return measure.replace("_", " ") if "_" in measure else RETRIEVAL_MEASURES.get(measure, measure)
+
+
 _NOT_IN_TEXT = {"", "yes", "no", "unanswerable", *string.ascii_lowercase}
 
 

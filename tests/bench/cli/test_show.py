@@ -54,3 +54,17 @@ def test_a_number_is_an_id_first_and_what_it_was_taken_for_is_said(tmp_path: Pat
     text = shown(tmp_path, "bm25", "3")
     assert "line 2 (3 is its id)" in text and "scores      F1 25.0 %, ROUGE-L 25.0 %" in text
     assert "line 2 (2 is no id: a line number)" in shown(tmp_path, "bm25", "2")
+
+
+def test_measures_of_the_context_have_the_names_of_the_tables() -> None:
+    measured = record("a", "one").model_copy(update={"retrieval": {"evidence_recall": 1.0, "mrr": 0.5}})
+    assert "retrieval   evidence recall 100.0 %, MRR 50.0 %" in describe_record(measured).splitlines()
+
+
+def test_a_comparison_that_was_not_run_says_with_what_it_was(tmp_path: Path) -> None:
+    for limit in (1, 2):
+        finish(tmp_path, bm25(limit=limit), [1] * limit)
+    arguments = ["compare", "bm25", "bm25:k=2", "--dataset", "hotpotqa", "--results", str(tmp_path)]
+    said = str(CliRunner().invoke(command, arguments).exception)
+    assert "has not been run yet. Run: bench run --method bm25 --dataset hotpotqa" in said
+    assert said.endswith("There are finished cells for: --model tiny --limit 1; --model tiny --limit 2")

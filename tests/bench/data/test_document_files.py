@@ -8,6 +8,7 @@ import pytest
 
 from bench.data import document_files
 from bench.data.document_files import UnreadableFileError, place_of, read_document, read_documents
+from bench.errors import DataError
 from bench.packages import MissingPackageError
 from bench.schema import Document
 from tests.bench.data.files_of_every_kind import docx, encrypted_pdf, pdf
@@ -81,7 +82,7 @@ def test_a_page_without_text_is_mentioned(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf(["One.", "", "Three."]))
     document, notes = read_document(tmp_path / "a.pdf")
     assert document.text == "One.\f\fThree.\f"
-    assert notes == ["no text on 1 of 3 pages (2)"]
+    assert notes == ["no text on 1 of 3 pages (page 2)"]
 
 
 def test_large_files_are_refused_before_they_are_read(
@@ -141,6 +142,17 @@ def test_a_folder_is_read_with_what_is_below_it(tmp_path: Path) -> None:
     assert problems[1].startswith("docs: left out by their ending: 1 .png; read are .docx .htm")
 
 
+def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"^No document could be read\.\n{tmp_path}: there is no file in"):
+        read_documents([tmp_path]).require_one()
+
+
+def test_the_name_of_an_unreadable_file_does_not_command_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "\x1b[31mred.pdf").write_bytes(b"%PDF-")
+    (problem,) = read_documents([tmp_path]).problems
+    assert "\x1b" not in str(problem) and "\ufffd[31mred.pdf: damaged" in str(problem)
+
+
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "elsewhere").mkdir()
@@ -151,9 +163,13 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     (folder / "inside.txt").symlink_to(folder / "a.txt")
     (folder / "out.txt").symlink_to(tmp_path / "secret.txt")
     (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    (folder / "broken.txt").symlink_to(folder / "nothing.txt")
     found = read_documents([folder])
     assert {d.text for d in found.documents} == {"mine"}
-    assert [problem.message for problem in found.problems] == ["a link out of the folder; left out"]
+    assert [problem.message for problem in found.problems] == [
+        "a link to nothing.",
+        "a link that leads out of the folder.",
+    ]
 
 
 def test_two_files_of_one_name_keep_their_folders(tmp_path: Path) -> None:

@@ -104,10 +104,19 @@ def test_documents_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) ->
     (path / "scan.pdf").write_bytes(pdf([""]))
     assert any("scan.pdf: no text on its 1 page(s)" in warning for warning in loaded(path).warnings)
     (path / "reactor.txt").write_bytes(b"\xff")
-    assert any("no document 'reactor.txt' that could be read" in error for error in errors(path))
+    assert any("the document 'reactor.txt' could not be read: not UTF-8" in error for error in errors(path))
     (path / "more/pumps.pdf").write_bytes(b"")
     with pytest.raises(DataError, match=r"No document could be read\.\n(.|\n)*pumps.pdf: the file is empty"):
         loaded(path)
+
+
+def test_every_file_with_the_same_fault_is_named(tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    for name in ("one.txt", "three.txt", "two.txt"):
+        (path / name).write_bytes(b"")
+    message = "one.txt: the file is empty. (left out) (also "
+    (warning,) = [warning for warning in loaded(path).warnings if message in warning]
+    assert warning.endswith(f"{path / 'three.txt'}, {path / 'two.txt'})")
 
 
 def test_a_folder_without_questions_says_what_to_do(tmp_path: Path) -> None:

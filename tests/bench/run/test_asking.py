@@ -123,7 +123,7 @@ def test_a_bare_yes_to_another_question_is_remarked(
     assert "only Yes or No" not in ask("When was it shut down?", *arguments).output
     monkeypatch.setattr("tests.bench.run.test_asking.SAYS", "Yes")
     done = ask("When did the board shut it down?", *arguments)
-    assert "check     only Yes or No, but the question asks for more: a larger reader" in done.output
+    assert "check     only Yes or No, though the question asks for more: try a larger" in done.output
     assert "only Yes or No" not in ask("Did the board shut it down?", *arguments).output
 
 

@@ -1,0 +1,92 @@
+"""Whether a search knows when it has read enough: p_yes of its steps against what it had read by then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.method.trace import SearchTrace
+from bench.metrics.auroc import auroc
+from bench.metrics.retrieval import retrieval_quality
+from bench.metrics.statistics import Interval
+from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.schema import Example
+
+BINS = 8
+"""Most groups of equally many steps."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A step of a search at which the model was asked whether it has read enough."""
+
+    p_yes: float
+    holds_answer: bool
+    """Whether a reference answer stands in what was read so far (:mod:`bench.metrics.retrieval`)."""
+    document: str
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The judged steps of a cell."""
+
+    steps: tuple[Judged, ...]
+    questions: int
+
+    @property
+    def auroc(self) -> Interval | None:
+        """How often p_yes is higher with the answer than without it; None without such pairs."""
+        columns = zip(*((s.p_yes, s.holds_answer, s.document) for s in self.steps), strict=True)
+        confidences, labels, documents = columns
+        return auroc(confidences, labels, documents, rng=np.random.default_rng(0))
+
+    def bins(self) -> list[tuple[float, float, int]]:
+        """Groups of equally many steps, lowest first: (mean p_yes, share with the answer, steps)."""
+        ordered = sorted(self.steps, key=lambda step: step.p_yes)
+        groups = np.array_split(np.arange(len(ordered)), min(BINS, len(ordered)))
+        return [
+            (
+                float(np.mean([ordered[at].p_yes for at in group])),
+                float(np.mean([ordered[at].holds_answer for at in group])),
+                len(group),
+            )
+            for group in groups
+        ]
+
+
+def calibration_of(folder: Path, examples: Sequence[Example]) -> Calibration:
+    """The judged steps of a finished cell; empty for a method that is not asked, or does not search."""
+    by_id = {example.id: example for example in examples}
+    steps: list[Judged] = []
+    questions = 0
+    for record in read_records(folder / RECORDS_FILE):
+        judged = _judged(record, by_id[record.example_id]) if record.example_id in by_id else []
+        questions += bool(judged)
+        steps += judged
+    return Calibration(tuple(steps), questions)
+
+
+def _judged(record: Record, example: Example) -> list[Judged]:
+    """The judged steps of a question; none if no text needs to contain its answer."""
+    search = None if record.error else SearchTrace.read(record.trace)
+    if search is None or len(search.read_nodes) != len(record.context):
+        return []
+    steps, read = [], 0
+    for step in search.steps:
+        read += len(step.nodes)
+        holds = retrieval_quality(record.context[:read], example).get("answer_in_context")
+        if step.p_yes is not None and holds is not None:
+            steps.append(Judged(step.p_yes, bool(holds), " ".join(record.document_ids)))
+    return steps
+
+
+@dataclass(frozen=True)
+class CalibrationPanel:
+    """The variants on one data set."""
+
+    dataset: str
+    label: str
+    variants: Mapping[str, Calibration]
