@@ -17,22 +17,26 @@ NAME = "quickstart"
 """Of the table and the figure, defined in paper_tables/."""
 
 BEFORE = """\
-Ten questions about two stories, answered in three ways by one small reader, tiny. Both the stories and the
-reader are this project's own and ship with it: nothing is downloaded, and nothing leaves this machine.
+Ten questions about two stories, answered in three ways by one small reader,
+tiny. Both the stories and the reader are this project's own and ship with it:
+nothing is downloaded, and nothing leaves this machine.
 """
 COLUMNS = """\
-F1       words that answer and reference share, in percent: 100 is the reference itself. In brackets a 95 %
-         interval of the mean over many such stories; two stories say little about it.
-TFLOPs   trillions of floating-point operations per question. What is made once for a document, such as
-         a graph of summaries, is not in it: bench show prints it.
+F1       words that answer and reference share, in percent: 100 is the
+         reference itself. In brackets a 95 % interval of the mean over many
+         such stories; two stories say little about it.
+TFLOPs   trillions of floating-point operations per question. What is made once
+         for a document, such as a graph of summaries, is not in it: bench show
+         prints it.
 n        questions answered
 """
 AFTER = """\
 Next:
-  bench ask "Who signed the contract?" FILES    an answer from files of your own, with its sources
-  bench table table1                            thirteen ways of reading on four data sets; some minutes
-  bench list methods                            all of them, in a line each
-  bench ui                                      everything that has run, in MLflow
+  bench ask "Who signed it?" FILES   an answer from files of your own, with sources
+  bench table table1                 thirteen ways on four data sets; some minutes
+  bench list methods                 all of them, in a line each
+  bench report                       everything that has run, as one HTML page
+  bench ui                           the same in MLflow
 """
 
 
@@ -40,6 +44,7 @@ Next:
 @session_options
 def command(session: Session) -> None:
     """Answer ten questions in three ways, and print what each way is worth and what it costs."""
+    from bench.cli.terminal import for_people, print_sections
     from bench.figures.definition import load_figure
     from bench.figures.make import make_figure
     from bench.run.cell import Setting
@@ -54,7 +59,12 @@ def command(session: Session) -> None:
     text = TextTable(
         definition.id, definition.title, tuple(columns(table, {})), tuple(sections(table, {})), (), ()
     )
-    click.echo("\n".join(["", text.markdown().rstrip(), "", *definition.notes, "", COLUMNS]))
+    click.echo()
+    if console := for_people():
+        print_sections(console, text)
+    else:
+        click.echo(text.markdown().rstrip())
+    click.echo("\n".join(["", *definition.notes, "", COLUMNS]))
     click.echo(_one_question(table))
     figure = load_figure(NAME)
     paths = make_figure(figure, setting, session.results, session).save(

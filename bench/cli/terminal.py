@@ -44,6 +44,19 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
     """
     from rich.text import Text
 
+    print_sections(console, table)
+    console.print()
+    for sentence in table.brief or table.caption[:2]:
+        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
+    more = len(table.notes) - sum(note in table.brief for note in table.notes)
+    notes = f" and {more} more note{'' if more == 1 else 's'}" if more else ""
+    console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
+
+
+def print_sections(console: Console, table: TextTable) -> None:
+    """A table without its caption."""
+    from rich.text import Text
+
     console.print(Text(table.title, "bold"))
     for section in table.sections:
         console.print()
@@ -55,12 +68,6 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
                 console.print()
             rows = [[row[i] for i in columns] for row in section.rows]
             _print_grid(console, [table.columns[i] for i in columns], rows)
-    console.print()
-    for sentence in table.brief or table.caption[:2]:
-        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
-    more = len(table.notes) - sum(note in table.brief for note in table.notes)
-    notes = f" and {more} more note{'' if more == 1 else 's'}" if more else ""
-    console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
 
 
 def column_groups(table: TextTable, rows: Sequence[Sequence[str]], room: int) -> list[list[int]]:

@@ -21,6 +21,7 @@ from bench.method.registry import load_method
 from bench.models.served.address import without_url
 from bench.models.spec import ModelSpec, ServedSpec, resolve
 from bench.packages import READER, require
+from bench.results.curves import as_text, cut
 from bench.run.fitness import unfit_models
 from bench.run.identity import CellIdentity, hash_ids
 from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
@@ -101,8 +102,14 @@ class Cell:
     """Small models that cannot read these documents (:mod:`bench.run.fitness`)."""
 
     @property
+    def name(self) -> str:
+        """Method with the options that it was given, data and reader, as one line of a command's progress."""
+        options = (f" {key}={cut(as_text(value), 20)}" for key, value in self.request.options.items())
+        return f"{self.request.method}{''.join(options)} on {self.data.label}, {self.reader.label}"
+
+    @property
     def title(self) -> str:
-        """Method, data and model, as shown in progress bars and log lines."""
+        """Method, data and model, for the lines that close a run."""
         small = ", a small stand-in" if self.reader.small else ""
         return f"{self.request.method} on {self.data.label} with {self.reader.label}{small}"
 

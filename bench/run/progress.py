@@ -1,4 +1,4 @@
-"""Progress of a command: a bar on a terminal, otherwise a line per finished cell and one per minute."""
+"""Progress of a command: a line per finished cell; below it a bar or, without a terminal, a line a minute."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from shutil import get_terminal_size
 from typing import Any
 
 from tqdm import tqdm
 
+from bench.metrics import METRIC_LABELS
+from bench.results.curves import cut
 from bench.results.records import Record
 from bench.run.cell import Cell
 from bench.run.hooks import HelperProgress, RunHooks
 
 EVERY_S = 60.0
 """Seconds of silence after which a line is printed without a terminal."""
+
+
+REFRESH_S = 1.0
+"""Seconds between two looks at the clock of a bar."""
+_BAR = "{desc} |{bar}| {n_fmt}/{total_fmt} {elapsed}{postfix}"
 
 
 class Progress(RunHooks):
@@ -35,9 +43,12 @@ class Progress(RunHooks):
         self._lock = threading.RLock()
 
     def on_plan(self, cells: int, questions: int) -> None:
-        """Show the totals of the whole command from now on."""
+        """Say how much there is, and show the totals of the whole command from now on."""
         self._planned = True
         self._begin(cells, questions)
+        with self._lock:
+            cell, question = ("" if count == 1 else "s" for count in (cells, questions))
+            self._write(f"{cells} cell{cell} to run, {questions} question{question} to ask")
 
     def on_helper_progress(self, progress: HelperProgress) -> None:
         """Count what a helper process did."""
@@ -55,12 +66,14 @@ class Progress(RunHooks):
         if not self._planned:
             self._begin(len(cells), self._here - self._here_done)
         with self._lock:
-            self._title = first.title + (f", {len(cells)} cells" if len(cells) > 1 else "")
+            self._title = first.name + (f" and {len(cells) - 1} more" if len(cells) > 1 else "")
+            at = f"{self._cells_done + 1}/{self._cells} " if self._cells > 1 else ""
             self._bar = tqdm(
                 total=self._here,
                 initial=self._here_done,
-                desc=self._title,
-                unit="q",
+                desc=cut(f"{at}{self._title}", _room()),
+                bar_format=_BAR,
+                leave=False,
                 disable=None,
                 dynamic_ncols=True,
             )
@@ -78,12 +91,10 @@ class Progress(RunHooks):
             self._answered += 1
             self._here_done += 1
         if self._bar is not None:
-            shown = {self._metric: f"{100 * self._sum / self._n:.1f} %"} if self._n else {}
-            if self._failed:
-                shown["failed"] = str(self._failed)
-            if self._planned:
-                shown["cells"] = f"{self._cells_done}/{self._cells}"
-            self._bar.set_postfix(shown, refresh=False)
+            shown = [f"{METRIC_LABELS[self._metric]} {100 * self._sum / self._n:.1f} %"] if self._n else []
+            shown += [f"{self._failed} failed"] if self._failed else []
+            shown += [left] if (left := self._left()) else []
+            self._bar.set_postfix_str(", ".join(shown), refresh=False)
             self._bar.update()
 
     def on_stop(self) -> None:
@@ -95,12 +106,15 @@ class Progress(RunHooks):
                 self._bar = None
 
     def on_answered(self, line: str) -> None:
-        """Count a finished cell, and print its line if there is no terminal."""
+        """Count a finished cell, and print its line."""
         with self._lock:
             self._cells_done += 1
             self._cells = max(self._cells, self._cells_done)
             if not sys.stderr.isatty():
                 self._print_line(line)
+            elif self._cells > 1:
+                width = len(str(self._cells))
+                self._write(f"{self._cells_done:>{width}}/{self._cells}  {line}")
 
     def close(self) -> None:
         """Stop printing."""
@@ -117,27 +131,53 @@ class Progress(RunHooks):
             self._clock.start()
 
     def _tick(self) -> None:
-        while not self._over.wait(max(0.01, self._last_line + self._every_s - time.monotonic())):
+        while not self._over.wait(self._until_next()):
             with self._lock:
                 silent = time.monotonic() - self._last_line >= self._every_s
-                if silent and self._bar is None and self._cells_done < self._cells:
+                if self._bar is not None:
+                    self._bar.refresh()
+                elif silent and self._cells_done < self._cells:
                     at = f"{self._title}, question {self._here_done} of {self._here}"
                     self._print_line(at if self._title else "helper processes are working")
                 elif silent:
                     self._last_line = time.monotonic()
 
+    def _until_next(self) -> float:
+        """Seconds until the bar is refreshed or the next line may be due."""
+        if self._bar is not None:
+            return REFRESH_S
+        due = max(0.01, self._last_line + self._every_s - time.monotonic())
+        return min(REFRESH_S, due) if sys.stderr.isatty() else due
+
+    def _left(self) -> str:
+        """How long all that is left will take, if anything has been answered and anything is left."""
+        took, left = time.monotonic() - self._started, max(0, self._questions - self._answered)
+        return f"{_minutes(took * left / self._answered)} left" if left and self._answered else ""
+
     def _print_line(self, text: str) -> None:
         self._last_line = time.monotonic()
-        took, left = self._last_line - self._started, max(0, self._questions - self._answered)
-        rest = f", about {_minutes(took * left / self._answered)} left" if left and self._answered else ""
-        sys.stderr.write(f"[{self._cells_done}/{self._cells} cells, {_minutes(took)}{rest}] {text}\n")
-        sys.stderr.flush()
+        took, left = self._last_line - self._started, self._left()
+        rest = f", about {left}" if left else ""
+        self._write(f"[{self._cells_done}/{self._cells} cells, {_minutes(took)}{rest}] {text}")
+
+    def _write(self, line: str) -> None:
+        """A line on stderr, above the bar if there is one."""
+        if self._bar is None:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        else:
+            self._bar.write(line, file=sys.stderr)
 
     def _count(self, record: Record) -> None:
         if record.answers:
             self._n += 1
             self._sum += record.scores.get(self._metric, 0.0)
         self._failed += record.error is not None
+
+
+def _room() -> int:
+    """Columns of the terminal that a bar's text may take; the rest is the bar's and the counts'."""
+    return max(20, get_terminal_size().columns - 46)
 
 
 def _minutes(seconds: float) -> str:

@@ -215,7 +215,7 @@ def _line(cell: Cell, summary: Summary) -> str:
     failed = f", {summary.n_failed} failed" if summary.n_failed else ""
     score = summary.interval(metric)
     scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
-    return f"{cell.title}: {scored}{summary.n} question{'' if summary.n == 1 else 's'}{failed}"
+    return f"{cell.name}: {scored}{summary.n} question{'' if summary.n == 1 else 's'}{failed}"
 
 
 def _lines(path: Path) -> int:

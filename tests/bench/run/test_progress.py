@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import re
 import time
 from pathlib import Path
 
 import pytest
 
+from bench.run.cell import CellRequest, plan_cell
 from bench.run.hooks import HelperProgress
 from bench.run.progress import Progress
 from bench.run.session import Session
+from tests.bench.report.finished import record
 from tests.stand_ins import WordModels, examples, stand_in_cell
 
 
@@ -25,7 +28,8 @@ def test_a_line_for_every_finished_cell_whoever_finished_it(
     progress.on_helper_progress(HelperProgress(answered=4, line="bm25 on a set: f1 12.0, 4 questions"))
     session.run(stand_in_cell(examples(4)))  # finished before: nothing to say
     session.close()
-    first, second = capsys.readouterr().err.splitlines()
+    plan, first, second = capsys.readouterr().err.splitlines()
+    assert plan == "3 cells to run, 12 questions to ask"
     seconds = r"\d+ s, about \d+ s left"
     assert re.fullmatch(rf"\[1/3 cells, {seconds}\] echo on .*: F1 100\.0 %, 4 questions", first)
     assert re.fullmatch(rf"\[2/3 cells, {seconds}\] bm25 on a set: f1 12\.0, 4 questions", second)
@@ -40,5 +44,46 @@ def test_a_sign_of_life_now_and_then(capsys: pytest.CaptureFixture[str]) -> None
     progress.close()
     most = (time.monotonic() - started) / 0.2
     lines = capsys.readouterr().err.splitlines()
-    assert 1 <= len(lines) <= most
-    assert lines[0].startswith("[0/2 cells, ") and lines[0].endswith(", question 0 of 4")
+    assert 2 <= len(lines) <= most + 1
+    assert lines[1].startswith("[0/2 cells, ") and lines[1].endswith(", question 0 of 4")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_every_cell_leaves_a_line_and_the_bar_says_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr(Session, "models", lambda self, cell: WordModels())
+    session = Session(tmp_path, hooks=[progress := Progress()])
+    progress.on_plan(12, 48)
+    cell = stand_in_cell(examples(4))
+    session.run(cell)
+    session.close()
+    lines = screen.getvalue().splitlines()
+    assert lines[0] == "12 cells to run, 48 questions to ask"
+    assert f" 1/12  {cell.name}: F1 100.0 %, 4 questions" in lines
+    assert "| 0/4 " in screen.getvalue(), "a bar was there"
+    assert not any("| 4/4 " in line for line in lines), "and is gone"
+
+
+def test_a_bar_says_what_is_left_of_the_whole_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("bench.run.progress.REFRESH_S", 0.01)
+    progress, cell = Progress(), stand_in_cell(examples(4))
+    progress.on_plan(2, 8)
+    progress.on_start([cell], [{}])
+    progress.on_record(record(cell.data.examples[0], 1.0))
+    time.sleep(0.3)
+    progress.close()
+    assert re.search(r"1/2 echo on .*\| 1/4 00:00, F1 100\.0 %, \d+ s left", screen.getvalue())
+
+
+def test_a_cells_name_has_the_options_that_it_was_given() -> None:
+    cell = plan_cell(CellRequest("bm25", "hotpotqa", options={"k": 7}, limit=1))
+    assert cell.name == "bm25 k=7 on hotpotqa (sample), tiny"
