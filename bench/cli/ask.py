@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.cli.options import results_option
-from bench.errors import BenchError
+from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
     from bench.data.document_files import DocumentFiles
@@ -24,8 +25,8 @@ STDIN = "-"
 
 
 @click.command(name="ask")
-@click.argument("question")
-@click.argument("files", nargs=-1, required=True, metavar="FILES...")
+@click.argument("question", required=False, default="", metavar="QUESTION")
+@click.argument("files", nargs=-1, metavar="FILES...")
 @click.option("--method", "methods", multiple=True, metavar="METHOD[:KEY=VALUE,...]",
               help="see: bench list methods; may be given several times  [default: bm25]")  # fmt: skip
 @click.option("--model", help="reader: preset, hub id, folder or server  [default: one that can read it]")
@@ -53,6 +54,13 @@ def command(
         def on_answered(self, line: str) -> None:
             """The answer says it."""
 
+    if not files:
+        is_file = question and os.path.exists(question)  # noqa: PTH110 -- of any text, however long
+        raise ConfigError(
+            f'The question comes first: bench ask "QUESTION" {question}'
+            if is_file
+            else f'Which files? bench ask "{question or "QUESTION"}" FILES...'
+        )
     found = _documents(files)
     found.require_one()
     for problem in found.problems:

@@ -96,6 +96,12 @@ class _LazyGroup(click.Group):
             listed = f"{name.removesuffix('s')}s"
             if listed in lists.commands:
                 raise BenchError(f"Unknown command {name!r}. Did you mean: bench list {listed}")
+            from bench.method.registry import registered_methods
+
+            if name in registered_methods():
+                raise BenchError(
+                    f"Unknown command {name!r}. Did you mean: bench run --method {name} --dataset NAME"
+                )
             raise UnknownNameError("command", name, COMMANDS, hint="See: bench --help")
         return super().resolve_command(ctx, args)
 

@@ -87,7 +87,9 @@ def claim(card: Card, sound: SoundExample) -> Problem | None:
         named = " or ".join(sound.datasets)
         known = [name for name in sound.datasets if any(other.accepts(name) for other in list_cards())]
         advice = (
-            f"use --dataset {known[0]}, or a file of {card.name}" if known else f"use a file of {card.name}"
+            f"use --dataset {known[0]}, or a file of {card.name}"
+            if known
+            else f"leave out --dataset, or use a file of {card.name}"
         )
         return Problem(str(sound.place), f"this is {named} data, not {card.name}; {advice}")
     if sound.example.task != card.task:

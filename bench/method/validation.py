@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from numbers import Integral, Real
@@ -13,7 +14,7 @@ from bench.schema import ContextItem, DocumentSet, Index, Prediction
 def require_index(returned: object) -> Index:
     """The index; raises QuestionError for any other type."""
     if not isinstance(returned, Index):
-        raise QuestionError(f"index() returned {_kind(returned)}; expected an Index")
+        raise QuestionError(f"index() returned {_kind(returned)}; expected an Index{_forgotten(returned)}")
     return returned
 
 
@@ -23,7 +24,9 @@ def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
     Raises QuestionError naming the fault.
     """
     if not isinstance(returned, Prediction):
-        raise QuestionError(f"answer() returned {_kind(returned)}; expected a Prediction")
+        raise QuestionError(
+            f"answer() returned {_kind(returned)}; expected a Prediction{_forgotten(returned)}"
+        )
     for text in (returned.text, *returned.drawn):
         _require_text("the answer", text)
     for name in ("prompt_tokens", "completion_tokens"):
@@ -42,6 +45,14 @@ def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
     except (TypeError, ValueError, RecursionError) as error:
         raise QuestionError(f"the trace is no JSON: {error}") from None
     return returned
+
+
+def _forgotten(returned: object) -> str:
+    """What to do about a coroutine that nothing awaited; it is closed, so that Python does not warn too."""
+    if not inspect.iscoroutine(returned):
+        return ""
+    returned.close()
+    return ". Is an 'await' missing?"
 
 
 def _require_item(position: int, item: object, documents: DocumentSet) -> None:

@@ -413,12 +413,12 @@ function refreshPair() {
   const table = make("table"), head = make("thead"), body = make("tbody");
   const row = headings(methods, found.map((one) => one.at), pairMetric()), last = make("th", "Difference");
   last.scope = "col";
-  row.append(last);
+  row.firstChild.after(last);
   head.append(row);
   for (const one of found) {
     const line = make("tr");
     const scores = methods.map((method) => scoreCell(method.answers[one.at], pairMetric()));
-    line.append(questionCell(pairSet(), one.at), ...scores, differenceCell(one.difference));
+    line.append(questionCell(pairSet(), one.at), differenceCell(one.difference), ...scores);
     body.append(line);
   }
   table.append(head, body);

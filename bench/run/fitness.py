@@ -61,11 +61,11 @@ def default_reader(documents: DocumentSet) -> str:
     for name in REAL:
         if PRESETS[name].kind == "causal" and any(map(local_folder, PRESETS[name].sources)):
             return name
-    raise ConfigError(f"{caution(unfit)} {proposal()}")
+    raise ConfigError(refusal(unfit))
 
 
-def proposal() -> str:
-    """The readers for real text, how large each is and how to get it."""
+def refusal(models: Collection[str]) -> str:
+    """Why the default is not used on these documents; the readers that read them, and how to get each."""
     readers = []
     for name in REAL:
         source = PRESETS[name].sources[-1]
@@ -77,7 +77,7 @@ def proposal() -> str:
             readers.append(f"  --model {name}  ({how})")
     return "\n".join(
         [
-            "Name a reader of real text:",
+            f"No --model is given, and {caution(models).rpartition(',')[0]}. Name a reader of real text:",
             *sorted(readers),
             f"  --model {FORM}  (behind a server: vLLM, llama.cpp, Ollama and others)",
             "or any hub id or folder (bench list models). --model tiny uses the small one all the same.",

@@ -22,7 +22,7 @@ from bench.results.models import Summary
 from bench.results.records import RECORDS_FILE
 from bench.run.cell import Cell, CellRequest
 from bench.run.cell_folder import finished_summary
-from bench.run.fitness import caution, proposal
+from bench.run.fitness import caution, refusal
 from bench.run.hooks import HelperProgress, RunHooks
 from bench.run.local import Helpers, LocalWorkers
 from bench.run.question_runner import IN_FLIGHT
@@ -204,7 +204,7 @@ class Session:
 def _require_fitness(cell: Cell) -> None:
     """Warn of small models on text that they cannot read; raise ConfigError where the user named none."""
     if cell.unfit and not cell.request.model_named:
-        raise ConfigError(f"{caution(cell.unfit)} {proposal()}")
+        raise ConfigError(refusal(cell.unfit))
     if cell.unfit:
         log.warning("%s", caution(cell.unfit))
 

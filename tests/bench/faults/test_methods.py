@@ -122,6 +122,17 @@ def test_nonsense_fails_its_own_question_and_says_what_is_wrong(tmp_path: Path, 
     assert rows(tmp_path)[1]["scores"] == {"f1": 0.0}
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_forgotten_await_is_guessed(tmp_path: Path) -> None:
+    class Forgetful(Echo):
+        async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
+            return super().answer(index, question, models)  # type: ignore[return-value]
+
+    cell = dataclasses.replace(stand_in_cell(examples(1)), method=Forgetful(EchoConfig()))
+    said = "QuestionError: answer() returned a coroutine; expected a Prediction. Is an 'await' missing?"
+    assert errors_of(tmp_path, cell) == [said]
+
+
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     passage = dataclasses.replace(PASSAGE, score=np.float32(0.5), start=np.int64(0))
     given = Prediction("a", [passage], prompt_tokens=np.int64(7))  # type: ignore[arg-type]

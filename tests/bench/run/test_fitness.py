@@ -13,7 +13,7 @@ from bench.errors import ConfigError
 from bench.files.paths import SAMPLE_SETS
 from bench.models.spec import resolve
 from bench.run.cell import Setting, plan_cell
-from bench.run.fitness import MAX_TOKENS_PER_WORD, proposal, tokens_per_word, unfit_models
+from bench.run.fitness import MAX_TOKENS_PER_WORD, refusal, tokens_per_word, unfit_models
 from bench.run.runner import CellResult
 from bench.run.session import Session
 from bench.schema import Document, DocumentSet
@@ -56,7 +56,9 @@ def test_nothing_to_read_is_no_foreign_text() -> None:
 
 def test_the_proposal_names_readers_with_size_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.run.fitness.local_folder", lambda source: None)
-    assert "--model qwen2.5-coder-0.5b  (0.5 GB once: bench model fetch qwen2.5-coder-0.5b)" in proposal()
+    assert "--model qwen2.5-coder-0.5b  (0.5 GB once: bench model fetch qwen2.5-coder-0.5b)" in refusal(
+        ["tiny"]
+    )
 
 
 def test_the_default_reader_refuses_foreign_text_and_a_named_one_warns(
