@@ -22,7 +22,7 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval", "costs"]
+    columns: Literal["scores", "retrieval", "costs", "paired"]
     simulate_costs: bool
     rate: float | None
     judge: str | None
@@ -38,11 +38,12 @@ class TableFlags:
 @click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; repeatable")
 @click.option(
     "--columns",
-    type=click.Choice(["scores", "retrieval", "costs"]),
+    type=click.Choice(["scores", "retrieval", "costs", "paired"]),
     default="scores",
     show_default=True,
     help="retrieval: how much of the evidence and of the answers the contexts contain; costs: with and "
-    "without probes, of the reader and of the other models",
+    "without probes, of the reader and of the other models; paired: every row against one, question by "
+    "question",
 )
 @click.option(
     "--row",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.figures.pareto import pareto, pareto_front
 from bench.metrics import METRIC_LABELS
@@ -70,7 +70,9 @@ def _plane(number: int, group: DataGroup) -> FigurePart | None:
     if left_out:
         about += f" {left_out} of the {len(same)} cells are in the list below only."
     drawn = pareto(TableData(definition, found), explained=False)
-    return drawn_part(definition.id, definition.title, about, drawn)
+    names = {row.id: row.label for row in definition.rows}
+    values = tuple((data, names[str(id_)], *others) for data, id_, *others in drawn.rows)
+    return drawn_part(definition.id, definition.title, about, replace(drawn, rows=values))
 
 
 def _shown(cells: Sequence[NamedCell], front: Sequence[int]) -> list[NamedCell]:

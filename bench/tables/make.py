@@ -21,12 +21,13 @@ from bench.tables.formats import Rendered
 from bench.tables.judged import judged_table
 from bench.tables.latency import timed_table
 from bench.tables.lengths import lengths_table
+from bench.tables.paired import paired_table
 from bench.tables.published import published
 from bench.tables.render import render
 from bench.tables.settings import settings_table
 from bench.tables.simulated_costs import render_simulated
 
-View: TypeAlias = Literal["scores", "retrieval", "costs", "simulated"]
+View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "simulated"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class TableRequest:
     session: Session
     """Runs missing cells; has the results folder."""
     view: View = "scores"
-    """retrieval: how much of the evidence the contexts contain; costs: their parts; simulated: costs from
-    published lengths alone."""
+    """retrieval: how much of the evidence the contexts contain; costs: their parts; paired: against one row,
+    question by question; simulated: costs from published lengths alone."""
     render_only: bool = False
     """Compute nothing; missing values stay empty."""
     judge: str | None = None
@@ -75,6 +76,8 @@ def make_table(request: TableRequest) -> Rendered:
         return render_simulated(definition, request.setting.model, rate=request.rate)
     if request.view == "retrieval" and definition.kind != "cells":
         raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
+    if request.view == "paired" and definition.kind != "cells":
+        raise ConfigError(f"{definition.id} has no scores: --columns paired is for tables of scores.")
     if request.view == "costs" and definition.kind not in ("cells", "amortised"):
         raise ConfigError(
             f"{definition.id} shows no costs: --columns costs is for tables with a row per method."
@@ -99,6 +102,8 @@ def _scores(request: TableRequest) -> Rendered:
         export_table(table, request.export)
     if request.view == "retrieval":
         return render(retrieval_view(table), printed)
+    if request.view == "paired":
+        return paired_table(table).render()
     costs = costs_of(table)
     if request.view == "costs":
         return costs_table(table, costs).render()

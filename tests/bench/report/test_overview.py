@@ -45,6 +45,7 @@ def test_a_data_set_has_a_picture_where_two_cells_asked_the_same(tmp_path: Path)
     (plane,) = collect_report(None, tmp_path).overview
     assert plane.title == "Score over cost on hotpotqa (sample)" and b"<svg" in plane.svg
     assert plane.about.startswith("PECAN scores highest, F1 100.0 %") and len(plane.rows) == 2
+    assert [row[1] for row in plane.rows] == ["BM25 Top-5", "PECAN"]
 
 
 def test_a_picture_of_many_cells_keeps_the_front_and_says_what_it_leaves_out(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""A table's rows against one of them, question by question: difference, significance, ratio of costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench.errors import ConfigError
+from bench.metrics import METRIC_LABELS
+from bench.results.comparison import Comparison, compare
+from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.tables.caption import caption, without_values
+from bench.tables.cells import TableCell, TableData
+from bench.tables.definition import Row
+from bench.tables.formats import DASH, MINUS
+from bench.tables.notes import notes_of
+from bench.tables.plain import PlainTable
+
+ALL = "all data sets"
+
+
+def paired_table(table: TableData) -> PlainTable:
+    """One line per data set and row; first, if there are several, one per row over all data sets.
+
+    Only data sets on which both rows have finished cells count, and of these the questions that both have.
+    Raises ConfigError for a table without a row to compare with (``ratio_to``).
+    """
+    definition, notes = table.definition, notes_of(table)
+    reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
+    if reference is None:
+        raise ConfigError(f"{definition.id} names no row that others are compared with (ratio_to).")
+    rows = [row for row in definition.rows if row is not reference]
+    sections = _comparisons(table, reference, rows)
+    metric = METRIC_LABELS.get(definition.metrics[0], definition.metrics[0])
+    labels = {row.id: row.label for row in rows}
+    lines = [
+        (f"{section}: {labels[row_id]}", *_line(comparison, adjusted))
+        for section, comparisons in sections.items()
+        for (row_id, comparison), adjusted in zip(comparisons.items(), _holm(comparisons), strict=True)
+    ]
+    return PlainTable(
+        f"{definition.id}_paired",
+        f"{definition.title}: against {reference.label}, question by question",
+        (
+            "Data and method",
+            metric,
+            reference.label,
+            "difference",
+            "better, equal, worse",
+            "p",
+            "p (Holm)",
+            "cost",
+            "n",
+        ),
+        tuple(lines),
+        (
+            *caption(notes),
+            f"Differences are points of {metric} against {reference.label} on the same questions, with 95 % "
+            "intervals that resample documents; p is of a permutation test that swaps the two rows document "
+            "by document, then corrected for the number of rows by Holm's method. Cost: TFLOPs of the "
+            f"questions over those of {reference.label}.",
+        ),
+        tuple(without_values(notes)),
+    )
+
+
+def _comparisons(table: TableData, reference: Row, rows: Sequence[Row]) -> dict[str, dict[str, Comparison]]:
+    """Data as printed -> row id -> comparison; first all data sets, if there are several."""
+    metric = table.definition.metrics[0]
+    sections: dict[str, dict[str, Comparison]] = {ALL: {}}
+    together: dict[str, tuple[list[Record], list[Record]]] = {row.id: ([], []) for row in rows}
+    for dataset in table.definition.datasets:
+        base = table.cells[reference.id, dataset]
+        others = _records(base, dataset)
+        for row in rows:
+            records = _records(table.cells[row.id, dataset], dataset)
+            if records and others:
+                sections.setdefault(base.data, {})[row.id] = compare(records, others, metric)
+                together[row.id][0].extend(records)
+                together[row.id][1].extend(others)
+    sections[ALL] = {id_: compare(*both, metric) for id_, both in together.items() if both[0]}
+    if len(sections) == 2:  # one data set
+        del sections[ALL]
+    return sections
+
+
+def _records(cell: TableCell, dataset: str) -> list[Record]:
+    """The cell's records, with ids that no other data set has; none if it is not finished."""
+    if cell.finished is None:
+        return []
+    records = read_records(cell.finished.folder / RECORDS_FILE)
+    return [r.model_copy(update={"example_id": f"{dataset}/{r.example_id}"}) for r in records]
+
+
+def _line(comparison: Comparison, adjusted: float) -> tuple[str, ...]:
+    difference = comparison.difference
+    interval = (
+        f" [{_points(difference.low)}, {_points(difference.high)}]"
+        if difference.low is not None and difference.high is not None
+        else ""
+    )
+    return (
+        f"{100 * comparison.first:.1f}",
+        f"{100 * comparison.second:.1f}",
+        f"{_points(difference.mean)}{interval}",
+        f"{comparison.better}, {comparison.equal}, {comparison.worse}",
+        _probability(comparison.p_value),
+        _probability(adjusted),
+        f"{comparison.flop_ratio.mean:.2f}" if comparison.flop_ratio.mean else DASH,
+        str(difference.n),
+    )
+
+
+def _points(difference: float) -> str:
+    text = f"{abs(100 * difference):.1f}"
+    return text if text == "0.0" else f"{'+' if difference > 0 else MINUS}{text}"
+
+
+def _probability(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
+
+
+def _holm(comparisons: Mapping[str, Comparison]) -> list[float]:
+    """The p-values in the order of the comparisons, corrected for their number (Holm 1979)."""
+    p_values = [comparison.p_value for comparison in comparisons.values()]
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, at in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = highest
+    return adjusted

@@ -1,0 +1,81 @@
+"""A table's rows against one of them, question by question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.errors import ConfigError
+from bench.results.finished import read_finished
+from bench.run.cell import CellRequest, Setting
+from bench.run.session import Session
+from bench.tables.cells import TableCell, TableData
+from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.make import TableRequest, make_table
+from bench.tables.paired import ALL, paired_table
+from tests.bench.report.finished import finish
+
+SCORES = {"bm25": (0, 0, 1, 1), "tfidf": (1, 1, 1, 1), "closed_book": (0, 0, 0, 0)}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> TableData:
+    """Three rows on two data sets, four questions each; the last row has no cell on the second."""
+    results = tmp_path_factory.mktemp("results")
+    rows = tuple(Row(id=name, label=name.upper(), method=name) for name in SCORES)
+    cells = {}
+    for dataset in ("hotpotqa", "musique"):
+        for row in rows:
+            cells[row.id, dataset] = TableCell(row, dataset, None, "not run")
+            if (row.id, dataset) != ("closed_book", "musique"):
+                cell = finish(results, CellRequest(row.method, dataset, limit=4), SCORES[row.id])
+                cells[row.id, dataset] = TableCell(row, dataset, read_finished(cell.folder(results)))
+    definition = TableDefinition(
+        id="t",
+        title="T",
+        source="S",
+        datasets=("hotpotqa", "musique"),
+        metrics=("f1",),
+        ratio_to="bm25",
+        rows=rows,
+    )
+    return TableData(definition, cells)
+
+
+def test_every_row_is_compared_on_all_data_sets_and_on_each(table: TableData) -> None:
+    lines = {line[0]: line[1:] for line in paired_table(table).rows}
+    assert [label.partition(":")[0] for label in lines] == [
+        *(ALL, ALL), *("hotpotqa (sample)", "hotpotqa (sample)"), "musique (sample)",
+    ]  # fmt: skip
+    own, reference, difference, counts, p, _, cost, n = lines[f"{ALL}: TFIDF"]
+    assert (own, reference, counts, cost, n) == ("100.0", "50.0", "4, 4, 0", "1.00", "8")
+    assert difference.startswith("+50.0 [")
+    assert float(p) == pytest.approx(2 / 2**4)  # 4 documents that differ, both ways
+    assert lines[f"{ALL}: CLOSED_BOOK"][2].startswith("−50.0")
+    assert lines[f"{ALL}: CLOSED_BOOK"][-1] == "4"  # of one data set
+
+
+def test_p_values_are_corrected_for_the_number_of_rows(table: TableData) -> None:
+    rows = {line[0]: line for line in paired_table(table).rows}
+    p, adjusted = rows[f"{ALL}: TFIDF"][5:7]
+    assert float(adjusted) == pytest.approx(min(1, 2 * float(p)))  # the smallest of two
+    p, adjusted = rows["musique (sample): TFIDF"][5:7]
+    assert adjusted == p  # the only one
+
+
+def test_one_data_set_has_no_lines_over_all(table: TableData) -> None:
+    one = replace(table, definition=table.definition.model_copy(update={"datasets": ("musique",)}))
+    assert [line[0] for line in paired_table(one).rows] == ["musique (sample): TFIDF"]
+
+
+def test_a_table_without_a_row_to_compare_with_refuses(table: TableData, tmp_path: Path) -> None:
+    without = replace(table, definition=table.definition.model_copy(update={"ratio_to": None}))
+    with pytest.raises(ConfigError, match="ratio_to"):
+        paired_table(without)
+    request = TableRequest(
+        load_table("tableA3"), Setting(), Session(tmp_path), view="paired", render_only=True
+    )
+    with pytest.raises(ConfigError, match="tables of scores"):
+        make_table(request)
