@@ -33,7 +33,7 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
     every = described_cells(results)
     known = {about.method for about in every.values()} | set(registered_methods())
     if method not in known:
-        raise UnknownNameError("method or folder", text, known)
+        raise UnknownNameError("method or folder", text, known, hint="What has been run: bench list cells")
     found = {
         folder: about
         for folder, about in every.items()

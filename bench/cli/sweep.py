@@ -143,8 +143,10 @@ def command(
     set: {order: rank}             # for every method that has the option
     grid: {k: 1:14}
     """  # noqa: D301 - click's mark for lines that it must not wrap
-    from bench.sweeps.cost import all_known, cost_table
+    from bench.cli.terminal import for_people, print_sections, print_sentences
+    from bench.sweeps.cost import TEXT_COLUMNS, all_known, cost_rows, cost_table
     from bench.sweeps.grid import folders_below, plan_experiment
+    from bench.tables.formats import Section, TextTable
 
     begun = time.monotonic()
     experiment = _experiment(context, swept, setting)
@@ -161,9 +163,17 @@ def command(
         )
 
     costs = _costs(session, groups, place, start.probe)
-    click.echo(f"{experiment.title}: {sum(map(len, groups))} cells")
-    click.echo(cost_table(costs))
-    click.echo(_remarks(costs, start))
+    title = f"{experiment.title}: {sum(map(len, groups))} cells"
+    remarks = _remarks(costs, start)
+    if console := for_people():
+        names = (", ".join(filter(None, row[:TEXT_COLUMNS])) for row in cost_rows(costs))
+        head, *rows = ((name, *row[TEXT_COLUMNS:]) for name, row in zip(names, cost_rows(costs), strict=True))
+        print_sections(console, TextTable("", title, head, (Section("", tuple(rows)),), ()))
+        print_sentences(console, remarks.splitlines())
+    else:
+        click.echo(title)
+        click.echo(cost_table(costs))
+        click.echo(remarks)
     if start.dry_run:
         asked = (
             f"{start.probe} questions of each line were asked as a probe; nothing else"

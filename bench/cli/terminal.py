@@ -46,8 +46,7 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
 
     print_sections(console, table)
     console.print()
-    for sentence in table.brief or table.caption[:2]:
-        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
+    print_sentences(console, table.brief or table.caption[:2])
     more = len(table.notes) - sum(note in table.brief for note in table.notes)
     notes = f" and {more} more note{'' if more == 1 else 's'}" if more else ""
     console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
@@ -115,8 +114,16 @@ def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
         style = "dim" if name.endswith(" publ.") else None
         grid.add_column(Text(name), justify="right" if i else "left", no_wrap=i > 0, style=style)
     for first, *others in rows:
-        grid.add_row(Text(first), *(_value(text) for text in others))
+        grid.add_row(Text(first), *map(_value, others))
     console.print(grid)
+
+
+def print_sentences(console: Console, sentences: Iterable[str]) -> None:
+    """Sentences, each on a line of its own, wrapped between words."""
+    from rich.text import Text
+
+    for sentence in sentences:
+        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
 
 
 def _value(text: str) -> Text:

@@ -48,7 +48,8 @@ class Progress(RunHooks):
         self._begin(cells, questions)
         with self._lock:
             cell, question = ("" if count == 1 else "s" for count in (cells, questions))
-            self._write(f"{cells} cell{cell} to run, {questions} question{question} to ask")
+            left = f"{questions} question{question} to ask" if questions else "every question has been asked"
+            self._write(f"{cells} cell{cell} to run, {left}")
 
     def on_helper_progress(self, progress: HelperProgress) -> None:
         """Count what a helper process did."""
@@ -80,6 +81,7 @@ class Progress(RunHooks):
             if self._bar.disable:
                 self._bar = None
                 return
+            self._bar.set_postfix_str("" if self._here_done else "preparing")
         for records in done:
             for record in records.values():
                 self._count(record)

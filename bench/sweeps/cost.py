@@ -118,19 +118,15 @@ def with_timing(cost: GroupCost, timing: Timing | None) -> GroupCost:
     return replace(cost, query_s=timing.query_s, index_s=index_s)
 
 
-def cost_table(costs: Sequence[GroupCost]) -> str:
-    """The groups as a table with a line of totals."""
+TEXT_COLUMNS = 3
+"""The first columns of :func:`cost_rows`, which are no numbers."""
+
+
+def cost_rows(costs: Sequence[GroupCost]) -> list[tuple[str, ...]]:
+    """The groups as rows of text below their headings, with a line of totals."""
     head = (
-        "method",
-        "data",
-        "model",
-        "cells",
-        "finished",
-        "questions",
-        "to ask",
-        "to index",
-        "TFLOPs",
-        "time",
+        *("method", "data", "model", "cells", "finished", "questions"),
+        *("to ask", "to index", "TFLOPs", "time"),
     )
     rows = [
         (
@@ -159,11 +155,16 @@ def cost_table(costs: Sequence[GroupCost]) -> str:
         _tflops(sum(cost.flops or 0.0 for cost in costs)) + ("" if all_known(costs) else " + ?"),
         duration(sum(cost.seconds or 0.0 for cost in costs)) + ("" if all_known(costs) else " + ?"),
     )
-    lines = [head, *rows, *([total] if len(rows) > 1 else [])]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    return [head, *rows, *([total] if len(rows) > 1 else [])]
+
+
+def cost_table(costs: Sequence[GroupCost]) -> str:
+    """The rows of :func:`cost_rows` as aligned text."""
+    lines = cost_rows(costs)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = [
         "  ".join(
-            text.ljust(width) if at < 3 else text.rjust(width)
+            text.ljust(width) if at < TEXT_COLUMNS else text.rjust(width)
             for at, (text, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines

@@ -13,6 +13,7 @@ from bench.tables.formats import DASH, MINUS
 from bench.tables.notes import CostNotes, DataNotes, Event, ReaderNotes, TableNotes
 from bench.tables.order import OrderAgreement
 
+_NOTHING = "No cell has been run; without --render-only the command runs them."
 _EVENTS = "docs/records.md, Flags"
 
 
@@ -23,7 +24,7 @@ def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
     """
     sentences = [f"{notes.title}. Layout and published values: {notes.source}."]
     if notes.reader is None:
-        return [*sentences, "No cell has been run."]
+        return [*sentences, _NOTHING]
     lengths = ", ".join(
         f"chunks of {g.chunk_tokens} tokens, window {g.window:,}, input limit {g.input_limit:,}"
         for g in notes.geometry
@@ -50,7 +51,7 @@ def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
 def brief(notes: TableNotes) -> list[str]:
     """The sentences that the numbers cannot be read without: for a terminal, which has the rest in a file."""
     if notes.reader is None:
-        return ["No cell has been run.", *without_values(notes)]
+        return [_NOTHING, *without_values(notes)]
     return [
         *about_reader(notes),
         "Scores are percent, with 95 % intervals; TFLOPs are per question.",
