@@ -26,5 +26,5 @@ NAMES = (
 )
 """What ``make performance`` runs, in the order of the report."""
 
-LONG = ("scale", "long_document", "table1")
+LONG = ("scale", "long_document", "memory", "table1")
 """Benchmarks that are run by name only, as they take long; so does ``python -m performance.crashes``."""
