@@ -321,6 +321,8 @@ def histories_over_epochs(
 MOST_NODES = 14
 """Of each level, in the picture of a graph."""
 _TEXT_CHARACTERS = 100
+_NODE_LINE = 42
+"""Characters of one line of a node's text."""
 
 
 @styled
@@ -335,18 +337,18 @@ def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note:
     from matplotlib.figure import Figure
 
     shown = [_of_two_levels(view) for _, _, view in panels]
-    heights = [0.42 * max(len(lower), len(upper)) + 0.5 for lower, upper in shown]
+    heights = [0.5 * max(len(lower), len(upper)) + 0.5 for lower, upper in shown]
     figure = Figure(figsize=(7.2, sum(heights) + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     reds, values, cut = colormaps["Reds"], [], False
     for ax, (dataset, label, view), (lower, upper) in zip(axes, panels, shown, strict=True):
         place: dict[int, tuple[float, float]] = {}
-        for x, gap, nodes, side in ((0.40, -0.006, lower, "right"), (0.60, 0.006, upper, "left")):
+        for x, gap, nodes, side in ((0.42, -0.006, lower, "right"), (0.58, 0.006, upper, "left")):
             for row, at in enumerate(nodes):
                 place[at] = (x, 1 - (row + 0.5) / len(nodes))
                 text = _node_text(view.nodes[at])
-                ax.text(x + gap, place[at][1], text, fontsize=5.5, ha=side, va="center")
+                ax.text(x + gap, place[at][1], text, fontsize=_LABEL_SIZE, ha=side, va="center")
         edges = [edge for edge in view.edges if edge.lower in place and edge.upper in place]
         most = max((edge.weight for edge in edges), default=1.0)
         for edge in sorted(edges, key=lambda edge: edge.weight):
@@ -379,11 +381,11 @@ def _of_two_levels(view: GraphView) -> tuple[list[int], list[int]]:
 
 
 def _node_text(node: DrawnNode) -> str:
-    """A node's name and the beginning of its text on two lines, as it is drawn: no text is markup."""
+    """A node's name and the beginning of its text on up to three lines, as drawn: no text is markup."""
     import textwrap
 
     text = textwrap.shorten(node.text, _TEXT_CHARACTERS, placeholder=" …")
-    return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), 58))
+    return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), _NODE_LINE))
 
 
 def figure_of(count: int, panel: tuple[float, float] = _PANEL) -> tuple[Figure, list[Axes]]:

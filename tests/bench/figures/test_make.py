@@ -181,7 +181,7 @@ def test_a_bad_definition_is_refused_with_its_file_and_key(
 def test_the_shipped_figures_are_listed_by_kind() -> None:
     figures = [figure.id for figure in list_figures()]
     assert figures == [
-        *("pareto", "pareto_beyond", "pareto_real", "fig4", "garlic4"),
+        *("pareto", "pareto_beyond", "pareto_real", "quickstart", "fig4", "garlic4"),
         *("gor2", "gor5", "fig3", "gor4", "gor3", "gor6", "figA1", "lengths"),
     ]
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(figures)
