@@ -182,6 +182,6 @@ def test_the_shipped_figures_are_listed_by_kind() -> None:
     figures = [figure.id for figure in list_figures()]
     assert figures == [
         *("pareto", "pareto_beyond", "pareto_real", "quickstart", "fig4", "garlic4"),
-        *("gor2", "gor5", "fig3", "gor4", "gor3", "gor6", "figA1", "lengths"),
+        *("gor2", "gor5", "fig3", "gor4", "gor3", "gor6", "figA1", "lengths", "pecan_yes"),
     ]
     assert {path.stem for path in FOLDER.glob("*.yaml")} == set(figures)
