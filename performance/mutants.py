@@ -211,8 +211,8 @@ MUTANTS = (
     ),
     Mutant(
         "S3",
-        "self._attention_to_question(span) * (first + at)",
-        "self._attention_to_question(span) * first",
+        "position = first + at",
+        "position = first",
         "test_position_multiplies_so_that_a_later_node_weighs_more",
     ),
     Mutant(
@@ -229,8 +229,8 @@ MUTANTS = (
     ),
     Mutant(
         "S6",
-        "frame += self.question.max_new_tokens",
-        "pass",
+        "after = max(after, answer + self.question.max_new_tokens)",
+        "after = max(after, answer)",
         "test_the_search_ends_where_the_next_node_would_pass_the_window",
     ),
     Mutant(
@@ -241,8 +241,8 @@ MUTANTS = (
     ),
     Mutant(
         "S8",
-        "[:, 0].mean(dtype=np.float64)",
-        "[:, 0].max()",
+        "[counted, 0].mean(dtype=np.float64)",
+        "[counted, 0].max()",
         "test_the_path_its_attention_and_confidence_are_those_of_full_recomputing",
     ),
     Mutant(
@@ -268,8 +268,8 @@ MUTANTS = (
     ),
     Mutant(
         "S13",
-        "frame += 2 * lm.chat_overhead + lm.count_tokens(YES)",
-        "frame += lm.count_tokens(YES)",
+        "answer = 2 * lm.chat_overhead + lm.count_tokens(YES)",
+        "answer = lm.count_tokens(YES)",
         "test_the_search_ends_where_the_next_node_would_pass_the_window",
     ),
     Mutant(
