@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 Norm = Literal["sum1", "sum1_all", "ranks", "none"]
@@ -48,7 +47,8 @@ class Scoring:
         if self.norm == "sum1":
             return _sum_to_one(part[candidates])
         if self.norm == "ranks":
-            return np.asarray(1 / (RANK_OFFSET + rankdata(-part[candidates], method="min")))
+            higher = np.searchsorted(np.sort(-part[candidates]), -part[candidates])  # candidates before each
+            return np.asarray(1 / (RANK_OFFSET + 1 + higher))
         return part[candidates]
 
 

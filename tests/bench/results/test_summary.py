@@ -7,6 +7,7 @@ import pytest
 
 from bench.models.api import ModelSet
 from bench.results.index_store import IndexStore
+from bench.results.models import read_summary
 from bench.results.summary import summarize
 from bench.run.cell import CellRequest
 from bench.run.cell_folder import finished_summary
@@ -18,18 +19,19 @@ def test_a_metric_that_the_records_lack_is_scored_from_their_text_without_any_mo
     cell = finish(tmp_path, CellRequest("bm25", "hotpotqa", limit=4), (1, 0.25, 1, 0))
     folder = cell.folder(tmp_path)
     more = replace(cell, card=cell.card.model_copy(update={"metrics": (*cell.card.metrics, "exact_match")}))
-    assert finished_summary(cell, folder) is not None and finished_summary(more, folder) is None
+    assert "exact_match" not in read_summary(folder).metrics
     records = (folder / "records.jsonl").read_bytes()
 
     def refuse() -> ModelSet:
         raise AssertionError("a model was loaded")
 
+    again = finished_summary(more, folder)
     result = run_cell(more, folder, IndexStore(tmp_path / "indexes"), refuse)
     assert result.answered == 0 and (folder / "records.jsonl").read_bytes() == records
     # Two of the four predictions are the first reference, the others are "something else".
     assert result.summary.metrics["exact_match"].mean == 0.5
     assert result.summary.metrics["f1"].mean == pytest.approx(0.5625)
-    assert finished_summary(more, folder) == result.summary
+    assert finished_summary(more, folder) == result.summary == again
 
 
 def test_a_failed_question_scores_0_in_a_new_metric_too() -> None:
