@@ -272,7 +272,7 @@ def calibrations(panels: Sequence[CalibrationPanel], labels: Sequence[str], note
         ax.set_ylabel("share with the answer read")
         ax.set_xlim(-0.03, 1.03)
         ax.set_ylim(-0.03, 1.03)
-        ax.legend(frameon=False, loc="upper left")
+        ax.legend(frameon=False, loc="lower right")
     add_note(figure, "Dotted: calibrated. Steps in groups of equally many. " + note)
     header = ("dataset", "variant", "auroc", "auroc_low", "auroc_high", "p_yes", "share_with_answer", "steps")
     return Drawn(figure, header, tuple(values))
