@@ -79,6 +79,8 @@ class Pecan(Method[PecanConfig]):
         del plan["seed"]  # already part of every index's key
         if plan["tokens"] == "all":
             del plan["tokens"]  # graphs from before the option stay valid
+        if plan["kind"] == "tree":
+            plan["clustering"] = 2
         return plan
 
     def index_roles(self) -> frozenset[str]:

@@ -12,6 +12,8 @@ joins the likeliest one; a cluster that is too long and cannot be divided by sim
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +32,11 @@ MAX_CLUSTERS = 50
 LOCAL_NEIGHBOURS = 10
 THRESHOLD = 0.1
 """A text joins the clusters whose probability for it exceeds this."""
+
+DECIMALS = 6
+"""Of distances and of UMAP's start (relative to its largest coordinate): arithmetic differs far below."""
+
+log = logging.getLogger(__name__)
 
 Group = tuple[int, ...]
 Floats = NDArray[np.float64]
@@ -124,38 +131,73 @@ class _Clustering:
 
 
 def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floats:
-    """UMAP of the embeddings by cosine, shape (texts, min(10, texts - 2)); needs at least five texts."""
-    umap = _umap()
+    """UMAP of the embeddings by cosine, shape (texts, min(10, texts - 2)); needs at least five texts.
+
+    UMAP's hundreds of steps amplify a difference in the last bit into another layout. So that processors
+    agree, what goes into them is rounded (distances and the spectral start), and they are compiled for any
+    processor instead of this one.
+    """
+    umap, umap_ = _umap()
+    from sklearn.metrics.pairwise import cosine_distances
+    from umap.spectral import spectral_layout
+
     n = len(embeddings)
+    neighbours, dimensions = min(neighbours, n - 1), min(REDUCED_DIMENSIONS, n - 2)
+    distances = np.round(cosine_distances(embeddings.astype(np.float64)), DECIMALS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns about its fallbacks for small or equal inputs
+        random = np.random.RandomState(seed)
+        graph, *_ = umap_.fuzzy_simplicial_set(distances, neighbours, random, "precomputed")
+        start = spectral_layout(embeddings, _without_faint_edges(graph), dimensions, random, metric="cosine")
+        start = np.round(start / np.abs(start).max(), DECIMALS)
         points = umap.UMAP(
-            n_neighbors=min(neighbours, n - 1),
-            n_components=min(REDUCED_DIMENSIONS, n - 2),
-            metric="cosine",
+            n_neighbors=neighbours,
+            n_components=dimensions,
+            metric="precomputed",
+            init=umap_.noisy_scale_coords(start, random),
             random_state=seed,
             n_jobs=1,  # required by a fixed seed
-        ).fit_transform(np.asarray(embeddings))
+        ).fit_transform(distances)
     return np.asarray(points, dtype=np.float64)
 
 
+def _without_faint_edges(graph: Any) -> Any:
+    """The graph as UMAP lays it out: without the edges that none of its 500 epochs would follow."""
+    kept = graph.copy()
+    kept.data[kept.data < kept.data.max() / 500] = 0.0
+    kept.eliminate_zeros()
+    return kept
+
+
 @cache
-def _umap() -> Any:
-    """The package, the functions that it compiles on first use kept on disk: ten seconds for each process."""
+def _umap() -> tuple[Any, Any]:
+    """The package and its module ``umap_``, compiled for any processor.
+
+    The functions that it compiles on first use are kept on disk: ten seconds for each process.
+    """
+    # Numba compiles for the processor at hand; wider or fused instructions round otherwise. Read when the
+    # first function is compiled, so that a process that has compiled one before keeps its own target.
+    os.environ.update(NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    from numba.core import config
+    from numba.core.registry import cpu_target
+
+    config.reload_config()  # type: ignore[no-untyped-call]
     import umap
-    from umap import distances, umap_, utils
+
+    if features := cpu_target.target_context.codegen().magic_tuple()[2]:
+        log.warning("numba compiled for %s before UMAP was loaded: clusters may differ elsewhere", features)
+    from umap import umap_, utils
 
     for function in (
         utils.fast_knn_indices,
         umap_.smooth_knn_dist,
         umap_.compute_membership_strengths,
-        distances.cosine,
     ):
         # Numba's switch for a function that exists; without it, or without a folder to write to, all is
         # compiled as before.
         with contextlib.suppress(AttributeError, RuntimeError):
             function.enable_caching()
-    return umap
+    return umap, umap_
 
 
 def cluster_labels(points: Floats, threshold: float | None, seed: int) -> list[list[int]]:
