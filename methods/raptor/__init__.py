@@ -112,7 +112,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
 
     def packages(self) -> Mapping[str, str]:
         """What reduces and clusters embeddings."""
-        return dict.fromkeys(("umap", "sklearn"), "longdoc-bench[raptor]")
+        return dict.fromkeys(("umap", "numba", "sklearn"), "longdoc-bench[raptor]")
 
     def __init__(self, config: RaptorConfig, geometry: Geometry, seed: int = 0) -> None:
         """Store options, geometry and seed; raises ConfigError for inconsistent lengths."""

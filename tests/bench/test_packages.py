@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OF_METHODS = {
     "umap": "longdoc-bench[raptor]",
+    "numba": "longdoc-bench[raptor]",
     "torch_geometric": "longdoc-bench[gor]",
     "gensim": "longdoc-bench[gor]",
     "llmlingua": "longdoc-bench[llmlingua]",

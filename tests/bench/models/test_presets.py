@@ -147,13 +147,13 @@ def test_bench_model_info_prints_one_json_document() -> None:
     from bench.cli.model import command
 
     result = CliRunner().invoke(command, ["info", "minilm"], catch_exceptions=False)
-    document = json.loads(result.output)
+    document = json.loads(result.stdout)
     assert (document["parameters"], document["max_tokens"], document["available"]) == (
         22_713_216,
         256,
         "here",
     )
     result = CliRunner().invoke(command, ["info", "phi-2"], catch_exceptions=False)
-    document = json.loads(result.output)
+    document = json.loads(result.stdout)
     assert document["available"] == "to be downloaded from the hub"
     assert document["geometry"]["window"] == 2048
