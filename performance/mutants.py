@@ -393,6 +393,12 @@ MUTANTS = (
         "test_layers_on_two_devices_give_what_one_device_gives",
     ),
     Mutant(
+        "A7",
+        "        total *= share\n",
+        "        pass\n",
+        "test_attention_of_chosen_heads_is_that_of_a_full_eager_recomputation",
+    ),
+    Mutant(
         "N1",
         "prompt[request.forwarded : request.forwarded + left]",
         "prompt[request.forwarded : request.forwarded + self.limits.tokens]",

@@ -6,11 +6,12 @@ rotary embedding; it writes keys and values into the KV cache and lets every row
 
 On a CPU rows are served one by one. On a GPU, where a call costs more than its work, rows of one token
 (decoding) are served together, and all rows by torch's variable-length attention in half precision. A row
-that watches spans also gets its mean attention to them (mean over heads, summed over layers): memory is
-tokens x spans, never tokens x tokens, since the probabilities are formed for a block of queries at a time, in
-memory that the blocks and layers of a pass share. On a CPU such a block stays in a core's cache, which makes
-it about as fast as the fused kernel, whose probabilities nobody sees. Where variable-length attention serves,
-spans that lie close together are left to :mod:`bench.engine.span_attention`.
+that watches spans also gets its mean attention to them (mean over heads, summed over layers), or that of
+chosen heads, and then a layer that has none of them forms no probabilities for it: memory is tokens x spans,
+never tokens x tokens, since the probabilities are formed for a block of queries at a time, in memory that the
+blocks and layers of a pass share. On a CPU such a block stays in a core's cache, which makes it about as fast
+as the fused kernel, whose probabilities nobody sees. Where variable-length attention serves, spans that lie
+close together are left to :mod:`bench.engine.span_attention`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from transformers import AttentionInterface
 
+from bench.engine.heads import Heads, counted
 from bench.engine.kv_cache import PAGE, KVCache
 from bench.engine.span_attention import SpanAttention, Watching
 
@@ -47,8 +49,11 @@ class Watch:
     """Half-open ranges of positions in the row's context."""
     rows: slice
     """Which of the row's new tokens record it."""
+    heads: Heads | None = None
+    """The heads that count; None: all."""
     total: Any = None
-    """Sum over layers of the mean over heads, shape (len(rows), len(spans)), fp32."""
+    """Sum over layers of the sum over the heads that count, divided by a layer's number of heads; shape
+    (len(rows), len(spans)), fp32. None before the pass, and where no layer has a head that counts."""
     matrix: Any = None
     """Averaging matrix of a row of several tokens; see :func:`_averaging`."""
 
@@ -70,6 +75,11 @@ class Row:
     def total(self) -> int:
         """Length of its context after this batch."""
         return self.cached + self.new
+
+    @property
+    def heads(self) -> Heads | None:
+        """The heads whose attention counts in what it watches; None: all, or it watches nothing."""
+        return None if self.watch is None else self.watch.heads
 
     @property
     def watching(self) -> Watching:
@@ -105,8 +115,10 @@ class _Attended:
 
     rows: list[Row]
     sums: torch.Tensor
-    """(R, longest context), fp32: over heads and layers, so that spans are looked at once a pass."""
+    """(R, longest context), fp32: over the heads that count and layers, so that spans are looked at once a
+    pass."""
     heads: int = 1
+    """Of a layer, whether they count or not."""
 
     @classmethod
     def of(cls, rows: list[Row], device: Any) -> _Attended:
@@ -139,10 +151,12 @@ class Batch:
             [row.base + p for row in rows for p in range(row.cached, row.total)], device=device
         )
         watched = [row for row in rows if row.watch is not None]
-        self.near_rows = [row for row in watched if varlen and row.watching.near]
+        near = _by_heads([row for row in watched if varlen and row.watching.near])
         watched = [row for row in watched if not (varlen and row.watching.near)]
-        near = [row.watching for row in self.near_rows]
-        self.near = SpanAttention(near, device, CUDA_BLOCK_ELEMENTS) if near else None
+        self.near = [
+            (alike, SpanAttention([row.watching for row in alike], device, CUDA_BLOCK_ELEMENTS))
+            for alike in near
+        ]
         self.wide = [row for row in rows if row.new > 1 and row.watch is None]
         self.watching_wide = [row for row in watched if row.new > 1]
         for row in self.watching_wide:
@@ -155,10 +169,9 @@ class Batch:
         self.single = [] if together else [*plain, *watching]
         self.first_watching = len(plain)
         self.single_positions = torch.tensor([row.first for row in self.single], device=device)
-        self.watching_decode = _lay_out(watching, device) if watching and together else None
-        if self.watching_decode is not None:
-            watching = self.watching_decode.rows
-        self.attended = _Attended.of(watching, device) if watching else None
+        groups = [_lay_out(alike, device) for alike in _by_heads(watching)] if together else []
+        self.watching_decode = [(group, _Attended.of(group.rows, device)) for group in groups]
+        self.attended = _Attended.of(watching, device) if watching and not together else None
         self.calls = 0
         self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
         self._elsewhere: dict[Any, Batch] = {}
@@ -182,7 +195,7 @@ class Batch:
         if device == self.device:
             return self
         if device not in self._elsewhere:
-            watches = [row.watch and Watch(row.watch.spans, row.watch.rows) for row in self.rows]
+            watches = [row.watch and replace(row.watch, total=None, matrix=None) for row in self.rows]
             rows = [replace(row, watch=watch) for row, watch in zip(self.rows, watches, strict=True)]
             self._elsewhere[device] = Batch(rows, self.kv_cache, device, varlen=self.varlen)
         return self._elsewhere[device]
@@ -191,8 +204,10 @@ class Batch:
         """Give every row's watch its total over the layers of all devices."""
         if self.attended is not None:
             self.attended.settle()
-        if self.near is not None:
-            for row, total in zip(self.near_rows, self.near.totals(), strict=True):
+        for _, attended in self.watching_decode:
+            attended.settle()
+        for rows, near in self.near:
+            for row, total in zip(rows, near.totals(), strict=True):
                 assert row.watch is not None
                 row.watch.total = total
         for other in self._elsewhere.values():
@@ -294,8 +309,9 @@ def packed_attention(
     out = torch.empty_like(query[0].transpose(0, 1), memory_format=torch.contiguous_format)  # (T, Hq, hd)
     if batch.varlen:
         lse = _varlen(batch, query, keys, values, scale, sliding_window, out)
-        if batch.near is not None:
-            batch.near.add(query[0], keys, lse, scale, sliding_window)
+        for rows, near in batch.near:
+            chosen = counted(rows[0].heads, layer, query.shape[1])
+            near.add(query[0], keys, lse, scale, sliding_window, chosen)
     else:
         if batch.decoding is not None:
             _decode(batch.decoding, query, keys, values, scale, sliding_window, out)
@@ -304,8 +320,8 @@ def packed_attention(
         for row in batch.wide:
             _wide(batch, row, query, keys, values, scale, sliding_window, out)
     outputs = None if batch.varlen else out
-    if batch.watching_decode is not None:
-        _decode_watching(batch, batch.watching_decode, query, keys, values, scale, sliding_window, outputs)
+    for group, attended in batch.watching_decode:
+        _decode_watching(batch, layer, group, attended, query, keys, values, scale, sliding_window, outputs)
     for row in batch.watching_wide:
         _wide_watching(batch, layer, row, query, scale, sliding_window, outputs)
     return out[None], None
@@ -318,6 +334,14 @@ def register() -> None:
     separated here.
     """
     AttentionInterface.register(NAME, packed_attention)
+
+
+def _by_heads(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows that watch spans, those with the same choice of heads together."""
+    found: dict[Heads | None, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.heads, []).append(row)
+    return list(found.values())
 
 
 def _averaging(spans: Sequence[tuple[int, int]], positions: int, device: Any) -> torch.Tensor:
@@ -397,7 +421,9 @@ def _decode(
 
 def _decode_watching(
     batch: Batch,
+    layer: int,
     group: _Decoding,
+    attended: _Attended,
     query: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
@@ -407,15 +433,28 @@ def _decode_watching(
 ) -> None:
     """All one-token rows that watch spans, with explicit probabilities; a matrix product per key head.
 
-    ``out`` None: the outputs are computed elsewhere; only the spans are recorded.
+    If not all heads of the layer count, only theirs are formed. ``out`` None: the outputs are computed
+    elsewhere; only the spans are recorded.
     """
     heads, (kv_heads, width) = query.shape[1], keys.shape[1:]
-    q = _spread(group, query[0, :, group.queries].transpose(0, 1) * scale)
-    q = q.reshape(-1, kv_heads, heads // kv_heads, width)
+    attended.heads = heads
+    chosen = counted(group.rows[0].heads, layer, heads)
+    if chosen is not None and out is not None:
+        _decode(group, query, keys, values, scale, window, out)
+        out = None
+    if chosen == []:
+        return
+    key_heads = list(range(kv_heads))
+    q = query[0, :, group.queries].transpose(0, 1) * scale
+    if chosen is not None:
+        q, key_heads = q[:, chosen], [head * kv_heads // heads for head in chosen]
+    formed = q.shape[1]
+    q = _spread(group, q)
+    q = q.reshape(-1, len(key_heads), formed // len(key_heads), width)
     k = _contexts(group, keys)
-    p = batch.scratch(len(q) * heads * group.keys).view(kv_heads, len(q), -1, group.keys)
-    for head in range(kv_heads):
-        _product(q[:, head], k[:, :, head].transpose(1, 2), p[head])
+    p = batch.scratch(len(q) * formed * group.keys).view(len(key_heads), len(q), -1, group.keys)
+    for at, head in enumerate(key_heads):
+        _product(q[:, at], k[:, :, head].transpose(1, 2), p[at])
     p += _decoding_mask(group, window, query.device)
     torch.softmax(p, dim=-1, out=p)
     if out is not None:
@@ -423,9 +462,7 @@ def _decode_watching(
         each = [torch.bmm(p[head].to(v.dtype), v[:, :, head]) for head in range(kv_heads)]
         o = torch.stack(each, 1).reshape(len(q), heads, width)
         out.index_copy_(0, group.queries, _picked(group, o))
-    assert batch.attended is not None
-    batch.attended.heads = heads
-    batch.attended.sums += _picked(group, p.sum(0).sum(1))
+    attended.sums += _picked(group, p.sum(0).sum(1))
 
 
 def _single(
@@ -458,7 +495,12 @@ def _single(
         if watching >= 0:
             assert batch.attended is not None
             batch.attended.heads = heads
-            batch.attended.sums[watching, first : row.total] += p.view(heads, seen).sum(0)
+            chosen = counted(row.heads, layer, heads)
+            if chosen == []:
+                continue
+            each = p.view(heads, seen)
+            each = each if chosen is None else each[chosen]
+            batch.attended.sums[watching, first : row.total] += each.sum(0)
     out.index_copy_(0, batch.single_positions, outputs)
 
 
@@ -525,20 +567,27 @@ def _wide_watching(
 ) -> None:
     """A row of several new tokens that watches spans: explicit probabilities, a block of queries at a time.
 
-    Keys after a block are left out. ``out`` None: the outputs are computed elsewhere; only the spans are
-    recorded.
+    Keys after a block are left out, and heads that do not count. ``out`` None: the outputs are computed
+    elsewhere; only the spans are recorded.
     """
     assert row.watch is not None
     keys, values = batch.kv_cache.keys[layer], batch.kv_cache.values[layer]
     heads, kv_heads = query.shape[1], keys.shape[1]
     start, stop, _ = row.watch.rows.indices(row.new)
-    if out is not None and (start, stop) != (0, row.new):
+    chosen = counted(row.heads, layer, heads)
+    if out is not None and (chosen is not None or (start, stop) != (0, row.new)):
         _wide(batch, row, query, keys, values, scale, window, out)
         out = None
-    most = CUDA_BLOCK_ELEMENTS if query.is_cuda else CPU_BLOCK_ELEMENTS
-    step = max(1, most // (heads * row.total))
+    if chosen == []:
+        return
     scaled = query[0, :, row.first : row.first + row.new] * scale  # (Hq, n, hd)
     k, v = _keys_transposed(batch, layer, row), _context(row, values)[0]
+    share = 1.0
+    if chosen is not None:
+        scaled, k = scaled[chosen], k[[head * kv_heads // heads for head in chosen]]
+        share, heads, kv_heads = len(chosen) / heads, len(chosen), len(chosen)
+    most = CUDA_BLOCK_ELEMENTS if query.is_cuda else CPU_BLOCK_ELEMENTS
+    step = max(1, most // (heads * row.total))
     memory = batch.scratch(heads * min(step, stop - start) * row.total)
     means = []
     for a in range(start, stop, step):
@@ -557,6 +606,8 @@ def _wide_watching(
             o = torch.bmm(by_key_head.to(v.dtype), v[:, :seen]).view(heads, b - a, -1)
             out[row.first + a : row.first + b] = o.transpose(0, 1)
     total = torch.cat(means) if len(means) != 1 else means[0]
+    if chosen is not None:
+        total *= share
     row.watch.total = total if row.watch.total is None else row.watch.total + total
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from bench.engine.heads import Heads
 from bench.engine.kv_cache import PAGE, KVCache, Reservation
 from bench.engine.prefixes import BLOCK, WORTH_WAITING, PrefixIndex, Slot, block_hashes
 from bench.engine.sampling import Sampling
@@ -48,6 +49,8 @@ class Request:
     watched: Sequence[tuple[int, int]] = ()
     """Spans of the context to which tokens from position ``watch_from`` on record their attention."""
     watch_from: int = 0
+    heads: Heads | None = None
+    """The heads whose attention is recorded, all of them the model's; None: every head of every layer."""
 
     forwarded: int = field(default=0, init=False)
     """Of tokens and suffix, those in the KV cache: forwarded, or reused from another context."""
@@ -90,7 +93,7 @@ class RequestResult:
     answer: tuple[int, ...]
     finish: Literal["stop", "length", "window"]
     attention: Any
-    """(tokens, spans): mean over heads and layers, fp32 numpy, for positions from ``attention_start``."""
+    """(tokens, spans): mean over the heads that count, fp32 numpy, for positions from ``attention_start``."""
     attention_start: int
     reused: int = 0
     """Tokens whose keys and values were reused from another context."""
@@ -325,7 +328,7 @@ class Engine:
             row = Row(first, len(tokens), cached, request.slot.range.start)
             begin = max(0, request.watch_from - cached)
             if request.watched and begin < len(tokens):
-                row.watch = Watch(request.watched, slice(begin, len(tokens)))
+                row.watch = Watch(request.watched, slice(begin, len(tokens)), request.heads)
             rows.append(row)
             first += len(tokens)
         ending = [request.forwarded + len(tokens) >= request.prompt for request, tokens in scheduled]
@@ -364,7 +367,7 @@ class Engine:
             if watch is not None:
                 if request.attention_start is None:
                     request.attention_start = rows[at].cached + watch.rows.indices(len(tokens))[0]
-                request.attention.append(watch.total / attention_layers(self.model))
+                request.attention.append(watch.total / layers_averaged(self.model, watch.heads))
             request.forwarded += len(tokens)
             request.slot.tokens += tokens
             if at not in answers:
@@ -428,8 +431,10 @@ class Engine:
             torch.cuda.empty_cache()
 
 
-def attention_layers(model: Any) -> int:
-    """Number of layers over which attention is averaged."""
+def layers_averaged(model: Any, heads: Heads | None) -> float:
+    """Number of layers over which attention is averaged; of chosen heads, as many as they would fill."""
+    if heads is not None:
+        return len(heads) / int(model.config.num_attention_heads)
     return int(model.config.num_hidden_layers)
 
 

@@ -77,13 +77,27 @@ class SpanAttention:
         self._sums = torch.zeros(len(pieces), max(counts), spans, device=device)
 
     def add(
-        self, query: torch.Tensor, keys: torch.Tensor, lse: torch.Tensor, scale: float, window: int | None
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        lse: torch.Tensor,
+        scale: float,
+        window: int | None,
+        only: Sequence[int] | None = None,
     ) -> None:
-        """Add a layer's attention.
+        """Add a layer's attention, summed over heads and divided by their number.
 
-        query: (Hq, T, hd); keys: (positions, Hkv, hd); lse: (Hq, T), fp32, over all keys of a query.
+        query: (Hq, T, hd); keys: (positions, Hkv, hd); lse: (Hq, T), fp32, over all keys of a query; only:
+        the heads that enter the sum, None for all.
         """
+        if only is not None and not only:
+            return
         heads, (kv_heads, width) = len(query), keys.shape[1:]
+        share, key_heads = 1.0, list[int]()
+        if only is not None:
+            share, key_heads = len(only) / heads, [head * kv_heads // heads for head in only]
+            query, lse = query[list(only)], lse[list(only)]
+            heads = kv_heads = len(only)
         queries, reach = self._queries.shape[1], self._keys.shape[1]
         mask = self._mask(window)
         step = max(1, self.most // (heads * queries * reach))
@@ -92,14 +106,16 @@ class SpanAttention:
             chosen = self._queries[part]
             pieces = len(chosen)
             q = query[:, chosen].view(kv_heads, -1, pieces, queries, width).permute(2, 0, 1, 3, 4)
-            k = keys[self._keys[part]].permute(0, 2, 3, 1)
+            watched = self._keys[part]
+            k = (keys[watched[..., None], key_heads] if key_heads else keys[watched]).permute(0, 2, 3, 1)
             scores = _product(
                 q.reshape(pieces * kv_heads, -1, width), k.reshape(pieces * kv_heads, width, reach)
             )
             scores = scores.view(pieces, heads, queries, reach).mul_(scale)
             scores -= lse[:, chosen].transpose(0, 1)[..., None]
             scores += mask[part, None]
-            self._sums[part] += torch.bmm(scores.exp_().mean(1), self._averaging[part])
+            attended = torch.bmm(scores.exp_().mean(1), self._averaging[part])
+            self._sums[part] += attended if only is None else attended * share
 
     def totals(self) -> list[torch.Tensor]:
         """Each row's (queries, spans), fp32."""

@@ -6,6 +6,7 @@ passages, a dense one a :class:`DenseRanker` or :class:`DualEncoderRanker` that 
 that it is given are a :class:`ModelSet`. ``docs/add_a_method`` has a complete package.
 """
 
+from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.errors import (
     BenchError,
@@ -80,6 +81,7 @@ __all__ = [
     "Generation",
     "Geometry",
     "GraphView",
+    "Heads",
     "InvalidLogitsError",
     "JoinedDocuments",
     "LanguageModel",

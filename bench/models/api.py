@@ -14,7 +14,9 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
+from bench.flops.architecture import Architecture
 from bench.flops.meter import Meter, Usage
 
 
@@ -111,17 +113,19 @@ class ReadingContext(Protocol):
     async def settle(self) -> None:
         """Forward the queued tokens without reading logits, so that :meth:`recorded` covers them."""
 
-    def watch(self, span: Span) -> int:
+    def watch(self, span: Span, heads: Heads | None = None) -> int:
         """From now on, record the attention of every appended or generated token to ``span``.
 
+        heads: those that count, the same for all spans of a context; None: all.
         Returns the span's column in :meth:`recorded`. Costs memory tokens x spans, never tokens x tokens.
-        Raises ValueError for a span that is empty or reaches past the context.
+        Raises ValueError for a span that is empty or reaches past the context, and for heads that the model
+        does not have or that differ from those of the spans before.
         """
 
     def recorded(self, span: Span) -> NDArray[np.float32]:
         """Attention of the tokens of ``span`` to the watched spans, shape (tokens, watched spans).
 
-        Mean over layers, heads and the tokens of the watched span; causal, not normalised. Tokens that
+        Mean over the heads that count and the tokens of the watched span; causal, not normalised. Tokens that
         were appended before a span was watched have 0 in its column. The last tokens may be missing
         while they are still queued, as the last generated token is; settle, probe or generate forwards them.
         Raises ValueError if the span starts before anything was watched.
@@ -159,6 +163,10 @@ class LanguageModel(Protocol):
     @property
     def geometry(self) -> Geometry:
         """The lengths this model is used at."""
+
+    @property
+    def architecture(self) -> Architecture:
+        """Its shape: layers, heads, parameters."""
 
     def tokenize(self, text: str) -> Tokenization:
         """Ids and character offsets of plain text: no BOS, no control tokens."""

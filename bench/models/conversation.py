@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.errors import ConfigError, WindowExceededError
 from bench.flops.architecture import Architecture
@@ -297,7 +298,7 @@ class Conversation(ABC):
                 )
 
     @abstractmethod
-    def watch(self, span: Span) -> int:
+    def watch(self, span: Span, heads: Heads | None = None) -> int:
         """See :meth:`bench.models.api.ReadingContext.watch`."""
 
     @abstractmethod

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.engine.engine import Engine, Limits, Request, RequestResult
+from bench.engine.heads import Heads
 from bench.engine.prefixes import Slot
 from bench.engine.sampling import Sampling
 from bench.errors import WindowExceededError
@@ -104,6 +105,8 @@ class EngineContext(Conversation):
         self._lm, self._slot = lm, slot
         self._watched: list[Span] = []
         self._watched_since: list[int] = []
+        self._heads: Heads | None = None
+        """Whose attention to the watched spans is recorded."""
         self._recorded: list[NDArray[np.float32]] = []
         """Rows for the positions from ``_watched_since[0]`` on, one array per forward."""
 
@@ -131,11 +134,17 @@ class EngineContext(Conversation):
             )
         return await self._run(Request(self._slot, self._queue, suffix, tuple(choices)))
 
-    def watch(self, span: Span) -> int:
-        """Record the attention of every later token to ``span``; returns its column in :meth:`recorded`."""
+    def watch(self, span: Span, heads: Heads | None = None) -> int:
+        """See :meth:`bench.models.api.ReadingContext.watch`."""
         with self._exclusive():
             if not 0 <= span.start < span.end <= self.length:
                 raise ValueError(f"{span} is not a range of tokens within the context's {self.length}")
+            if self._watched and heads != self._heads:
+                raise ValueError(f"all spans of a context are watched by the same heads, here {self._heads}")
+            layers, of_each = self._lm.architecture.layers, self._lm.architecture.heads
+            if heads is not None and not heads.fit(layers, of_each):
+                raise ValueError(f"{layers} layers of {of_each} heads do not have all of the heads {heads}")
+            self._heads = heads
             self._watched.append(span)
             self._watched_since.append(self.length)
             return len(self._watched) - 1
@@ -143,7 +152,7 @@ class EngineContext(Conversation):
     def recorded(self, span: Span) -> NDArray[np.float32]:
         """Attention of the tokens of ``span`` to the watched spans, shape (tokens, watched spans).
 
-        Mean over layers, heads and the tokens of the watched span. Tokens at the end that are still
+        Mean over the heads that watch and the tokens of the watched span. Tokens at the end that are still
         queued are missing. Raises ValueError if the span starts before anything was watched.
         """
         if not self._watched or span.start < self._watched_since[0]:
@@ -184,6 +193,7 @@ class EngineContext(Conversation):
         if self._watched:
             request.watched = [(span.start, span.end) for span in self._watched]
             request.watch_from = self._watched_since[0]
+            request.heads = self._heads
         try:
             result = await self._lm.engine.run(request)
         except BaseException:

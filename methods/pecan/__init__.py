@@ -12,6 +12,7 @@ when the model has said Yes ``t_p`` times with a confidence above ``t_c``, and t
 
 The modules: :mod:`config <methods.pecan.config>` (options), :mod:`bullets <methods.pecan.bullets>` (parsing
 of generated lists), :mod:`graph <methods.pecan.graph>` (nodes, edges, storage),
+:mod:`heads <methods.pecan.heads>` (whose attention counts),
 :mod:`describing <methods.pecan.describing>` (a search path as record, text and picture).
 """
 
@@ -77,8 +78,9 @@ class Pecan(Method[PecanConfig]):
         """The options of the graph; searches with different options share it."""
         plan = asdict(self._plan())
         del plan["seed"]  # already part of every index's key
-        if plan["tokens"] == "all":
-            del plan["tokens"]  # graphs from before the option stay valid
+        for option in ("tokens", "heads"):
+            if plan[option] == "all":
+                del plan[option]  # graphs from before the option stay valid
         if plan["kind"] == "tree":
             plan["clustering"] = 2
         return plan
@@ -173,6 +175,7 @@ class Pecan(Method[PecanConfig]):
             max_levels=config.max_levels,
             seed=self.seed,
             tokens=config.tokens,
+            heads=config.heads,
         )
 
     def _window(self, lm: LanguageModel) -> int:

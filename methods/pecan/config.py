@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bench.method import DEFAULT_PROMPT, MethodConfig, PromptStyle
+from methods.pecan.heads import ALL, TOP_LAYERS, read_heads
 from methods.pecan.scores import Norm
 
 Switch = Literal["on", "off"]
@@ -85,6 +86,13 @@ class PecanConfig(MethodConfig):
         description="whose attention is averaged, for edges and in the search: all tokens (P), or those of "
         "content words (P Limitations)",
     )
+    heads: str = Field(
+        ALL,
+        exclude_if=lambda chosen: chosen == ALL,
+        description="the attention heads that are averaged over, for edges and in the search: all of all "
+        "layers (P Sec. 3.1); top_layers, those of the last third of the layers, rounded up; or a list of "
+        "layer.head, both from 0, such as 3.1+4.0",
+    )
 
     second_turn: Literal["paper", "restated"] = Field(
         "paper",
@@ -133,6 +141,13 @@ class PecanConfig(MethodConfig):
         """``score_norm``, resolved."""
         return self.score_norm or ("sum1_all" if self.variant == "garlic" else "sum1")
 
+    @field_validator("heads", mode="before")
+    @classmethod
+    def _one_spelling(cls, heads: object) -> object:
+        if isinstance(heads, float):
+            raise ValueError("one head alone reads as a number; quote it: --set 'heads=\"3.1\"'")
+        return read_heads(heads) if isinstance(heads, str) else heads
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.attention == "off" and self.similarity == "off":
@@ -141,6 +156,15 @@ class PecanConfig(MethodConfig):
             raise ValueError(
                 f"attention_weight={self.attention_weight:g} weighs attention against similarity, and one of "
                 "them is off; keep both on, or drop the weight"
+            )
+        if self.heads != ALL and self.attention == "off":
+            raise ValueError(
+                f"heads={self.heads} chooses whose attention counts, and attention=off counts none; drop one"
+            )
+        if self.heads not in (ALL, TOP_LAYERS) and self.graph_model != self.search_model:
+            raise ValueError(
+                f"heads={self.heads} are heads of one model, and graph_model and search_model are two; set "
+                f"both to the same model, or heads={TOP_LAYERS}"
             )
         if self.relevance == "question" and self.probe_question == "before":
             raise ValueError(

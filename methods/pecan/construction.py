@@ -31,6 +31,7 @@ from bench.schema import Document, DocumentSet
 from methods.pecan.bullets import Bullet, Bullets, parse_bullets, whole_text
 from methods.pecan.content_words import content_tokens
 from methods.pecan.graph import Graph, Node, fold
+from methods.pecan.heads import ALL, heads_of
 from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_NODE
 from methods.raptor.clustering import hard_clusters
 from methods.raptor.prompts import raptor_summary_prompt
@@ -51,6 +52,8 @@ class GraphPlan:
     seed: int
     tokens: Literal["all", "content"] = "all"
     """Tokens of a bullet whose attention makes its edges."""
+    heads: str = ALL
+    """Heads whose attention it is, as the option says."""
 
 
 async def build_graph(
@@ -65,7 +68,8 @@ async def build_graph(
 
     attention: whether edges must come from the builder's attention. If not, a builder behind a server, which
     returns no attention, makes edges of equal weight.
-    Raises ConfigError if the window leaves no room for nodes, and whatever the models raise.
+    Raises ConfigError if the window leaves no room for nodes or the builder lacks a head that the plan names,
+    and whatever the models raise.
     """
     return await _Construction(builder, embedder, plan, attention).build(documents)
 
@@ -121,6 +125,7 @@ class _Construction:
     def __init__(self, builder: LanguageModel, embedder: Embedder, plan: GraphPlan, attention: bool) -> None:
         self.lm, self.embedder, self.plan = builder, embedder, plan
         self.attention = attention
+        self.heads = heads_of(plan.heads, builder)
         self.wording = _information_points() if plan.kind == "ip" else _cluster_summary()
         self.room = self._room()
         self.nodes: list[Node] = []
@@ -235,7 +240,7 @@ class _Construction:
             watched = [j for j, span in enumerate(spans) if len(span)]
             try:
                 for j in watched:
-                    context.watch(spans[j])
+                    context.watch(spans[j], self.heads)
             except NoAttentionError:
                 if self.attention:
                     raise

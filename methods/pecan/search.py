@@ -38,6 +38,7 @@ from bench.schema import JsonValue, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.content_words import content_tokens
 from methods.pecan.graph import Graph
+from methods.pecan.heads import heads_of
 from methods.pecan.prompts import (
     PECAN_CHOICES,
     PECAN_NODE,
@@ -194,6 +195,7 @@ class _Walk:
     ) -> None:
         self.graph, self.question, self.config, self.models = graph, question, config, models
         self.searcher, self.reader = models.lm("searcher"), models.lm("reader")
+        self.heads = heads_of(config.heads, self.searcher)
         self.one_model = self.searcher.name == self.reader.name
         """Whether the same model searches and answers, in one context."""
         self.window = window["reader"] if self.one_model else window["searcher"]
@@ -243,7 +245,7 @@ class _Walk:
             self.attends = self.config.attention == "on" and len(question) > 0
             self.reads_from_question = self.attends and self.config.relevance == "question"
             if self.attends and not self.reads_from_question:
-                self.context.watch(question)
+                self.context.watch(question, self.heads)
             await self._read([_Choice(node, None, self._similarity_of(node), 0.0) for node in first], meter)
 
     async def read(self, choice: _Choice) -> None:
@@ -334,7 +336,9 @@ class _Walk:
         mark, again, columns = self.context.mark(), Span(0, 0), dict[int, int]()
         if self.again:
             if self.reads_from_question:
-                columns = {at: self.context.watch(span) for at, span in enumerate(spans) if len(span)}
+                columns = {
+                    at: self.context.watch(span, self.heads) for at, span in enumerate(spans) if len(span)
+                }
             end = len(self.again)
             again = await self.context.extend(self.again, focus=(end - len(self.question.text), end))
         probe = None

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.engine.engine import RequestResult
+from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.errors import ConfigError, NoAttentionError
 from bench.flops.architecture import Architecture
@@ -320,7 +321,7 @@ class ServedContext(Conversation):
             current_meter().events.add("probe_from_top_list")
         return tuple(UNLISTED if value is None else max(value, UNLISTED) for value in values)
 
-    def watch(self, span: Span) -> int:
+    def watch(self, span: Span, heads: Heads | None = None) -> int:
         """Raise NoAttentionError: no server gives attention by span."""
         raise NoAttentionError(
             f"{self._lm.where}: no server gives the attention of tokens to spans of the context. Use a model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.heads import Heads
 from tests.bench.models.builders import VOCAB
 
 CHOICES = (5, 6)
@@ -38,8 +40,14 @@ def script(seed: int) -> Script:
     return Script(tokens(10, 90), steps, tokens(1, 20), rng.randrange(3, 10))
 
 
-async def play(engine: Engine, plan: Script) -> list[RequestResult]:
+async def play(engine: Engine, plan: Script, heads: Heads | None = None) -> list[RequestResult]:
     """Opening, then step by step extend and probe (watching opening and steps so far), then an answer."""
+
+    def request(*tokens: list[int], **options: Any) -> Request:
+        made = Request(slot, *tokens, **options)
+        made.heads = heads
+        return made
+
     slot = await engine.reserve(512)
     try:
         found = [await engine.run(Request(slot, plan.opening, choices=CHOICES))]
@@ -48,7 +56,7 @@ async def play(engine: Engine, plan: Script) -> list[RequestResult]:
             start = slot.length
             found.append(
                 await engine.run(
-                    Request(slot, node, suffix, choices=CHOICES, watched=list(spans), watch_from=start)
+                    request(node, suffix, choices=CHOICES, watched=list(spans), watch_from=start)
                 )
             )
             assert slot.length == start + len(node), "the suffix is rolled back"
@@ -56,7 +64,7 @@ async def play(engine: Engine, plan: Script) -> list[RequestResult]:
         start = slot.length + len(plan.last)
         found.append(
             await engine.run(
-                Request(slot, plan.last, decode=plan.decode, limit=512, watched=spans, watch_from=start)
+                request(plan.last, decode=plan.decode, limit=512, watched=spans, watch_from=start)
             )
         )
         return found
@@ -64,19 +72,30 @@ async def play(engine: Engine, plan: Script) -> list[RequestResult]:
         engine.release(slot)
 
 
-def play_all(engine: Engine, plans: Sequence[Script]) -> list[list[RequestResult]]:
+def play_all(
+    engine: Engine, plans: Sequence[Script], heads: Sequence[Heads | None] = (None,)
+) -> list[list[RequestResult]]:
+    """All conversations at once; heads: whose attention each of them records, in turn."""
+
     async def together() -> list[list[RequestResult]]:
-        return list(await asyncio.gather(*(play(engine, plan) for plan in plans)))
+        chosen = itertools.cycle(heads)
+        return list(await asyncio.gather(*(play(engine, *each) for each in zip(plans, chosen, strict=False))))
 
     return asyncio.run(together())
 
 
 @torch.no_grad()
 def recomputed(
-    model: Any, ids: list[int], spans: Sequence[tuple[int, int]]
+    model: Any, ids: list[int], spans: Sequence[tuple[int, int]], heads: Heads | None = None
 ) -> tuple[Any, NDArray[np.float32]]:
-    """Last logits, and attention of every token to every span, from one plain eager forward over all ids."""
+    """Last logits, and attention of every token to every span, from one plain eager forward over all ids.
+
+    The mean over all heads, or over the chosen ones.
+    """
     out = model(torch.tensor([ids], device=model.device), use_cache=False, output_attentions=True)
-    mean = torch.stack(out.attentions).float().mean((0, 2))[0].cpu()
+    if heads is None:
+        mean = torch.stack(out.attentions).float().mean((0, 2))[0].cpu()
+    else:
+        mean = torch.stack([out.attentions[at][0, head].float() for at, head in heads.pairs]).mean(0).cpu()
     columns = [mean[:, a:b].mean(1) for a, b in spans]
     return out.logits[0, -1].float().cpu(), torch.stack(columns, 1).numpy()

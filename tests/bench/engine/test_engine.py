@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from transformers import (
 from bench.engine import attention, span_attention
 from bench.engine import engine as engine_module
 from bench.engine.engine import Engine, Limits, Request, RequestResult
+from bench.engine.heads import Heads
 from bench.engine.kv_cache import PAGE, KVCache
 from bench.engine.prefixes import Slot
 from bench.engine.setup import RefusedModelError, build_engine
@@ -40,14 +42,32 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-@pytest.mark.parametrize("path", ["one by one", "together", "variable length", "variable length, all keys"])
+PATHS = ["one by one", "together", "variable length", "variable length, all keys"]
+"""Decoding rows served one by one, as on a CPU; in one call, as on a GPU; all rows in one call, as on a GPU
+in half precision, attention to spans from the log-sum-exp or, as for spans far apart, from all keys."""
+
+
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("family", CAUSAL_FAMILIES)
 def test_logits_attention_and_text_are_those_of_a_full_eager_recomputation(
     family: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoding rows served one by one, as on a CPU; in one call, as on a GPU; all rows in one call, as on a
-    GPU in half precision, attention to spans from the log-sum-exp or, as for spans far apart, from all keys.
-    """
+    agrees_with_recomputing(family, path, (None,), monkeypatch)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma"])
+def test_attention_of_chosen_heads_is_that_of_a_full_eager_recomputation(
+    family: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Key heads of four, two and one query heads; rows of one pass that record different heads, or all."""
+    some, layer = Heads(((0, 1), (1, 0), (1, 5), (1, 6))), Heads.of_layers([1], 8)
+    agrees_with_recomputing(family, path, (some, None, layer, Heads(((0, 7),))), monkeypatch)
+
+
+def agrees_with_recomputing(
+    family: str, path: str, heads: Sequence[Heads | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attention, "decodes_together", lambda device: path != "one by one")
     model = causal_model(family, "eager")
     engine = build_engine(family, model, max_context=1024)
@@ -56,12 +76,13 @@ def test_logits_attention_and_text_are_those_of_a_full_eager_recomputation(
     if path.endswith("all keys"):
         monkeypatch.setattr(span_attention, "FEW", 0)
     plans = [script(seed) for seed in range(8)]
-    for plan, found in zip(plans, play_all(engine, plans), strict=True):
+    played = play_all(engine, plans, heads)
+    for plan, found, counted in zip(plans, played, itertools.cycle(heads), strict=False):
         ids, spans = list(plan.opening), [(0, len(plan.opening))]
         logits, _ = recomputed(model, ids, spans)
         assert found[0].logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
         for (node, suffix), result in zip(plan.steps, found[1:], strict=False):
-            logits, rows = recomputed(model, [*ids, *node, *suffix], spans)
+            logits, rows = recomputed(model, [*ids, *node, *suffix], spans, counted)
             assert result.logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
             assert result.log_mass == pytest.approx(float(torch.logsumexp(logits.double(), 0)), abs=ROUNDING)
             assert result.attention.shape == (len(node) + len(suffix), len(spans))
@@ -74,7 +95,7 @@ def test_logits_attention_and_text_are_those_of_a_full_eager_recomputation(
             logits, _ = recomputed(model, ids, spans)
             assert token == int(logits.argmax())
             ids.append(token)
-        _, rows = recomputed(model, ids, spans)
+        _, rows = recomputed(model, ids, spans, counted)
         forwarded = len(answer) - 1
         assert found[-1].attention.shape == (forwarded, len(spans))
         first = len(ids) - len(answer)

@@ -17,11 +17,14 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from bench.engine import attention
 from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.heads import Heads
 from bench.engine.setup import build_engine
 from performance.drawn import SMALL, model
 
 FIRST, SECOND = (torch.device("meta", at) for at in (0, 1))
 REAL_TENSOR = torch.tensor
+LAST = Heads(((3, 1),))
+"""Of the second device alone."""
 MOVING = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 
@@ -43,8 +46,9 @@ class Claimed(torch.Tensor):
         return self.inner.tolist()
 
     def __getitem__(self, key: Any) -> torch.Tensor:
-        if isinstance(key, tuple):  # lists would become tensors without data on the device that is claimed
-            key = tuple(REAL_TENSOR(part) if isinstance(part, list) else part for part in key)
+        parts = key if isinstance(key, tuple) else (key,)
+        # Lists would become tensors without data on the device that is claimed.
+        key = tuple(REAL_TENSOR(part) if isinstance(part, list) else part for part in parts)
         return super().__getitem__(key)
 
     @classmethod
@@ -125,9 +129,9 @@ def _mover(device: torch.device) -> Any:
 
 
 def requests(engine: Engine) -> list[RequestResult]:
-    """Three conversations of different lengths, read, probed, watched and answered together."""
+    """Four conversations of different lengths, read, probed, watched and answered together."""
 
-    async def one(length: int) -> RequestResult:
+    async def one(length: int, heads: Heads | None = None) -> RequestResult:
         slot = await engine.reserve(300)
         text = [(7 * at + length) % 90 for at in range(length)]
         request = Request(
@@ -139,10 +143,11 @@ def requests(engine: Engine) -> list[RequestResult]:
             watch_from=length - 3,
             choices=(3, 8),
         )
+        request.heads = heads
         return await engine.run(request)
 
     async def all_of_them() -> list[RequestResult]:
-        return await asyncio.gather(*(one(length) for length in (9, 40, 1 + 20)))
+        return await asyncio.gather(one(9), one(40), one(1 + 20), one(30, LAST))
 
     return asyncio.run(all_of_them())
 

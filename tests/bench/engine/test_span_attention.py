@@ -14,7 +14,10 @@ SPANS = {40: [(3, 9)], 90: [(0, 5), (12, 12), (10, 30)], 7: [(6, 7)]}
 
 @pytest.mark.parametrize("most", [1, 1 << 25], ids=["piece by piece", "together"])
 @pytest.mark.parametrize("window", [None, 11])
-def test_sums_over_layers_are_those_of_the_softmax_over_all_keys(window: int | None, most: int) -> None:
+@pytest.mark.parametrize("only", [None, [1, 2, 3], []], ids=["all heads", "three of four", "none"])
+def test_sums_over_layers_are_those_of_the_softmax_over_all_keys(
+    window: int | None, most: int, only: list[int] | None
+) -> None:
     generator = torch.Generator().manual_seed(1)
 
     def drawn(*shape: int) -> torch.Tensor:
@@ -38,10 +41,10 @@ def test_sums_over_layers_are_those_of_the_softmax_over_all_keys(window: int | N
             behind = torch.arange(row.position, total)[:, None] - torch.arange(total)[None]
             scores[:, (behind < 0) | (behind >= (window or total))] = float("-inf")
             lse[:, own] = scores.logsumexp(-1)
-            p = scores.softmax(-1).mean(0)
+            p = scores.softmax(-1)[range(HEADS) if only is None else only].sum(0) / HEADS
             for at, (start, end) in enumerate(row.spans):
                 sums[:, at] += p[:, start:end].sum(-1) / max(1, end - start)
-        found.add(query, keys, lse, SCALE, window)
+        found.add(query, keys, lse, SCALE, window, only)
     for total_, sums in zip(found.totals(), expected, strict=True):
         torch.testing.assert_close(total_, sums, atol=1e-6, rtol=1e-5)
 

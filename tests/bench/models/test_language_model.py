@@ -11,6 +11,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.engine import Limits
+from bench.engine.heads import Heads
 from bench.errors import ConfigError, InvalidLogitsError, WindowExceededError
 from bench.flops.formulas import flops_of_usage, forward_flops
 from bench.flops.meter import Meter, Usage, metered
@@ -152,15 +153,22 @@ def test_a_mark_that_lies_ahead_is_refused() -> None:
 
 
 @torch.no_grad()
-def attention_rows(lm: CausalLanguageModel, ids: list[int], spans: list[Span]) -> np.ndarray[Any, Any]:
+def attention_rows(
+    lm: CausalLanguageModel, ids: list[int], spans: list[Span], heads: Heads | None = None
+) -> np.ndarray[Any, Any]:
     """Mean attention of every token to every span, from one plain eager forward."""
     lm.hf_model.set_attn_implementation("eager")
     out = lm.hf_model(torch.tensor([ids]), use_cache=False, output_attentions=True)
     mean = torch.stack(out.attentions).mean((0, 2))[0]
+    if heads is not None:
+        mean = torch.stack([out.attentions[layer][0, head] for layer, head in heads.pairs]).mean(0)
     return torch.stack([mean[:, s.start : s.end].mean(1) for s in spans], 1).numpy()
 
 
-def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers() -> None:
+@pytest.mark.parametrize("heads", [None, Heads(((0, 3), (2, 1)))], ids=["all heads", "two heads"])
+def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers(
+    heads: Heads | None,
+) -> None:
     lm = language_model()
     lm.stops = frozenset()
 
@@ -173,10 +181,10 @@ def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_an
             return await context.extend(text)
 
         question = await extend(QUESTION)
-        assert context.watch(question) == 0
+        assert context.watch(question, heads) == 0
         first = await extend(NODES[0])
         await context.probe(["Yes", "No"])
-        assert context.watch(first) == 1
+        assert context.watch(first, heads) == 1
         second = await extend(NODES[1])
         await context.probe(["Yes", "No"])
         mark = context.mark()
@@ -187,7 +195,7 @@ def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_an
         assert len(context.recorded(third)) == 0, "queued tokens have no attention yet"
         answer = await context.generate(6)
         ids.extend([*lm.chat.closing, *answer.token_ids])
-        expected = attention_rows(lm, ids, [question, first])
+        expected = attention_rows(lm, ids, [question, first], heads)
         for span in (first, second, third):
             rows = context.recorded(span)
             assert rows.shape == (len(span), 2)
@@ -249,6 +257,25 @@ def test_a_span_that_is_not_in_the_context_cannot_be_watched(span: Span) -> None
     context = run(language_model().open())
     with pytest.raises(ValueError, match="is not a range of tokens within the context"):
         context.watch(span)
+
+
+def test_a_context_is_watched_by_heads_that_the_model_has_and_by_the_same_for_all_spans() -> None:
+    lm = language_model()  # 3 layers of 8 heads
+
+    async def search() -> None:
+        context = await lm.open()
+        span = await context.extend(QUESTION)
+        for missing in ("3.0", "0.8"):
+            with pytest.raises(
+                ValueError, match=f"3 layers of 8 heads do not have all of the heads {missing}"
+            ):
+                context.watch(span, Heads.parse(missing))
+        assert context.watch(span, Heads.parse("2.7")) == 0
+        with pytest.raises(ValueError, match="by the same heads, here 2.7"):
+            context.watch(span)
+        assert context.watch(span, Heads.parse("2.7")) == 1
+
+    run(search())
 
 
 def test_every_generated_token_knows_its_characters() -> None:

@@ -16,7 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.engine.heads import Heads
 from bench.errors import WindowExceededError
+from bench.flops.architecture import Architecture, decoder
 from bench.flops.meter import Usage, current_meter
 from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
 
@@ -55,6 +57,9 @@ class ScriptedModel:
     geometry: Geometry = GEOMETRY
     flops_per_token: int = 1000
     contexts: list[ScriptedContext] = field(default_factory=list)
+    architecture: Architecture = decoder(
+        "llama", layers=4, hidden=16, heads=2, ffn=16, vocab=100, max_positions=1000
+    )
 
     chat_overhead = len(OPENING) + len(CLOSING)
 
@@ -99,6 +104,7 @@ class ScriptedContext:
         self.tokens = [_Token(t, "") for t in OPENING]
         self.cached = 0
         self.watched: list[tuple[Span, int]] = []
+        self.heads: Heads | None = None
         self.rows: dict[int, list[float]] = {}
         self.log: list[tuple[int, str]] = []
         """Position and text of every token forwarded, probes included."""
@@ -179,10 +185,11 @@ class ScriptedContext:
         told = [*CLOSING, *(reply[a:b] for a, b in self.lm.tokenize(reply).offsets), *NEXT_TURN]
         self.tokens += [_Token(t, "") for t in told]
 
-    def watch(self, span: Span) -> int:
+    def watch(self, span: Span, heads: Heads | None = None) -> int:
         if not 0 <= span.start < span.end <= self.length:
             raise ValueError(span)
         self.watched.append((span, self.length))
+        self.heads = heads
         return len(self.watched) - 1
 
     def recorded(self, span: Span) -> NDArray[np.float32]:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.engine.heads import Heads
 from bench.method.prompts import ANSWER_INSTRUCTION
 from bench.models.api import Generation
 from bench.models.language_model import CausalLanguageModel
@@ -44,20 +45,31 @@ QUESTION = Question("Who sold the red kite?", STORY, max_new_tokens=5)
 OPTIONS = PecanConfig(window=1000, summary_tokens=40, chunk_tokens=24, t_c=1.0)
 
 
+HEADS = {
+    "all": None,
+    "top_layers": Heads(tuple((2, head) for head in range(8))),
+    "0.5+1.0": Heads(((0, 5), (1, 0))),
+}
+"""What the option means: the Llama has three layers of eight heads, the others two."""
+
+
 class Plain:
     """The same weights through stock transformers, one full forward at a time."""
 
-    def __init__(self, lm: CausalLanguageModel, family: str) -> None:
-        self.lm, self.model = lm, causal_model(family, "eager")
+    def __init__(self, lm: CausalLanguageModel, family: str, heads: Heads | None = None) -> None:
+        self.lm, self.model, self.heads = lm, causal_model(family, "eager"), heads
 
     def ids(self, text: str) -> list[int]:
         return list(self.lm.tokenize(text).ids)
 
     def attention(self, ids: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Mean attention over layers and heads, (tokens, tokens)."""
+        """Mean attention over the heads that count, (tokens, tokens)."""
         with torch.no_grad():
             out = self.model(torch.tensor([list(ids)]), output_attentions=True, use_cache=False)
-        return torch.stack([a[0].mean(0) for a in out.attentions]).mean(0).double().numpy()
+        each = [a[0] for a in out.attentions]
+        if self.heads is None:
+            return torch.cat(each).mean(0).double().numpy()
+        return torch.stack([each[layer][head] for layer, head in self.heads.pairs]).mean(0).double().numpy()
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
         with torch.no_grad():
@@ -96,12 +108,16 @@ def written_graph() -> Graph:
     )
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_edges_are_those_of_the_full_attention_matrices(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "option"),
+    [("llama", "all"), ("qwen2", "all"), ("llama", "top_layers"), ("qwen2", "0.5+1.0")],
+)
+def test_edges_are_those_of_the_full_attention_matrices(family: str, option: str) -> None:
     lm = language_model(family)
-    index = asyncio.run(Pecan(OPTIONS, GEOMETRY).index(STORY, models_of(lm)))
+    config = OPTIONS.model_copy(update={"heads": option})
+    index = asyncio.run(Pecan(config, GEOMETRY).index(STORY, models_of(lm)))
     graph = Graph.from_index(index, STORY)
-    plain = Plain(lm, family)
+    plain = Plain(lm, family, HEADS[option])
     chunks = [node.text for node in graph.nodes if node.level == 1]
     assert len(chunks) == 4
     ids = [*lm.chat.opening, *plain.ids(PECAN_GRAPH_HEAD)]
@@ -132,12 +148,18 @@ def test_edges_are_those_of_the_full_attention_matrices(family: str) -> None:
     assert compared
 
 
-@pytest.mark.parametrize("family", ["llama", "phi", "mistral"])
-def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "option"),
+    [("llama", "all"), ("phi", "all"), ("mistral", "all"), ("llama", "top_layers"), ("mistral", "0.5+1.0")],
+)
+def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(
+    family: str, option: str
+) -> None:
     lm = language_model(family)
     graph = written_graph()
-    prediction = asyncio.run(Pecan(OPTIONS, GEOMETRY).answer(graph.to_index(), QUESTION, models_of(lm)))
-    plain = Plain(lm, family)
+    config = OPTIONS.model_copy(update={"heads": option})
+    prediction = asyncio.run(Pecan(config, GEOMETRY).answer(graph.to_index(), QUESTION, models_of(lm)))
+    plain = Plain(lm, family, HEADS[option])
     head = lm.tokenize(f"{PECAN_SEARCH_BEFORE_QUESTION}{QUESTION.text}{PECAN_SEARCH_AFTER_QUESTION}")
     begin = len(PECAN_SEARCH_BEFORE_QUESTION)
     ids = [*lm.chat.opening, *head.ids]

@@ -374,7 +374,7 @@ def test_without_attention_a_served_builder_writes_the_same_nodes_with_equal_edg
     script = Script(edge=lambda line, node: float(len(node)))
     known, _ = build(script, docs, how)
 
-    def refuse(self: ScriptedContext, span: Any) -> int:
+    def refuse(self: ScriptedContext, span: Any, heads: Any) -> int:
         raise NoAttentionError("behind a server")
 
     monkeypatch.setattr(ScriptedContext, "watch", refuse)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bench.engine.heads import Heads
 from bench.errors import ConfigError
 from bench.method.options import build_config
 from methods.pecan import PecanConfig
@@ -16,7 +18,7 @@ from methods.pecan.content_words import content_tokens
 from methods.pecan.prompts import pecan_question_again
 from methods.pecan.scores import Scoring
 from tests.methods.pecan.scripted import Script, ScriptedModel, ScriptedModels
-from tests.methods.pecan.worked_graph import make_graph, method, path, search, visits
+from tests.methods.pecan.worked_graph import DOCUMENTS, make_graph, method, path, search, visits
 
 ALL = np.arange(3)
 ATTENTION, SIMILARITY = np.array([0.6, 0.2, 0.2]), np.array([0.1, 0.5, 0.4])
@@ -95,8 +97,46 @@ def test_edges_of_content_words_leave_out_the_attention_of_function_words() -> N
 
 
 @pytest.mark.parametrize(
+    ("option", "pairs"),
+    [
+        ("all", None),
+        ("top_layers", ((2, 0), (2, 1), (3, 0), (3, 1))),  # the last third of four, rounded up
+        ("3.1+0.0", ((0, 0), (3, 1))),
+    ],
+)
+def test_the_heads_of_the_option_watch_in_graph_and_search(option: str, pairs: Any) -> None:
+    asked, built = models(), models()
+    search(asked, heads=option)
+    asyncio.run(method(heads=option).index(DOCUMENTS, built))
+    contexts = [*asked.lm().contexts, *built.lm().contexts]
+    watching = [context for context in contexts if context.watched]
+    assert len(watching) >= 2
+    assert {context.heads for context in watching} == {pairs and Heads(pairs)}
+
+
+@pytest.mark.parametrize("missing", ["4.0", "0.2"])
+def test_heads_that_the_model_lacks_are_refused_before_anything_is_read(missing: str) -> None:
+    asked, built = models(), models()
+    expected = f"heads={missing}: scripted has 4 layers of 2 attention heads, 0.0 to 3.1."
+    with pytest.raises(ConfigError, match=expected):
+        search(asked, heads=missing)
+    with pytest.raises(ConfigError, match=expected):
+        asyncio.run(method(heads=missing).index(DOCUMENTS, built))
+    assert not asked.lm().forwarded and not built.lm().forwarded
+
+
+def test_a_list_of_heads_has_one_spelling_and_so_one_identity() -> None:
+    assert method(heads="3.1+0.0").config == method(heads="0.0+3.1+3.1").config
+    assert method(heads="3.1+0.0").index_options()["heads"] == "0.0+3.1"
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"heads": "last"}, "layer.head, such as 3.1"),
+        ({"heads": 3.10}, "reads as a number"),
+        ({"heads": "top_layers", "attention": "off"}, "attention=off counts none"),
+        ({"heads": "3.1", "search_model": "tiny"}, "heads of one model"),
         ({"attention_weight": 0.7, "similarity": "off"}, "one of them is off"),
         ({"relevance": "question"}, "probe_question=around"),
     ],
@@ -107,7 +147,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 
 def test_the_papers_choices_keep_the_identity_of_cells_and_graphs_from_before_the_options() -> None:
-    new = {"attention_weight", "position_factor", "probe_question", "relevance", "tokens"}
+    new = {"attention_weight", "position_factor", "probe_question", "relevance", "tokens", "heads"}
     assert not new & method().config.model_dump().keys()
-    assert "tokens" not in method().index_options()
+    assert not {"tokens", "heads"} & method().index_options().keys()
     assert method(tokens="content").index_options()["tokens"] == "content"
