@@ -23,8 +23,11 @@ class HelperProgress:
 class RunHooks:
     """Base of the observers. By default every method does nothing; it must return quickly: the run waits."""
 
-    def on_plan(self, cells: int, questions: int) -> None:
-        """Called before the run, with the unfinished cells and questions of this process and its helpers."""
+    def on_plan(self, cells: int, questions: int, purpose: str = "") -> None:
+        """Called before the run, with the unfinished cells and questions of this process and its helpers.
+
+        purpose: what the cells are for, where a command runs a second lot.
+        """
 
     def on_helper_progress(self, news: HelperProgress) -> None:
         """A helper process made progress; called from another thread."""

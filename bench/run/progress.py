@@ -19,8 +19,8 @@ from bench.run.hooks import HelperProgress, RunHooks
 
 EVERY_S = 60.0
 """Seconds of silence after which a line is printed without a terminal."""
-
-
+ENOUGH = 0.05
+"""Share of the questions that must be answered before a time left is shown."""
 REFRESH_S = 1.0
 """Seconds between two looks at the clock of a bar."""
 _BAR = "{desc} |{bar}| {n_fmt}/{total_fmt} {elapsed}{postfix}"
@@ -42,14 +42,14 @@ class Progress(RunHooks):
         self._over = threading.Event()
         self._lock = threading.RLock()
 
-    def on_plan(self, cells: int, questions: int) -> None:
+    def on_plan(self, cells: int, questions: int, purpose: str = "") -> None:
         """Say how much there is, and show the totals of the whole command from now on."""
         self._planned = True
         self._begin(cells, questions)
         with self._lock:
             cell, question = ("" if count == 1 else "s" for count in (cells, questions))
             left = f"{questions} question{question} to ask" if questions else "every question has been asked"
-            self._write(f"{cells} cell{cell} to run, {left}")
+            self._write(f"{cells} cell{cell} to run{purpose and ' '}{purpose}, {left}")
 
     def on_helper_progress(self, progress: HelperProgress) -> None:
         """Count what a helper process did."""
@@ -152,9 +152,13 @@ class Progress(RunHooks):
         return min(REFRESH_S, due) if sys.stderr.isatty() else due
 
     def _left(self) -> str:
-        """How long all that is left will take, if anything has been answered and anything is left."""
+        """How long all that is left will take; empty until enough has been answered to tell.
+
+        The first answers come after models are loaded and indexes built, which the others do not wait for.
+        """
         took, left = time.monotonic() - self._started, max(0, self._questions - self._answered)
-        return f"{_minutes(took * left / self._answered)} left" if left and self._answered else ""
+        enough = self._answered >= max(1.0, ENOUGH * self._questions)
+        return f"{_minutes(took * left / self._answered)} left" if left and enough else ""
 
     def _print_line(self, text: str) -> None:
         self._last_line = time.monotonic()

@@ -125,11 +125,14 @@ class Session:
             hook.on_sweep_finished(name, folders)
 
     @contextlib.contextmanager
-    def with_helpers(self, groups: Sequence[Sequence[tuple[Cell, Path | None]]]) -> Iterator[None]:
+    def with_helpers(
+        self, groups: Sequence[Sequence[tuple[Cell, Path | None]]], purpose: str = ""
+    ) -> Iterator[None]:
         """Inside the block, helper processes on this machine, if any, run groups too.
 
         Each group is an argument of :meth:`run_together`, which the caller still calls for every group, best
-        in the order of :meth:`unlocked_first`: it skips what a helper has finished.
+        in the order of :meth:`unlocked_first`: it skips what a helper has finished. purpose: as in
+        :meth:`bench.run.hooks.RunHooks.on_plan`.
         """
         missing: list[list[tuple[CellRequest, Path]]] = []
         cells = questions = parameters = 0
@@ -144,7 +147,7 @@ class Session:
             largest = max(spec.architecture.parameters for spec in left[0][0].roles.values())
             parameters = max(parameters, largest)
         for hook in self.hooks if missing else ():
-            hook.on_plan(cells, questions)
+            hook.on_plan(cells, questions, purpose)
 
         def notify(progress: HelperProgress) -> None:
             for hook in self.hooks:

@@ -173,7 +173,7 @@ def run_and_collect(
         collect(definition, plain, session.results, session.run, session.unlocked_first)
     waiting = [plan for plan in planned.values() if isinstance(plan, CellRequest)]
     groups = [group for group in (_likely(request, session) for request in waiting) if group]
-    with session.with_helpers(groups):
+    with session.with_helpers(groups, "for the rows whose k depends on what another row costs"):
         for group in session.unlocked_first(
             groups, lambda group: [c.folder(session.results) for c, _ in group]
         ):

@@ -35,6 +35,30 @@ def test_a_line_for_every_finished_cell_whoever_finished_it(
     assert re.fullmatch(rf"\[2/3 cells, {seconds}\] bm25 on a set: f1 12\.0, 4 questions", second)
 
 
+def test_a_second_lot_of_cells_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    progress.on_plan(1, 4)
+    progress.on_plan(2, 8, "for the rows whose k depends on what another row costs")
+    progress.close()
+    second = capsys.readouterr().err.splitlines()[1]
+    assert (
+        second == "2 cells to run for the rows whose k depends on what another row costs, 8 questions to ask"
+    )
+
+
+def test_no_time_left_is_shown_before_enough_is_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The first answers wait for models and indexes: Table 1 began with hours left.
+    progress = Progress()
+    progress.on_plan(2, 100)
+    progress.on_helper_progress(HelperProgress(answered=4, line="bm25 on a set: 4 questions"))
+    progress.on_helper_progress(HelperProgress(answered=1, line="sbert on a set: 1 question"))
+    progress.close()
+    _, early, later = capsys.readouterr().err.splitlines()
+    assert " left" not in early and " left]" in later
+
+
 def test_a_sign_of_life_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(every_s=0.2)
     progress.on_plan(2, 8)
