@@ -107,6 +107,9 @@ def plan_table(definition: TableDefinition, setting: Setting) -> dict[tuple[str,
                 scored = f"{card.name} is scored by {', '.join(card.metrics)}"
                 planned[row.id, dataset] = f"{scored}, not by {', '.join(lacking)}"
                 continue
+            if row.only_reader not in (None, setting.model):
+                planned[row.id, dataset] = f"its options are for {row.only_reader} alone"
+                continue
             if row.method not in methods:
                 planned[row.id, dataset] = f"method {row.method!r} is not installed"
                 continue

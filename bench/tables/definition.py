@@ -33,6 +33,8 @@ class Row(BaseModel):
     and ``auto:METHOD``, from the cost or the number of nodes of METHOD (:mod:`bench.run.equal_cost`)."""
     model: str | None = None
     """Role of the row's reader in the table's models; None: the table's reader."""
+    only_reader: str | None = None
+    """The one reader that the options are for, since they name parts of it; None: any."""
     in_paper: bool = True
     """False: the paper has no such row."""
     stand_in: bool = False

@@ -212,6 +212,16 @@ def test_rows_take_larger_and_smaller_models_from_the_tables_roles(reader: str, 
     assert planned["none", "hotpotqa"] == ("the table's definition has no medium model for this reader")
 
 
+def test_a_row_for_one_reader_is_no_cell_of_another() -> None:
+    """PECAN's heads are chosen for ``tiny``; of another model these are other heads."""
+    (row,) = [row for row in load_table("pecan_open").rows if row.only_reader]
+    own, other = (
+        plan_table(definition(row), Setting(name))[row.id, "hotpotqa"] for name in ("tiny", "tiny-s")
+    )
+    assert isinstance(own, Cell) and own.identity.config["heads"] == row.set["heads"]
+    assert other == "its options are for tiny alone"
+
+
 def test_what_the_paper_chose_for_its_reader_holds_for_no_other() -> None:
     # PECAN, Table 1: Top-X is chosen "to match the TFLOPs of PECAN"; Sec. 4.2: as many nodes as its average.
     for table, row_id, option, value in (

@@ -1,0 +1,105 @@
+"""Heads that look for evidence: the arithmetic, and a head that was planted."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from bench.models.api import Span
+from bench.models.language_model import CausalLanguageModel
+from bench.schema import Document, DocumentSet, Evidence, Example
+from tests.bench.models.builders import causal_model, language_model
+from training import heads
+
+PLANTED = (1, 5)
+TEXTS = (
+    "Otto Brand, the baker, walked to the harbour; he kept the river boat near the mill.",
+    "Mara Feld hid the red kite.",
+    "The lighthouse keeper lived by the river in the winter of 1842. The fair was near.",
+)
+
+
+def example(supporting: tuple[int, ...] = (1,), evidence: bool = True) -> Example:
+    labels = tuple(Evidence(document) for document in supporting) if evidence else None
+    documents = DocumentSet(tuple(Document("", text) for text in TEXTS))
+    return Example("e", "toy", "qa", "Mara Feld hid the red kite?", ("yes",), documents, labels)
+
+
+def planted() -> CausalLanguageModel:
+    """A random model of even attention, but for one head that looks for the token it stands on."""
+    lm = language_model(
+        rope_parameters={"rope_type": "default", "rope_theta": 1e12}, tie_word_embeddings=False
+    )
+    layer, head = PLANTED
+    layers = lm.hf_model.model.layers
+    with torch.no_grad():
+        for each in layers:
+            each.self_attn.q_proj.weight.zero_()
+            each.self_attn.o_proj.weight.zero_()  # the stream is the embedding and what the MLPs add
+            each.mlp.down_proj.weight.zero_()
+        width = lm.hf_model.config.hidden_size // lm.hf_model.config.num_attention_heads
+        seen = torch.randn(width, lm.hf_model.config.hidden_size, generator=torch.Generator().manual_seed(3))
+        seen[[0, 1, width // 2, width // 2 + 1]] = 0  # these turn with the position
+        key_head = head * lm.hf_model.config.num_key_value_heads // lm.hf_model.config.num_attention_heads
+        attention = layers[layer].self_attn
+        attention.q_proj.weight[head * width : (head + 1) * width] = seen
+        attention.k_proj.weight[key_head * width : (key_head + 1) * width] = seen
+    return lm
+
+
+def test_the_planted_head_has_the_highest_excess_and_even_attention_has_none() -> None:
+    found = heads.excess(planted(), example())
+    assert found is not None and found.shape == (3, 8)
+    assert heads.best_heads(found, 1) == [PLANTED]
+    assert found[PLANTED] > 0.1
+    others = np.delete(found.ravel(), PLANTED[0] * 8 + PLANTED[1])
+    np.testing.assert_allclose(others, 0, atol=1e-6)
+
+
+def test_the_command_prints_the_planted_head(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lm, data = planted(), SimpleNamespace(examples=(example(), example(evidence=False), example((0, 1))))
+    monkeypatch.setattr(heads, "load_language_model", lambda spec: lm)
+    monkeypatch.setattr(heads, "load", lambda card, data_: data)
+    with caplog.at_level(logging.INFO, "training.heads"):
+        heads.main(["--dataset", "hotpotqa", "-k", "1"])
+    assert caplog.messages[0] == "hotpotqa: 2 of 3 questions have evidence and fit"
+    assert caplog.messages[-1] == f"heads={PLANTED[0]}.{PLANTED[1]}"
+
+
+def test_attention_beyond_length_is_what_evidence_gets_over_its_share_of_the_documents() -> None:
+    documents = np.array([False, True, True, True, True])
+    evidence = np.array([False, False, False, False, True])
+    even, keen = [0.2, 0.2, 0.2, 0.2, 0.2], [0.5, 0.0, 0.0, 0.1, 0.4]
+    found = heads.beyond_length(np.array([[even, keen]]), evidence, documents)
+    assert found == pytest.approx(np.array([[0.0, 0.4 - 0.5 / 4]]))
+
+
+def test_the_best_heads_come_highest_first_and_of_equals_the_lower_layer() -> None:
+    assert heads.best_heads(np.array([[0.1, 0.5], [0.5, 0.7]]), 3) == [(1, 1), (0, 1), (1, 0)]
+
+
+@pytest.mark.parametrize("given", [example(evidence=False), example(()), example((0, 1, 2))])
+def test_a_question_without_evidence_or_with_nothing_else_says_nothing(given: Example) -> None:
+    assert heads.excess(language_model(), given) is None
+
+
+def test_a_prompt_that_the_model_does_not_take_says_nothing() -> None:
+    assert heads.excess(language_model(max_position_embeddings=64), example()) is None
+
+
+def test_attention_of_a_few_tokens_is_that_of_the_whole_and_leaves_the_kernel_as_it_was() -> None:
+    """Mistral's window is shorter than the text: a key out of it has a place, and no attention."""
+    model, ids = causal_model("mistral"), [8 + at % 400 for at in range(70)]
+    with torch.no_grad():
+        whole = causal_model("mistral", "eager")(torch.tensor([ids]), output_attentions=True)
+    found = heads.attention(model, ids, Span(60, 66))
+    assert model.config._attn_implementation == "sdpa"
+    for layer, expected in zip(found, whole.attentions, strict=True):
+        np.testing.assert_allclose(layer, expected[0, :, 60:66, :66].mean(1), atol=1e-6)
+        assert not layer[:, :10].any()
