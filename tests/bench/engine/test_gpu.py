@@ -15,6 +15,7 @@ import torch
 
 from bench.engine import span_attention
 from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.heads import Heads
 from bench.engine.setup import build_engine
 from tests.bench.engine.conversations import CHOICES, Script, play_all, recomputed, script
 from tests.bench.models.builders import VOCAB, causal_model
@@ -78,8 +79,9 @@ def _asked(plan: Script) -> list[tuple[list[int], list[tuple[int, int]], int]]:
     return found
 
 
+@pytest.mark.parametrize("heads", [None, Heads(((0, 2), (2, 1), (2, 5)))], ids=["all heads", "three heads"])
 def test_attention_from_the_log_sum_exp_is_that_from_all_keys(
-    kind: tuple[str, torch.dtype], monkeypatch: pytest.MonkeyPatch
+    kind: tuple[str, torch.dtype], heads: Heads | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of one token and of several, some with more queries than a piece has."""
     rng = random.Random(1)
@@ -91,6 +93,7 @@ def test_attention_from_the_log_sum_exp_is_that_from_all_keys(
         spans = [(3, 9), (9, 20)]
         first = await served.run(Request(slot, ids, choices=CHOICES))
         more = Request(slot, node[: len(ids)], decode=6, limit=1024, watched=spans, watch_from=slot.length)
+        more.heads = heads
         second = await served.run(more)
         served.release(slot)
         return [first, second]
