@@ -3,12 +3,14 @@
 A head is ranked by the attention that the tokens of a question, behind the documents, pay to the labelled
 evidence, beyond what it pays to an equally long part of the documents. QRHead (Zhang et al. 2025) finds its
 heads by such attention too. Heads are chosen on the first half of the questions of each data set and measured
-on the other half as well; the best are printed as the option ``heads`` of ``pecan``.
+on the other half as well, there also by how well PECAN's own relevance r (Sec. 3.2.2) tells documents with
+evidence from others; the best are printed as the option ``heads`` of ``pecan``.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +21,21 @@ from numpy.typing import NDArray
 from bench.data.loading import load
 from bench.data.own import card_for
 from bench.engine.heads import Heads
-from bench.method import DEFAULT_PROMPT, Span, evidence_places, join_passages, reader_prompt, token_span
+from bench.method import (
+    DEFAULT_PROMPT,
+    Span,
+    WindowExceededError,
+    evidence_places,
+    join_passages,
+    reader_prompt,
+    token_span,
+)
 from bench.models.language_model import CausalLanguageModel
 from bench.models.model_set import load_language_model
 from bench.models.spec import resolve
 from bench.schema import Example, Question
+from methods.pecan.prompts import PECAN_NODE, PECAN_SEARCH_BEFORE_QUESTION, pecan_search_head
+from training.evaluate import auroc
 
 log = logging.getLogger(__name__)
 DATASETS = ("hotpotqa", "musique", "qasper")
@@ -43,14 +55,16 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     lm = load_language_model(resolve(options.model))
-    chosen_on, others = list[Floats](), list[Floats]()
+    chosen_on, others, held_out = list[Floats](), list[Floats](), list[Example]()
     for dataset in options.dataset or DATASETS:
         examples = load(card_for(dataset, options.data), options.data).examples
-        found = [one for one in (excess(lm, example) for example in examples) if one is not None]
+        measured = [(example, excess(lm, example)) for example in examples]
+        found = [(example, one) for example, one in measured if one is not None]
         log.info("%s: %d of %d questions have evidence and fit", dataset, len(found), len(examples))
         half = -(-len(found) // 2)
-        chosen_on += found[:half]
-        others += found[half:]
+        chosen_on += [one for _, one in found[:half]]
+        others += [one for _, one in found[half:]]
+        held_out += [example for example, _ in found[half:]]
     if not others:
         raise SystemExit("Fewer than two questions with evidence labels: nothing to choose heads by.")
     first, second = np.mean(chosen_on, 0), np.mean(others, 0)
@@ -59,7 +73,17 @@ def main(arguments: list[str] | None = None) -> None:
     for layer, head in best:
         log.info("%7s %6.1f %6.1f", f"{layer}.{head}", 100 * first[layer, head], 100 * second[layer, head])
     log.info("%7s %6.1f %6.1f", "all", 100 * first.mean(), 100 * second.mean())
-    log.info("heads=%s", Heads(tuple(sorted(best))))
+    heads = Heads(tuple(sorted(best)))
+    told = [(tells_evidence(lm, e, None), tells_evidence(lm, e, heads)) for e in held_out]
+    pairs = [(all_, ours) for all_, ours in told if all_ is not None and ours is not None]
+    if pairs:
+        log.info(
+            "AUROC of r, documents with evidence against the others, %d questions of the other half: "
+            "%.3f by all heads, %.3f by these",
+            len(pairs),
+            *np.mean(pairs, 0),
+        )
+    log.info("heads=%s", heads)
 
 
 def best_heads(scores: Floats, k: int) -> list[tuple[int, int]]:
@@ -112,6 +136,39 @@ def beyond_length(attended: Floats, evidence: NDArray[np.bool_], documents: NDAr
     """
     share = evidence.sum() / documents.sum()
     return np.asarray(attended[..., evidence].sum(-1) - share * attended[..., documents].sum(-1))
+
+
+def tells_evidence(lm: CausalLanguageModel, example: Example, heads: Heads | None) -> float | None:
+    """AUROC of PECAN's r over the documents, each read as one node behind the question, in 0..1.
+
+    None where all or no documents have evidence, and for a text that the model does not take.
+    """
+    supporting = {label.document for label in example.evidence or ()}
+    try:
+        r = asyncio.run(_relevance(lm, example, heads))
+    except WindowExceededError:
+        return None
+    positive = [value for at, value in enumerate(r) if at in supporting]
+    negative = [value for at, value in enumerate(r) if at not in supporting]
+    return auroc(positive, negative) if positive and negative else None
+
+
+async def _relevance(lm: CausalLanguageModel, example: Example, heads: Heads | None) -> list[float]:
+    """PECAN's r of each document: its tokens' mean attention to the question, times its position."""
+    before, inside = len(PECAN_SEARCH_BEFORE_QUESTION), PECAN_NODE.index("{text}")
+    async with await lm.open(lm.max_positions) as context:
+        asked = (before, before + len(example.question))
+        context.watch(await context.extend(pecan_search_head(example.question), focus=asked), heads)
+        spans = []
+        for document in example.documents.documents:
+            text = document.full_text
+            piece = PECAN_NODE.format(text=text)
+            spans.append(await context.extend(piece, focus=(inside, inside + len(text))))
+        await context.settle()
+        return [
+            float(context.recorded(span)[:, 0].mean()) * position if len(span) else 0.0
+            for position, span in enumerate(spans, start=2)
+        ]
 
 
 def attention(model: Any, ids: Sequence[int], queries: Span) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.engine.heads import Heads
 from bench.models.api import Span
 from bench.models.language_model import CausalLanguageModel
 from bench.schema import Document, DocumentSet, Evidence, Example
@@ -58,6 +59,15 @@ def test_the_planted_head_has_the_highest_excess_and_even_attention_has_none() -
     assert found[PLANTED] > 0.1
     others = np.delete(found.ravel(), PLANTED[0] * 8 + PLANTED[1])
     np.testing.assert_allclose(others, 0, atol=1e-6)
+
+
+def test_relevance_by_the_planted_head_tells_the_document_that_has_the_evidence() -> None:
+    """The question's words stand in one document; of the others some tokens are the question's too."""
+    lm = planted()
+    assert heads.tells_evidence(lm, example(), Heads((PLANTED,))) == 1
+    assert heads.tells_evidence(lm, example((0, 2)), Heads((PLANTED,))) == 0
+    assert heads.tells_evidence(lm, example((0, 1, 2)), None) is None
+    assert heads.tells_evidence(language_model(max_position_embeddings=64), example(), None) is None
 
 
 def test_the_command_prints_the_planted_head(
