@@ -22,7 +22,7 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval", "costs", "paired"]
+    columns: Literal["scores", "retrieval", "costs", "paired", "published"]
     simulate_costs: bool
     rate: float | None
     judge: str | None
@@ -38,12 +38,12 @@ class TableFlags:
 @click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; repeatable")
 @click.option(
     "--columns",
-    type=click.Choice(["scores", "retrieval", "costs", "paired"]),
+    type=click.Choice(["scores", "retrieval", "costs", "paired", "published"]),
     default="scores",
     show_default=True,
     help="retrieval: how much of the evidence and of the answers the contexts contain; costs: with and "
     "without probes, of the reader and of the other models; paired: every row against one, question by "
-    "question",
+    "question; published: the values that the paper prints, alone, without data or models",
 )
 @click.option(
     "--row",
@@ -95,8 +95,11 @@ def command(table_id: str, setting: Setting, flags: TableFlags, session: Session
         )
     if note := renumbered(table_id):
         click.echo(note, err=True)
+    data = (
+        "hub" if flags.columns == "published" else setting.data
+    )  # the paper's data sets, not the sample ones
     request = TableRequest(
-        with_rows(load_table(table_id), flags.rows).on(setting.data, flags.datasets),
+        with_rows(load_table(table_id), flags.rows).on(data, flags.datasets),
         setting,
         session,
         view="simulated" if flags.simulate_costs else flags.columns,

@@ -22,12 +22,13 @@ from bench.tables.judged import judged_table
 from bench.tables.latency import timed_table
 from bench.tables.lengths import lengths_table
 from bench.tables.paired import paired_table
+from bench.tables.printed import printed_table
 from bench.tables.published import published
 from bench.tables.render import render
 from bench.tables.settings import settings_table
 from bench.tables.simulated_costs import render_simulated
 
-View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "simulated"]
+View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "published", "simulated"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class TableRequest:
     """Runs missing cells; has the results folder."""
     view: View = "scores"
     """retrieval: how much of the evidence the contexts contain; costs: their parts; paired: against one row,
-    question by question; simulated: costs from published lengths alone."""
+    question by question; published: what the paper prints alone; simulated: costs from published lengths."""
     render_only: bool = False
     """Compute nothing; missing values stay empty."""
     judge: str | None = None
@@ -74,6 +75,8 @@ def make_table(request: TableRequest) -> Rendered:
     definition = request.definition
     if request.view == "simulated":
         return render_simulated(definition, request.setting.model, rate=request.rate)
+    if request.view == "published":
+        return printed_table(definition)
     if request.view == "retrieval" and definition.kind != "cells":
         raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
     if request.view == "paired" and definition.kind != "cells":

@@ -1,0 +1,70 @@
+"""The values that a paper prints in a table, alone: nothing is run, and no data or model is needed."""
+
+from __future__ import annotations
+
+from bench.errors import ConfigError
+from bench.metrics import METRIC_LABELS
+from bench.tables.caption import about_printed
+from bench.tables.definition import TableDefinition, load_table
+from bench.tables.formats import DASH, Rendered, Section, TextTable
+from bench.tables.plain import csv_text
+from bench.tables.published import Cell, has_published, places, published
+
+WHOLE = {"tokens", "samples", "setting", "seconds"}
+"""Metrics that are printed as they are; of the others, zeros behind the point are printed too."""
+
+
+def printed_table(definition: TableDefinition) -> Rendered:
+    """A section per data set with a column per metric, or, for a single metric, a column per data set.
+
+    Raises ConfigError for a table that no paper has.
+    """
+    if not has_published(definition.published_as):
+        raise ConfigError(f"{definition.id} is not a paper's table: no values of it are published.")
+    values = {
+        cell: value
+        for cell, value in published(definition.published_as).items()
+        if cell[1] in definition.datasets
+    }
+    of_paper = load_table(definition.published_as)
+    labels = {row.id: row.label for row in of_paper.rows}
+    labels |= {row: value.method for (row, _, _), value in values.items()}
+    rows = list(dict.fromkeys(row for row, _, _ in places(of_paper)))
+    metrics = list(dict.fromkeys(metric for _, _, metric in values))
+
+    def text(cell: Cell) -> str:
+        if cell not in values:
+            return DASH
+        return f"{values[cell].value:,.12g}" if cell[2] in WHOLE else _with_decimals(values[cell].value)
+
+    if len(metrics) == 1:
+        columns: tuple[str, ...] = definition.datasets
+        cells = [(row, [(row, name, metrics[0]) for name in columns]) for row in rows]
+        sections = [Section("", tuple((labels[row], *map(text, its)) for row, its in cells))]
+    else:
+        columns = tuple(METRIC_LABELS.get(metric, metric.replace("_", " ")) for metric in metrics)
+        sections = []
+        for name in definition.datasets:
+            cells = [(row, [(row, name, metric) for metric in metrics]) for row in rows]
+            lines = tuple(
+                (labels[row], *map(text, its)) for row, its in cells if not values.keys().isdisjoint(its)
+            )
+            sections.append(Section(name, lines))
+    about = about_printed(
+        of_paper.title,
+        sorted({value.source for value in values.values()}),
+        scores=not WHOLE.issuperset(metrics),
+    )
+    long = [(row, labels[row], *place, value.value, value.source) for (row, *place), value in values.items()]
+    table = TextTable(
+        f"{definition.id}_published",
+        f"{of_paper.title}: as published",
+        ("Row", *columns),
+        tuple(sections),
+        tuple(about),
+    )
+    return Rendered(table, csv_text((("row", "method", "dataset", "metric", "value", "source"), *long)))
+
+
+def _with_decimals(value: float) -> str:
+    return f"{value:,.1f}" if round(value, 1) == value else f"{value:,.12g}"
