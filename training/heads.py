@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 DATASETS = ("hotpotqa", "musique", "qasper")
 """Those with evidence labels."""
 CHOSEN = 4
-"""Heads that are printed; few, as retrieval heads are, and more than one.  # our choice"""
+"""Heads that are printed, our choice: few, as retrieval heads are, and more than one."""
 Floats = NDArray[np.float64]
 
 
