@@ -246,6 +246,15 @@ class MethodConformance:
                 assert model in specs, f"{phase} is credited to {model}, no model of this method"
                 assert usage.flops == flops_of_usage(specs[model].architecture, usage, "paper")
 
+    def test_probes_are_declared(self) -> None:
+        """Whoever is asked how likely a word is has a role in ``probed_roles``: not every server says it."""
+        method = self.make()
+        _, _, index_meter, meter = self.run_on_story()
+        specs = self.models(method).specs
+        declared = {specs[role].name for role in method.probed_roles()}
+        probed = {model for model, phase in [*index_meter.usage, *meter.usage] if phase == "probe"}
+        assert probed <= declared, "probed_roles names the roles that are probed, with the ways out"
+
     def test_index_can_be_stored(self) -> None:
         """An index read back from disk, with what was learned, answers like the one just built."""
         method = self.make()
