@@ -147,6 +147,15 @@ def known_metrics(table: TableData, published: PublishedValues) -> list[str]:
     return [m for m in printed(table) if any((*cell, m) in published for cell in table.cells)]
 
 
+def compared(table: TableData, published: PublishedValues) -> bool:
+    """Whether some cell is shown with its difference from a published value."""
+    known = printed(table)
+    return any(
+        cell.comparable and any((*place, metric) in published for metric in known)
+        for place, cell in table.cells.items()
+    )
+
+
 def notes_of(table: TableData, published: PublishedValues | None = None) -> TableNotes:
     """The notes of a table; published: the papers' values, if the table shows them."""
     definition = table.definition
@@ -166,7 +175,7 @@ def notes_of(table: TableData, published: PublishedValues | None = None) -> Tabl
             cast("tuple[Convention, ...]", tuple(conventions)),
             definition.metrics,
             tuple(known),
-            compared=any(cell.comparable for cell in table.cells.values()),
+            compared=published is not None and compared(table, published),
             published_elsewhere=None if published is None else bool(definition.sample),
         ),
         particular=definition.notes,

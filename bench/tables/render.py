@@ -9,7 +9,7 @@ from bench.tables.caption import about_order, about_shares, brief, caption, foot
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, MINUS, Rendered, Section, TextTable, three_digits
-from bench.tables.notes import known_metrics, notes_of
+from bench.tables.notes import compared, known_metrics, notes_of
 from bench.tables.order import order_agreements
 from bench.tables.plain import csv_text
 from bench.tables.published import PublishedValues
@@ -121,7 +121,7 @@ def _spans(table: TableData, published: PublishedValues) -> tuple[tuple[str, int
     """Headings over our columns and the published ones."""
     printed = len(known_metrics(table, published))
     measured = len(columns(table, published)) - 1 - printed
-    against = " (ours against it)" if any(cell.comparable for cell in table.cells.values()) else ""
+    against = " (ours against it)" if compared(table, published) else ""
     return (("measured", measured), (f"published{against}", printed)) if printed else ()
 
 

@@ -104,6 +104,16 @@ def test_nothing_is_subtracted_from_a_published_value_where_reader_or_data_are_s
     assert (row["published"], row["difference"]) == ("44.1", "")
 
 
+def test_a_row_without_published_values_does_not_make_the_others_comparable(table: TableData) -> None:
+    # An added row, such as --row closed_book, has neither a stand-in nor a published value.
+    shown = {
+        key: replace(cell, row=cell.row.model_copy(update={"stand_in": key[0] == "bm25_top5"}))
+        for key, cell in table.cells.items()
+    }
+    text = render(replace(table, cells=shown), PUBLISHED).markdown
+    assert "no difference is shown" in text and "in brackets" not in text
+
+
 def test_a_published_value_stands_alone_where_we_have_none(table: TableData) -> None:
     known = {
         ("dragon", "qasper", "f1"): Published(50.5, "Table 1", "Dragon"),
