@@ -131,7 +131,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for cell in sorted((folder / "cells").iterdir()):
         lines = (cell / "records.jsonl").read_text("utf-8").splitlines()
-        found[f"records of {cell.name}"] = [{**json.loads(line), "wall_s": 0} for line in lines]
+        found[f"records of {cell.name}"] = [rounded({**json.loads(line), "wall_s": 0}) for line in lines]
     for table in sorted((folder / "tables").glob("table1.*")):
         found[table.name] = table.read_text("utf-8")
     found["indexes"] = sorted(
@@ -144,6 +144,19 @@ def outcome(folder: Path) -> dict[str, Any]:
             "AND key != 'wall_s' ORDER BY runs.name, key, value"
         ).fetchall()
     return found
+
+
+def rounded(value: Any) -> Any:
+    """A record as any batch leaves it.
+
+    Numbers to four digits, since the last ones of a probability depend on the questions that share a batch,
+    and without ``computed``, since so does which tokens a neighbour has already computed.
+    """
+    if isinstance(value, dict):
+        return {key: rounded(held) for key, held in value.items() if key != "computed"}
+    if isinstance(value, list):
+        return [rounded(held) for held in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 # --- in the child ---------------------------------------------------------------------------------

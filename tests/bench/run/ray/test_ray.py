@@ -24,6 +24,7 @@ from bench.run.hooks import RunHooks
 from bench.run.ray.cluster import Share, share_out
 from bench.run.runner import CellResult, run_cells
 from bench.schema import Document, DocumentSet, Example
+from performance.crashes import rounded
 from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, Spinning, WatchfulModels
 from tests.bench.run.test_training import counting_cell
 from tests.stand_ins import WordModels, examples, stand_in_cell
@@ -127,17 +128,6 @@ def test_a_sweep_of_the_shipped_model_is_the_same_on_both(cluster: Any, tmp_path
     assert [p.name for p in local] == [p.name for p in ray] and len(local) == 4
     for one, other in zip(local, ray, strict=True):
         assert rounded(rows(one)) == rounded(rows(other))
-
-
-def rounded(value: Any) -> Any:
-    """The value as a batch leaves it: numbers to four digits (the last ones of a probability depend on
-    the batch), without `computed` (which tokens a neighbour in the batch has already computed does too).
-    """
-    if isinstance(value, dict):
-        return {key: rounded(held) for key, held in value.items() if key != "computed"}
-    if isinstance(value, list):
-        return [rounded(found) for found in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def main_without_exit(arguments: list[str]) -> None:
