@@ -59,12 +59,12 @@ def main(arguments: list[str] | None = None) -> None:
     for dataset in options.dataset or DATASETS:
         examples = load(card_for(dataset, options.data), options.data).examples
         measured = [(example, excess(lm, example)) for example in examples]
-        found = [(example, one) for example, one in measured if one is not None]
-        log.info("%s: %d of %d questions have evidence and fit", dataset, len(found), len(examples))
-        half = -(-len(found) // 2)
-        chosen_on += [one for _, one in found[:half]]
-        others += [one for _, one in found[half:]]
-        held_out += [example for example, _ in found[half:]]
+        usable = [(example, scores) for example, scores in measured if scores is not None]
+        log.info("%s: %d of %d questions have evidence and fit", dataset, len(usable), len(examples))
+        half = -(-len(usable) // 2)
+        chosen_on += [scores for _, scores in usable[:half]]
+        others += [scores for _, scores in usable[half:]]
+        held_out += [example for example, _ in usable[half:]]
     if not others:
         raise SystemExit("Fewer than two questions with evidence labels: nothing to choose heads by.")
     first, second = np.mean(chosen_on, 0), np.mean(others, 0)
@@ -74,8 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
         log.info("%7s %6.1f %6.1f", f"{layer}.{head}", 100 * first[layer, head], 100 * second[layer, head])
     log.info("%7s %6.1f %6.1f", "all", 100 * first.mean(), 100 * second.mean())
     heads = Heads(tuple(sorted(best)))
-    told = [(tells_evidence(lm, e, None), tells_evidence(lm, e, heads)) for e in held_out]
-    pairs = [(all_, ours) for all_, ours in told if all_ is not None and ours is not None]
+    aurocs = [(tells_evidence(lm, e, None), tells_evidence(lm, e, heads)) for e in held_out]
+    pairs = [(of_all, of_these) for of_all, of_these in aurocs if of_all is not None and of_these is not None]
     if pairs:
         log.info(
             "AUROC of r, documents with evidence against the others, %d questions of the other half: "

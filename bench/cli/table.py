@@ -95,9 +95,8 @@ def command(table_id: str, setting: Setting, flags: TableFlags, session: Session
         )
     if note := renumbered(table_id):
         click.echo(note, err=True)
-    data = (
-        "hub" if flags.columns == "published" else setting.data
-    )  # the paper's data sets, not the sample ones
+    # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
+    data = "hub" if flags.columns == "published" else setting.data
     request = TableRequest(
         with_rows(load_table(table_id), flags.rows).on(data, flags.datasets),
         setting,

@@ -338,10 +338,10 @@ def register() -> None:
 
 def _by_heads(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows that watch spans, those with the same choice of heads together."""
-    found: dict[Heads | None, list[Row]] = {}
+    groups: dict[Heads | None, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.heads, []).append(row)
-    return list(found.values())
+        groups.setdefault(row.heads, []).append(row)
+    return list(groups.values())
 
 
 def _averaging(spans: Sequence[tuple[int, int]], positions: int, device: Any) -> torch.Tensor:

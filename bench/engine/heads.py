@@ -49,10 +49,10 @@ class Heads:
     @cached_property
     def by_layer(self) -> dict[int, list[int]]:
         """The heads of each layer that has any."""
-        found: dict[int, list[int]] = {}
+        heads: dict[int, list[int]] = {}
         for layer, head in self.pairs:
-            found.setdefault(layer, []).append(head)
-        return found
+            heads.setdefault(layer, []).append(head)
+        return heads
 
 
 def counted(heads: Heads | None, layer: int, total: int) -> list[int] | None:

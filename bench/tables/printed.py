@@ -10,8 +10,8 @@ from bench.tables.formats import DASH, Rendered, Section, TextTable
 from bench.tables.plain import csv_text
 from bench.tables.published import Cell, has_published, places, published
 
-WHOLE = {"tokens", "samples", "setting", "seconds"}
-"""Metrics that are printed as they are; of the others, zeros behind the point are printed too."""
+NO_SCORES = {"tokens", "samples", "setting", "seconds"}
+"""Metrics that are neither scores nor costs; of these others one decimal is printed also where it is 0."""
 
 
 def printed_table(definition: TableDefinition) -> Rendered:
@@ -35,7 +35,7 @@ def printed_table(definition: TableDefinition) -> Rendered:
     def text(cell: Cell) -> str:
         if cell not in values:
             return DASH
-        return f"{values[cell].value:,.12g}" if cell[2] in WHOLE else _with_decimals(values[cell].value)
+        return f"{values[cell].value:,.12g}" if cell[2] in NO_SCORES else _with_decimals(values[cell].value)
 
     if len(metrics) == 1:
         columns: tuple[str, ...] = definition.datasets
@@ -53,7 +53,7 @@ def printed_table(definition: TableDefinition) -> Rendered:
     about = about_printed(
         of_paper.title,
         sorted({value.source for value in values.values()}),
-        scores=not WHOLE.issuperset(metrics),
+        scores=not NO_SCORES.issuperset(metrics),
     )
     long = [(row, labels[row], *place, value.value, value.source) for (row, *place), value in values.items()]
     table = TextTable(

@@ -33,6 +33,8 @@ LOCAL_NEIGHBOURS = 10
 THRESHOLD = 0.1
 """A text joins the clusters whose probability for it exceeds this."""
 
+UMAP_EPOCHS = 500
+"""UMAP's own number for up to 10,000 texts; for more it takes 200, and the start here keeps a few edges more."""
 DECIMALS = 6
 """Of distances and of UMAP's start (relative to its largest coordinate): arithmetic differs far below."""
 
@@ -143,7 +145,8 @@ def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floa
 
     n = len(embeddings)
     neighbours, dimensions = min(neighbours, n - 1), min(REDUCED_DIMENSIONS, n - 2)
-    distances = np.round(cosine_distances(embeddings.astype(np.float64)), DECIMALS)
+    distances = cosine_distances(embeddings.astype(np.float64))
+    np.round(distances, DECIMALS, out=distances)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns about its fallbacks for small or equal inputs
         random = np.random.RandomState(seed)
@@ -162,9 +165,9 @@ def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floa
 
 
 def _without_faint_edges(graph: Any) -> Any:
-    """The graph as UMAP lays it out: without the edges that none of its 500 epochs would follow."""
+    """The graph as UMAP lays it out: without the edges that none of its epochs would follow."""
     kept = graph.copy()
-    kept.data[kept.data < kept.data.max() / 500] = 0.0
+    kept.data[kept.data < kept.data.max() / UMAP_EPOCHS] = 0.0
     kept.eliminate_zeros()
     return kept
 
