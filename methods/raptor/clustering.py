@@ -34,7 +34,7 @@ THRESHOLD = 0.1
 """A text joins the clusters whose probability for it exceeds this."""
 
 UMAP_EPOCHS = 500
-"""UMAP's own number for up to 10,000 texts; for more it takes 200, and the start here keeps a few edges more."""
+"""UMAP's own number for up to 10,000 texts; for more it takes 200, and the start keeps a few edges more."""
 DECIMALS = 6
 """Of distances and of UMAP's start (relative to its largest coordinate): arithmetic differs far below."""
 
