@@ -113,7 +113,7 @@ class Ircot(OverRanker[IrcotConfig]):
             thought = _SENTENCE.split(written.strip())[0]
             positions = last.positions
             if thought and CONCLUDED not in thought.lower():
-                found = await self.rank(index, replace(question, retrieval_query=thought), models)
-                best = tuple(map(int, found.best_first[: self.config.k]))
+                ranking = await self.rank(index, replace(question, retrieval_query=thought), models)
+                best = tuple(map(int, ranking.best_first[: self.config.k]))
                 positions = tuple(dict.fromkeys((*positions, *best)))[: self.config.most_passages]
         return _Round(positions, (*last.thoughts, thought), meter)

@@ -68,9 +68,9 @@ class IterRetGen(OverRanker[IterRetGenConfig]):
         """
         rounds: list[_Round] = []
         for _ in range(max(config.rounds for config in configs)):
-            found = await self._round(rounds, index, question, models)
-            rounds.append(found)
-            if len(rounds) > 1 and found.positions == rounds[-2].positions:
+            latest = await self._round(rounds, index, question, models)
+            rounds.append(latest)
+            if len(rounds) > 1 and latest.positions == rounds[-2].positions:
                 break
         results = []
         for config in configs:

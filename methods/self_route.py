@@ -173,14 +173,14 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
                 with charged() as answering:
                     await context.say(YES)
                     await context.extend(second_turn)
-                    said = await context.generate(question.max_new_tokens)
+                    written = await context.generate(question.max_new_tokens)
                 answer = Prediction(
-                    text=said.text.strip(),
+                    text=written.text.strip(),
                     context=[
                         p for i in order for p in passages(ranked.chunks[i], question, ranked.scores[i])
                     ],
-                    prompt_tokens=said.prompt_tokens,
-                    completion_tokens=len(said.token_ids),
+                    prompt_tokens=written.prompt_tokens,
+                    completion_tokens=len(written.token_ids),
                     truncated=len(kept) < len(positions),
                 )
         return _FirstStep(answer, p_yes, asking, answering)

@@ -61,9 +61,9 @@ def command(
             if is_file
             else f'Which files? bench ask "{question or "QUESTION"}" FILES...'
         )
-    found = _documents(files)
-    found.require_one()
-    for problem in found.problems:
+    collection = _documents(files)
+    collection.require_one()
+    for problem in collection.problems:
         click.echo(f"{'warning' if problem.severity == 'warning' else 'left out'}: {problem}", err=True)
     name = Path(files[0]).resolve().stem if len(files) == 1 and files[0] != STDIN else "documents"
     progress = Waiting()
@@ -71,7 +71,7 @@ def command(
         answers = [
             ask_documents(
                 question,
-                found.documents,
+                collection.documents,
                 name,
                 method=method.partition(":")[0],
                 model=model,
@@ -84,7 +84,7 @@ def command(
     finally:
         progress.close()
     names = methods or (DEFAULT_METHOD,)
-    text = "\n".join(describe(answers, names, len(found.documents), full=full))
+    text = "\n".join(describe(answers, names, len(collection.documents), full=full))
     click.echo(printable(text).replace("\r", "\ufffd"))  # documents must not command the terminal
     if all(answer.error is not None for answer in answers):
         raise BenchError("No method could answer.")
@@ -94,10 +94,10 @@ def _documents(files: Sequence[str]) -> DocumentFiles:
     """The documents in the files; ``-`` is standard input."""
     from bench.data.document_files import DocumentFiles, UnreadableFileError, document_of, read_documents
 
-    found = read_documents([Path(name) for name in files if name != STDIN])
+    collection = read_documents([Path(name) for name in files if name != STDIN])
     if STDIN not in files:
-        return found
-    documents, problems = list(found.documents), list(found.problems)
+        return collection
+    documents, problems = list(collection.documents), list(collection.problems)
     try:
         documents.append(document_of(sys.stdin.buffer.read(), "standard input", "standard input")[0])
     except UnreadableFileError as error:

@@ -34,7 +34,7 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
     known = {about.method for about in every.values()} | set(registered_methods())
     if method not in known:
         raise UnknownNameError("method or folder", text, known, hint="What has been run: bench list cells")
-    found = {
+    matching = {
         folder: about
         for folder, about in every.items()
         if about.method == method
@@ -42,11 +42,11 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
         and dataset in ("", about.dataset)
         and model in ("", about.model)
     }
-    if not found:
+    if not matching:
         on = f" on {dataset}" if dataset else ""
         by = f" with {model}" if model else ""
         raise BenchError(f"{results} has no cell of {text}{on}{by}. See: bench list cells")
-    return found
+    return matching
 
 
 def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Path:
@@ -57,21 +57,21 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Pa
     """
     from bench.results.finished import read_finished
 
-    found = cells_named(text, results, dataset, model)
+    matching = cells_named(text, results, dataset, model)
     options = options_of(text)
     ranked: dict[tuple[int, int], list[Path]] = {}
-    for folder, about in found.items():
+    for folder, about in matching.items():
         if read_finished(folder) is not None:
             others = len(set(about.non_defaults or ()) - set(options))
             ranked.setdefault((others, -about.n_examples), []).append(folder)
     if not ranked:
-        raise BenchError(f"No cell of {text} is finished. Unfinished: {', '.join(map(str, found))}")
+        raise BenchError(f"No cell of {text} is finished. Unfinished: {', '.join(map(str, matching))}")
     best = ranked[min(ranked)]
     finished = [folder for folders in ranked.values() for folder in folders]
-    if len({found[folder].dataset for folder in finished}) > 1:
+    if len({matching[folder].dataset for folder in finished}) > 1:
         best = finished
     if len(best) > 1:
-        lines = [f"  {cell_line(folder, found[folder])}" for folder in best]
+        lines = [f"  {cell_line(folder, matching[folder])}" for folder in best]
         raise ConfigError(
             "\n".join([f"{text} is more than one cell; give --dataset, --model or a folder:", *lines])
         )
@@ -83,13 +83,13 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
     from bench.results.finished import find_cells
     from bench.results.models import read_description
 
-    found = {}
+    described = {}
     for folder in find_cells(results):
         try:
-            found[folder] = read_description(folder)
+            described[folder] = read_description(folder)
         except BenchError:
             continue
-    return found
+    return described
 
 
 def cell_name(about: CellDescription) -> str:

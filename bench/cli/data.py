@@ -107,9 +107,9 @@ def lengths_command(
     loaded = load(card_for(dataset, data), data)
     made = at_lengths(loaded.examples, lengths, questions, counter.count, seed)
     write_lines(out, made.examples)
-    found = len(made.examples) // len(set(lengths))
+    per_length = len(made.examples) // len(set(lengths))
     click.echo(
-        f"{out}: {found} questions of {loaded.label} at {len(set(lengths))} lengths, "
+        f"{out}: {per_length} questions of {loaded.label} at {len(set(lengths))} lengths, "
         f"{min(lengths):,} to {max(lengths):,} {counter.unit} ({counter.name})"
         + (f"; {made.passed_over} passed over (longer, or no labels)" if made.passed_over else "")
         + f"\nRun: bench figure lengths --data {out}"

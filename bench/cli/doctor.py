@@ -363,11 +363,11 @@ class _Server:
         from bench.models.served.dialects import TITLES, describe
 
         address = self._spec.address
-        said = describe(address, ServerClient(address).get)
-        version = said.version or "of unknown version"
-        prompts = "token ids" if said.takes_ids else "text"
-        most = f"at most {said.max_tokens:,} tokens" if said.max_tokens else "context length unknown"
-        return f"{address.url}: {TITLES[said.kind]} {version}, {address.model}, prompts as {prompts}, {most}"
+        server = describe(address, ServerClient(address).get)
+        title = f"{TITLES[server.kind]} {server.version or 'of unknown version'}"
+        prompts = "token ids" if server.takes_ids else "text"
+        most = f"at most {server.max_tokens:,} tokens" if server.max_tokens else "context length unknown"
+        return f"{address.url}: {title}, {address.model}, prompts as {prompts}, {most}"
 
     def _has_tokenizer(self) -> str:
         """The model's own tokenizer and shape, on this machine."""

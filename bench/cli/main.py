@@ -155,8 +155,8 @@ def log_to_stderr(quiet_s: float = QUIET_S) -> None:
 
 def require_own_methods() -> None:
     """Raise BenchError if another distribution's package ``methods`` hides the one that belongs to this."""
-    found = importlib.util.find_spec("methods")
-    places = [Path(place).resolve() for place in (found and found.submodule_search_locations) or ()]
+    spec = importlib.util.find_spec("methods")
+    places = [Path(place).resolve() for place in (spec and spec.submodule_search_locations) or ()]
     own = Path(__file__).resolve().parents[2] / "methods"
     if own not in places:
         where = ", ".join(map(str, places)) or "nowhere"

@@ -40,18 +40,18 @@ def command(
 
     if not cells and not dataset and not unfinished:
         raise ConfigError("Name what to remove: cells (see: bench list cells), --dataset or --unfinished.")
-    found = _found(cells, dataset, results)
+    selected = _selected(cells, dataset, results)
     if unfinished:
-        found = {folder: about for folder, about in found.items() if read_finished(folder) is None}
-    if not found:
+        selected = {folder: about for folder, about in selected.items() if read_finished(folder) is None}
+    if not selected:
         click.echo("There is nothing to remove.")
         return
-    for folder, about in found.items():
+    for folder, about in selected.items():
         click.echo(cell_line(folder, about))
-    busy = [str(folder) for folder in found if is_locked(folder)]
+    busy = [str(folder) for folder in selected if is_locked(folder)]
     if busy:
         raise BenchError(f"A run is writing {', '.join(busy)}. Stop it first; nothing was removed.")
-    count = f"{len(found)} cell{'' if len(found) == 1 else 's'}, {size_bytes(found) / 1e6:.1f} MB"
+    count = f"{len(selected)} cell{'' if len(selected) == 1 else 's'}, {size_bytes(selected) / 1e6:.1f} MB"
     if dry_run:
         click.echo(f"{count}; nothing was removed.")
         return
@@ -59,8 +59,8 @@ def command(
         raise BenchError(f"{count}; nothing was removed. Without a terminal to ask, say --yes.")
     if not yes:
         click.confirm(f"Remove {count}, with every recorded answer?", abort=True)
-    with _mirror_of(results, found):
-        for folder in found:
+    with _mirror_of(results, selected):
+        for folder in selected:
             try:
                 shutil.rmtree(folder)
             except OSError as error:
@@ -68,7 +68,7 @@ def command(
     click.echo(f"Removed {count}.")
 
 
-def _found(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path, CellDescription]:
+def _selected(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path, CellDescription]:
     """The cells that are named, each once; folders may lie elsewhere than in the results folder."""
     from bench.results.models import read_description
 
@@ -78,17 +78,17 @@ def _found(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path, Ce
             for folder, about in described_cells(results).items()
             if dataset in ("", about.dataset)
         }
-    found: dict[Path, CellDescription] = {}
+    named: dict[Path, CellDescription] = {}
     for text in cells:
         if Path(text).is_dir():
-            found[Path(text)] = read_description(Path(text))
+            named[Path(text)] = read_description(Path(text))
         else:
-            found |= cells_named(text, results, dataset)
-    return found
+            named |= cells_named(text, results, dataset)
+    return named
 
 
 @contextmanager
-def _mirror_of(results: Path, found: dict[Path, CellDescription]) -> Iterator[None]:
+def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator[None]:
     """Bring the local MLflow store up to date with what the block removes; a failure is a warning.
 
     The cells' runs are deleted, and their points on the curves of their sweeps.
@@ -96,7 +96,7 @@ def _mirror_of(results: Path, found: dict[Path, CellDescription]) -> Iterator[No
     from bench.tracking.content import read_display, sweep_cells
     from bench.tracking.store import local_store, sqlite_path
 
-    sweeps = {name for folder in found for name in read_display(folder).sweeps}
+    sweeps = {name for folder in selected for name in read_display(folder).sweeps}
     yield
     uri = local_store(results)
     database = sqlite_path(uri)
@@ -106,7 +106,7 @@ def _mirror_of(results: Path, found: dict[Path, CellDescription]) -> Iterator[No
 
     try:
         mirror = Mirror(uri, results)
-        mirror.forget([about.cell_id for about in found.values()])
+        mirror.forget([about.cell_id for about in selected.values()])
         left = sweep_cells(results) if sweeps else {}
         for name in sorted(sweeps):
             mirror.forget_sweep(name, left.get(name, []))

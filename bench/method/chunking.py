@@ -87,11 +87,11 @@ class JoinedDocuments:
     @cached_property
     def _begins(self) -> list[tuple[int, int, int]]:
         """(position of the document, its first character and the one after its last in the joined text)."""
-        found, at = [], 0
+        places, at = [], 0
         for position, text in self._texts:
-            found.append((position, at, at + len(text)))
+            places.append((position, at, at + len(text)))
             at += len(text) + len(PASSAGE_SEPARATOR)
-        return found
+        return places
 
     def chunks(self, cut: Iterable[Chunk]) -> list[Chunk]:
         """Chunks of the joined text as chunks of the documents; one that held nothing of them is dropped.
@@ -99,7 +99,7 @@ class JoinedDocuments:
         Of the lines between two documents a chunk keeps what stands within it, and not what it begins or
         ends with; its number of tokens stays.
         """
-        found: list[Chunk] = []
+        chunks: list[Chunk] = []
         for chunk in cut:
             spans = [
                 (position, max(chunk.start, first) - first, min(chunk.end, last) - first)
@@ -107,8 +107,8 @@ class JoinedDocuments:
                 if max(chunk.start, first) < min(chunk.end, last)
             ]
             if spans:
-                found.append(_of_spans(self.documents, len(found), spans, chunk.tokens))
-        return found
+                chunks.append(_of_spans(self.documents, len(chunks), spans, chunk.tokens))
+        return chunks
 
 
 def stored(chunk: Chunk) -> JsonValue:

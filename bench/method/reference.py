@@ -57,14 +57,14 @@ def described(method: type[Method[Any]], width: int = 100) -> str:
     """The method with its paper and options, as lines of at most ``width`` characters."""
     lines = [f"{method.name}: {method.summary}", f"paper: {method.paper}"]
     lines += [*textwrap.wrap(f"options: {_about(method)}", width), ""]
-    found = options(method)
-    for option in found:
+    described = options(method)
+    for option in described:
         default = f"; default {option.default}" if option.default else ""
         once = "; a sweep asks once for all values" if option.replayed else ""
         lines.append(f"{option.name}  ({option.values}{default}{once})")
         lines += textwrap.wrap(option.meaning, width, initial_indent="    ", subsequent_indent="    ")
-    if found:
-        first = next((option for option in found if option.default), found[0])
+    if described:
+        first = next((option for option in described if option.default), described[0])
         lines += ["", f"Set one with --set {first.name}={first.default or 'VALUE'}; --set may be repeated."]
     else:
         lines.append("It has no options.")
@@ -90,10 +90,10 @@ def _page(methods: Iterable[type[Method[Any]]]) -> Iterator[str]:
             yield from ("", f"## {family.capitalize()}")
         yield from ("", f"### {method.name}", "", f"{_sentence(method.summary)} {_sentence(method.paper)}")
         yield from ("", f"Options: {_about(method)}")
-        found = options(method)
-        if found:
+        described = options(method)
+        if described:
             yield from ("", "| option | values | default | meaning |", "|---|---|---|---|")
-        for option in found:
+        for option in described:
             default = f"`{option.default}`" if option.default else ""
             star = "\\*" if option.replayed else ""
             cells = (f"`{option.name}`{star}", option.values, default, option.meaning)

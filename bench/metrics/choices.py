@@ -17,8 +17,9 @@ def chosen_letter(response: str) -> str | None:
     one prompt asks for that sentence.
     """
     text = response.replace("*", "").strip()
-    found = next((match for pattern in _STATED if (match := pattern.search(text))), None) or _BARE.match(text)
-    return found[1] if found else None
+    stated = (pattern.search(text) for pattern in _STATED)
+    choice = next(filter(None, stated), None) or _BARE.match(text)
+    return choice[1] if choice else None
 
 
 def choice_accuracy(prediction: str, references: Sequence[str]) -> float:

@@ -83,16 +83,16 @@ def retrieval_quality(context: Sequence[ContextItemPlace], example: Example) -> 
 
 def _early(places: Sequence[Place], ranked: Sequence[Sequence[ContextItemPlace]]) -> dict[str, float]:
     """MRR and nDCG of the passages, best first, each of them its pieces."""
-    found = sorted(
+    ranks = sorted(
         next((rank for rank, passage in enumerate(ranked, 1) if _share_held(place, passage)), math.inf)
         for place in places
     )
     successive: list[float] = []
-    for rank in found:
+    for rank in ranks:
         successive.append(max(rank, successive[-1] + 1 if successive else rank))
-    possible = max(1, min(len(places), len(ranked)), sum(rank < math.inf for rank in found))
+    possible = max(1, min(len(places), len(ranked)), sum(rank < math.inf for rank in ranks))
     ideal = sum(1 / math.log2(1 + rank) for rank in range(1, possible + 1))
-    return {"mrr": 1 / found[0], "ndcg": sum(1 / math.log2(1 + rank) for rank in successive) / ideal}
+    return {"mrr": 1 / ranks[0], "ndcg": sum(1 / math.log2(1 + rank) for rank in successive) / ideal}
 
 
 def _passages(context: Sequence[ContextItemPlace]) -> list[list[ContextItemPlace]]:

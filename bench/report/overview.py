@@ -32,8 +32,8 @@ class Point:
 
 def planes(groups: Sequence[DataGroup]) -> list[FigurePart]:
     """Score over cost on each data set that two or more cells asked the same questions of."""
-    found = (_plane(number, group) for number, group in enumerate(groups))
-    return [plane for plane in found if plane is not None]
+    planes = (_plane(number, group) for number, group in enumerate(groups))
+    return [plane for plane in planes if plane is not None]
 
 
 def _plane(number: int, group: DataGroup) -> FigurePart | None:
@@ -61,7 +61,7 @@ def _plane(number: int, group: DataGroup) -> FigurePart | None:
             Row(id=named.cell.id, label=named.name, method=named.cell.description.method) for named in shown
         ),
     )
-    found = {
+    cells = {
         (row.id, group.dataset): TableCell(row, group.dataset, named.cell)
         for row, named in zip(definition.rows, shown, strict=True)
     }
@@ -69,7 +69,7 @@ def _plane(number: int, group: DataGroup) -> FigurePart | None:
     about = what_it_says(points, METRIC_LABELS.get(metric, metric))
     if left_out:
         about += f" {left_out} of the {len(same)} cells are in the list below only."
-    drawn = pareto(TableData(definition, found), explained=False)
+    drawn = pareto(TableData(definition, cells), explained=False)
     names = {row.id: row.label for row in definition.rows}
     values = tuple((data, names[str(id_)], *others) for data, id_, *others in drawn.rows)
     return drawn_part(definition.id, definition.title, about, replace(drawn, rows=values))
@@ -89,18 +89,18 @@ def what_it_says(points: Sequence[Point], metric: str) -> str:
     tied = sum(other.score.mean == best.score.mean for other in others)
     cost = f"with {three_digits(best.tflops)} TFLOPs per question"
     if tied:
-        said = (
+        sentence = (
             f"{best.name} and {tied} other{'' if tied == 1 else 's'} score highest, {metric} "
             f"{_percent(best.score)}; it is the cheapest of them, {cost}."
         )
     else:
-        said = f"{best.name} scores highest, {metric} {_percent(best.score)}, {cost}."
+        sentence = f"{best.name} scores highest, {metric} {_percent(best.score)}, {cost}."
     if cheapest is best:
-        said += " No other is cheaper." if best.tflops <= min(p.tflops for p in others) else ""
+        sentence += " No other is cheaper." if best.tflops <= min(p.tflops for p in others) else ""
     else:
         share = f"{cheapest.tflops / best.tflops:.2g} times as much" if best.tflops else "as much"
-        said += f" The cheapest, {cheapest.name}, takes {share} and scores {_percent(cheapest.score)}."
-    return f"{said} {_overlap(best, others)}"
+        sentence += f" The cheapest, {cheapest.name}, takes {share} and scores {_percent(cheapest.score)}."
+    return f"{sentence} {_overlap(best, others)}"
 
 
 def _percent(score: Interval) -> str:

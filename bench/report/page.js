@@ -391,14 +391,14 @@ function changePairData() {
 }
 
 function differences() {
-  const [first, second] = pairMethods(), found = [];
+  const [first, second] = pairMethods(), pairs = [];
   pairSet().questions.forEach((_, at) => {
     const scores = [first, second].map((method) => score(method.answers[at], pairMetric()));
-    if (!scores.includes(undefined)) found.push({ at, scores, difference: scores[0] - scores[1] });
+    if (!scores.includes(undefined)) pairs.push({ at, scores, difference: scores[0] - scores[1] });
   });
   const size = { size: (one) => Math.abs(one.difference), first: (one) => one.difference, second: (one) => -one.difference };
   const key = size[byId("pair-order").value];
-  return found.sort((a, b) => key(b) - key(a) || a.at - b.at);
+  return pairs.sort((a, b) => key(b) - key(a) || a.at - b.at);
 }
 
 function differenceCell(difference) {
@@ -409,13 +409,13 @@ function differenceCell(difference) {
 }
 
 function refreshPair() {
-  const methods = pairMethods(), found = differences();
+  const methods = pairMethods(), pairs = differences();
   const table = make("table"), head = make("thead"), body = make("tbody");
-  const row = headings(methods, found.map((one) => one.at), pairMetric()), last = make("th", "Difference");
+  const row = headings(methods, pairs.map((one) => one.at), pairMetric()), last = make("th", "Difference");
   last.scope = "col";
   row.firstChild.after(last);
   head.append(row);
-  for (const one of found) {
+  for (const one of pairs) {
     const line = make("tr");
     const scores = methods.map((method) => scoreCell(method.answers[one.at], pairMetric()));
     line.append(questionCell(pairSet(), one.at), differenceCell(one.difference), ...scores);
@@ -423,22 +423,22 @@ function refreshPair() {
   }
   table.append(head, body);
   byId("pair-list").replaceChildren(table);
-  byId("pair-says").textContent = pairSays(methods, found);
-  if (!found.some((one) => one.at === pairAt)) pairAt = found.length ? found[0].at : null;
+  byId("pair-says").textContent = pairSays(methods, pairs);
+  if (!pairs.some((one) => one.at === pairAt)) pairAt = pairs.length ? pairs[0].at : null;
   showPair();
 }
 
-function pairSays(methods, found) {
+function pairSays(methods, pairs) {
   if (methods[0] === methods[1]) return "Choose two different cells.";
-  if (!found.length) return "No question with a reference was asked in both.";
+  if (!pairs.length) return "No question with a reference was asked in both.";
   const [first, second] = methods.map((method, at) => {
-    const cost = meanOf(found.map((one) => method.answers[one.at].flops[0] / 1e12));
-    const mean = meanOf(found.map((one) => one.scores[at]));
+    const cost = meanOf(pairs.map((one) => method.answers[one.at].flops[0] / 1e12));
+    const mean = meanOf(pairs.map((one) => one.scores[at]));
     return `${method.name} ${(100 * mean).toFixed(1)} % with ${threeDigits(cost)} TFLOPs per question`;
   });
-  const better = found.filter((one) => one.difference > 0).length, worse = found.filter((one) => one.difference < 0).length;
-  return `${label(pairMetric())} on ${found.length} question${found.length === 1 ? "" : "s"}: ${first}; ${second}. The first is better on ${better}, ` +
-    `the second on ${worse}, they are equal on ${found.length - better - worse}.`;
+  const better = pairs.filter((one) => one.difference > 0).length, worse = pairs.filter((one) => one.difference < 0).length;
+  return `${label(pairMetric())} on ${pairs.length} question${pairs.length === 1 ? "" : "s"}: ${first}; ${second}. The first is better on ${better}, ` +
+    `the second on ${worse}, they are equal on ${pairs.length - better - worse}.`;
 }
 
 function showPair() {

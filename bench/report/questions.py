@@ -76,10 +76,10 @@ def browse(groups: Sequence[DataGroup], own_files: Sequence[Path], limits: Limit
 
 def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
     """Where the texts of the user's own data may be: as the command says, else where the cells had them."""
-    found = {
+    recorded = {
         Path(named.cell.description.data_path) for named in group.cells if named.cell.description.data_path
     }
-    return own_files or [place for place in sorted(found) if place.exists()]
+    return own_files or [place for place in sorted(recorded) if place.exists()]
 
 
 class _Texts:

@@ -106,13 +106,13 @@ def ask(
     A failure of the method itself is the answer's ``error``.
     """
     paths = [Path(f) for f in ([files] if isinstance(files, str | Path) else files)]
-    found = read_documents(paths)
-    found.require_one()
+    collection = read_documents(paths)
+    collection.require_one()
     name = paths[0].resolve().stem if len(paths) == 1 else "documents"
-    warnings = [str(problem) for problem in found.problems]
+    warnings = [str(problem) for problem in collection.problems]
     return ask_documents(
         question,
-        found.documents,
+        collection.documents,
         name,
         method=method,
         model=model,
@@ -242,5 +242,5 @@ def unsupported(answer: str, question: str, read: Sequence[str]) -> tuple[str, .
     with some was not taken from the text.
     """
     known = " ".join([question, *read]).lower()
-    found = dict.fromkeys(match.rstrip(".,") for match in _NAME_OR_NUMBER.findall(answer))
-    return tuple(word for word in found if word.lower() not in known)
+    claims = dict.fromkeys(match.rstrip(".,") for match in _NAME_OR_NUMBER.findall(answer))
+    return tuple(word for word in claims if word.lower() not in known)

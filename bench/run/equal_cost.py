@@ -164,10 +164,10 @@ def closest_k(
     cost_of: grows with k until everything is read, then stays; called once per k that is tried. known: costs
     that need not be asked for. None as soon as ``cost_of`` returns None.
     """
-    found = neighbours(target, cost_of, known)
-    if found is None:
+    around = neighbours(target, cost_of, known)
+    if around is None:
         return None
-    low, high, costs = found
+    low, high, costs = around
     if not low or not high:
         return low or high
     return low if target - costs[low] <= costs[high] - target else high
@@ -191,10 +191,10 @@ def neighbours(
         if not high and len(same) > 1:
             return min(same), 0, costs
         k = _next(low, high, costs, target) if costs else FIRST_K
-        found = cost_of(k)
-        if found is None:
+        cost = cost_of(k)
+        if cost is None:
             return None
-        costs[k] = found
+        costs[k] = cost
 
 
 def _next(low: int, high: int, costs: dict[int, float], target: float) -> int:

@@ -137,15 +137,15 @@ class PaperProtocol(JudgeProtocol):
 
         What surrounds the object, such as a fence or thoughts, is passed over; the last object counts.
         """
-        found = None
+        verdict = None
         for start in re.finditer(r"\{", reply):
             try:
                 value, _ = json.JSONDecoder().raw_decode(reply, start.start())
             except (ValueError, RecursionError):
                 continue
             if "Overall Winner" in value:
-                found = value["Overall Winner"]
-        winner = found.get("Winner") if isinstance(found, dict) else None
+                verdict = value["Overall Winner"]
+        winner = verdict.get("Winner") if isinstance(verdict, dict) else None
         named = re.fullmatch(r"\[?\s*answer ([12])\s*\]?", str(winner).strip(), re.IGNORECASE)
         return None if named is None else _VERDICTS[named[1]]
 

@@ -274,15 +274,15 @@ def summarize_replies(
             preference=_interval(values, clusters, seed),
             win_rate=_interval(won, [clusters[at] for at in decided], seed) if decided else None,
         )
-    given = list(replies.values())
-    errors = Counter(Failure.parsed(reply.error).kind for reply in given if reply.error)
+    judged = list(replies.values())
+    errors = Counter(Failure.parsed(reply.error).kind for reply in judged if reply.error)
     return JudgementSummary(
         n=len(pairs),
         criteria=criteria,
-        replies=len(given),
-        unparsable_replies=sum(reply.verdict is None for reply in given),
+        replies=len(judged),
+        unparsable_replies=sum(reply.verdict is None for reply in judged),
         errors=dict(sorted(errors.items())),
-        flops=sum(reply.flops for reply in given),
+        flops=sum(reply.flops for reply in judged),
     )
 
 

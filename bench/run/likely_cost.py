@@ -45,11 +45,11 @@ def likely_cells(request: CellRequest, session: Session) -> list[Cell]:
     decoded = round(summary.tokens.completion)
     try:
         prompts = _Prompts(cell, session.indexes, session.models(cell), decoded)
-        found = neighbours(target, prompts.cost)
+        around = neighbours(target, prompts.cost)
     except _UncountableError:
         return []
-    assert found is not None
-    low, high, _ = found
+    assert around is not None
+    low, high, _ = around
     # Where all that there is costs less: that k, and one more that shows it.
     return [with_k(request, k) for k in ((low, high or low + 1) if low else (high,))]
 
@@ -79,8 +79,8 @@ class _Prompts:
 
         questions = [self.cell.question(example) for example in self.cell.data.examples]
         async with asker.working():
-            found = await asyncio.gather(*map(one, questions), return_exceptions=True)
-        return [each for each in found if not isinstance(each, BaseException)]
+            rankings = await asyncio.gather(*map(one, questions), return_exceptions=True)
+        return [each for each in rankings if not isinstance(each, BaseException)]
 
     def cost(self, k: int) -> float:
         """Mean FLOPs of a question that reads its k best passages."""
@@ -109,8 +109,8 @@ class _CountingModels:
         if not isinstance(lm, CausalLanguageModel):
             raise _UncountableError(role)
         counting: Any = _CountingModel(lm, self._decoded)
-        found: LanguageModel = counting
-        return found
+        model: LanguageModel = counting
+        return model
 
     def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Embedder:
         raise _UncountableError(role)

@@ -164,8 +164,9 @@ class Gor(RecordsMethod[GorConfig]):
 
     def models(self) -> Mapping[str, str]:
         """Reader, builder, encoder, and the encoder of BERTScore where something is learned."""
-        given = self.config.ranking_encoder
-        encoder = ranking_encoder_for(self.geometry) if given == AUTO else given
+        encoder = self.config.ranking_encoder
+        if encoder == AUTO:
+            encoder = ranking_encoder_for(self.geometry)
         ranking = {} if self.config.train == "off" else {"ranking_encoder": encoder}
         return {**super().models(), **ranking}
 

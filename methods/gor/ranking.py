@@ -55,12 +55,12 @@ def token_vectors(encoder: Embedder, texts: Sequence[str], layer: int | None) ->
     limit = min(MOST_TOKENS, encoder.architecture.max_positions)
     ends = [tokenizer.cls_token_id, tokenizer.sep_token_id]
     marks = torch.tensor([end for end in ends if end is not None], device=model.device)
-    found: dict[int, TokenVectors] = {}
+    vectors_of: dict[int, TokenVectors] = {}
     lengths = []
     by_length = sorted(range(len(texts)), key=lambda at: len(texts[at]))
     for start in range(0, len(texts), BATCH):
         batch = by_length[start : start + BATCH]
-        given = tokenizer(
+        encoding = tokenizer(
             [texts[at].strip() for at in batch],
             truncation=True,
             max_length=limit,
@@ -69,27 +69,27 @@ def token_vectors(encoder: Embedder, texts: Sequence[str], layer: int | None) ->
         ).to(model.device)
         with torch.inference_mode():
             out = model(
-                input_ids=given["input_ids"],
-                attention_mask=given["attention_mask"],
+                input_ids=encoding["input_ids"],
+                attention_mask=encoding["attention_mask"],
                 output_hidden_states=True,
             )
             vectors = torch.nn.functional.normalize(out.hidden_states[wanted].float(), dim=-1)
-        special = torch.isin(given["input_ids"], marks)
+        special = torch.isin(encoding["input_ids"], marks)
         for row, at in enumerate(batch):
-            kept = given["attention_mask"][row].bool()
-            found[at] = TokenVectors(vectors[row][kept], (~special[row][kept]).float())
+            kept = encoding["attention_mask"][row].bool()
+            vectors_of[at] = TokenVectors(vectors[row][kept], (~special[row][kept]).float())
             lengths.append(int(kept.sum()))
     current_meter().credit(encoder.name, "bertscore", texts_usage(encoder.architecture, lengths))
-    return [found[at] for at in range(len(texts))]
+    return [vectors_of[at] for at in range(len(texts))]
 
 
-def layer_of(name: str, layers: int, given: int | None) -> int:
+def layer_of(name: str, layers: int, layer: int | None) -> int:
     """The layer whose output is compared, from 1; by default the last, of the paper's encoder the 40th.
 
     Raises ConfigError for a layer that an encoder of so many does not have.
     """
     default = PAPER_LAYER if PAPER_ENCODER in name.lower() and layers > PAPER_LAYER else layers
-    wanted = default if given is None else given
+    wanted = default if layer is None else layer
     if not 1 <= wanted <= layers:
         raise ConfigError(f"ranking_layer={wanted}: {name} has the layers 1 to {layers}.")
     return wanted

@@ -137,13 +137,13 @@ def queries_of(index: Index) -> tuple[Query, ...]:
 
 def arcs(queries: Sequence[Query]) -> NDArray[np.int64]:
     """The graph's arcs, from what an answer was written from to the answer, each once, shape (2, arcs)."""
-    found = {
+    pairs = {
         (node, query.answer): None
         for query in queries
         for node in query.retrieved
         if query.answer is not None and node != query.answer
     }
-    return np.array(list(found), dtype=np.int64).reshape(-1, 2).T
+    return np.array(list(pairs), dtype=np.int64).reshape(-1, 2).T
 
 
 async def build_records(
@@ -215,13 +215,13 @@ class _Building:
 
         Should the nodes and the answer not fit the model's window, the least similar ones are left out.
         """
-        given = most_similar(np.stack(self.vectors), vector, self.plan.k)
+        retrieved = most_similar(np.stack(self.vectors), vector, self.plan.k)
         while True:
-            context = join_passages([self.nodes[node].text for node in given])
+            context = join_passages([self.nodes[node].text for node in retrieved])
             prompt = gor_answer_prompt(context, query.text, self.plan.wording)
-            if not given or fits(prompt, self.lm, self.plan.answer_tokens, self.lm.geometry.input_limit):
+            if not retrieved or fits(prompt, self.lm, self.plan.answer_tokens, self.lm.geometry.input_limit):
                 break
-            given.pop()
+            retrieved.pop()
             self.events["dropped_passage"] += 1
         written = await self.lm.generate(prompt, self.plan.answer_tokens)
         self.events["cut_answer"] += written.finish != "stop"
@@ -231,7 +231,7 @@ class _Building:
         if answer is None and written.text:
             self.vectors += await self._embed([written.text])
             answer = self._add(Node(written.text))
-        return Query(query.text, query.source, tuple(given), answer)
+        return Query(query.text, query.source, tuple(retrieved), answer)
 
     def _add(self, node: Node) -> int:
         self.of_text[node.text] = len(self.nodes)

@@ -155,8 +155,9 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
 
     def models(self) -> Mapping[str, str]:
         """The run's reader, the builder that writes the records, and the encoder."""
-        given = self.config.embedder
-        embedder = encoder_for(self.geometry) if given == AUTO else given
+        embedder = self.config.embedder
+        if embedder == AUTO:
+            embedder = encoder_for(self.geometry)
         return {"reader": "", "builder": self.config.graph_model, "embedder": embedder}
 
     def index_options(self) -> Mapping[str, JsonValue]:

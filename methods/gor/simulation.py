@@ -45,7 +45,7 @@ async def simulate_queries(
     seed: numbers that together are this document's. Counts ``query_attempts``, ``empty_query`` and
     ``duplicate_query`` in ``events``.
     """
-    found: dict[str, int] = {}
+    sources: dict[str, int] = {}
     left = ATTEMPTS_PER_QUERY * wanted if texts else 0
     number = 0
 
@@ -56,16 +56,16 @@ async def simulate_queries(
         written = await lm.generate(gor_question_prompt(texts[source], wording), max_new_tokens, sampling)
         return Asked(first_question(written.text), source)
 
-    while len(found) < wanted and left:
-        wave = range(number, number + min(wanted - len(found), left))
+    while len(sources) < wanted and left:
+        wave = range(number, number + min(wanted - len(sources), left))
         number, left = wave.stop, left - len(wave)
         for asked in await asyncio.gather(*map(attempt, wave)):
             events["empty_query"] += not asked.text
-            events["duplicate_query"] += asked.text in found
+            events["duplicate_query"] += asked.text in sources
             if asked.text:
-                found.setdefault(asked.text, asked.source)
+                sources.setdefault(asked.text, asked.source)
     events["query_attempts"] += number
-    return [Asked(text, source) for text, source in found.items()]
+    return [Asked(text, source) for text, source in sources.items()]
 
 
 def first_question(text: str) -> str:

@@ -149,7 +149,7 @@ class Trainer:
         recipe = self.recipe
         order = np.random.default_rng([recipe.seed, number]).permutation(len(self.graphs))
         batches = [order[at : at + recipe.batch_graphs] for at in range(0, len(order), recipe.batch_graphs)]
-        found = []
+        steps = []
         self.network.train()
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
@@ -164,8 +164,8 @@ class Trainer:
                 loss.backward()  # type: ignore[no-untyped-call] # torch has no types for it
                 self.adam.step()
                 parts = (loss, losses.contrastive, losses.ranking, losses.entropy)
-                found.append([part.item() for part in parts])
-        return Epoch(*np.mean(found, axis=0).tolist())
+                steps.append([part.item() for part in parts])
+        return Epoch(*np.mean(steps, axis=0).tolist())
 
     def losses(self, batch: Sequence[_Tensors]) -> Losses:
         """The mean losses of a batch of graphs."""

@@ -160,8 +160,8 @@ class MemWalker(Method[MemWalkerConfig]):
     def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
         """The chunks of the segments below a summary, in the order of the text."""
         tree = Tree.from_index(index, documents)
-        found = (at for at, id_ in enumerate(tree.ids) if id_ == node)
-        return [span for at in found for chunk in tree.segments_below(at) for span in chunk.spans]
+        positions = (at for at, id_ in enumerate(tree.ids) if id_ == node)
+        return [span for at in positions for chunk in tree.segments_below(at) for span in chunk.spans]
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer at the end of the walk; empty, and flagged, if there is none."""

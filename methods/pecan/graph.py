@@ -90,10 +90,10 @@ class Graph:
             if share[at] > 0:
                 np.add.at(share, sources, share[at] * weights)
         order = np.argsort(-share, kind="stable")
-        found = (self.nodes[at] for at in order if share[at] > 0)
+        below = (self.nodes[at] for at in order if share[at] > 0)
         return [
             (chunk.document, chunk.start, chunk.end)
-            for chunk in found
+            for chunk in below
             if chunk.document is not None and chunk.start is not None and chunk.end is not None
         ]
 

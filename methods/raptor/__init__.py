@@ -182,8 +182,8 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
     def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
         """The leaves that a summary goes back to, in the order of the text."""
         tree = Tree.from_index(index, documents)
-        found = (at for at in range(len(tree.nodes)) if tree.id(at) == node)
-        return [span for at in found for leaf in tree.leaves_below(at) for span in leaf.spans]
+        positions = (at for at in range(len(tree.nodes)) if tree.id(at) == node)
+        return [span for at in positions for leaf in tree.leaves_below(at) for span in leaf.spans]
 
     def _plan(self) -> TreePlan:
         """The options of the tree with their defaults filled in."""

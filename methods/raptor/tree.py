@@ -78,8 +78,8 @@ class Tree:
         at = self.nodes[node]
         if at.leaf is not None:
             return [at.leaf]
-        found = {leaf.index: leaf for child in at.children for leaf in self.leaves_below(child)}
-        return [found[index] for index in sorted(found)]
+        leaves = {leaf.index: leaf for child in at.children for leaf in self.leaves_below(child)}
+        return [leaves[index] for index in sorted(leaves)]
 
     def to_index(self) -> Index:
         """The tree for storage, with leaves as spans."""

@@ -81,22 +81,22 @@ class LinearRag(RankThenRead[LinearRagConfig]):
         """Names, the names of each sentence and passage, and unit vectors of all three."""
         texts, encoder = [chunk.text for chunk in chunks], models.embedder()
         sentences = {
-            sentence: found
+            sentence: in_sentence
             for text in texts
             for sentence in _SENTENCE_END.split(text)
-            if (found := names_in(sentence))
+            if (in_sentence := names_in(sentence))
         }
-        names = list(dict.fromkeys(name for found in sentences.values() for name in found))
+        names = list(dict.fromkeys(name for in_sentence in sentences.values() for name in in_sentence))
         place = {name: at for at, name in enumerate(names)}
         of_passage = [
             list(dict.fromkeys(n for s in _SENTENCE_END.split(text) for n in names_in(s))) for text in texts
         ]
         data = {
             "names": names,
-            "sentences": [[place[name] for name in found] for found in sentences.values()],
+            "sentences": [[place[name] for name in in_sentence] for in_sentence in sentences.values()],
             "passages": [
-                [[place[name], text.count(name)] for name in found]
-                for text, found in zip(texts, of_passage, strict=True)
+                [[place[name], text.count(name)] for name in in_passage]
+                for text, in_passage in zip(texts, of_passage, strict=True)
             ],
         }
         arrays = {
@@ -128,8 +128,8 @@ class LinearRag(RankThenRead[LinearRagConfig]):
         """Activation of the names, tier by tier; a sentence passes it on once."""
         of_sentence: list[list[int]] = index.data["sentences"]
         with_name: dict[int, list[int]] = {}
-        for sentence, found in enumerate(of_sentence):
-            for name in found:
+        for sentence, in_sentence in enumerate(of_sentence):
+            for name in in_sentence:
                 with_name.setdefault(name, []).append(sentence)
         similarity = _vectors(index, "sentences") @ query
         weights = np.zeros(len(index.data["names"]))
@@ -186,15 +186,15 @@ class _Activation:
 
 def names_in(sentence: str) -> list[str]:
     """Runs of capitalised words, each once, in order; words that begin many a sentence are no names."""
-    found = []
+    names = []
     for match in _NAME.finditer(sentence):
         words = match[0].split()
         while words and (words[0] in _NO_NAMES or not words[0][:1].isupper()):
             del words[0]
         if words:
             name = match[0][match[0].index(words[0]) :]
-            found.append(re.sub(r"[’']s?$", "", name))
-    return list(dict.fromkeys(name for name in found if name))
+            names.append(re.sub(r"[’']s?$", "", name))
+    return list(dict.fromkeys(name for name in names if name))
 
 
 def page_rank(
@@ -229,9 +229,9 @@ def _edges(index: Index) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np
     names, passages = len(index.data["names"]), index.data["passages"]
     rows = [
         (names + at, name, count / total)
-        for at, found in enumerate(passages)
-        if (total := sum(count for _, count in found))
-        for name, count in found
+        for at, in_passage in enumerate(passages)
+        if (total := sum(count for _, count in in_passage))
+        for name, count in in_passage
     ]
     rows += [(names + at, names + at + 1, ADJACENT) for at in range(len(passages) - 1)]
     first, second, weights = zip(*rows, strict=True) if rows else ((), (), ())
