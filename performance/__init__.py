@@ -14,6 +14,7 @@ test: a missed target is reported as missed, and fails nothing.
 NAMES = (
     "capture",
     "serving",
+    "real_reader",
     "prefix",
     "grid",
     "straight",

@@ -176,7 +176,8 @@ def _serving(engine: Engine, chosen: Size) -> list[Measurement]:
     ]
 
 
-def _prefill(engine: Engine, chosen: Size) -> list[Measurement]:
+def prefill(engine: Engine, chosen: Size, target: str = "") -> list[Measurement]:
+    """Texts through the engine, as a share of the rate of matrix products; target: of that share."""
     import torch
 
     device, dtype = engine.model.device, engine.model.dtype
@@ -206,7 +207,7 @@ def _prefill(engine: Engine, chosen: Size) -> list[Measurement]:
         100 * p.wall_s / q.wall_s for p, q in zip(timed["products"].runs, timed["prefill"].runs, strict=True)
     ]
     return [
-        spread("prefill: share of the rate of matrix products", shares, "%"),
+        spread("prefill: share of the rate of matrix products", shares, "%", target),
         _teraflops("prefill", timed["prefill"]),
         _teraflops("matrix products", timed["products"]),
     ]
@@ -313,7 +314,7 @@ def _search_attention(engine: Engine, chosen: Size) -> list[Measurement]:
 
 STEPS: dict[str, Callable[[Engine, Size], list[Measurement]]] = {
     "serving": _serving,
-    "prefill": _prefill,
+    "prefill": prefill,
     "capture": _capture,
     "prefix": _prefix,
     "search_attention": _search_attention,

@@ -79,7 +79,7 @@ def _graphs(work: PecanWork, plain: PlainModel, rounds: int) -> tuple[dict[str, 
     )
     alone: dict[str, Index] = timed["alone"].result
     what = f"graphs of {units} documents"
-    found = _three(what, timed, DOCUMENTS_IN_FLIGHT, "documents/s", ">= 3")
+    found = compared(what, timed, DOCUMENTS_IN_FLIGHT, "documents/s", ">= 3")
     encoded = timed["encoder"].wall_s
     share = 100 * encoded / timed["together"].wall_s
     gain = (timed["alone"].wall_s - encoded) / (timed["together"].wall_s - encoded)
@@ -134,7 +134,7 @@ def _questions(
     steps = sum(map(len, paths)) / units
     what = f"{units} PECAN questions of {forwarded / units:,.0f} tokens in {steps:.1f} steps"
     return [
-        *_three(what, timed, QUESTIONS_IN_FLIGHT, "questions/s", ">= 2.2"),
+        *compared(what, timed, QUESTIONS_IN_FLIGHT, "questions/s", ">= 2.2"),
         Measurement(
             "tokens forwarded over tokens of prompt, nodes, probes and answer", forwarded / needed, "x", "= 1"
         ),
@@ -171,7 +171,7 @@ def _drawn_searches(name: str, count: int, alone: int, rounds: int) -> list[Meas
         {
             "together": Candidate(partial(run_searches, engine, work, QUESTIONS_IN_FLIGHT), count),
             "alone": Candidate(partial(run_searches, engine, work[:alone], 1), alone),
-            "plain": Candidate(partial(_plain_searches, stock, work[:alone]), alone),
+            "plain": Candidate(partial(plain_searches, stock, work[:alone]), alone),
         },
         rounds,
     )
@@ -181,14 +181,14 @@ def _drawn_searches(name: str, count: int, alone: int, rounds: int) -> list[Meas
         for others in ([one.answer for one in timed["alone"].result], timed["plain"].result)
     ]
     return [
-        *_three(f"drawn searches, {name}", timed, QUESTIONS_IN_FLIGHT, "searches/s", ">= 2.2"),
+        *compared(f"drawn searches, {name}", timed, QUESTIONS_IN_FLIGHT, "searches/s", ">= 2.2"),
         Measurement(
             f"drawn searches, {name}: the same answer alone and on plain transformers", min(same), "%"
         ),
     ]
 
 
-def _plain_searches(stock: Any, work: Sequence[Search]) -> list[tuple[int, ...]]:
+def plain_searches(stock: Any, work: Sequence[Search]) -> list[tuple[int, ...]]:
     """Drawn searches on transformers' cache, one at a time; their answers."""
     import torch
     from transformers import DynamicCache
@@ -213,12 +213,14 @@ def _plain_searches(stock: Any, work: Sequence[Search]) -> list[tuple[int, ...]]
         return [search(one) for one in work]
 
 
-def _three(what: str, timed: Mapping[str, Timed], most: int, unit: str, target: str) -> list[Measurement]:
-    """The three sides of a comparison."""
+def compared(
+    what: str, timed: Mapping[str, Timed], most: int, unit: str, target: str = "", plain_target: str = ""
+) -> list[Measurement]:
+    """``most`` in flight, one in flight and plain transformers against each other."""
     together, alone, plain = timed["together"], timed["alone"], timed["plain"]
     return [
         ratio(f"{what}: {most} in flight over 1", alone, together, target),
-        ratio(f"{what}: {most} in flight over plain transformers", plain, together),
+        ratio(f"{what}: {most} in flight over plain transformers", plain, together, plain_target),
         ratio(f"{what}: 1 in flight over plain transformers", plain, alone),
         rate(f"{what}: {most} in flight", together, unit),
     ]

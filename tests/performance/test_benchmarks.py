@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench.engine.setup import build_engine
-from bench.errors import UnknownNameError
-from performance import LONG, NAMES, capture, gpu, ranking
+from bench.errors import ModelUnavailableError, UnknownNameError
+from performance import LONG, NAMES, capture, gpu, ranking, real_reader
 from performance.__main__ import command
 from performance.drawn import SMALL, model, random_tokens, run_searches, searches
 
@@ -91,3 +91,20 @@ def test_every_benchmark_has_a_module_that_says_what_it_measures() -> None:
     for name in (*NAMES, *LONG):
         module = importlib.import_module(f"performance.{name}")
         assert callable(module.measure) and len((module.__doc__ or "").splitlines()) > 2
+
+
+def test_the_real_reader_benchmark_compares_three_sides_at_three_loads(tmp_path: Path) -> None:
+    measurements = measured("real_reader", tmp_path)
+    loads = [name.removesuffix(": 1 in flight over plain transformers") for name in measurements]
+    loads = [load for load, name in zip(loads, measurements, strict=True) if load != name]
+    assert [load.split()[0] for load in loads] == ["drawn", "graph", "decoding"]
+    assert measurements["prefill: share of the rate of matrix products"]["value"] > 0
+
+
+def test_the_real_reader_benchmark_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(spec: object) -> None:
+        raise ModelUnavailableError("not here; bench model fetch brings it")
+
+    monkeypatch.setattr(real_reader, "load_causal", absent)
+    with pytest.raises(gpu.NotRun, match="bench model fetch"):
+        real_reader.measure(quick=False)
