@@ -117,10 +117,10 @@ def test_a_word_document_cannot_name_other_files(tmp_path: Path) -> None:
                 content = head + b"?>" + entity + rest.replace(b"MARK", b"&x; MARK")
             new.writestr(name, content)
     try:
-        found = read_document(tmp_path / "a.docx")[0].text
+        body = read_document(tmp_path / "a.docx")[0].text
     except UnreadableFileError:
         return
-    assert "top secret" not in found
+    assert "top secret" not in body
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +135,9 @@ def test_a_folder_is_read_with_what_is_below_it(tmp_path: Path) -> None:
         (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "docs" / name).write_text(f"text of {name}")
     (tmp_path / "docs/bad.txt").write_bytes(b"\xff")
-    found = read_documents([tmp_path / "docs"])
-    assert [d.title for d in found.documents] == ["b.txt", "a/b.txt"]
-    problems = [str(problem).removeprefix(f"{tmp_path}/") for problem in found.problems]
+    loaded = read_documents([tmp_path / "docs"])
+    assert [d.title for d in loaded.documents] == ["b.txt", "a/b.txt"]
+    problems = [str(problem).removeprefix(f"{tmp_path}/") for problem in loaded.problems]
     assert problems[0].startswith("docs/bad.txt: not UTF-8")
     assert problems[1].startswith("docs: left out by their ending: 1 .png; read are .docx .htm")
 
@@ -164,9 +164,9 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     (folder / "out.txt").symlink_to(tmp_path / "secret.txt")
     (folder / "linked").symlink_to(tmp_path / "elsewhere")
     (folder / "broken.txt").symlink_to(folder / "nothing.txt")
-    found = read_documents([folder])
-    assert {d.text for d in found.documents} == {"mine"}
-    assert [problem.message for problem in found.problems] == [
+    loaded = read_documents([folder])
+    assert {d.text for d in loaded.documents} == {"mine"}
+    assert [problem.message for problem in loaded.problems] == [
         "a link to nothing.",
         "a link that leads out of the folder.",
     ]

@@ -57,30 +57,30 @@ AB = [A, B]
 def test_entries_and_their_lines(tmp_path: Path, content: str, container: str, places: list[int]) -> None:
     path = write(tmp_path, content)
     assert container_of(path) == container
-    found, problems = read(path)
-    assert [entry.value for entry in found] == AB
-    assert [entry.place.number for entry in found] == places
-    assert [entry.position for entry in found] == [0, 1]
-    assert [entry.key for entry in found] == (["p", "q"] if '"p"' in content else ["", ""])
+    items, problems = read(path)
+    assert [entry.value for entry in items] == AB
+    assert [entry.place.number for entry in items] == places
+    assert [entry.position for entry in items] == [0, 1]
+    assert [entry.key for entry in items] == (["p", "q"] if '"p"' in content else ["", ""])
     assert problems == []
 
 
 def test_csv_knows_the_first_line_of_each_row(tmp_path: Path) -> None:
     path = write(tmp_path, 'id,text\n1,"two\nlines"\n2,"a ""quoted"" word"\n')
     assert container_of(path) == "CSV"
-    found, problems = read(path)
-    assert [entry.value for entry in found] == [
+    items, problems = read(path)
+    assert [entry.value for entry in items] == [
         {"id": "1", "text": "two\nlines"},
         {"id": "2", "text": 'a "quoted" word'},
     ]
-    assert [entry.place.number for entry in found] == [2, 4]
+    assert [entry.place.number for entry in items] == [2, 4]
     assert problems == []
 
 
 def test_byte_order_mark_is_skipped_with_a_warning(tmp_path: Path) -> None:
     for content in ('{"a": 1}\n{"a": 2}', '[{"a": 1}]', "a,b\n1,2\n"):
-        found, problems = read(write(tmp_path, b"\xef\xbb\xbf" + content.encode()))
-        assert found[0].value["a"] in (1, "1")
+        items, problems = read(write(tmp_path, b"\xef\xbb\xbf" + content.encode()))
+        assert items[0].value["a"] in (1, "1")
         assert [(p.severity, p.place) for p in problems] == [("warning", f"{tmp_path / 'data.bin'}:1")]
 
 
@@ -90,8 +90,8 @@ def test_values_longer_than_the_read_buffer(tmp_path: Path, monkeypatch: pytest.
     for content in (json.dumps(values, indent=3), "  \n".join(map(json.dumps, values)) + "\n\n"):
         path = write(tmp_path, content)
         container: Container = "JSON array" if content.startswith("[") else "JSON objects"
-        found = list(read_entries(path, container))
-        assert [entry.value for entry in found if isinstance(entry, Entry)] == values
+        items = list(read_entries(path, container))
+        assert [entry.value for entry in items if isinstance(entry, Entry)] == values
 
 
 JSON = st.recursive(
@@ -116,11 +116,11 @@ def test_scanner_reads_what_json_wrote_wherever_the_buffer_ends(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries, "_READ_CHARS", chunk)
         path = write(Path(folder), content + "]" * array)
-        found = list(read_entries(path, "JSON array" if array else "JSON objects"))
-    assert [(e.value, e.place.number) for e in found if isinstance(e, Entry)] == list(
+        items = list(read_entries(path, "JSON array" if array else "JSON objects"))
+    assert [(e.value, e.place.number) for e in items if isinstance(e, Entry)] == list(
         zip(values, lines, strict=True)
     )
-    assert len(found) == len(values)
+    assert len(items) == len(values)
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_damage_is_named_with_its_line(tmp_path: Path, content: str | bytes, lin
 
 def test_entries_of_a_single_line_are_told_apart_by_number(tmp_path: Path) -> None:
     path = write(tmp_path, '[{"a": 1}, {"a": 2}, {"a": 3, }]')
-    found, problems = read(path)
-    assert [str(entry.place) for entry in found] == [f"{path}:1 (item 1)", f"{path}:1 (item 2)"]
+    items, problems = read(path)
+    assert [str(entry.place) for entry in items] == [f"{path}:1 (item 1)", f"{path}:1 (item 2)"]
     assert problems[0].message.startswith("not JSON: ")
     assert "at character 31 of the file" in problems[0].message
 
 
 def test_json_lines_go_on_after_a_damaged_line(tmp_path: Path) -> None:
     path = write(tmp_path, '{"a": 1\n{"a": 2}\nnot json\n{"a": 4}\n')
-    found, problems = read(path)
-    assert [entry.value["a"] for entry in found] == [2, 4]
+    items, problems = read(path)
+    assert [entry.value["a"] for entry in items] == [2, 4]
     assert [problem.place for problem in problems] == [f"{path}:1", f"{path}:3"]
 
 
@@ -174,8 +174,8 @@ def test_huge_line_is_refused_without_reading_it_whole(
 ) -> None:
     monkeypatch.setattr(entries, "MAX_LINE_BYTES", 1000)
     path = write(tmp_path, '{"a": 1}\n{"a": "' + "x" * 5000 + '"}\n{"a": 3}\n')
-    found, problems = read(path)
-    assert [(entry.value["a"], entry.place.number) for entry in found] == [(1, 1), (3, 3)]
+    items, problems = read(path)
+    assert [(entry.value["a"], entry.place.number) for entry in items] == [(1, 1), (3, 3)]
     assert problems[0].place == f"{path}:2"
     assert "longer than" in problems[0].message
 
@@ -211,12 +211,12 @@ def test_parquet_rows_and_damaged_parquet(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     rows = [{"id": "a", "parts": [{"x": 1}, {"x": 2}]}, {"id": "b", "parts": []}]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    found, problems = read(path)
-    assert [entry.value for entry in found] == rows
-    assert str(found[1].place) == f"{path}: row 2"
+    items, problems = read(path)
+    assert [entry.value for entry in items] == rows
+    assert str(items[1].place) == f"{path}: row 2"
     assert problems == []
 
     path.write_bytes(path.read_bytes()[:-20])
-    found, problems = read(path)
-    assert found == []
+    items, problems = read(path)
+    assert items == []
     assert "not readable as parquet" in problems[0].message

@@ -28,10 +28,10 @@ def one(tmp_path: Path, entry: Any) -> Example:
     """The only example of a file that holds this entry."""
     path = tmp_path / "file"
     path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    found, problems = examples_in(path)
+    examples, problems = examples_in(path)
     assert [p for p in problems if p.severity == "error"] == []
-    assert len(found) == 1
-    return found[0].example
+    assert len(examples) == 1
+    return examples[0].example
 
 
 def error(tmp_path: Path, entry: Any) -> str:
@@ -158,8 +158,8 @@ def test_empty_documents_are_kept_and_mentioned(tmp_path: Path) -> None:
     lines = [{**BENCH, "id": "a", "documents": [], "evidence": None}, {**BENCH, "id": "b"}]
     lines[1]["documents"] = [{"text": " "}, {"text": ""}]
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    found, problems = examples_in(path)
-    assert [len(f.example.documents.documents) for f in found] == [0, 2]
+    examples, problems = examples_in(path)
+    assert [len(f.example.documents.documents) for f in examples] == [0, 2]
     assert [str(p) for p in problems] == [
         f"{path}:1: there are no documents",
         f"{path}:2: all documents are empty",
@@ -177,8 +177,8 @@ def test_ids_are_unique_within_a_file(tmp_path: Path) -> None:
         BENCH,
     ]
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    found, problems = examples_in(path)
-    assert [f.example.id for f in found] == ["x1", "x1-2", "x1-3", "x1-2-2"]
+    examples, problems = examples_in(path)
+    assert [f.example.id for f in examples] == ["x1", "x1-2", "x1-3", "x1-2-2"]
     assert problems[0].message == f"id 'x1' belongs to a different question at {path}:1; renamed to 'x1-2'"
     assert problems[0].severity == "warning"
     assert problems[-1].severity == "error"
@@ -246,8 +246,8 @@ def test_longbench_csv_answers_are_a_python_list(tmp_path: Path) -> None:
         "Q3?,text,[1],3,qasper,c\n",
         encoding="utf-8",
     )
-    found, problems = examples_in(path)
-    assert found[0].example.answers == ("its", "say 'x'")  # adjacent literals, as Python reads them
+    examples, problems = examples_in(path)
+    assert examples[0].example.answers == ("its", "say 'x'")  # adjacent literals, as Python reads them
     assert [p.place for p in problems] == [f"{path}:3", f"{path}:4"]
     assert "should be a list of strings" in problems[0].message
     assert "answers[0]: expected text, found 1" in problems[1].message
@@ -297,8 +297,8 @@ def test_hotpotqa(tmp_path: Path, entry: Any) -> None:
 def test_hotpotqa_oddities_are_mentioned_and_2wiki_is_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(json.dumps([HOTPOT, {**HOTPOT, "_id": "6b", "evidences": []}]), encoding="utf-8")
-    found, problems = examples_in(path)
-    assert [f.datasets for f in found] == [("hotpotqa",), ("2wikimqa",)]
+    examples, problems = examples_in(path)
+    assert [f.datasets for f in examples] == [("hotpotqa",), ("2wikimqa",)]
     assert {p.message for p in problems} == {
         "a supporting fact names a title that the context does not have",
         "a supporting fact names a sentence that its document does not have",
@@ -344,10 +344,10 @@ def test_musique_full_twins(tmp_path: Path) -> None:
     path = tmp_path / "file"
     twin = {**MUSIQUE, "answerable": False, "paragraphs": MUSIQUE["paragraphs"][:1]}
     path.write_text("\n".join(map(json.dumps, (MUSIQUE, twin))), encoding="utf-8")
-    found, problems = examples_in(path)
-    assert [f.example.id for f in found] == ["3hop1__1_2_3", "3hop1__1_2_3-unanswerable"]
-    assert found[1].example.answers == ("Unanswerable",)
-    assert found[1].example.evidence == ()
+    examples, problems = examples_in(path)
+    assert [f.example.id for f in examples] == ["3hop1__1_2_3", "3hop1__1_2_3-unanswerable"]
+    assert examples[1].example.answers == ("Unanswerable",)
+    assert examples[1].example.evidence == ()
     assert [p.place for p in problems] == [f"{path}:2"]
 
 
@@ -356,7 +356,7 @@ def test_musique_that_does_not_hold(tmp_path: Path) -> None:
     assert error(tmp_path, entry) == "paragraphs[0].is_supporting is missing"
 
 
-def answer(**given: Any) -> dict[str, Any]:
+def answer(**fields: Any) -> dict[str, Any]:
     empty = {
         "unanswerable": False,
         "extractive_spans": [],
@@ -364,7 +364,7 @@ def answer(**given: Any) -> dict[str, Any]:
         "free_form_answer": "",
         "evidence": [],
     }
-    return {"answer": {**empty, **given}}
+    return {"answer": {**empty, **fields}}
 
 
 PAPER: dict[str, Any] = {
@@ -410,8 +410,8 @@ COLUMNAR = {
 def test_qasper(tmp_path: Path, entry: Any) -> None:
     path = tmp_path / "file"
     path.write_text(json.dumps(entry), encoding="utf-8")
-    found, problems = examples_in(path)
-    first, second = (f.example for f in found)
+    examples, problems = examples_in(path)
+    first, second = (f.example for f in examples)
     assert first.answers == ("a, b", "a thing", "No", "Yes", "Unanswerable")
     assert first.documents.documents == (Document("T", "We do.\n\nIntro\nFirst.\nSecond.\n\nThird."),)
     assert first.evidence == (Evidence(0, text="Second."),)
@@ -469,26 +469,26 @@ def release(tmp_path: Path) -> Path:
 
 
 def test_narrativeqa_release_folder(release: Path) -> None:
-    found, problems = examples_in(release)
-    assert [f.example.id for f in found] == ["d1-0", "d2-1", "d1-2"]
-    assert [f.example.documents.documents[0].text for f in found] == ["Story é", "Café", "Story é"]
-    assert found[1].example.answers == ("now",)
-    assert found[0].example.metadata == {"kind": "movie", "title": "Film"}
-    assert [f.split for f in found] == ["test", "train", "test"]
+    examples, problems = examples_in(release)
+    assert [f.example.id for f in examples] == ["d1-0", "d2-1", "d1-2"]
+    assert [f.example.documents.documents[0].text for f in examples] == ["Story é", "Café", "Story é"]
+    assert examples[1].example.answers == ("now",)
+    assert examples[0].example.metadata == {"kind": "movie", "title": "Film"}
+    assert [f.split for f in examples] == ["test", "train", "test"]
     assert [p.message for p in problems] == ["d2.content is not UTF-8; read as Latin-1"]
 
 
 def test_narrativeqa_summaries(release: Path) -> None:
-    found, problems = examples_in(release / "third_party/wikipedia/summaries.csv")
-    assert [f.example.id for f in found] == ["d1-0", "d1-2", "d2-1"]
-    assert found[1].example.documents.documents == (Document("", "Ann leaves,\nalone."),)
+    examples, problems = examples_in(release / "third_party/wikipedia/summaries.csv")
+    assert [f.example.id for f in examples] == ["d1-0", "d1-2", "d2-1"]
+    assert examples[1].example.documents.documents == (Document("", "Ann leaves,\nalone."),)
     assert problems == []
 
 
 def test_narrativeqa_release_with_missing_parts(release: Path) -> None:
     (release / "tmp/d1.content").unlink()
-    found, problems = examples_in(release)
-    assert [f.example.id for f in found] == ["d2-1"]
+    examples, problems = examples_in(release)
+    assert [f.example.id for f in examples] == ["d2-1"]
     assert [p.place for p in problems if p.severity == "error"] == [
         f"{release}/qaps.csv:2",
         f"{release}/qaps.csv:4",
@@ -529,14 +529,14 @@ def test_qmsum_gives_its_general_queries_on_the_turns(tmp_path: Path) -> None:
     }
     path = tmp_path / "file"
     path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    found, problems = examples_in(path)
+    examples, problems = examples_in(path)
     assert not problems
-    assert [(f.example.question, f.example.answers) for f in found] == [
+    assert [(f.example.question, f.example.answers) for f in examples] == [
         ("Summarize.", ("They met.",)),
         ("Decision?", ("None.",)),
     ]
-    assert found[0].example.documents.documents == (Document("", "A: Hello .\nB: Yes ."),)
-    assert found[0].datasets == ("qmsum",)
+    assert examples[0].example.documents.documents == (Document("", "A: Hello .\nB: Yes ."),)
+    assert examples[0].datasets == ("qmsum",)
 
 
 MEETING = {
@@ -639,9 +639,9 @@ def test_texts_and_their_summary(
 ) -> None:
     path = tmp_path / "file"
     path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    found, problems = examples_in(path)
-    assert [document.text for document in found[0].example.documents.documents] == texts
-    assert found[0].datasets == datasets
+    examples, problems = examples_in(path)
+    assert [document.text for document in examples[0].example.documents.documents] == texts
+    assert examples[0].datasets == datasets
     assert ["does not say" in problem.message for problem in problems] == [True] * (not datasets)
 
 
@@ -677,12 +677,12 @@ ABSTRACT_WANTED = {"title": "T", "abstract": "A.", "main_content": "Text.", "gt"
 def test_a_papers_split_is_a_whole_word_of_its_files_name(tmp_path: Path, name: str, split: str) -> None:
     path = tmp_path / f"{name}.json"
     path.write_text(json.dumps(ABSTRACT_WANTED), encoding="utf-8")
-    (found,), problems = examples_in(path)
-    assert found.split == split and not problems
+    (example,), problems = examples_in(path)
+    assert example.split == split and not problems
 
 
 def test_a_papers_file_that_names_two_splits_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train_from_test_2.json"
     path.write_text(json.dumps(ABSTRACT_WANTED), encoding="utf-8")
-    found, (problem,) = examples_in(path)
-    assert not found and "its file name has two splits: test, train" in str(problem)
+    examples, (problem,) = examples_in(path)
+    assert not examples and "its file name has two splits: test, train" in str(problem)

@@ -269,11 +269,11 @@ def test_only_what_was_compared_with_a_checksum_is_called_verified(
     folder = tmp_path / "longdoc-bench" / card.hub.repo / card.hub.revision
     (folder / unknown.path).parent.mkdir(parents=True)
     (folder / unknown.path).write_bytes(b"{}")
-    for known, said in ((None, "not verified"), (hashlib.sha256(b"{}").hexdigest(), "verified")):
+    for known, status in ((None, "not verified"), (hashlib.sha256(b"{}").hexdigest(), "verified")):
         files = (unknown.model_copy(update={"sha256": known}),)
         changed = card.model_copy(update={"hub": card.hub.model_copy(update={"files": files})})
         monkeypatch.setattr("bench.cli.data.load_card", lambda _, changed=changed: changed)
-        told = CliRunner().invoke(data_command, ["fetch", "--dataset", "qmsum"])
-        assert told.exit_code == 0, told.output
-        (line,) = [line for line in told.output.splitlines() if line.startswith("qmsum: 1 file")]
-        assert line.endswith(said) and ("not" in said) == ("not verified" in line)
+        result = CliRunner().invoke(data_command, ["fetch", "--dataset", "qmsum"])
+        assert result.exit_code == 0, result.output
+        (line,) = [line for line in result.output.splitlines() if line.startswith("qmsum: 1 file")]
+        assert line.endswith(status) and ("not" in status) == ("not verified" in line)

@@ -87,6 +87,6 @@ def test_the_command_writes_data_that_the_card_takes(tmp_path: Path) -> None:
         str(out),
     ]
     command.main(arguments, standalone_mode=False)
-    found = load(load_card("hotpotqa"), str(out)).examples
-    assert len(found) == 6 and {example.metadata[LENGTH] for example in found} == {400, 800}
-    assert all(example.evidence for example in found)
+    loaded = load(load_card("hotpotqa"), str(out)).examples
+    assert len(loaded) == 6 and {example.metadata[LENGTH] for example in loaded} == {400, 800}
+    assert all(example.evidence for example in loaded)

@@ -282,10 +282,10 @@ def test_papers_of_academic_eval_lie_in_one_folder_and_name_their_split(tmp_path
         paper = {"title": f"On {name}", "main_content": f"We study {name}.", "gt": f"Abstract of {name}."}
         (folder / f"{name}.json").write_text(json.dumps(paper), encoding="utf-8")
     card = load_card("academic_eval")
-    found = load(card, str(tmp_path)).examples
-    assert [e.answers[0] for e in found] == ["Abstract of test_0.", "Abstract of test_1."]
+    examples = load(card, str(tmp_path)).examples
+    assert [e.answers[0] for e in examples] == ["Abstract of test_0.", "Abstract of test_1."]
     assert (
         has_training_part(card, str(tmp_path)) and len(load(card, str(tmp_path), training=True).examples) == 3
     )
-    assert "around 200 words" in found[0].question and "On test_0" not in found[0].question
-    assert card.retrieval_query_of(found[0]).endswith("provided text. The title of the text is: On test_0")
+    assert "around 200 words" in examples[0].question and "On test_0" not in examples[0].question
+    assert card.retrieval_query_of(examples[0]).endswith("provided text. The title of the text is: On test_0")

@@ -103,7 +103,7 @@ def test_lengths(real_data: Path, name: str, mean: int, minimum: int, maximum: i
 
 
 def examples(path: Path) -> list[Example]:
-    return [found.example for found in open_source(path).examples() if isinstance(found, SoundExample)]
+    return [item.example for item in open_source(path).examples() if isinstance(item, SoundExample)]
 
 
 def content(example: Example) -> tuple[str, tuple[str, ...], tuple[Document, ...]]:

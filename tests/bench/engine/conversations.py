@@ -50,11 +50,11 @@ async def play(engine: Engine, plan: Script, heads: Heads | None = None) -> list
 
     slot = await engine.reserve(512)
     try:
-        found = [await engine.run(Request(slot, plan.opening, choices=CHOICES))]
+        results = [await engine.run(Request(slot, plan.opening, choices=CHOICES))]
         spans = [(0, len(plan.opening))]
         for node, suffix in plan.steps:
             start = slot.length
-            found.append(
+            results.append(
                 await engine.run(
                     request(node, suffix, choices=CHOICES, watched=list(spans), watch_from=start)
                 )
@@ -62,12 +62,12 @@ async def play(engine: Engine, plan: Script, heads: Heads | None = None) -> list
             assert slot.length == start + len(node), "the suffix is rolled back"
             spans.append((start, slot.length))
         start = slot.length + len(plan.last)
-        found.append(
+        results.append(
             await engine.run(
                 request(plan.last, decode=plan.decode, limit=512, watched=spans, watch_from=start)
             )
         )
-        return found
+        return results
     finally:
         engine.release(slot)
 

@@ -77,11 +77,11 @@ def agrees_with_recomputing(
         monkeypatch.setattr(span_attention, "FEW", 0)
     plans = [script(seed) for seed in range(8)]
     played = play_all(engine, plans, heads)
-    for plan, found, counted in zip(plans, played, itertools.cycle(heads), strict=False):
+    for plan, results, counted in zip(plans, played, itertools.cycle(heads), strict=False):
         ids, spans = list(plan.opening), [(0, len(plan.opening))]
         logits, _ = recomputed(model, ids, spans)
-        assert found[0].logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
-        for (node, suffix), result in zip(plan.steps, found[1:], strict=False):
+        assert results[0].logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
+        for (node, suffix), result in zip(plan.steps, results[1:], strict=False):
             logits, rows = recomputed(model, [*ids, *node, *suffix], spans, counted)
             assert result.logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
             assert result.log_mass == pytest.approx(float(torch.logsumexp(logits.double(), 0)), abs=ROUNDING)
@@ -90,16 +90,16 @@ def agrees_with_recomputing(
             spans.append((len(ids), len(ids) + len(node)))
             ids += node
         ids += plan.last
-        answer = found[-1].answer
+        answer = results[-1].answer
         for token in answer:
             logits, _ = recomputed(model, ids, spans)
             assert token == int(logits.argmax())
             ids.append(token)
         _, rows = recomputed(model, ids, spans, counted)
         forwarded = len(answer) - 1
-        assert found[-1].attention.shape == (forwarded, len(spans))
+        assert results[-1].attention.shape == (forwarded, len(spans))
         first = len(ids) - len(answer)
-        np.testing.assert_allclose(found[-1].attention, rows[first : first + forwarded], atol=1e-6, rtol=0)
+        np.testing.assert_allclose(results[-1].attention, rows[first : first + forwarded], atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])
@@ -296,8 +296,8 @@ def test_out_of_memory_makes_passes_smaller_and_loses_no_question(
         forward(batch)
 
     monkeypatch.setattr(engine, "_forward", limited)
-    found = play_all(engine, plans)
-    assert [p[-1].answer for p in found] == [p[-1].answer for p in expected]
+    played = play_all(engine, plans)
+    assert [p[-1].answer for p in played] == [p[-1].answer for p in expected]
     assert engine.limits.tokens <= 40
     assert "out of memory" in caplog.text
 
@@ -314,9 +314,9 @@ def test_a_cancelled_question_leaves_its_neighbours_alone() -> None:
         tasks[2].cancel()
         return list(await asyncio.gather(*tasks, return_exceptions=True))
 
-    found = run(with_one_cancelled())
-    assert isinstance(found[2], asyncio.CancelledError)
-    assert [p[-1].answer for i, p in enumerate(found) if i != 2] == [
+    outcomes = run(with_one_cancelled())
+    assert isinstance(outcomes[2], asyncio.CancelledError)
+    assert [p[-1].answer for i, p in enumerate(outcomes) if i != 2] == [
         p[-1].answer for i, p in enumerate(expected) if i != 2
     ]
     assert engine.kv_cache.free_tokens == engine.kv_cache.tokens
@@ -331,9 +331,9 @@ def test_a_row_whose_forward_fails_takes_no_neighbour_along() -> None:
     async def all_of_them() -> list[Any]:
         return list(await asyncio.gather(*(play(engine, p) for p in [*plans, bad]), return_exceptions=True))
 
-    found = run(all_of_them())
-    assert isinstance(found[-1], IndexError)
-    assert [p[-1].answer for p in found[:-1]] == [p[-1].answer for p in expected]
+    outcomes = run(all_of_them())
+    assert isinstance(outcomes[-1], IndexError)
+    assert [p[-1].answer for p in outcomes[:-1]] == [p[-1].answer for p in expected]
 
 
 def test_logits_that_are_not_numbers_fail_their_own_question_only() -> None:

@@ -56,8 +56,8 @@ def test_logits_and_attention_are_as_near_as_those_of_transformers(
     exact, own = on((kind[0], torch.float32), "eager", family), on(kind, "eager", family)
     logits: list[tuple[float, float]] = []
     attention: list[tuple[float, float]] = []
-    for plan, found in zip(plans, play_all(engine(kind, family), plans), strict=True):
-        for (ids, spans, new), result in zip(_asked(plan), found[:-1], strict=True):
+    for plan, results in zip(plans, play_all(engine(kind, family), plans), strict=True):
+        for (ids, spans, new), result in zip(_asked(plan), results[:-1], strict=True):
             (true, rows), (theirs, their_rows) = (recomputed(model, ids, spans) for model in (exact, own))
             for choice, value in zip(CHOICES, result.logits, strict=True):
                 logits.append((abs(value - float(true[choice])), abs(float(theirs[choice] - true[choice]))))
@@ -71,12 +71,12 @@ def test_logits_and_attention_are_as_near_as_those_of_transformers(
 def _asked(plan: Script) -> list[tuple[list[int], list[tuple[int, int]], int]]:
     """Of each of a conversation's questions: all tokens, the spans that are watched, and the new tokens."""
     ids, spans = list(plan.opening), [(0, len(plan.opening))]
-    found = [(list(ids), list(spans), 0)]
+    questions = [(list(ids), list(spans), 0)]
     for node, suffix in plan.steps:
-        found.append(([*ids, *node, *suffix], list(spans), len(node) + len(suffix)))
+        questions.append(([*ids, *node, *suffix], list(spans), len(node) + len(suffix)))
         spans.append((len(ids), len(ids) + len(node)))
         ids += node
-    return found
+    return questions
 
 
 @pytest.mark.parametrize("heads", [None, Heads(((0, 2), (2, 1), (2, 5)))], ids=["all heads", "three heads"])

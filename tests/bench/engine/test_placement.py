@@ -36,11 +36,11 @@ class Claimed(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor, device: torch.device) -> Claimed:
-        found = torch.Tensor._make_wrapper_subclass(
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=device
         )
-        found.inner = inner
-        return found
+        tensor.inner = inner
+        return tensor
 
     def tolist(self) -> Any:
         return self.inner.tolist()
@@ -71,10 +71,10 @@ def _tensor(data: Any, *, device: Any = None, **options: Any) -> torch.Tensor:
 
 
 def _run(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
-    given, _ = tree_flatten((arguments, options))
-    claimed = [one for one in given if isinstance(one, Claimed)]
+    leaves, _ = tree_flatten((arguments, options))
+    claimed = [one for one in leaves if isinstance(one, Claimed)]
     devices = {one.device for one in claimed}
-    plain = [one for one in given if isinstance(one, torch.Tensor) and not isinstance(one, Claimed)]
+    plain = [one for one in leaves if isinstance(one, torch.Tensor) and not isinstance(one, Claimed)]
     if function not in MOVING:
         if len(devices) > 1 or (devices and any(one.dim() and one.is_floating_point() for one in plain)):
             raise RuntimeError(f"{function}: all tensors must lie on one device, found {devices}")
@@ -85,7 +85,7 @@ def _run(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
     bare = tree_map(lambda one: one.inner if isinstance(one, Claimed) else one, (arguments, options))
     if device is not None:
         bare[1]["device"] = torch.device("cpu")
-    found = function(*bare[0], **bare[1])
+    output = function(*bare[0], **bare[1])
     known = {id(one.inner): one for one in claimed}
 
     def wrapped(one: Any) -> Any:
@@ -94,16 +94,16 @@ def _run(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
         same = known.get(id(one))
         return Claimed(one, target) if same is None else same
 
-    return tree_map(wrapped, found)
+    return tree_map(wrapped, output)
 
 
-def spread(found: Any) -> Any:
+def spread(network: Any) -> Any:
     """The model with its first layers on one claimed device and the rest on another, as accelerate has it."""
-    layers = found.model.layers
+    layers = network.model.layers
     places = {"model.embed_tokens": FIRST, "model.rotary_emb": FIRST, "model.norm": SECOND, "lm_head": SECOND}
     places |= {f"model.layers.{at}": FIRST if at < len(layers) // 2 else SECOND for at in range(len(layers))}
     for name, device in places.items():
-        module = found.get_submodule(name)
+        module = network.get_submodule(name)
         for part in module.modules():
             for kind in (part._parameters, part._buffers):
                 for key, value in kind.items():
@@ -114,8 +114,8 @@ def spread(found: Any) -> Any:
                         torch.nn.Parameter(moved, requires_grad=False) if kind is part._parameters else moved
                     )
         module.register_forward_pre_hook(_mover(device), with_kwargs=True)
-    found.hf_device_map = places
-    return found
+    network.hf_device_map = places
+    return network
 
 
 def _mover(device: torch.device) -> Any:
@@ -163,8 +163,8 @@ def test_layers_on_two_devices_give_what_one_device_gives(
     with Devices():
         engine = build_engine("small", spread(model(SMALL)), max_context=512)
         assert {keys.device for keys in engine.kv_cache.keys} == {FIRST, SECOND}
-        found = requests(engine)
-    for mine, theirs in zip(found, expected, strict=True):
+        results = requests(engine)
+    for mine, theirs in zip(results, expected, strict=True):
         assert (mine.answer, mine.finish) == (theirs.answer, theirs.finish)
         np.testing.assert_allclose(mine.logits, theirs.logits, atol=1e-5)
         assert mine.attention.shape == theirs.attention.shape and len(mine.attention) > 3

@@ -53,9 +53,9 @@ def test_answers_are_those_of_contexts_alone_and_the_beginning_is_forwarded_once
     prompts = [STORY + tail for tail in TAILS]
     alone, sharing = engine_of(family, share=False), engine_of(family)
     expected = one_after_another(alone, prompts)
-    found = one_after_another(sharing, prompts)
-    assert [one.answer for one in found] == [one.answer for one in expected]
-    assert [one.reused for one in found] == [0] + [len(STORY)] * 5
+    results = one_after_another(sharing, prompts)
+    assert [one.answer for one in results] == [one.answer for one in expected]
+    assert [one.reused for one in results] == [0] + [len(STORY)] * 5
     assert sharing.tokens == alone.tokens - 5 * len(STORY)
 
 
@@ -63,9 +63,9 @@ def test_requests_in_flight_wait_for_the_first_that_begins_alike() -> None:
     prompts = [STORY + tail for tail in TAILS]
     expected = one_after_another(engine_of(share=False), prompts)
     engine = engine_of()
-    found = together(engine, prompts)
-    assert [one.answer for one in found] == [one.answer for one in expected]
-    assert sum(one.reused for one in found) == 5 * len(STORY)
+    results = together(engine, prompts)
+    assert [one.answer for one in results] == [one.answer for one in expected]
+    assert sum(one.reused for one in results) == 5 * len(STORY)
 
 
 def test_of_a_text_asked_about_twice_only_the_last_token_is_forwarded_again() -> None:
@@ -84,10 +84,10 @@ def test_tokens_that_record_attention_are_forwarded() -> None:
         request = Request(slot, STORY, choices=CHOICES, watched=[(0, 40)], watch_from=100)
         return await engine.run(request)
 
-    found, expected = asyncio.run(watching(engine_of())), asyncio.run(watching(engine_of(share=False)))
-    assert found.reused == 100 and found.attention_start == expected.attention_start == 100
-    assert found.attention == pytest.approx(expected.attention, abs=1e-6)
-    assert found.logits == pytest.approx(expected.logits, abs=1e-4)
+    result, expected = asyncio.run(watching(engine_of())), asyncio.run(watching(engine_of(share=False)))
+    assert result.reused == 100 and result.attention_start == expected.attention_start == 100
+    assert result.attention == pytest.approx(expected.attention, abs=1e-6)
+    assert result.logits == pytest.approx(expected.logits, abs=1e-4)
 
 
 def test_what_was_rewound_is_not_taken_over() -> None:
@@ -143,8 +143,8 @@ def test_a_request_whose_leader_is_cancelled_goes_on_by_itself() -> None:
         return await asyncio.wait_for(follower, 30)
 
     expected = one_after_another(engine_of(share=False), [STORY + TAILS[1]])[0]
-    found = asyncio.run(leaderless())
-    assert (found.answer, found.reused) == (expected.answer, 0)
+    result = asyncio.run(leaderless())
+    assert (result.answer, result.reused) == (expected.answer, 0)
 
 
 def test_closed_contexts_make_room_the_least_recently_used_first() -> None:

@@ -28,7 +28,7 @@ def test_sums_over_layers_are_those_of_the_softmax_over_all_keys(
     for at, (total, spans) in enumerate(SPANS.items()):
         rows.append(Watching(first, news[total], total - news[total], 100 * at, spans))
         first += news[total]
-    found = SpanAttention(rows, torch.device("cpu"), most)
+    attention = SpanAttention(rows, torch.device("cpu"), most)
     expected = [torch.zeros(row.count, len(row.spans)) for row in rows]
     for _ in range(2):
         query, keys = drawn(HEADS, first, WIDTH), drawn(300, KV_HEADS, WIDTH)
@@ -44,8 +44,8 @@ def test_sums_over_layers_are_those_of_the_softmax_over_all_keys(
             p = scores.softmax(-1)[range(HEADS) if only is None else only].sum(0) / HEADS
             for at, (start, end) in enumerate(row.spans):
                 sums[:, at] += p[:, start:end].sum(-1) / max(1, end - start)
-        found.add(query, keys, lse, SCALE, window, only)
-    for total_, sums in zip(found.totals(), expected, strict=True):
+        attention.add(query, keys, lse, SCALE, window, only)
+    for total_, sums in zip(attention.totals(), expected, strict=True):
         torch.testing.assert_close(total_, sums, atol=1e-6, rtol=1e-5)
 
 

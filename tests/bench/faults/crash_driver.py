@@ -40,11 +40,11 @@ def work(folder: Path) -> None:
     definition = TableDefinition(
         id="t", title="T", source="S", datasets=("toy",), metrics=("f1",), rows=tuple(rows)
     )
-    found = {
+    table_cells = {
         (row.id, "toy"): TableCell(row, "toy", read_finished(result.folder))
         for row, result in zip(rows, results, strict=True)
     }
-    rendered = render(TableData(definition, found), {})
+    rendered = render(TableData(definition, table_cells), {})
     for suffix, text in (("md", rendered.markdown), ("tex", rendered.latex), ("csv", rendered.csv)):
         write_text(folder / "tables" / f"t.{suffix}", text)
 

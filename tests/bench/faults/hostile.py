@@ -51,7 +51,7 @@ text = st.lists(
 ).map("".join)
 documents = st.lists(
     st.builds(Document, st.just("") | text.map(lambda title: title[:200]), text), max_size=3
-).map(lambda found: DocumentSet(tuple(found)))
+).map(lambda items: DocumentSet(tuple(items)))
 
 EVERYTHING = DocumentSet(
     (

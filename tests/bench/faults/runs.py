@@ -22,8 +22,10 @@ def run(cell: Any, folder: Path, **options: Any) -> CellResult:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """The records without the one field that differs between two runs."""
-    found = [json.loads(line) for line in (folder / "cell" / "records.jsonl").read_text("utf-8").splitlines()]
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in found]
+    records = [
+        json.loads(line) for line in (folder / "cell" / "records.jsonl").read_text("utf-8").splitlines()
+    ]
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in records]
 
 
 def sharing(cell: Cell) -> Cell:

@@ -77,6 +77,6 @@ def test_a_terminated_command_says_where_its_records_are(tmp_path: Path, how: si
         assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.01)
     process.send_signal(how)
-    said = process.communicate(timeout=60)[1]
+    message = process.communicate(timeout=60)[1]
     assert process.returncode == 130
-    assert "Every finished question is recorded" in said and "Traceback" not in said
+    assert "Every finished question is recorded" in message and "Traceback" not in message

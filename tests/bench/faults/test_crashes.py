@@ -19,11 +19,11 @@ def test_a_run_killed_at_any_step_goes_on_to_the_same_records_indexes_and_table(
     command = [sys.executable, "-m", "tests.bench.faults.crash_driver", str(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["different"] == []
+    report = json.loads(done.stdout)
+    assert report["different"] == []
     # Every kind of step was met: searching and indexing, records, indexes, atomic files.
-    assert {"generate", "write", "fsync", "write_bytes", "rename", "replace"} <= found["steps"].keys()
-    assert sum(found["steps"].values()) > 40
+    assert {"generate", "write", "fsync", "write_bytes", "rename", "replace"} <= report["steps"].keys()
+    assert sum(report["steps"].values()) > 40
 
 
 MIRRORED_RUN = """
@@ -48,21 +48,21 @@ StandInSession(results, hooks=[hooks.MlflowHooks(results)]).run(stand_in_cell(ex
 
 def mirrored(database: Path) -> list[Any]:
     """What MLflow shows of the runs that are not deleted, without ids and times."""
-    with sqlite3.connect(database) as found:
-        runs = found.execute("SELECT run_uuid, name, status FROM runs WHERE lifecycle_stage = 'active'")
+    with sqlite3.connect(database) as connection:
+        runs = connection.execute("SELECT run_uuid, name, status FROM runs WHERE lifecycle_stage = 'active'")
         return [
             (
                 name,
                 status,
-                found.execute(
+                connection.execute(
                     "SELECT key, value FROM latest_metrics WHERE run_uuid = ? AND key != 'wall_s' "
                     "ORDER BY key",
                     (run,),
                 ).fetchall(),
-                found.execute(
+                connection.execute(
                     "SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key", (run,)
                 ).fetchall(),
-                found.execute(
+                connection.execute(
                     "SELECT value FROM tags WHERE run_uuid = ? AND key = 'bench.cell_id'", (run,)
                 ).fetchall(),
             )

@@ -104,8 +104,8 @@ def test_a_damaged_summary_or_description_is_made_anew(tmp_path: Path, content: 
     assert finished_summary(cell, tmp_path / "cell") is None
     if "7" not in content:  # that is another cell's id, and refused
         (tmp_path / "cell" / "cell.json").write_text(content)
-    found = run(cell, tmp_path)
-    assert (found.answered, found.summary) == (0, whole)
+    result = run(cell, tmp_path)
+    assert (result.answered, result.summary) == (0, whole)
     assert json.loads((tmp_path / "cell" / "cell.json").read_text())["cell_id"] == cell.identity.cell_id
 
 

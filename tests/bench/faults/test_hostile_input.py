@@ -70,11 +70,11 @@ def loaded_or_refused(content: bytes, folder: Path, name: str = "own.jsonl") -> 
     path = folder / name
     path.write_bytes(content)
     try:
-        found = load(load_card("qasper"), str(path))
+        data = load(load_card("qasper"), str(path))
     except BenchError as error:
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", str(error)), repr(str(error))
         return str(error)
-    for example in found.examples:
+    for example in data.examples:
         json.dumps([example.id, example.question, example.answers]).encode()
         for document in example.documents.documents:
             document.full_text.encode("utf-8")
@@ -122,9 +122,9 @@ ODD_FILES: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize("name", ODD_FILES)
 def test_odd_files(tmp_path: Path, name: str) -> None:
-    content, said = ODD_FILES[name]
-    found = loaded_or_refused(content, tmp_path)
-    assert said in found if said else not found, found
+    content, message = ODD_FILES[name]
+    refusal = loaded_or_refused(content, tmp_path)
+    assert message in refusal if message else not refusal, refusal
 
 
 # --- cards, tables, options -----------------------------------------------------------------------
@@ -231,7 +231,7 @@ IDS = (
 
 
 def test_ids_and_titles_never_become_paths(tmp_path: Path) -> None:
-    found = [
+    sample = [
         Example(
             id=id_,
             dataset="toy",
@@ -243,7 +243,7 @@ def test_ids_and_titles_never_become_paths(tmp_path: Path) -> None:
         for at, id_ in enumerate(IDS)
     ]
     run_cell(
-        stand_in_cell(found), tmp_path / "in" / "cell", IndexStore(tmp_path / "in" / "indexes"), WordModels
+        stand_in_cell(sample), tmp_path / "in" / "cell", IndexStore(tmp_path / "in" / "indexes"), WordModels
     )
     names = {path.relative_to(tmp_path / "in").as_posix() for path in (tmp_path / "in").rglob("*")}
     expected = r"cell(/(\.lock|cell\.json|records\.jsonl|summary\.json))?"

@@ -30,17 +30,17 @@ class Odd(Echo):
 
     async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
         if "odd" in question.text:
-            found = type(self).does(question)
-            return await found if asyncio.iscoroutine(found) else found  # type: ignore[no-any-return]
+            output = type(self).does(question)
+            return await output if asyncio.iscoroutine(output) else output  # type: ignore[no-any-return]
         return await super().answer(index, question, models)
 
 
 def odd_cell(does: Callable[[Question], Any], n: int = 3) -> Cell:
     """A cell whose second question meets the odd behaviour."""
-    found = list(examples(n, questions_per_document=1))
-    found[1] = Example(**{**vars(found[1]), "question": "What is odd"})
+    sample = list(examples(n, questions_per_document=1))
+    sample[1] = Example(**{**vars(sample[1]), "question": "What is odd"})
     kind = type("Odd", (Odd,), {"does": staticmethod(does)})
-    cell: Cell = stand_in_cell(found)
+    cell: Cell = stand_in_cell(sample)
     return dataclasses.replace(cell, method=kind(EchoConfig()))
 
 
@@ -115,10 +115,10 @@ NONSENSE: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nonsense_fails_its_own_question_and_says_what_is_wrong(tmp_path: Path, name: str) -> None:
-    given, said = NONSENSE[name]
-    first, second, third = errors_of(tmp_path, odd_cell(lambda question: given))
+    prediction, message = NONSENSE[name]
+    first, second, third = errors_of(tmp_path, odd_cell(lambda question: prediction))
     assert first is third is None
-    assert second is not None and second.startswith("QuestionError: ") and said in second
+    assert second is not None and second.startswith("QuestionError: ") and message in second
     assert rows(tmp_path)[1]["scores"] == {"f1": 0.0}
 
 
@@ -129,14 +129,14 @@ def test_a_forgotten_await_is_guessed(tmp_path: Path) -> None:
             return super().answer(index, question, models)  # type: ignore[return-value]
 
     cell = dataclasses.replace(stand_in_cell(examples(1)), method=Forgetful(EchoConfig()))
-    said = "QuestionError: answer() returned a coroutine; expected a Prediction. Is an 'await' missing?"
-    assert errors_of(tmp_path, cell) == [said]
+    message = "QuestionError: answer() returned a coroutine; expected a Prediction. Is an 'await' missing?"
+    assert errors_of(tmp_path, cell) == [message]
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     passage = dataclasses.replace(PASSAGE, score=np.float32(0.5), start=np.int64(0))
-    given = Prediction("a", [passage], prompt_tokens=np.int64(7))  # type: ignore[arg-type]
-    assert errors_of(tmp_path, odd_cell(lambda question: given)) == [None] * 3
+    prediction = Prediction("a", [passage], prompt_tokens=np.int64(7))  # type: ignore[arg-type]
+    assert errors_of(tmp_path, odd_cell(lambda question: prediction)) == [None] * 3
     assert (rows(tmp_path)[1]["context"][0]["score"], rows(tmp_path)[1]["tokens"]["prompt"]) == (0.5, 7)
 
 
@@ -188,10 +188,10 @@ def test_whatever_a_method_raises_fails_its_own_question(
 def test_a_question_that_fails_after_the_model_was_asked_keeps_what_it_cost(tmp_path: Path) -> None:
     class Late(Echo):
         async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
-            given = await super().answer(index, question, models)
+            prediction = await super().answer(index, question, models)
             if "answer1" in question.text:
                 raise ValueError("too late")
-            return given
+            return prediction
 
     cell = dataclasses.replace(stand_in_cell(examples(2)), method=Late(EchoConfig()))
     assert errors_of(tmp_path, cell) == [None, "ValueError: too late"]
@@ -236,8 +236,8 @@ def test_an_index_that_is_never_done_fails_its_questions_only(tmp_path: Path, co
             return await super().index(documents, models)
 
     cell = dataclasses.replace(stand_in_cell(examples(4)), method=Slow(EchoConfig()))
-    said = "TimeLimitError: no index within 0.4 s"
-    assert errors_of(tmp_path, cell, timeout_s=0.4) == [said, said, None, None]
+    message = "TimeLimitError: no index within 0.4 s"
+    assert errors_of(tmp_path, cell, timeout_s=0.4) == [message, message, None, None]
 
 
 def test_a_shared_run_that_hangs_is_asked_cell_by_cell(tmp_path: Path) -> None:

@@ -56,12 +56,12 @@ def findings(tree: ast.AST) -> Iterator[str]:
 
 def test_nothing_is_unpickled_evaluated_or_trusted() -> None:
     assert len(SOURCES) > 100
-    found = {
+    unsafe = {
         str(path.relative_to(REPOSITORY)): seen
         for path in SOURCES
         if (seen := list(findings(ast.parse(path.read_text("utf-8")))))
     }
-    assert found == {}
+    assert unsafe == {}
     bad = "import pickle\nfrom joblib import load\ntorch.load(x)\nf(trust_remote_code=True)\nnp.load(x)"
     assert len(list(findings(ast.parse(bad)))) == 5, "the search finds what it looks for"
 
@@ -109,7 +109,7 @@ def test_a_run_reaches_no_network_and_keeps_no_secret(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, check=False)
     assert "127.0.0.1" in watch.read_text(), "the watch sees an attempt"
     watch.unlink()
-    said = ""
+    output = ""
     for arguments in (
         ["run", "--method", "sbert", "--dataset", "qasper", "--limit", "1"],
         ["doctor", "--no-self-test"],
@@ -127,12 +127,12 @@ def test_a_run_reaches_no_network_and_keeps_no_secret(tmp_path: Path) -> None:
     ):
         command = [sys.executable, "-m", "bench.cli.main", *arguments, "--results", str(results)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        said += done.stdout + done.stderr
-        assert done.returncode == (2 if "no-such-model-anywhere" in arguments else 0), said
+        output += done.stdout + done.stderr
+        assert done.returncode == (2 if "no-such-model-anywhere" in arguments else 0), output
     assert not watch.exists(), watch.read_text()
     kept = [path for path in results.rglob("*") if path.is_file()]
     assert {"records.jsonl", "cell.json", "mlflow.db"} <= {path.name for path in kept}
-    everything = b"\n".join(path.read_bytes() for path in kept) + said.encode()
+    everything = b"\n".join(path.read_bytes() for path in kept) + output.encode()
     for name, secret in SECRETS.items():
         assert secret.encode() not in everything, f"the value of {name} was kept or shown"
 
@@ -143,8 +143,8 @@ def test_a_secret_in_an_exception_does_not_reach_the_record(
 ) -> None:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    said = fault_text(ConnectionError(f"401 for https://me:{secret}@api.example/v1, Bearer {secret}"))
-    assert secret not in said and said.startswith("ConnectionError: 401 for https://***@api.example/v1")
+    message = fault_text(ConnectionError(f"401 for https://me:{secret}@api.example/v1, Bearer {secret}"))
+    assert secret not in message and message.startswith("ConnectionError: 401 for https://***@api.example/v1")
 
 
 def test_only_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

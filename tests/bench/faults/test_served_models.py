@@ -53,11 +53,11 @@ class Counted:
 
     async def __call__(self, body: Body, post: Post) -> Any:
         self.bodies.append(body)
-        given = self.fault(len(self.bodies) - CHECKS, body) if self.fault else None
-        if isinstance(given, Response):
-            return given
+        effect = self.fault(len(self.bodies) - CHECKS, body) if self.fault else None
+        if isinstance(effect, Response):
+            return effect
         answer = await post(body)
-        return answer if given is None else given(answer)
+        return answer if effect is None else effect(answer)
 
 
 def unused_port() -> int:
@@ -122,7 +122,7 @@ def test_https_to_a_server_without_tls_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("server:127.0.0.1:8000#tiny", "expected an address such as"),
         ("server:http://127.0.0.1:8000/v1", "which model"),
@@ -134,8 +134,8 @@ def test_https_to_a_server_without_tls_says_so() -> None:
         ("server:http://127.0.0.1/v1#tiny#patience=0", "more than 0"),
     ],
 )
-def test_a_malformed_address_says_what_is_wrong_and_repeats_no_secret(address: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+def test_a_malformed_address_says_what_is_wrong_and_repeats_no_secret(address: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
         plan_cell(CellRequest("closed_book", "musique", model=address))
     assert "secret-word" not in str(error.value)
 
@@ -190,7 +190,7 @@ def without_usage(at: int, body: Body) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (ignoring_greedy, "two texts for one prompt at temperature 0"),
         (cutting_prompts, "tokens by our count and 16 by the server's"),
@@ -217,11 +217,11 @@ def without_usage(at: int, body: Body) -> Any:
     ],
 )
 def test_a_server_that_would_answer_wrongly_is_noticed_before_the_first_question(
-    fault: Any, said: str, tmp_path: Path
+    fault: Any, message: str, tmp_path: Path
 ) -> None:
     with serving(dialect_app("vllm", Counted(fault))) as url, pytest.raises(ServerError) as error:
         answered(tmp_path, request(url))
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert kept(tmp_path) == []
 
 
@@ -233,12 +233,12 @@ def test_log_probabilities_refused_end_the_run_with_the_reason(tmp_path: Path) -
         return lambda answer: {**answer, "choices": [{**answer["choices"][0], "logprobs": None}]}
 
     models = {"graph_model": "tiny", "attention": "off"}
-    for fault, said in ((refusing, "logprobs are off"), (ignoring, "gives no log-probabilities")):
+    for fault, message in ((refusing, "logprobs are off"), (ignoring, "gives no log-probabilities")):
         for options in ({"attention": "off"}, models):
-            counted, results = Counted(fault), tmp_path / said / str(len(options))
+            counted, results = Counted(fault), tmp_path / message / str(len(options))
             with serving(dialect_app("vllm", counted)) as url, pytest.raises(BenchError) as error:
                 answered(results, request(url, method="pecan", limit=1, **options))
-            assert said in str(error.value) and "Two ways out" in str(error.value)
+            assert message in str(error.value) and "Two ways out" in str(error.value)
             assert "search_model=NAME" in str(error.value)
             assert len(counted.bodies) == CHECKS + 1, "refused before a graph is built"
             assert not list(results.glob("indexes/**/*.*"))
@@ -417,10 +417,10 @@ def test_the_key_goes_into_the_header_and_nowhere_else(
 
     async def locked(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            given = dict(scope["headers"]).get(b"authorization", b"").decode()
-            seen.append(given)
-            if given != f"Bearer {KEY}":
-                await JSONResponse({"error": f"who are you? {given}"}, 401)(scope, receive, send)
+            authorization = dict(scope["headers"]).get(b"authorization", b"").decode()
+            seen.append(authorization)
+            if authorization != f"Bearer {KEY}":
+                await JSONResponse({"error": f"who are you? {authorization}"}, 401)(scope, receive, send)
                 return
         await app(scope, receive, send)
 

@@ -44,10 +44,10 @@ def test_locks_are_always_taken_in_the_same_order(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bench.run.cell_folder, "RecordStore", Noted)
     cells = [(sharing(stand_in_cell(examples(2), {"suffix": name})), name) for name in "bca"]
     for order, folder in ((cells, "one"), (cells[::-1], "two")):
-        found = run_cells(
+        results = run_cells(
             [(cell, tmp_path / folder / name) for cell, name in order], IndexStore(tmp_path / "i"), WordModels
         )
-        assert [result.folder.name for result in found] == [name for _, name in order]
+        assert [result.folder.name for result in results] == [name for _, name in order]
     assert taken == ["a", "b", "c"] * 2
 
 

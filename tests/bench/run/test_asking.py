@@ -139,9 +139,9 @@ def test_several_methods_stand_side_by_side(paper: Path, tmp_path: Path) -> None
 
 
 def test_standard_input_is_a_document(tmp_path: Path) -> None:
-    given = ["-", "--model", "tiny", "--results", tmp_path]
-    assert "1. standard input, line 2" in ask("When?", *given, stdin=b"\nShut down in 2018.").output
-    empty = ask("When?", *given, stdin=b"")
+    arguments = ["-", "--model", "tiny", "--results", tmp_path]
+    assert "1. standard input, line 2" in ask("When?", *arguments, stdin=b"\nShut down in 2018.").output
+    empty = ask("When?", *arguments, stdin=b"")
     assert isinstance(empty.exception, DataError) and "standard input: the file is empty" in str(
         empty.exception
     )

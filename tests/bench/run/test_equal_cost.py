@@ -122,8 +122,8 @@ def test_a_matched_cell_is_found_among_finished_ones_and_nothing_is_run(
     finished = {"full_context": 430.0, 4: 400.0, 5: 500.0}
 
     def summary(cell: Cell, folder: Path) -> object:
-        found = finished.get(cell.identity.config.get("k", cell.request.method))
-        return None if found is None else cells.summary(query_flops={"mean": found})
+        cost = finished.get(cell.identity.config.get("k", cell.request.method))
+        return None if cost is None else cells.summary(query_flops={"mean": cost})
 
     monkeypatch.setattr("bench.run.equal_cost.finished_summary", summary)
     cell = matched_cell(request, tmp_path)

@@ -30,7 +30,7 @@ def of(text: str) -> list[DocumentSet]:
 @pytest.mark.parametrize("path", sorted(SAMPLE_SETS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_generated_documents_are_read_by_the_small_models(path: Path) -> None:
     sets = [item.example.documents for item in open_source(path).examples() if isinstance(item, SoundExample)]
-    worst = max(tokens_per_word("\n".join(d.text for d in found.documents)[:20_000]) for found in sets)
+    worst = max(tokens_per_word("\n".join(d.text for d in group.documents)[:20_000]) for group in sets)
     assert worst < MAX_TOKENS_PER_WORD - 0.1
     assert unfit_models([resolve("tiny")], sets) == ()
 
@@ -45,8 +45,8 @@ def test_other_text_is_not(path: str) -> None:
 
 def test_real_data_are_not(real_data: Path) -> None:
     for path in sorted(real_data.glob("*.jsonl")):
-        found = (item for item in open_source(path).examples() if isinstance(item, SoundExample))
-        documents = [item.example.documents for _, item in zip(range(5), found, strict=False)]
+        items = (item for item in open_source(path).examples() if isinstance(item, SoundExample))
+        documents = [item.example.documents for _, item in zip(range(5), items, strict=False)]
         assert unfit_models([resolve("tiny")], documents), path
 
 

@@ -14,8 +14,8 @@ from tests.stand_ins import examples, stand_in_cell
 
 @pytest.fixture
 def identity() -> CellIdentity:
-    found: CellIdentity = stand_in_cell(examples(2)).identity
-    return found
+    cell_identity: CellIdentity = stand_in_cell(examples(2)).identity
+    return cell_identity
 
 
 @pytest.mark.parametrize(

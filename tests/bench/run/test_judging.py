@@ -97,7 +97,7 @@ def test_a_reply_names_one_verdict_or_none(reply: str, verdict: str | None) -> N
 
 
 @pytest.mark.parametrize(
-    ("shown_first", "shown_second", "found"),
+    ("shown_first", "shown_second", "expected"),
     [
         ("first", "second", "win"),
         ("second", "first", "loss"),
@@ -109,18 +109,18 @@ def test_a_reply_names_one_verdict_or_none(reply: str, verdict: str | None) -> N
         ("first", None, "unparsable"),
     ],
 )
-def test_a_win_needs_both_orders(shown_first: Any, shown_second: Any, found: str) -> None:
-    assert outcome({"AB": shown_first, "BA": shown_second}) == found
+def test_a_win_needs_both_orders(shown_first: Any, shown_second: Any, expected: str) -> None:
+    assert outcome({"AB": shown_first, "BA": shown_second}) == expected
 
 
 def test_every_pair_is_judged_by_every_criterion_in_both_orders(tmp_path: Path) -> None:
     judge = Judge(longer)
     judged = run(tmp_path, judge)
     assert judge.asked == judged.asked == 4 * len(CRITERIA) * 2
-    for found in judged.summary.criteria.values():
-        assert (found.win, found.loss, found.tie) == (1, 1, 2)
-        assert found.unparsable == found.inconsistent == 0
-        assert found.preference.mean == 0
+    for summary in judged.summary.criteria.values():
+        assert (summary.win, summary.loss, summary.tie) == (1, 1, 2)
+        assert summary.unparsable == summary.inconsistent == 0
+        assert summary.preference.mean == 0
     assert judged.summary.flops == 100 * judge.asked
     lines = [json.loads(line) for line in (tmp_path / VERDICTS_FILE).read_text().splitlines()]
     assert {(x["example_id"], x["criterion"], x["order"]) for x in lines} == {
@@ -131,8 +131,8 @@ def test_every_pair_is_judged_by_every_criterion_in_both_orders(tmp_path: Path) 
 
 def test_a_judge_that_likes_a_place_gives_nobody_a_win(tmp_path: Path) -> None:
     judged = run(tmp_path, Judge(lambda first, second, criterion: "Answer 1"))
-    for found in judged.summary.criteria.values():
-        assert (found.win, found.loss, found.tie, found.inconsistent) == (0, 0, 4, 4)
+    for summary in judged.summary.criteria.values():
+        assert (summary.win, summary.loss, summary.tie, summary.inconsistent) == (0, 0, 4, 4)
 
 
 def test_what_cannot_be_read_is_counted_and_criteria_are_apart(tmp_path: Path) -> None:

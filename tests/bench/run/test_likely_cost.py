@@ -26,9 +26,9 @@ def waiting(reader: str, method: str, reference: str) -> CellRequest:
 @pytest.fixture
 def session(reader: str, tmp_path: Path) -> Session:
     """With the finished cell of BM25, which reads five passages."""
-    found = Session(tmp_path)
-    found.run(plan_cell(CellRequest("bm25", "hotpotqa", reader, limit=3)))
-    return found
+    new_session = Session(tmp_path)
+    new_session.run(plan_cell(CellRequest("bm25", "hotpotqa", reader, limit=3)))
+    return new_session
 
 
 def test_the_neighbours_are_found_without_reading_and_run_together(
@@ -57,11 +57,11 @@ def test_the_neighbours_are_found_without_reading_and_run_together(
         measured.append(cell.identity.config["k"])
         return session.run(cell).summary.query_flops.mean
 
-    found = matched_cell(request, session.results)  # nothing is run
-    assert found is not None and found.identity in (low.identity, high.identity)
+    matched = matched_cell(request, session.results)  # nothing is run
+    assert matched is not None and matched.identity in (low.identity, high.identity)
     assert not likely_cells(request, session)
     alone = match_k(request, target, session.results / "elsewhere", cost_of)
-    assert alone is not None and found.identity == alone.identity and measured
+    assert alone is not None and matched.identity == alone.identity and measured
 
 
 def test_where_everything_costs_less_one_more_k_shows_it(reader: str, session: Session) -> None:
@@ -71,8 +71,8 @@ def test_where_everything_costs_less_one_more_k_shows_it(reader: str, session: S
     cells = likely_cells(request, session)
     assert len(cells) == 2
     session.run_together([(cell, None) for cell in cells])
-    found = matched_cell(request, session.results)
-    assert found is not None and found.identity in [cell.identity for cell in cells]
+    matched = matched_cell(request, session.results)
+    assert matched is not None and matched.identity in [cell.identity for cell in cells]
 
 
 def test_a_cost_below_any_passage_needs_one_passage(reader: str, session: Session) -> None:

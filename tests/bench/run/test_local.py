@@ -46,7 +46,7 @@ def stand_in_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def two_groups(results: Path) -> list[Group]:
     cells = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]})
-    return [[(found.cell.request, found.cell.folder(results))] for found in cells]
+    return [[(point.cell.request, point.cell.folder(results))] for point in cells]
 
 
 def until(condition: Any, seconds: float = 60) -> None:
@@ -65,8 +65,8 @@ def test_a_helper_does_the_work_of_the_command(tmp_path: Path) -> None:
     with LocalWorkers(2).helping(groups, tmp_path / "helped", 32, None):
         until(lambda: all(map(finished, groups)))
     alone = Session(tmp_path / "alone")
-    for found in plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]}):
-        folder = alone.run(found.cell).folder
+    for point in plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]}):
+        folder = alone.run(point.cell).folder
         assert rows(folder) == rows(tmp_path / "helped" / "cells" / folder.name)
 
 
@@ -88,8 +88,8 @@ def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path, probe: st
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True)
         until(lambda: finished(second))
         assert not finished(first)
-    said, warned = process.communicate(timeout=60)
-    assert process.returncode == 0 and "2 of 2 cells finished" in said
+    output, warned = process.communicate(timeout=60)
+    assert process.returncode == 0 and "2 of 2 cells finished" in output
     assert ("probe 1/2: another run has locked these cells" in warned) == (probe != "0")
     assert finished(first)
 
@@ -143,8 +143,8 @@ def children(process: int) -> list[int]:
 def four_undisturbed(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "python" / "sitecustomize.py").write_text(SLOW)
     session = Session(tmp_path / "undisturbed")
-    for found in plan_sweep(CellRequest("bm25", "hotpotqa", limit=4), {"b": [0.5, 0.6, 0.75, 0.8]}):
-        session.run(found.cell)
+    for point in plan_sweep(CellRequest("bm25", "hotpotqa", limit=4), {"b": [0.5, 0.6, 0.75, 0.8]}):
+        session.run(point.cell)
     return all_rows(tmp_path / "undisturbed")
 
 
@@ -159,8 +159,8 @@ def test_ctrl_c_with_several_workers_ends_them_all_and_the_same_command_continue
     until(lambda: any_record(tmp_path / "r"))
     helpers = children(first.pid)
     os.killpg(first.pid, signal.SIGINT)
-    _, said = first.communicate(timeout=60)
-    assert first.returncode == 130 and "the same command resumes" in said and "Traceback" not in said
+    _, log = first.communicate(timeout=60)
+    assert first.returncode == 130 and "the same command resumes" in log and "Traceback" not in log
     assert len(helpers) == 3 and not any(map(alive, helpers))
     again = sweep_of_four(tmp_path / "r", 2)
     shown, _ = again.communicate(timeout=60)
@@ -175,9 +175,9 @@ def test_a_killed_worker_and_a_second_command_change_no_record(
     until(lambda: any_record(tmp_path / "r"))
     until(lambda: bool(children(both[0].pid)))
     os.kill(children(both[0].pid)[0], signal.SIGKILL)
-    said = [process.communicate(timeout=120)[1] for process in both]
+    logs = [process.communicate(timeout=120)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert "a helper process ended with exit code -9" in said[0]
+    assert "a helper process ended with exit code -9" in logs[0]
     assert all_rows(tmp_path / "r") == four_undisturbed
     questions = [json.loads(line)["example_id"] for line in all_lines(tmp_path / "r")]
     assert len(questions) == 4 * 4, "none was asked twice"
@@ -198,8 +198,8 @@ def test_a_worker_whose_disk_is_full_leaves_its_cells_to_the_command(
     )
     (tmp_path / "python" / "sitecustomize.py").write_text(SLOW + full)
     process = sweep_of_four(tmp_path / "r", 2)
-    shown, said = process.communicate(timeout=60)
-    assert process.returncode == 0 and "4 of 4 cells finished" in shown, said
+    shown, log = process.communicate(timeout=60)
+    assert process.returncode == 0 and "4 of 4 cells finished" in shown, log
     assert all_rows(tmp_path / "r") == four_undisturbed
 
 

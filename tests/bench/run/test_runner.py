@@ -188,13 +188,13 @@ def test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misse
             return await super().answer(index, question, models)
 
     def cells() -> list[tuple[Any, Path]]:
-        found = [stand_in_cell(examples(4), {"suffix": suffix}) for suffix in ("a", "b")]
+        variants = [stand_in_cell(examples(4), {"suffix": suffix}) for suffix in ("a", "b")]
         return [
             (
                 dataclasses.replace(cell, method=Shared(cell.method.config)),
                 tmp_path / cell.method.config.suffix,
             )
-            for cell in found
+            for cell in variants
         ]
 
     indexes = IndexStore(tmp_path / "indexes")

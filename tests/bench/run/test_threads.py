@@ -32,7 +32,7 @@ def machine(
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("state", "expected"),
     [
         ({}, 8),
         ({"own": 2, "all_": 64, "load": 40, "busy": 40}, 2),  # a share of a large, busy machine
@@ -44,9 +44,9 @@ def machine(
     ],
 )
 def test_a_process_for_each_idle_core_that_memory_has_room_for(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], expected: int
+    monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], expected: int
 ) -> None:
-    machine(monkeypatch, **given)
+    machine(monkeypatch, **state)
     assert processes().count == expected
 
 

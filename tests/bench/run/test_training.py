@@ -55,17 +55,17 @@ class Counting(Echo):
         return Index({**index.data, "all": learned.data["words"]}, index.arrays)
 
     async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
-        found = await super().answer(index, question, models)
-        return replace(found, trace={"all": index.data["all"]})
+        prediction = await super().answer(index, question, models)
+        return replace(prediction, trace={"all": index.data["all"]})
 
 
-def counting_cell(found: Sequence[Example], **attributes: Any) -> Any:
-    plain = stand_in_cell(found)
+def counting_cell(sample: Sequence[Example], **attributes: Any) -> Any:
+    plain = stand_in_cell(sample)
     method = Counting(plain.method.config)
     method.trained_on = []
     for name, value in attributes.items():
         setattr(method, name, value)
-    run = SimpleNamespace(examples=tuple(found))
+    run = SimpleNamespace(examples=tuple(sample))
     training = plan_training(method.training("toy"), run, lambda _: run, 0)  # type: ignore[arg-type]
     return replace(plain, method=method, training=training)
 
@@ -150,8 +150,8 @@ def test_a_document_that_cannot_be_indexed_is_left_out_and_only_its_questions_fa
 
 
 def data(count: int, task: str = "qa") -> Any:
-    found = [Example(**{**vars(e), "task": task}) for e in examples(count, questions_per_document=1)]
-    return SimpleNamespace(examples=tuple(found))
+    sample = [Example(**{**vars(e), "task": task}) for e in examples(count, questions_per_document=1)]
+    return SimpleNamespace(examples=tuple(sample))
 
 
 def test_of_too_many_documents_a_seeded_sample_is_learned_from() -> None:
@@ -229,8 +229,8 @@ def test_auto_is_the_training_part_where_there_is_one() -> None:
         ("hub", "wcep", "run"),
         ("documents.jsonl", "qmsum", "run"),
     ):
-        found = with_source(asked, data, load_card(dataset))
-        assert found is not None and found.data == expected
+        training = with_source(asked, data, load_card(dataset))
+        assert training is not None and training.data == expected
     assert with_source(None, "sample", load_card("chronicles")) is None
 
 

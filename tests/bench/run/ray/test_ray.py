@@ -40,17 +40,17 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     for attempt in (1, 2, 3):
-        found = Cluster()
+        machines = Cluster()
         try:
-            found.add_node(**NODE, include_dashboard=False)
-            found.add_node(**NODE)
+            machines.add_node(**NODE, include_dashboard=False)
+            machines.add_node(**NODE)
             break
         except Exception:  # Ray gives a node 30 s to start, which a busy machine may not keep
-            found.shutdown()
+            machines.shutdown()
             if attempt == 3:
                 raise
-    yield found
-    found.shutdown()
+    yield machines
+    machines.shutdown()
 
 
 Executing = Callable[..., Any]
@@ -94,10 +94,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def with_faults(n: int) -> list[Example]:
     """Examples among which one question fails and one document cannot be indexed."""
-    found = list(examples(n))
-    found[3] = replace(found[3], question="please fail now")
-    found[8] = replace(found[8], documents=DocumentSet((Document("", "unindexable"),)))
-    return found
+    sample = list(examples(n))
+    sample[3] = replace(sample[3], question="please fail now")
+    sample[8] = replace(sample[8], documents=DocumentSet((Document("", "unindexable"),)))
+    return sample
 
 
 @pytest.mark.slow
@@ -236,11 +236,11 @@ def test_a_method_that_never_returns_fails_its_own_question(executor: Executing,
     on_ray = executor(partial(WatchfulModels, tmp_path))
     run(cell(), tmp_path / "ray", executor=on_ray, timeout_s=0.5)
     run(cell(), tmp_path / "local", timeout_s=0.5)
-    found = {row["example_id"]: row["error"] for row in rows(tmp_path / "ray" / "cell")}
-    assert found == {row["example_id"]: row["error"] for row in rows(tmp_path / "local" / "cell")}
-    assert found["q1"] == "TimeLimitError: no answer within 0.5 s"
-    assert found["q6"] == found["q7"] == "TimeLimitError: no index within 0.5 s"
-    assert {i for i, error in found.items() if error is None} == {f"q{i}" for i in (0, 2, 3, 4, 5, 8, 9)}
+    errors = {row["example_id"]: row["error"] for row in rows(tmp_path / "ray" / "cell")}
+    assert errors == {row["example_id"]: row["error"] for row in rows(tmp_path / "local" / "cell")}
+    assert errors["q1"] == "TimeLimitError: no answer within 0.5 s"
+    assert errors["q6"] == errors["q7"] == "TimeLimitError: no index within 0.5 s"
+    assert {i for i, error in errors.items() if error is None} == {f"q{i}" for i in (0, 2, 3, 4, 5, 8, 9)}
 
 
 @pytest.mark.slow
@@ -281,8 +281,8 @@ def test_more_documents_at_once_than_a_worker_keeps_are_all_answered(monkeypatch
     from bench.schema import Index
 
     monkeypatch.setattr("bench.run.ray.worker.INDEXES_IN_MEMORY", 4)
-    given = examples(40, questions_per_document=1)
-    cell = stand_in_cell(given)
+    sample = examples(40, questions_per_document=1)
+    cell = stand_in_cell(sample)
     index = Index({"words": 2})
 
     async def work() -> tuple[list[Any], int]:
@@ -296,14 +296,14 @@ def test_more_documents_at_once_than_a_worker_keeps_are_all_answered(monkeypatch
             alone = replace(example, documents=DocumentSet(()))
             return await worker.ask(str(call), group, alone, about, [0])
 
-        found = await asyncio.gather(*(ask(*one) for one in enumerate(given)))
+        replies = await asyncio.gather(*(ask(*one) for one in enumerate(sample)))
         assert worker._runner is not None
         worker._ticking.cancel()
         await worker._opened.aclose()
-        return found, len(worker._runner._received)
+        return replies, len(worker._runner._received)
 
-    found, kept = asyncio.run(work())
-    rows = [json.loads(line) for lines in found for line in lines]
+    replies, kept = asyncio.run(work())
+    rows = [json.loads(line) for lines in replies for line in lines]
     assert [row["error"] for row in rows] == [None] * 40
     assert [row["prediction"] for row in rows] == [f"answer{i}" for i in range(40)]
     assert kept == 4, "those that nobody asks about are let go"
