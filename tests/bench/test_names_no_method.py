@@ -41,13 +41,13 @@ def test_the_check_sees_names_in_code_and_none_in_docstrings() -> None:
 
 
 def test_no_method_is_named() -> None:
-    found = [
+    mentions = [
         f"{path.relative_to(FOLDER).as_posix()}:{line}: {token}"
         for path in sorted(FOLDER.rglob("*.py"))
         for line, token in named(path.read_text("utf-8"))
         if (path.relative_to(FOLDER).as_posix(), token) not in ALLOWED
     ]
-    assert not found, "bench/ may not know methods by name:\n" + "\n".join(found)
+    assert not mentions, "bench/ may not know methods by name:\n" + "\n".join(mentions)
 
 
 def test_no_method_is_named_in_pages_and_data() -> None:

@@ -21,10 +21,10 @@ from bench.tables.definition import TableDefinition
 from bench.tables.make import KINDS
 
 
-def callbacks(found: click.Command) -> list[Any]:
-    if isinstance(found, click.Group):
-        return [one for sub in found.commands.values() for one in callbacks(sub)]
-    return [inspect.unwrap(found.callback)] if found.callback else []
+def callbacks(cli_command: click.Command) -> list[Any]:
+    if isinstance(cli_command, click.Group):
+        return [one for sub in cli_command.commands.values() for one in callbacks(sub)]
+    return [inspect.unwrap(cli_command.callback)] if cli_command.callback else []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -50,29 +50,29 @@ def checks(results: Path, **options: Any) -> dict[str, Check]:
 
 
 def test_a_sound_environment_passes_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    found = checks(tmp_path / "results", self_test=True)
-    assert [check.name for check in found.values() if check.state == "failed"] == []
-    assert list(found) == [
+    outcomes = checks(tmp_path / "results", self_test=True)
+    assert [check.name for check in outcomes.values() if check.state == "failed"] == []
+    assert list(outcomes) == [
         "python", "packages", "methods", "results", "disk", "device", "threads", "mlflow", "self-test",
     ]  # fmt: skip
-    assert "answered a question of qasper" in found["self-test"].detail
+    assert "answered a question of qasper" in outcomes["self-test"].detail
     assert list((tmp_path / "results").iterdir()) == []
 
 
 def test_every_warning_and_failure_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000_000))
     monkeypatch.setattr("bench.method.registry.registered_methods", dict)
-    found = checks(tmp_path)
-    assert (found["disk"].state, found["methods"].state) == ("warning", "failed")
-    for check in found.values():
+    outcomes = checks(tmp_path)
+    assert (outcomes["disk"].state, outcomes["methods"].state) == ("warning", "failed")
+    for check in outcomes.values():
         assert bool(check.remedy) == (check.state in ("warning", "failed")), check
 
 
 def test_too_little_disk_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=50_000_000))
-    found = checks(tmp_path)
-    assert found["disk"].state == "failed" and "0.1 GB free" in found["disk"].detail
-    assert not healthy(list(found.values()))
+    outcomes = checks(tmp_path)
+    assert outcomes["disk"].state == "failed" and "0.1 GB free" in outcomes["disk"].detail
+    assert not healthy(list(outcomes.values()))
 
 
 def test_what_pip_says_of_our_requirements_fails_and_of_others_warns(
@@ -85,8 +85,8 @@ def test_what_pip_says_of_our_requirements_fails_and_of_others_warns(
     said_by_pip(monkeypatch, 1, f"{other}\n")
     assert (checks(tmp_path)["packages"].state, checks(tmp_path)["packages"].detail) == ("warning", other)
     said_by_pip(monkeypatch, 1, f"{other}\n{own}\n")
-    found = checks(tmp_path)["packages"]
-    assert (found.state, found.detail) == ("failed", own) and "make setup" in found.remedy
+    check = checks(tmp_path)["packages"]
+    assert (check.state, check.detail) == ("failed", own) and "make setup" in check.remedy
 
 
 def test_without_pip_the_packages_are_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,14 +101,14 @@ def test_a_broken_plugin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         "bench.method.registry.registered_methods", lambda: {"mine": SimpleNamespace(load=broken)}
     )
-    found = checks(tmp_path)["methods"]
-    assert found.state == "failed" and "mine 1.0" in found.detail
+    check = checks(tmp_path)["methods"]
+    assert check.state == "failed" and "mine 1.0" in check.detail
 
 
 def test_a_results_folder_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = checks(tmp_path / "file" / "results")
-    assert found["results"].state == "failed" and found["results"].remedy
+    outcomes = checks(tmp_path / "file" / "results")
+    assert outcomes["results"].state == "failed" and outcomes["results"].remedy
 
 
 def test_the_tracking_store_is_opened_by_mlflow_and_its_own_message_shown(
@@ -134,9 +134,9 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(
         raise RuntimeError("what now")
 
     monkeypatch.setattr(bench.cli.doctor, "_methods", broken)
-    found = checks(tmp_path)
-    assert found["methods"].state == "failed" and "RuntimeError: what now" in found["methods"].detail
-    assert found["device"].state == "ok"
+    outcomes = checks(tmp_path)
+    assert outcomes["methods"].state == "failed" and "RuntimeError: what now" in outcomes["methods"].detail
+    assert outcomes["device"].state == "ok"
 
 
 def test_the_command_prints_text_or_json_and_its_exit_code_tells(
@@ -161,21 +161,21 @@ def test_the_command_prints_text_or_json_and_its_exit_code_tells(
 
 def of_server(results: Path, app: Any, options: str = "") -> dict[str, Check]:
     with serving(app) as url:
-        found = checks(results, model=f"server:{url}#tiny{options}")
-    return {name: found[name] for name in ("server", "tokenizer", "prompts", "yes or no")}
+        outcomes = checks(results, model=f"server:{url}#tiny{options}")
+    return {name: outcomes[name] for name in ("server", "tokenizer", "prompts", "yes or no")}
 
 
 def test_a_sound_server_passes(tmp_path: Path) -> None:
-    found = of_server(tmp_path, bench_app("tiny"))
-    assert {check.state for check in found.values()} == {"ok"}
-    assert "bench serve" in found["server"].detail and "prompts as token ids" in found["server"].detail
-    assert "4 M parameters" in found["tokenizer"].detail
+    outcomes = of_server(tmp_path, bench_app("tiny"))
+    assert {check.state for check in outcomes.values()} == {"ok"}
+    assert "bench serve" in outcomes["server"].detail and "prompts as token ids" in outcomes["server"].detail
+    assert "4 M parameters" in outcomes["tokenizer"].detail
 
 
 def test_a_served_encoder_is_asked_for_vectors(tmp_path: Path) -> None:
     with serving(bench_app("minilm")) as url:
-        found = checks(tmp_path, model=f"server:{url}#minilm")
-    assert found["prompts"].state == "ok" and "vectors of length" in found["prompts"].detail
+        outcomes = checks(tmp_path, model=f"server:{url}#minilm")
+    assert outcomes["prompts"].state == "ok" and "vectors of length" in outcomes["prompts"].detail
 
 
 def test_a_server_that_says_of_no_word_how_likely_it_is_can_still_generate(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_a_server_that_says_of_no_word_how_likely_it_is_can_still_generate(tmp_p
         answer = await post(body)
         return {**answer, "choices": [{**answer["choices"][0], "logprobs": None}]}
 
-    found = of_server(tmp_path, dialect_app("openai", without))
-    assert [check.state for check in found.values()] == ["ok", "ok", "ok", "warning"]
-    assert "gives no log-probabilities" in found["yes or no"].detail
-    assert "only generate work" in found["yes or no"].remedy
+    outcomes = of_server(tmp_path, dialect_app("openai", without))
+    assert [check.state for check in outcomes.values()] == ["ok", "ok", "ok", "warning"]
+    assert "gives no log-probabilities" in outcomes["yes or no"].detail
+    assert "only generate work" in outcomes["yes or no"].remedy
 
 
 def test_a_server_that_counts_otherwise_is_named_with_both_counts(tmp_path: Path) -> None:
@@ -194,18 +194,18 @@ def test_a_server_that_counts_otherwise_is_named_with_both_counts(tmp_path: Path
         answer = await post(body)
         return {**answer, "usage": {**answer["usage"], "prompt_tokens": 7}}
 
-    found = of_server(tmp_path, dialect_app("vllm", another))
-    assert found["prompts"].state == "failed" and "by our count and 7 by the" in found["prompts"].detail
-    assert found["yes or no"].state == "skipped" and "'prompts'" in found["yes or no"].detail
+    outcomes = of_server(tmp_path, dialect_app("vllm", another))
+    assert outcomes["prompts"].state == "failed" and "by our count and 7 by the" in outcomes["prompts"].detail
+    assert outcomes["yes or no"].state == "skipped" and "'prompts'" in outcomes["yes or no"].detail
 
 
 def test_a_server_that_is_not_there_fails_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    found = checks(tmp_path, model=f"server:http://127.0.0.1:{port}/v1#tiny#patience=0.1")
-    assert found["server"].state == "failed" and "does not answer" in found["server"].detail
-    assert {found[name].state for name in ("tokenizer", "prompts", "yes or no")} == {"skipped"}
+    outcomes = checks(tmp_path, model=f"server:http://127.0.0.1:{port}/v1#tiny#patience=0.1")
+    assert outcomes["server"].state == "failed" and "does not answer" in outcomes["server"].detail
+    assert {outcomes[name].state for name in ("tokenizer", "prompts", "yes or no")} == {"skipped"}
 
 
 def test_a_model_of_this_machine_is_refused_by_the_check_of_servers(tmp_path: Path) -> None:

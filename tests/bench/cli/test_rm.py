@@ -16,8 +16,10 @@ from tests.bench.report.finished import bm25, finish
 
 
 def rm(results: Path, *arguments: str) -> str:
-    found = CliRunner().invoke(command, ["rm", *arguments, "--results", str(results)], catch_exceptions=False)
-    return found.output
+    result = CliRunner().invoke(
+        command, ["rm", *arguments, "--results", str(results)], catch_exceptions=False
+    )
+    return result.output
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
     assert str(default.folder(tmp_path)) in shown(tmp_path, "bm25", "--dataset", "hotpotqa")
     assert str(two.folder(tmp_path)) in shown(tmp_path, "bm25:k=2")
     finish(tmp_path, CellRequest("bm25", "musique", limit=3, options={"k": 2}), [0, 0, 0])
-    with pytest.raises(ConfigError, match="more than one cell; give --dataset") as found:
+    with pytest.raises(ConfigError, match="more than one cell; give --dataset") as error:
         shown(tmp_path, "bm25:k=2")
-    assert str(found.value).count("bm25 k=2 on") == 2
+    assert str(error.value).count("bm25 k=2 on") == 2
     with pytest.raises(BenchError, match="has no cell of bm25:k=9 on musique. See: bench list cells"):
         shown(tmp_path, "bm25:k=9", "--dataset", "musique")
     with pytest.raises(BenchError, match="Did you mean 'bm25'"):
@@ -65,6 +65,6 @@ def test_a_comparison_that_was_not_run_says_with_what_it_was(tmp_path: Path) -> 
     for limit in (1, 2):
         finish(tmp_path, bm25(limit=limit), [1] * limit)
     arguments = ["compare", "bm25", "bm25:k=2", "--dataset", "hotpotqa", "--results", str(tmp_path)]
-    said = str(CliRunner().invoke(command, arguments).exception)
-    assert "has not been run yet. Run: bench run --method bm25 --dataset hotpotqa" in said
-    assert said.endswith("There are finished cells for: --model tiny --limit 1; --model tiny --limit 2")
+    message = str(CliRunner().invoke(command, arguments).exception)
+    assert "has not been run yet. Run: bench run --method bm25 --dataset hotpotqa" in message
+    assert message.endswith("There are finished cells for: --model tiny --limit 1; --model tiny --limit 2")

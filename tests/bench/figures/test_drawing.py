@@ -30,8 +30,8 @@ def table(scores: Mapping[str, tuple[float, float] | None]) -> TableData:
         id="t", title="T", source="S", datasets=("hotpotqa",), metrics=("f1",), rows=rows
     )
     shown = {
-        (row.id, "hotpotqa"): TableCell(row, "hotpotqa", found and cells.finished(summary(*found)))
-        for row, found in zip(rows, scores.values(), strict=True)
+        (row.id, "hotpotqa"): TableCell(row, "hotpotqa", point and cells.finished(summary(*point)))
+        for row, point in zip(rows, scores.values(), strict=True)
     }
     return TableData(definition, shown)
 
@@ -51,9 +51,9 @@ def test_the_pareto_plot_shows_every_finished_row(tmp_path: Path) -> None:
 
     assert png.read_bytes()[:4] == b"\x89PNG" and b"<svg" in svg.read_bytes()[:600]
     assert pdf.read_bytes()[:5] == b"%PDF-"
-    found = {line["row"]: line for line in csv.DictReader(values.read_text().splitlines())}
-    assert {row: line["on_pareto_front"] for row, line in found.items()} == {"a": "1", "b": "1", "c": "0"}
-    assert float(found["b"]["f1"]) == pytest.approx(50) and float(found["b"]["tflops"]) == pytest.approx(2)
+    by_row = {line["row"]: line for line in csv.DictReader(values.read_text().splitlines())}
+    assert {row: line["on_pareto_front"] for row, line in by_row.items()} == {"a": "1", "b": "1", "c": "0"}
+    assert float(by_row["b"]["f1"]) == pytest.approx(50) and float(by_row["b"]["tflops"]) == pytest.approx(2)
     labels = [str(line.get_label()) for line in drawn.figure.axes[0].lines]
     assert [label for label in labels if not label.startswith("_")] == ["A", "B", "C"]
 
@@ -67,9 +67,9 @@ def test_the_papers_points_stand_beside_ours_on_one_relative_axis(tmp_path: Path
         for metric, value in (("f1", score), ("tflops", cost))
     }
     drawn = pareto(ours, paper)
-    found = {line[1]: line for line in drawn.rows}
-    assert found["a"][2] == 1 and found["a"][7:] == (0.5, 0.5, 40)
-    assert found["own"][7:] == (1, 1, 43.5) and found["c"][7:] == (1.5, None, None)
+    by_row = {line[1]: line for line in drawn.rows}
+    assert by_row["a"][2] == 1 and by_row["a"][7:] == (0.5, 0.5, 40)
+    assert by_row["own"][7:] == (1, 1, 43.5) and by_row["c"][7:] == (1.5, None, None)
     ax = drawn.figure.axes[0]
     assert ax.get_xlabel() == "cost per question, × OWN"
     grey = [line.get_xydata().tolist() for line in ax.lines if line.get_markeredgecolor() == "#999999"]

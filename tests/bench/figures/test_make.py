@@ -35,15 +35,15 @@ def values(drawn: Any, folder: Path) -> list[dict[str, str]]:
 def test_bars_have_a_value_and_an_interval_per_variant(tmp_path: Path) -> None:
     drawn = bars([("set", "set (sample)", {"gat": summary(0.2), "gcn": summary(0.1)})], "rouge_1", "Note.")
     assert [label.get_text() for label in drawn.figure.axes[0].get_xticklabels()] == ["gat", "gcn"]
-    found = values(drawn, tmp_path)
-    assert [(v["variant"], round(float(v["rouge_1"]))) for v in found] == [("gat", 20), ("gcn", 10)]
-    assert float(found[0]["rouge_1_low"]) == pytest.approx(15)
+    rows = values(drawn, tmp_path)
+    assert [(v["variant"], round(float(v["rouge_1"]))) for v in rows] == [("gat", 20), ("gcn", 10)]
+    assert float(rows[0]["rouge_1_low"]) == pytest.approx(15)
 
 
 def test_what_the_graphs_of_few_and_many_queries_cost_is_said() -> None:
     shown = tuple(summary(0.2, flops) for flops in (1e11, 5e11, 2.5e12))
-    told = index_cost(Curve("set", "set (sample)", (5, 10, 40), shown), "queries")
-    assert told == "set: index and training cost 0.100 TFLOPs per document set with 5 queries, 2.50 with 40."
+    note = index_cost(Curve("set", "set (sample)", (5, 10, 40), shown), "queries")
+    assert note == "set: index and training cost 0.100 TFLOPs per document set with 5 queries, 2.50 with 40."
 
 
 def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
     titles = [ax.get_title() for ax in drawn.figure.axes[:2]]
     assert titles == ["set (sample): loss", "set (sample): entropy"]
     assert [list(line.get_ydata()) for line in drawn.figure.axes[0].lines] == [[3.0, 2.0, 1.0], [3.0, 2.0]]
-    found = values(drawn, tmp_path)
-    assert len(found) == 5
-    assert found[-1] == {
+    rows = values(drawn, tmp_path)
+    assert len(rows) == 5
+    assert rows[-1] == {
         "dataset": "set",
         "training": "supervised",
         "epoch": "2",
@@ -101,8 +101,8 @@ def test_weak_edges_are_left_out_and_strong_ones_are_thicker(tmp_path: Path) -> 
     assert len(ax.lines) == 2 and len(ax.texts) == 14 + 1
     assert all(len(text.get_text()) < 130 for text in ax.texts)
     assert "At most 14 nodes" in drawn.figure._supxlabel.get_text()
-    found = values(drawn, tmp_path)
-    assert [(v["lower"], v["upper"], v["drawn"]) for v in found] == [
+    rows = values(drawn, tmp_path)
+    assert [(v["lower"], v["upper"], v["drawn"]) for v in rows] == [
         ("1.0", "2.1", "1"),
         ("1.1", "2.1", "0"),
         ("1.2", "2.1", "1"),
@@ -143,7 +143,7 @@ def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
     path, results = tmp_path / "mine.yaml", tmp_path / "results"
     path.write_text(CURVE)
     figure = load_figure("mine", tmp_path)
-    assert [found.id for found in list_figures(tmp_path)] == ["mine"]
+    assert [listed_figure.id for listed_figure in list_figures(tmp_path)] == ["mine"]
     for k, score in ((1, 0.0), (3, 1.0)):
         request = CellRequest("bm25", "qasper", options={"order": "document", "k": k}, limit=2)
         finish(results, request, [score, 1.0])

@@ -15,10 +15,10 @@ def words(n: int) -> str:
 
 def cut(text: str, chunk: int, overlap: int) -> list[str]:
     writer = Writer(lambda prompt: "")
-    found = chunk_documents(DocumentSet((Document("", text),)), writer.tokenize, chunk, overlap)
-    assert all(c.text == text[c.start : c.end] for c in found)
-    assert [c.index for c in found] == list(range(len(found)))
-    return [c.text.strip() for c in found]
+    chunks = chunk_documents(DocumentSet((Document("", text),)), writer.tokenize, chunk, overlap)
+    assert all(c.text == text[c.start : c.end] for c in chunks)
+    assert [c.index for c in chunks] == list(range(len(chunks)))
+    return [c.text.strip() for c in chunks]
 
 
 def test_each_chunk_begins_a_step_after_the_last_and_shares_the_overlap() -> None:
@@ -35,8 +35,8 @@ def test_what_fits_a_chunk_is_one(length: int) -> None:
 def test_documents_share_no_chunk_and_blank_ones_have_none() -> None:
     writer = Writer(lambda prompt: "")
     documents = DocumentSet((Document("Title", words(3)), Document("", " \n "), Document("", words(5))))
-    found = chunk_documents(documents, writer.tokenize, 4, 2)
-    assert [(c.document, c.text.strip()) for c in found] == [
+    chunks = chunk_documents(documents, writer.tokenize, 4, 2)
+    assert [(c.document, c.text.strip()) for c in chunks] == [
         (0, "Title\nw0 w1 w2"),
         (2, "w0 w1 w2 w3"),
         (2, "w2 w3 w4"),
@@ -47,10 +47,10 @@ def test_documents_share_no_chunk_and_blank_ones_have_none() -> None:
 @pytest.mark.parametrize("text", ["東京の本屋。👨‍👩‍👧 naïve e\u0301 " * 9, "hi hi é hi 🧁 " * 12])
 @pytest.mark.parametrize("tokenizer", [text_tokenizer(), byte_fallback_tokenizer()])
 def test_every_character_is_in_a_chunk_and_every_chunk_is_the_source(text: str, tokenizer: object) -> None:
-    found = chunk_documents(DocumentSet((Document("", text),)), tokenizer.encode, 20, 5)  # type: ignore[attr-defined]
-    assert len(found) > 2
-    assert found[0].start == 0 and found[-1].end == len(text)
-    for one, other in zip(found, found[1:], strict=False):
+    chunks = chunk_documents(DocumentSet((Document("", text),)), tokenizer.encode, 20, 5)  # type: ignore[attr-defined]
+    assert len(chunks) > 2
+    assert chunks[0].start == 0 and chunks[-1].end == len(text)
+    for one, other in zip(chunks, chunks[1:], strict=False):
         assert one.start < other.start <= one.end < other.end
         assert one.text == text[one.start : one.end]
 

@@ -12,10 +12,10 @@ def test_it_is_the_area_under_the_curve_with_ties_as_half() -> None:
     truth = rng.random(200) < 0.4
     confidences = np.round(rng.random(200) * 0.7 + 0.3 * truth, 1)
     documents = [str(at // 4) for at in range(200)]
-    found = auroc(confidences, truth.tolist(), documents, rng=rng)
-    assert found is not None and found.low is not None and found.high is not None
-    assert found.mean == pytest.approx(roc_auc_score(truth, confidences))
-    assert found.low < found.mean < found.high and found.clusters == 50
+    area = auroc(confidences, truth.tolist(), documents, rng=rng)
+    assert area is not None and area.low is not None and area.high is not None
+    assert area.mean == pytest.approx(roc_auc_score(truth, confidences))
+    assert area.low < area.mean < area.high and area.clusters == 50
 
 
 def test_the_interval_is_that_of_resampled_documents() -> None:
@@ -24,14 +24,14 @@ def test_the_interval_is_that_of_resampled_documents() -> None:
     truth = rng.random(60) < 0.5
     confidences = rng.random(60) + 0.5 * truth
     document = np.repeat(np.arange(12), 5)
-    found = auroc(confidences, truth.tolist(), document.astype(str).tolist(), rng=rng)
+    interval = auroc(confidences, truth.tolist(), document.astype(str).tolist(), rng=rng)
     drawn = []
     for _ in range(2000):
         picked = np.concatenate([np.flatnonzero(document == d) for d in rng.integers(0, 12, 12)])
         if 0 < truth[picked].sum() < len(picked):
             drawn.append(roc_auc_score(truth[picked], confidences[picked]))
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
+    assert interval is not None
+    assert (interval.low, interval.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
 
 
 def test_without_a_pair_there_is_no_area_and_with_one_document_no_interval() -> None:

@@ -84,8 +84,8 @@ def test_recall_of_labelled_passages_is_the_share_of_their_characters() -> None:
 
 def ranks(example: Example, *scored: tuple[float, ContextRecord]) -> tuple[float, float]:
     context = [item.model_copy(update={"score": score}) for score, item in scored]
-    found = retrieval_quality(context, example)
-    return found["mrr"], pytest.approx(found["ndcg"])
+    quality = retrieval_quality(context, example)
+    return quality["mrr"], pytest.approx(quality["ndcg"])
 
 
 def test_mrr_and_ndcg_say_how_early_the_evidence_comes_by_score() -> None:
@@ -126,16 +126,16 @@ def test_recall_is_left_out_where_it_says_nothing() -> None:
 
 
 def test_an_answer_stands_in_the_context_by_whole_normalised_words() -> None:
-    def found(*context: ContextRecord, answers: tuple[str, ...] = MULTI_HOP.answers) -> float:
+    def in_context(*context: ContextRecord, answers: tuple[str, ...] = MULTI_HOP.answers) -> float:
         return retrieval_quality(context, replace(MULTI_HOP, answers=answers))["answer_in_context"]
 
-    assert found(span(MULTI_HOP, 0)) == 1  # across a line break, before a comma
-    assert found(span(MULTI_HOP, 1)) == 0
-    assert found(span(MULTI_HOP, 0, 0, 44)) == 0  # cut inside the name
-    assert found(node("it was a mill-girl")) == 1
-    assert found(span(MULTI_HOP, 1), answers=("red kite",)) == 0
-    assert found(span(MULTI_HOP, 1), answers=("ill",)) == 0  # part of a word
-    assert found(answers=("Mara",)) == 0
+    assert in_context(span(MULTI_HOP, 0)) == 1  # across a line break, before a comma
+    assert in_context(span(MULTI_HOP, 1)) == 0
+    assert in_context(span(MULTI_HOP, 0, 0, 44)) == 0  # cut inside the name
+    assert in_context(node("it was a mill-girl")) == 1
+    assert in_context(span(MULTI_HOP, 1), answers=("red kite",)) == 0
+    assert in_context(span(MULTI_HOP, 1), answers=("ill",)) == 0  # part of a word
+    assert in_context(answers=("Mara",)) == 0
 
 
 def test_an_answer_that_no_text_needs_to_contain_is_not_looked_for() -> None:
@@ -174,12 +174,12 @@ def test_the_summary_averages_over_the_questions_that_have_a_measure() -> None:
         record("c", {}),
         record("d", {"evidence_recall": 0.0}, error="ValueError: no"),
     ]
-    found = summarize(rows, ["f1"]).retrieval
-    assert (found["evidence_recall"].mean, found["evidence_recall"].n) == (0.5, 3)
-    low, high = found["evidence_recall"].low, found["evidence_recall"].high
+    measures = summarize(rows, ["f1"]).retrieval
+    assert (measures["evidence_recall"].mean, measures["evidence_recall"].n) == (0.5, 3)
+    low, high = measures["evidence_recall"].low, measures["evidence_recall"].high
     assert low is not None and high is not None and 0 <= low < 0.5 < high <= 1
-    assert (found["answer_in_context"].mean, found["answer_in_context"].n) == (0.0, 1)
-    assert found["answer_in_context"].low is None
+    assert (measures["answer_in_context"].mean, measures["answer_in_context"].n) == (0.0, 1)
+    assert measures["answer_in_context"].low is None
 
 
 def test_failures_alone_are_no_measurement() -> None:
@@ -213,9 +213,9 @@ def test_replacing_records_keeps_the_others(tmp_path: Path) -> None:
             store.append(record(name, None))
         store.replace([record("b", {"evidence_recall": 1.0})])
         store.append(record("d", None))
-    found = list(read_records(tmp_path / "records.jsonl"))
-    assert [r.example_id for r in found] == ["a", "b", "c", "d"]
-    assert [r.retrieval for r in found] == [None, {"evidence_recall": 1.0}, None, None]
+    records = list(read_records(tmp_path / "records.jsonl"))
+    assert [r.example_id for r in records] == ["a", "b", "c", "d"]
+    assert [r.retrieval for r in records] == [None, {"evidence_recall": 1.0}, None, None]
 
 
 @pytest.mark.parametrize(
@@ -225,9 +225,9 @@ def test_replacing_records_keeps_the_others(tmp_path: Path) -> None:
 def test_the_whole_text_holds_all_evidence_of_real_questions(
     real_data: Path, dataset: str, file: str
 ) -> None:
-    found = load(load_card(dataset), str(real_data / file), None).examples
+    questions = load(load_card(dataset), str(real_data / file), None).examples
     answers = []
-    for example in found:
+    for example in questions:
         n = len(example.documents.documents)
         everything = retrieval_quality([span(example, i) for i in range(n)], example)
         assert everything["evidence_recall"] == 1.0
@@ -241,6 +241,6 @@ def test_the_whole_text_holds_all_evidence_of_real_questions(
 
 def test_qasper_evidence_lies_in_the_paper(real_data: Path) -> None:
     file = "raw/qasper/v0.1_loader_sample/qasper-dev-v0.1.json"
-    found = load(load_card("qasper"), str(real_data / file), None).examples
-    measured = [retrieval_quality([span(example, 0)], example) for example in found if example.evidence]
+    questions = load(load_card("qasper"), str(real_data / file), None).examples
+    measured = [retrieval_quality([span(example, 0)], example) for example in questions if example.evidence]
     assert measured and all(values["evidence_recall"] == 1.0 for values in measured)

@@ -150,19 +150,19 @@ class Index:
         pieces = [content[i * step : (i + 1) * step] for i in range(parts)]
         names = ["small-gguf-model"] if parts == 1 else [f"small-part{n}" for n in range(1, parts + 1)]
         self.wheels: dict[str, Path] = {}
-        found = []
+        wheel_parts = []
         for name, piece in zip(names, pieces, strict=True):
             digest = hashlib.sha256(piece).hexdigest()[:12]
             part = WheelPart(name, "1.0", f"{name.replace('-', '_')}/data/{file}", digest)
             self.wheels[name] = write_wheel(folder, part, piece)
-            found.append(part)
+            wheel_parts.append(part)
         self.asked: list[str] = []
         self.source = PackedSource(
             file,
             sha256=hashlib.sha256(content).hexdigest(),
             size_bytes=len(content),
             disk_bytes=10_000_000,
-            parts=tuple(found),
+            parts=tuple(wheel_parts),
         )
 
     def download(self, name: str, part: WheelPart, folder: Path) -> Path:

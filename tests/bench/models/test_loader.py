@@ -206,8 +206,8 @@ def test_a_model_larger_than_the_memory_is_refused_before_it_is_fetched(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=3_500_000_000))
     with pytest.raises(ConfigError) as caught:
         load_causal(resolve("qwen2.5-coder-1.5b", device="cpu", dtype="float32"))
-    said = str(caught.value)
-    assert "its weights take 6.2 GB in float32, and this machine has 3.5 GB of memory left" in said
-    assert "--model qwen2.5-coder-1.5b --dtype bfloat16 (3.1 GB)" in said
-    assert "--model qwen2.5-coder-0.5b --dtype float32 (2.0 GB)" in said
+    message = str(caught.value)
+    assert "its weights take 6.2 GB in float32, and this machine has 3.5 GB of memory left" in message
+    assert "--model qwen2.5-coder-1.5b --dtype bfloat16 (3.1 GB)" in message
+    assert "--model qwen2.5-coder-0.5b --dtype float32 (2.0 GB)" in message
     assert not list(tmp_path.iterdir())

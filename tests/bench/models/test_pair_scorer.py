@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_are_those_of_transformers_pair_by_pair(folder: Path) -> None:
     scorer = load_pair_scorer(resolve(str(folder)))
     with metered(Meter()) as meter:
-        found = asyncio.run(scorer.score(QUERY, TEXTS))
+        scores = asyncio.run(scorer.score(QUERY, TEXTS))
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
     expected, tokens = [], 0
@@ -38,8 +38,8 @@ def test_scores_are_those_of_transformers_pair_by_pair(folder: Path) -> None:
         tokens += ids["input_ids"].shape[1]
         with torch.no_grad():
             expected.append(torch.sigmoid(model(**ids).logits.double())[0, 0].item())
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-    assert len(set(np.round(found, 6))) == 4 and scorer.max_tokens == 96
+    np.testing.assert_allclose(scores, expected, rtol=1e-4)
+    assert len(set(np.round(scores, 6))) == 4 and scorer.max_tokens == 96
     (use,) = meter.usage.values()
     assert use.new_tokens == tokens and use.flops == flops_of_usage(scorer.architecture, use)
 

@@ -20,9 +20,9 @@ def test_tokens_are_drawn_from_the_softmax_at_the_temperature() -> None:
     logits = torch.tensor([1.0, 3.0, -2.0, 2.0, 0.0])
     draws = 20_000
     for temperature in (0.5, 2.0):
-        found = Counter(_drawn(logits, Sampling(temperature, seed), 0) for seed in range(draws))
+        counts = Counter(_drawn(logits, Sampling(temperature, seed), 0) for seed in range(draws))
         expected = torch.softmax(logits / temperature, -1).numpy()
-        shares = np.array([found[token] for token in range(5)]) / draws
+        shares = np.array([counts[token] for token in range(5)]) / draws
         np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / draws))
 
 
@@ -48,7 +48,7 @@ def test_a_seed_draws_the_same_text_alone_and_among_others() -> None:
     async def together() -> list[str]:
         asked = [lm.generate(PROMPT, 16, sampling) for sampling in samplings]
         greedy = [lm.generate(f"{PROMPT} {n}", 24) for n in range(3)]
-        return [found.text for found in await asyncio.gather(*asked, *greedy)]
+        return [generation.text for generation in await asyncio.gather(*asked, *greedy)]
 
     alone = [asyncio.run(lm.generate(PROMPT, 16, sampling)).text for sampling in samplings]
     assert asyncio.run(together())[: len(alone)] == alone

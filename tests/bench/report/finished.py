@@ -69,7 +69,7 @@ def finish(
     ]
     folder = cell.folder(results)
     write_json(folder / CELL_FILE, {**describe(cell).to_json(), "created_at": "2026-01-01T00:00:00+00:00"})
-    content = "".join(found.to_line() for found in records).encode("utf-8", "surrogateescape")
+    content = "".join(row.to_line() for row in records).encode("utf-8", "surrogateescape")
     (folder / RECORDS_FILE).write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
     summary = summarize(records, cell.card.metrics, cell_id=cell.identity.cell_id, records_sha256=digest)

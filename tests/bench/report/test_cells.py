@@ -36,20 +36,20 @@ def test_a_cell_is_named_by_what_tells_it_from_the_others_of_its_method() -> Non
 
 
 def test_rows_of_tables_come_first_and_bear_their_label() -> None:
-    found = [cell("5", config={"k": 5}), cell("7", config={"k": 7}), cell("z", "pecan")]
-    assert names(*found, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X", "bm25 k=5"]
+    finished = [cell("5", config={"k": 5}), cell("7", config={"k": 7}), cell("z", "pecan")]
+    assert names(*finished, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X", "bm25 k=5"]
 
 
 def test_beside_rows_a_cell_is_told_by_what_it_has_different_and_by_the_axes_of_a_sweep() -> None:
     plain = {"t_p": 1, "t_c": None, "attention": "on", "variant": "pecan"}
     rows = {"row": "PECAN", "without": "w/o attention", "garlic": "w/o attention"}
-    found = [
+    finished = [
         cell("row", "pecan", config=plain),
         cell("without", "pecan", config={**plain, "attention": "off"}),
         cell("garlic", "pecan", config={**plain, "attention": "off", "variant": "garlic"}),
         *(cell(f"{p}{c}", "pecan", config={**plain, "t_p": p, "t_c": c}) for p in (1, 2) for c in (0.5, 0.9)),
     ]
-    assert names(*found, rows=rows) == [
+    assert names(*finished, rows=rows) == [
         "PECAN",
         "w/o attention variant=pecan",
         "w/o attention variant=garlic",
@@ -63,11 +63,11 @@ def test_beside_rows_a_cell_is_told_by_what_it_has_different_and_by_the_axes_of_
 def test_a_model_is_named_once() -> None:
     follows = {"reader": {"name": "large"}, "builder": {"name": "large"}}
     mixed = {"reader": {"name": "large"}, "builder": {"name": "small"}}
-    found = [
+    finished = [
         cell("a", "pecan", model="large", models=follows, config={"graph_model": ""}),
         cell("b", "pecan", model="large", models=mixed, config={"graph_model": "small"}),
     ]
-    assert names(*found) == ["pecan graph_model=default", "pecan graph_model=small"]
+    assert names(*finished) == ["pecan graph_model=default", "pecan graph_model=small"]
 
 
 def test_changed_data_are_another_group_told_by_their_revision() -> None:
@@ -87,6 +87,6 @@ def test_only_cells_whose_records_are_those_of_their_summary_are_finished(tmp_pa
             path.write_bytes(path.read_bytes() + b"\n")
         else:
             path.write_text("{" if spoil == SUMMARY_FILE else json.dumps({"cell_id": "another"}))
-    found = find_finished(tmp_path)
-    assert [done.id for done in found.finished] == [whole.identity.cell_id]
-    assert found.unfinished == 3
+    scan = find_finished(tmp_path)
+    assert [done.id for done in scan.finished] == [whole.identity.cell_id]
+    assert scan.unfinished == 3

@@ -17,17 +17,17 @@ def point(name: str, score: float, tflops: float, spread: float | None = 5) -> P
 
 
 def test_the_best_and_the_cheapest_are_named_with_their_costs() -> None:
-    said = what_it_says([point("a", 40, 1), point("b", 60, 4), point("c", 58, 5)], "F1")
-    assert said == (
+    text = what_it_says([point("a", 40, 1), point("b", 60, 4), point("c", 58, 5)], "F1")
+    assert text == (
         "b scores highest, F1 60.0 % [55.0, 65.0], with 4.00 TFLOPs per question. The cheapest, a, takes "
         "0.25 times as much and scores 40.0 % [35.0, 45.0]. Its interval overlaps those of 1 of the 2 others."
     )
 
 
 def test_of_equal_scores_the_cheapest_is_the_best() -> None:
-    said = what_it_says([point("a", 60, 2), point("b", 60, 1), point("c", 10, 3)], "F1")
-    assert said.startswith("b and 1 other score highest") and "the cheapest of them, with 1.00" in said
-    assert "No other is cheaper." in said
+    text = what_it_says([point("a", 60, 2), point("b", 60, 1), point("c", 10, 3)], "F1")
+    assert text.startswith("b and 1 other score highest") and "the cheapest of them, with 1.00" in text
+    assert "No other is cheaper." in text
 
 
 def test_scores_that_the_questions_do_not_rank_are_said_to_be_so() -> None:

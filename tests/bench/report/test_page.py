@@ -73,11 +73,11 @@ def test_no_text_of_a_record_becomes_an_element_or_an_attribute(hostile: str, tm
 def test_the_data_hold_every_text_as_it_is_and_cannot_end_their_element(hostile: str) -> None:
     data, script = Seen(hostile).scripts
     assert not re.search("[<>&\u2028\u2029]", data) and data.isascii()
-    found = json.loads(data)
-    first, second = found["sets"][0]["methods"][0]["answers"]
+    content = json.loads(data)
+    first, second = content["sets"][0]["methods"][0]["answers"]
     assert first["prediction"] == HOSTILE[4] and first["flags"] == [HOSTILE[0]]
     assert second["error"] == HOSTILE[3]
-    assert found["texts"][first["context"][0][3]] == f"{HOSTILE[0]}\n{HOSTILE[1]}"
+    assert content["texts"][first["context"][0][3]] == f"{HOSTILE[0]}\n{HOSTILE[1]}"
     assert script.strip().startswith('"use strict"')
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "setTimeout"):
         assert way not in script

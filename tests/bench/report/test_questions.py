@@ -22,33 +22,33 @@ def methods(browser: Browser, at: int = 0) -> Mapping[str, Any]:
 
 def test_an_answer_has_its_record_and_the_text_that_was_read(tmp_path: Path) -> None:
     cell = finish(tmp_path, bm25(), [1, 0], {1: {"flags": ["odd"], "truncated": True, "prediction": ""}})
-    found = browsed(tmp_path)
-    (data,) = found.data["sets"]
+    browser = browsed(tmp_path)
+    (data,) = browser.data["sets"]
     first, second = data["methods"][0]["answers"]
     example = cell.data.examples[0]
 
-    assert (found.questions, found.notes, data["metrics"]) == (2, (), ["f1", "rouge_l"])
+    assert (browser.questions, browser.notes, data["metrics"]) == (2, (), ["f1", "rouge_l"])
     assert data["questions"][0]["references"] == list(example.answers)
     assert first["prediction"] == example.answers[0] and first["scores"] == {"f1": 1, "rouge_l": 1}
     assert first["flops"] == [2 * 10**9, 10**9] and "flags" not in first
     title, place, score, text = first["context"][0]
     document = example.documents.documents[0]
     assert (title, score) == (document.title, 1.25) and place.startswith("document 0 [0:")
-    assert found.data["texts"][text] == document.full_text
+    assert browser.data["texts"][text] == document.full_text
     assert second["prediction"] == "" and second["flags"] == ["truncated", "odd"]
 
 
 def test_cells_of_different_length_share_their_questions(tmp_path: Path) -> None:
     finish(tmp_path, bm25(limit=1), [1])
     cell = finish(tmp_path, bm25(limit=3), [1, 0, 1])
-    found = browsed(tmp_path)
-    (data,) = found.data["sets"]
-    short, long = methods(found)["bm25, 1 questions"], methods(found)["bm25, 3 questions"]
+    browser = browsed(tmp_path)
+    (data,) = browser.data["sets"]
+    short, long = methods(browser)["bm25, 1 questions"], methods(browser)["bm25, 3 questions"]
 
     assert [question["id"] for question in data["questions"]] == [e.id for e in cell.data.examples]
     assert [answer is None for answer in short["answers"]] == [False, True, True]
     assert all(answer is not None for answer in long["answers"])
-    assert len(found.data["texts"]) == len({e.documents.id for e in cell.data.examples})
+    assert len(browser.data["texts"]) == len({e.documents.id for e in cell.data.examples})
 
 
 def test_a_failed_question_says_why(tmp_path: Path) -> None:
@@ -61,13 +61,13 @@ def test_a_failed_question_says_why(tmp_path: Path) -> None:
 def test_what_is_over_a_limit_is_cut_where_one_sees_it_and_said(tmp_path: Path) -> None:
     for k in (3, 4, 5):
         finish(tmp_path, bm25(k=k, limit=3), [1, 0, 1], {0: {"prediction": "x" * 30}})
-    found = browsed(tmp_path, questions=2, cells=2, passage_characters=40, answer_characters=20)
-    (data,) = found.data["sets"]
+    browser = browsed(tmp_path, questions=2, cells=2, passage_characters=40, answer_characters=20)
+    (data,) = browser.data["sets"]
 
     assert len(data["methods"]) == 2 and len(data["questions"]) == 2
     assert data["methods"][0]["answers"][0]["prediction"] == "x" * 20 + " … [10 more characters]"
-    assert all(len(text) < 80 and "more characters]" in text for text in found.data["texts"])
-    assert found.notes == (
+    assert all(len(text) < 80 and "more characters]" in text for text in browser.data["texts"])
+    assert browser.notes == (
         "hotpotqa (sample): 1 of 3 finished cells are left out of the questions; rows of tables come first.",
         "hotpotqa (sample): the first 2 of 3 questions.",
     )
@@ -76,10 +76,10 @@ def test_what_is_over_a_limit_is_cut_where_one_sees_it_and_said(tmp_path: Path) 
 def test_a_full_page_takes_no_more_texts(tmp_path: Path) -> None:
     path = own_file(tmp_path, [("A", "a" * 100), ("B", "b" * 100)])
     finish(tmp_path / "results", own(path), [1, 0])
-    found = browsed(tmp_path / "results", [path], all_characters=150)
-    first, second = found.data["sets"][0]["methods"][0]["answers"]
+    browser = browsed(tmp_path / "results", [path], all_characters=150)
+    first, second = browser.data["sets"][0]["methods"][0]["answers"]
     assert first["context"][0][3] == 0 and second["context"][0][3] is None
-    assert found.notes == (
+    assert browser.notes == (
         "1 passages have no text, since the page is limited to 150 characters of passages.",
     )
 

@@ -45,7 +45,7 @@ def test_more_than_the_system_allows_is_an_error_that_says_so() -> None:
 
 def test_an_open_store_holds_no_record(tmp_path: Path) -> None:
     def records() -> int:
-        return sum(isinstance(found, Record) for found in gc.get_objects())
+        return sum(isinstance(item, Record) for item in gc.get_objects())
 
     folder = _large_cell(tmp_path / "cell", 200, 0)
     gc.collect()

@@ -37,12 +37,12 @@ def cell(scores: Sequence[float], documents: str, flops: int = 10) -> list[Recor
 
 
 def test_means_counts_and_the_ratio_of_costs() -> None:
-    found = compare(cell([1, 0.5, 0, 0.25], "aabb", 30), cell([0.5, 0.5, 0.5, 0.25], "aabb", 10), "f1")
+    comparison = compare(cell([1, 0.5, 0, 0.25], "aabb", 30), cell([0.5, 0.5, 0.5, 0.25], "aabb", 10), "f1")
 
-    assert found.first == pytest.approx(0.4375) and found.second == pytest.approx(0.4375)
-    assert found.difference.mean == pytest.approx(0)
-    assert (found.better, found.equal, found.worse) == (1, 2, 1)
-    assert found.flop_ratio.mean == pytest.approx(3) and found.difference.clusters == 2
+    assert comparison.first == pytest.approx(0.4375) and comparison.second == pytest.approx(0.4375)
+    assert comparison.difference.mean == pytest.approx(0)
+    assert (comparison.better, comparison.equal, comparison.worse) == (1, 2, 1)
+    assert comparison.flop_ratio.mean == pytest.approx(3) and comparison.difference.clusters == 2
 
 
 def test_the_exact_test_tries_every_swap_of_documents() -> None:
@@ -83,10 +83,10 @@ def test_under_the_null_hypothesis_the_test_rejects_one_in_twenty() -> None:
 
 
 def test_questions_of_one_cell_alone_are_left_out_and_counted() -> None:
-    found = compare(cell([1, 1, 0], "abc"), cell([1, 0], "ab"), "f1")
+    comparison = compare(cell([1, 1, 0], "abc"), cell([1, 0], "ab"), "f1")
 
-    assert (found.only_first, found.only_second, len(found.pairs)) == (1, 0, 2)
-    assert "left out    1 questions that only A has" in describe(found, "A", "B")
+    assert (comparison.only_first, comparison.only_second, len(comparison.pairs)) == (1, 0, 2)
+    assert "left out    1 questions that only A has" in describe(comparison, "A", "B")
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
@@ -99,8 +99,8 @@ def test_what_cannot_be_compared_is_refused() -> None:
 
 
 def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> None:
-    found = compare(cell([1, 0.5, 0, 0], "abcd"), cell([0.9, 0.5, 0.6, 1], "abcd"), "f1")
-    chosen = most_different(found, 2)
+    comparison = compare(cell([1, 0.5, 0, 0], "abcd"), cell([0.9, 0.5, 0.6, 1], "abcd"), "f1")
+    chosen = most_different(comparison, 2)
 
     assert [pair.first.example_id for pair in chosen] == ["q3", "q2"]
     lines = side_by_side(chosen[0], "f1", "pecan", "bm25:k=7").splitlines()
@@ -115,8 +115,8 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
 
 
 def test_of_equal_differences_both_ways_are_shown() -> None:
-    found = compare(cell([1, 1, 1, 0], "abcd"), cell([0, 0, 0, 1], "abcd"), "f1")
-    assert [pair.first.example_id for pair in most_different(found, 3)] == ["q0", "q3", "q1"]
+    comparison = compare(cell([1, 1, 1, 0], "abcd"), cell([0, 0, 0, 1], "abcd"), "f1")
+    assert [pair.first.example_id for pair in most_different(comparison, 3)] == ["q0", "q3", "q1"]
 
 
 def test_the_verdict_needs_interval_and_test() -> None:

@@ -47,15 +47,19 @@ def fault(folder: Path, text: str) -> str:
 
 
 def test_a_file_says_all_that_flags_can(tmp_path: Path) -> None:
-    found = read_experiment(write(tmp_path, WHOLE))
-    assert (found.name, found.datasets, found.models) == ("patience", ("hotpotqa", "qasper"), ("tiny",))
-    assert (found.setting.limit, found.setting.seed, found.setting.dtype) == (2, 3, "float32")
-    bm25, pecan, memwalker = found.methods
+    experiment = read_experiment(write(tmp_path, WHOLE))
+    assert (experiment.name, experiment.datasets, experiment.models) == (
+        "patience",
+        ("hotpotqa", "qasper"),
+        ("tiny",),
+    )
+    assert (experiment.setting.limit, experiment.setting.seed, experiment.setting.dtype) == (2, 3, "float32")
+    bm25, pecan, memwalker = experiment.methods
     assert (bm25.options, bm25.grid) == ({"order": "rank"}, {"k": [1, 3]})  # shared options that it has
     assert pecan.options == {"variant": "pecan"}
     assert pecan.grid == {"t_p": [1, 2, 3], "t_c": [0.3, 0.9]}  # 1:3 is a range, not sixty-three
     assert memwalker.options == {"reasoning": "on"}  # a text, not the truth value of YAML 1.1
-    groups = plan_experiment(found)
+    groups = plan_experiment(experiment)
     assert sum(map(len, groups)) == 2 * (2 + 6 + 1)
     assert [len(group) for group in groups] == [2, 6, 1] * 2  # one search per question serves each
 
@@ -68,8 +72,8 @@ def test_a_method_of_its_own_mind_goes_before_what_is_shared(tmp_path: Path) -> 
 
 
 def test_flags_go_before_the_file(tmp_path: Path) -> None:
-    found = with_overrides(read_experiment(write(tmp_path, WHOLE)), ["tiny-s"], limit=1)
-    assert (found.models, found.setting.limit, found.setting.seed) == (("tiny-s",), 1, 3)
+    experiment = with_overrides(read_experiment(write(tmp_path, WHOLE)), ["tiny-s"], limit=1)
+    assert (experiment.models, experiment.setting.limit, experiment.setting.seed) == (("tiny-s",), 1, 3)
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def test_a_grid_that_is_none_is_refused(axes: list[str], message: str) -> None:
 def test_cells_that_differ_in_replayed_options_only_share_a_run() -> None:
     base = CellRequest("bm25", "hotpotqa", limit=2)
     cells = plan_sweep(base, {"k": [1, 3], "b": [0.5, 0.75]})
-    assert [found.name for found in cells] == ["k=1,b=0.5", "k=1,b=0.75", "k=3,b=0.5", "k=3,b=0.75"]
-    assert [[found.name for found in group] for group in shared_runs(cells)] == [
+    assert [point.name for point in cells] == ["k=1,b=0.5", "k=1,b=0.75", "k=3,b=0.5", "k=3,b=0.75"]
+    assert [[point.name for point in group] for group in shared_runs(cells)] == [
         ["k=1,b=0.5", "k=3,b=0.5"],
         ["k=1,b=0.75", "k=3,b=0.75"],
     ]
@@ -78,10 +78,10 @@ def test_an_option_is_fixed_or_varied_and_checked_before_anything_runs() -> None
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (path / "records.jsonl").read_text("utf-8").splitlines()]
-    for row in found:  # of the moment: another run may have forwarded its beginning already
+    records = [json.loads(line) for line in (path / "records.jsonl").read_text("utf-8").splitlines()]
+    for row in records:  # of the moment: another run may have forwarded its beginning already
         del row["wall_s"], row["tokens"]["computed"]
-    return found
+    return records
 
 
 def run_grid(method: str, grid: dict[str, list[JsonValue]], limit: int, folder: Path) -> None:
@@ -92,12 +92,12 @@ def run_grid(method: str, grid: dict[str, list[JsonValue]], limit: int, folder: 
     cells = plan_sweep(base, grid)
     indexes = IndexStore(folder / "indexes")
     for group in shared_runs(cells):
-        places = [(found.cell, folder / "sweep" / found.name) for found in group]
+        places = [(point.cell, folder / "sweep" / point.name) for point in group]
         run_cells(places, indexes, lambda cell=group[0].cell: LoadedModels(cell.roles))  # type: ignore[misc]
-    for found in cells:
-        alone = folder / "alone" / found.name
-        run_cells([(found.cell, alone)], indexes, lambda cell=found.cell: LoadedModels(cell.roles))  # type: ignore[misc]
-        assert_same(rows(folder / "sweep" / found.name), rows(alone), found.name)
+    for point in cells:
+        alone = folder / "alone" / point.name
+        run_cells([(point.cell, alone)], indexes, lambda cell=point.cell: LoadedModels(cell.roles))  # type: ignore[misc]
+        assert_same(rows(folder / "sweep" / point.name), rows(alone), point.name)
 
 
 def test_a_sweep_over_k_equals_separate_runs(tmp_path: Path) -> None:
@@ -114,14 +114,14 @@ def flags(methods: list[str], assignments: list[str] = [], axes: list[str] = [])
 
 
 def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> None:
-    found = flags(
+    experiment = flags(
         ["pecan", "bm25", "dragon"], ["order=rank", "bm25.order=document"], ["t_p=1:2", "k=1,3", "bm25.k=7"]
     )
-    pecan, bm25, dragon = found.methods
+    pecan, bm25, dragon = experiment.methods
     assert (pecan.options, pecan.grid) == ({}, {"t_p": [1, 2]})
     assert (bm25.options, bm25.grid) == ({"order": "document"}, {"k": [7]})
     assert (dragon.options, dragon.grid) == ({"order": "rank"}, {"k": [1, 3]})
-    assert found.title == "pecan, bm25, dragon with tiny: t_p=1,2 k=7,1,3"
+    assert experiment.title == "pecan, bm25, dragon with tiny: t_p=1,2 k=7,1,3"
     assert (
         flags(["pecan"], [], ["t_p=1:8", "t_c=0.3,0.5,0.9"]).title
         == "pecan with tiny: t_p=1:8 t_c=0.3,0.5,0.9"
@@ -165,10 +165,10 @@ def test_flags_that_do_not_fit_are_refused_before_anything_runs(
 
 
 def test_methods_times_data_times_models_are_planned_and_never_share_a_run_wrongly() -> None:
-    found = replace(
+    experiment = replace(
         flags(["bm25", "dragon"], [], ["k=1,3"]), datasets=("hotpotqa", "qasper"), models=("tiny", "tiny-s")
     )
-    groups = plan_experiment(found)
+    groups = plan_experiment(experiment)
     assert [len(group) for group in groups] == [2] * 8
     assert len({g.cell.identity.cell_id for group in groups for g in group}) == 16
     for group in groups:
@@ -244,10 +244,10 @@ def test_probed_records_equal_those_of_a_run_without_a_probe(tmp_path: Path) -> 
 def test_a_file_is_swept_and_flags_beside_it_are_refused_or_go_before_it(tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text("name: two ks\nmethods: bm25\ndatasets: hotpotqa\nlimit: 6\ngrid: {k: [1, 3]}\n")
-    found = sweep(path, "--limit", 2, "--dry-run", "--probe", 0, "--results", tmp_path, "--no-track")
-    assert found.exit_code == 0, found.output
-    assert found.output.startswith("two ks: 2 cells\n")
-    row = next(line for line in found.output.splitlines() if line.startswith("bm25  "))
+    result = sweep(path, "--limit", 2, "--dry-run", "--probe", 0, "--results", tmp_path, "--no-track")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("two ks: 2 cells\n")
+    row = next(line for line in result.output.splitlines() if line.startswith("bm25  "))
     assert row.split() == ["bm25", "hotpotqa", "(sample)", "tiny", "2", "0", "2", "2", "2", "?", "?"]
     both = sweep(path, "--method", "bm25")
     assert "move --method, --dataset, --set and --grid into it" in str(both.exception)
@@ -294,8 +294,8 @@ def two_entries(folder: Path, orders: str) -> Path:
 
 def test_entries_that_differ_in_fixed_options_get_folders_of_their_own(tmp_path: Path) -> None:
     arguments = ["--no-track", "--probe", "0", "--results", tmp_path, "--out", tmp_path / "out"]
-    found = sweep(two_entries(tmp_path, "rank document"), *arguments)
-    assert found.exit_code == 0, found.output
+    result = sweep(two_entries(tmp_path, "rank document"), *arguments)
+    assert result.exit_code == 0, result.output
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "order=document,k=1", "order=document,k=3", "order=rank,k=1", "order=rank,k=3",
     ]  # fmt: skip
@@ -328,7 +328,7 @@ def test_an_index_that_groups_share_is_counted_once_and_learning_methods_are_not
     tmp_path: Path,
 ) -> None:
     groups = plan_experiment(flags(["raptor"], [], ["k=1,3", "mode=ct,tt"]))
-    costs = survey(groups, lambda found: found.cell.folder(tmp_path), IndexStore(tmp_path / "indexes"))
+    costs = survey(groups, lambda point: point.cell.folder(tmp_path), IndexStore(tmp_path / "indexes"))
     assert [(cost.to_ask, cost.to_index) for cost in costs] == [(1, 1), (1, 0)]
     assert costs[0].flops is None
     known = replace(costs[0], query_flops=3e12, index_flops=5e12)
@@ -347,9 +347,9 @@ def test_an_index_that_groups_share_is_counted_once_and_learning_methods_are_not
 
 def test_records_of_other_cells_and_questions_count_for_nothing_in_the_cost(tmp_path: Path) -> None:
     """A sweep whose --out holds another cell once said that nothing was left to ask."""
-    (found,) = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"k": [3]})
+    (point,) = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"k": [3]})
     folder, indexes = tmp_path / "cell", IndexStore(tmp_path / "indexes")
-    records = list(synthetic_records(found.cell.data.examples))
+    records = list(synthetic_records(point.cell.data.examples))
     records[1] = records[1].model_copy(update={"error": "lost"})
     foreign = records[0].model_copy(update={"example_id": "of another data set"})
     folder.mkdir()
@@ -357,15 +357,15 @@ def test_records_of_other_cells_and_questions_count_for_nothing_in_the_cost(tmp_
     (folder / "records.jsonl").write_text("".join(lines) + lines[0][:50])
 
     def to_ask(retry_failed: bool = False) -> tuple[int, float | None]:
-        (cost,) = survey([[found]], lambda _: folder, indexes, retry_failed)
+        (cost,) = survey([[point]], lambda _: folder, indexes, retry_failed)
         return cost.to_ask, cost.query_flops
 
     both = (records[0].flops.query + records[1].flops.query) / 2
     assert to_ask() == (0, both)
     assert to_ask(retry_failed=True) == (1, records[0].flops.query)
-    write_json(folder / "cell.json", describe(found.cell).to_json())
+    write_json(folder / "cell.json", describe(point.cell).to_json())
     assert to_ask() == (0, both)
-    write_json(folder / "cell.json", {**describe(found.cell).to_json(), "cell_id": "another"})
+    write_json(folder / "cell.json", {**describe(point.cell).to_json(), "cell_id": "another"})
     assert to_ask() == (2, None)
 
 
@@ -373,11 +373,11 @@ def test_what_a_question_costs_is_estimated_by_the_cell_that_reads_most(tmp_path
     """A question is asked once for all cells, so that the largest k pays for the others."""
     group = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"k": [1, 3, 5]})
     (record, *_) = synthetic_records(group[0].cell.data.examples)
-    for found, flops in zip(group, (10, 50, 30), strict=True):
+    for point, flops in zip(group, (10, 50, 30), strict=True):
         line = record.model_copy(update={"flops": record.flops.model_copy(update={"query": flops})}).to_line()
-        (tmp_path / found.folder).mkdir()
-        (tmp_path / found.folder / "records.jsonl").write_text(line)
-    (cost,) = survey([group], lambda found: tmp_path / found.folder, IndexStore(tmp_path / "indexes"))
+        (tmp_path / point.folder).mkdir()
+        (tmp_path / point.folder / "records.jsonl").write_text(line)
+    (cost,) = survey([group], lambda point: tmp_path / point.folder, IndexStore(tmp_path / "indexes"))
     assert (cost.to_ask, cost.query_flops) == (1, 50)
 
 

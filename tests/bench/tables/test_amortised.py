@@ -23,9 +23,9 @@ def table(*shown: TableCell) -> TableData:
 
 
 def test_the_index_is_shared_by_the_questions() -> None:
-    found = cell("pecan", index=8, query=1)
+    pecan = cell("pecan", index=8, query=1)
 
-    assert [amortised_cost(found, n) for n in (1, 2, 4, 8)] == pytest.approx([9, 5, 3, 2])
+    assert [amortised_cost(pecan, n) for n in (1, 2, 4, 8)] == pytest.approx([9, 5, 3, 2])
 
 
 def test_an_index_pays_from_the_first_question_at_which_it_is_cheaper() -> None:

@@ -63,24 +63,24 @@ def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str,
     table = definition(MORE, BM25)
     planned = plan_table(table, Setting(reader, limit=2))
     ran: list[str] = []
-    found = collect(table, planned, tmp_path, runner(tmp_path, ran))
-    assert list(found.cells) == [("more", "hotpotqa"), ("bm25", "hotpotqa")]
+    table_data = collect(table, planned, tmp_path, runner(tmp_path, ran))
+    assert list(table_data.cells) == [("more", "hotpotqa"), ("bm25", "hotpotqa")]
     assert ran[:2] == ["bm25 5", "bm25 5"]  # its own row, then again as the reference: nothing is computed
-    more = found.cells["more", "hotpotqa"]
+    more = table_data.cells["more", "hotpotqa"]
     assert more.summary is not None and more.description is not None
     k = more.description.config["k"]
     # Both read chunks of equal length; only the frames of the prompts differ between k and k + 1.
     assert abs(k - 5) <= 1
-    bm25 = found.cells["bm25", "hotpotqa"]
+    bm25 = table_data.cells["bm25", "hotpotqa"]
     assert bm25.summary is not None
     target = bm25.summary.query_flops.mean
     costs = {int(name.split()[1]): name for name in ran if name.startswith("tfidf")}
     nearest = min(costs, key=lambda tried: abs(flops(table, tried, reader, tmp_path) - target))
     assert k == nearest
     note = f"TF-IDF Top-X: k with the same cost as bm25: {k} (hotpotqa)."
-    assert note in render(found, {}).markdown
+    assert note in render(table_data, {}).markdown
     again = collect(table, planned, tmp_path)  # only rendering: the same cells are found, nothing is run
-    assert again.cells == found.cells
+    assert again.cells == table_data.cells
 
 
 def flops(table: TableDefinition, k: int, reader: str, results: Path) -> float:
@@ -136,11 +136,11 @@ def test_a_row_without_its_encoder_is_left_out_and_says_why(reader: str, tmp_pat
         Row(id="closed_book", label="Closed book", method="closed_book"),
     )
     planned = plan_table(definition(*rows), Setting(reader, limit=1))
-    found = collect(definition(*rows), planned, tmp_path, runner(tmp_path, []))
-    assert found.cells["closed_book", "hotpotqa"].summary is not None
+    table_data = collect(definition(*rows), planned, tmp_path, runner(tmp_path, []))
+    assert table_data.cells["closed_book", "hotpotqa"].summary is not None
     for row in ("dragon", "dpr"):
-        assert found.cells[row, "hotpotqa"].summary is None
-    text = render(found, {}).markdown
+        assert table_data.cells[row, "hotpotqa"].summary is None
+    text = render(table_data, {}).markdown
     assert (
         "facebook/dragon-plus-query-encoder" in text
         and "facebook/dpr-question_encoder-single-nq-base" in text
@@ -181,13 +181,13 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
 def test_a_cell_without_measures_shows_dashes(reader: str, tmp_path: Path) -> None:
     table = definition(BM25)
     planned = plan_table(table, Setting(reader, limit=2))
-    found = collect(table, planned, tmp_path, runner(tmp_path, []))
-    cell = found.cells["bm25", "hotpotqa"]
+    table_data = collect(table, planned, tmp_path, runner(tmp_path, []))
+    cell = table_data.cells["bm25", "hotpotqa"]
     assert cell.summary is not None
     del cell.summary.retrieval["evidence_recall"]
     half = cell.summary.retrieval["answer_in_context"].model_copy(update={"n": 1})
     cell.summary.retrieval["answer_in_context"] = half
-    text = render(retrieval_view(found), {}).markdown
+    text = render(retrieval_view(table_data), {}).markdown
     assert "| BM25   |      – |" in text
     assert "BM25: Answer in context is defined for 1 of 2 (hotpotqa)." in text
 
@@ -230,11 +230,11 @@ def test_what_the_paper_chose_for_its_reader_holds_for_no_other() -> None:
         ("table3", "no_progress_control", "n_nodes", 17),
         ("garlic2", "no_progress_control", "n_nodes", 17),
     ):
-        found = load_table(table)
-        row = next(row for row in found.rows if row.id == row_id)
-        assert found.is_of_paper("llama-3.1-8b", "hub", None)
-        assert not found.is_of_paper("llama-3.1-8b", "sample", None)
-        assert not found.is_of_paper("tiny", "hub", None)
+        paper_table = load_table(table)
+        row = next(row for row in paper_table.rows if row.id == row_id)
+        assert paper_table.is_of_paper("llama-3.1-8b", "hub", None)
+        assert not paper_table.is_of_paper("llama-3.1-8b", "sample", None)
+        assert not paper_table.is_of_paper("tiny", "hub", None)
         assert row.options(load_card("hotpotqa"))[option] == value
         assert row.options(load_card("hotpotqa"), as_published=False)[option] == "auto:pecan"
 

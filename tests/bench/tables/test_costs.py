@@ -104,8 +104,8 @@ def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_for_each_documen
 
 
 def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
-    said = about_shares(shares_of(two_rows, costs_of(two_rows)))
-    assert said == [
+    notes = about_shares(shares_of(two_rows, costs_of(two_rows)))
+    assert notes == [
         "Of a question's TFLOPs, probes, which the papers count as free: PECAN 10 %.",
         "Of a question's TFLOPs, models other than the reader: PECAN 20 %, SBERT 50 %.",
         "Of the index's TFLOPs, models other than the reader: PECAN 67 %, SBERT 100 %.",
@@ -114,7 +114,7 @@ def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
         render(two_rows, {}, costs_of(two_rows)),
         amortised_table(two_rows, {}, costs_of(two_rows)).render(),
     ):
-        assert said[0] in rendered.markdown
+        assert notes[0] in rendered.markdown
     assert "probes" not in render(two_rows, {}).markdown
 
 
@@ -123,8 +123,8 @@ def test_a_share_that_differs_between_data_sets_is_a_range(two_rows: TableData) 
     assert cell.finished is not None
     costs = costs_of(two_rows)
     half = replace(costs["pecan", "qasper"], question=replace(costs["pecan", "qasper"].question, probes=2.5))
-    (said, *_) = about_shares(shares_of(two_rows, {**costs, ("pecan", "musique"): half}))
-    assert said.endswith("PECAN 10 to 25 %.")
+    (note, *_) = about_shares(shares_of(two_rows, {**costs, ("pecan", "musique"): half}))
+    assert note.endswith("PECAN 10 to 25 %.")
 
 
 def test_costs_by_part_are_a_view_of_a_table(two_rows: TableData) -> None:

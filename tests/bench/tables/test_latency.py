@@ -74,13 +74,13 @@ def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp
     assert stored_time(cell, results) is None
     rendered = timed_table(table, planned, {}, None, results).rows
     assert all(line[1] == "–" for line in rendered)
-    found = measure(cell, results, LoadedModels(cell.roles), questions=2)
-    assert found is not None and len(found.seconds) == 2 and all(taken > 0 for taken in found.seconds)
-    assert stored_time(cell, results) == found
-    assert "core" in found.machine or "NVIDIA" in found.machine
+    times = measure(cell, results, LoadedModels(cell.roles), questions=2)
+    assert times is not None and len(times.seconds) == 2 and all(taken > 0 for taken in times.seconds)
+    assert stored_time(cell, results) == times
+    assert "core" in times.machine or "NVIDIA" in times.machine
     lines = timed_table(table, planned, {}, Session(results), results)
     by_row = {line[0].rpartition(": ")[2]: line for line in lines.rows}
-    assert by_row["BM25"][3] == f"{found.mean:.2f}"  # what is kept is not measured again
+    assert by_row["BM25"][3] == f"{times.mean:.2f}"  # what is kept is not measured again
     assert by_row["Closed book"][1] == "–" and by_row["Closed book"][5] == "2"
     assert by_row["Gone"][1:6] == ("–", "–", "–", "–", "–")
     assert "no_such_method" in " ".join(lines.notes)
@@ -109,8 +109,8 @@ def test_a_question_that_fails_is_not_timed_and_takes_no_other_along(
     table, planned = made("timed", data, results)
     cell = planned["bm25", "chronicles"]
     noted = Failing(cell, {"1"}, monkeypatch)
-    found = measure(cell, results, LoadedModels(cell.roles), questions=2)
-    assert found is not None and len(found.seconds) == 1
+    times = measure(cell, results, LoadedModels(cell.roles), questions=2)
+    assert times is not None and len(times.seconds) == 1
     assert noted.asked == ["1", "0", "0", "1"], "the warm-up is another question where one fails"
     (results / "query_times" / f"{cell.identity.folder}.json").unlink()
     noted.bad = {"0", "1"}

@@ -90,9 +90,9 @@ def test_the_interval_is_wide_where_documents_disagree(tmp_path: Path) -> None:
     ours = table(
         tmp_path, {"a": ([1, 1, 0, 0, 1, 0], 1), "b": ([0, 1, 1, 0, 1, 1], 1), "c": ([0, 0, 1, 1, 0, 0], 1)}
     )
-    found = order_agreement(ours, printed(a=(60, 1), b=(50, 1), c=(40, 1)), "qasper", "f1")
-    assert found is not None and found.tau.low is not None and found.tau.high is not None
-    assert found.tau.low < found.tau.mean < found.tau.high
+    agreement = order_agreement(ours, printed(a=(60, 1), b=(50, 1), c=(40, 1)), "qasper", "f1")
+    assert agreement is not None and agreement.tau.low is not None and agreement.tau.high is not None
+    assert agreement.tau.low < agreement.tau.mean < agreement.tau.high
 
 
 def test_two_rows_are_no_order_and_rows_not_run_are_left_out(tmp_path: Path) -> None:

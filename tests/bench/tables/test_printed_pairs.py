@@ -48,10 +48,10 @@ PAIRS = paired(records([1.0, 1.0, 0.0], 16), records([0.0, 1.0, 0.0], 23))
 
 def test_two_rows_of_a_paper_have_its_values_and_whether_the_order_is_the_same() -> None:
     pecan, bm25 = cell("pecan"), cell("bm25", k=5)
-    found = printed_pair(pecan, bm25, PAIRS, "f1")
-    assert found is not None
-    assert (found.source, found.first, found.second) == ("PECAN, Table 1", 43.5, 40.8)
-    assert (found.tau.mean, found.tau.low) == (1.0, 0.0)  # documents without the first one have no order
+    printed = printed_pair(pecan, bm25, PAIRS, "f1")
+    assert printed is not None
+    assert (printed.source, printed.first, printed.second) == ("PECAN, Table 1", 43.5, 40.8)
+    assert (printed.tau.mean, printed.tau.low) == (1.0, 0.0)  # documents without the first one have no order
     cost = printed_pair(pecan, bm25, PAIRS, "tflops")
     assert cost is not None and (cost.first, cost.second, cost.tau.mean) == (16.0, 22.9, 1.0)
     turned = printed_pair(bm25, pecan, PAIRS, "f1")
@@ -64,11 +64,11 @@ def test_the_papers_own_choice_of_k_and_chunks_of_a_smaller_reader_are_its_rows(
     assert top_x is not None and five is not None and top_x.second != five.second
     lengths = {"chunk_tokens": 64, "overlap_tokens": 8, "join_documents": "off"}  # of chunks of 75, not 300
     contriever = cell("contriever", "wcep", k=6, similarity="cosine", **lengths)
-    found = printed_pair(contriever, cell("gor", "wcep"), PAIRS, "tflops")
-    assert found is None, "the paper prints no cost"
+    printed = printed_pair(contriever, cell("gor", "wcep"), PAIRS, "tflops")
+    assert printed is None, "the paper prints no cost"
     scored = [pair.first.model_copy(update={"scores": {"rouge_1": 1.0}}) for pair in PAIRS]
-    found = printed_pair(contriever, cell("gor", "wcep"), paired(scored, scored), "rouge_1")
-    assert found is not None and (found.first, found.second, found.tau.mean) == (23.5, 25.4, 0.0)
+    printed = printed_pair(contriever, cell("gor", "wcep"), paired(scored, scored), "rouge_1")
+    assert printed is not None and (printed.first, printed.second, printed.tau.mean) == (23.5, 25.4, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_what_no_paper_prints_has_nothing_beside_it(other: CellDescription, metr
 
 
 def test_the_line_says_values_source_and_tau() -> None:
-    found = printed_pair(cell("pecan"), cell("bm25", k=5), PAIRS, "tflops")
-    assert found is not None
-    assert describe_printed(found, "pecan", "bm25:k=5") == (
+    printed = printed_pair(cell("pecan"), cell("bm25", k=5), PAIRS, "tflops")
+    assert printed is not None
+    assert describe_printed(printed, "pecan", "bm25:k=5") == (
         "paper       pecan 16 TFLOPs, bm25:k=5 22.9 TFLOPs (PECAN, Table 1); the same order here: "
         "Kendall's tau 1 [1, 1]"
     )

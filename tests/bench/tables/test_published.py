@@ -58,11 +58,11 @@ def test_a_table_beside_another_s_values_has_its_rows_data_sets_and_metrics() ->
 @pytest.mark.parametrize("name", sorted(_PRINTED))
 def test_file_and_definition_have_the_same_places_and_the_paper_fills_them(name: str) -> None:
     definition = load_table(name)
-    found = [(line["row"], line["dataset"], line["metric"]) for line in _lines(name)]
-    assert sorted(found) == sorted(places(definition))
+    file_places = [(line["row"], line["dataset"], line["metric"]) for line in _lines(name)]
+    assert sorted(file_places) == sorted(places(definition))
     cells = published(name)
     assert len(cells) == _PRINTED[name]
-    assert len(cells) == len(found) or name == "gor4"  # the paper times seven methods on one set
+    assert len(cells) == len(file_places) or name == "gor4"  # the paper times seven methods on one set
     number = name.removeprefix("table").removeprefix("garlic").removeprefix("gor")
     paper = _PAPERS[name.removesuffix(number)]
     assert {cell.source for cell in cells.values()} == {f"{paper}{number}"} and definition.source.startswith(

@@ -249,9 +249,9 @@ def test_html_shows_the_same_cells(table: TableData) -> None:
 def test_a_corpus_score_is_explained(table: TableData) -> None:
     assert "BLEU-4" not in render(table, {}).markdown
     definition = table.definition.model_copy(update={"metrics": ("f1", "bleu_4")})
-    for found in table.cells.values():
-        if found.summary is not None:
-            found.summary.metrics["bleu_4"] = Interval(mean=0.072, low=0.05, high=0.1)
+    for table_cell in table.cells.values():
+        if table_cell.summary is not None:
+            table_cell.summary.metrics["bleu_4"] = Interval(mean=0.072, low=0.05, high=0.1)
     text = render(replace(table, definition=definition), {}).markdown
     assert "7.2 [5.0, 10.0]" in text and "BLEU-4 is one value for all questions together" in text
 

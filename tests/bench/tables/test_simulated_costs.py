@@ -54,13 +54,13 @@ def test_hours_of_the_full_sets_follow_from_costs_questions_and_the_named_rate(
 ) -> None:
     table = load_table("table1")
     assert "GPU-hours" not in render_simulated(table, READER).markdown
-    said = render_simulated(table, READER, rate=4e14).markdown
+    markdown = render_simulated(table, READER, rate=4e14).markdown
     questions = {"narrativeqa": 10557, "qasper": 1451, "hotpotqa": 7405, "musique": 2417}
     seconds = sum(n * flops(cells, "bm25_top5", name) for name, n in questions.items()) / 4e14
-    assert "at 400 TFLOP/s (--rate): " in said and f"BM25 Top-5 {seconds / 3600:.2g}," in said
+    assert "at 400 TFLOP/s (--rate): " in markdown and f"BM25 Top-5 {seconds / 3600:.2g}," in markdown
     known = sum(n * flops(cells, "full_context", name) for name, n in questions.items())
-    assert f"Full context {known / 4e14 / 3600:.2g}," in said
-    assert f"PECAN {DASH}." in said
+    assert f"Full context {known / 4e14 / 3600:.2g}," in markdown
+    assert f"PECAN {DASH}." in markdown
 
 
 def test_prompt_and_answer_cost_what_a_count_by_hand_says() -> None:
@@ -194,10 +194,10 @@ def test_all_formats_hold_every_cell_and_are_the_same_twice() -> None:
     assert first == again
     rows = list(csv.DictReader(io.StringIO(first.csv)))
     assert len(rows) == 13 * 4
-    found = {(row["row"], row["dataset"]): row for row in rows}
-    assert found["bm25_top5", "musique"]["tflops"] == "26.8044"
-    assert found["bm25_top5", "musique"]["published"] == "26.3"
-    assert found["pecan", "musique"]["tflops"] == "" and found["pecan", "musique"]["note"]
+    by_place = {(row["row"], row["dataset"]): row for row in rows}
+    assert by_place["bm25_top5", "musique"]["tflops"] == "26.8044"
+    assert by_place["bm25_top5", "musique"]["published"] == "26.3"
+    assert by_place["pecan", "musique"]["tflops"] == "" and by_place["pecan", "musique"]["note"]
     assert first.html.count("<table>") == 4 and first.latex.count("\\begin{tabular}") == 4
 
 

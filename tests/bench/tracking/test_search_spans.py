@@ -87,14 +87,14 @@ def test_a_ranker_has_one_span_with_its_passages_and_their_texts() -> None:
     documents = load(load_card("hotpotqa"), "sample", 1).examples[0].documents.documents
     item = ContextRecord(document=1, title=documents[1].title, start=0, end=12, score=4.5)
     ids = [document.id for document in documents]
-    found = record({}, [item], document_ids=ids)
-    root = question_span(found, "bm25", SourceTexts("hotpotqa", "sample"))
+    question_record = record({}, [item], document_ids=ids)
+    root = question_span(question_record, "bm25", SourceTexts("hotpotqa", "sample"))
     (passage,) = root.children[0].outputs
     assert passage["page_content"] == documents[1].full_text[:12]
     assert passage["metadata"] == {
         "source": "document 1 [0:12]", "title": documents[1].title, "score": 4.5,
     }  # fmt: skip
-    without = question_span(found, "bm25", NO_SOURCE).children[0].outputs[0]
+    without = question_span(question_record, "bm25", NO_SOURCE).children[0].outputs[0]
     assert without["page_content"] == "(its document is not available here)"
 
 

@@ -185,9 +185,9 @@ def client(results: Path) -> Any:
 
 
 def runs_of(results: Path, dataset: str) -> list[Any]:
-    found = client(results)
-    experiment = found.get_experiment_by_name(f"longdoc-bench/{dataset}")
-    return list(found.search_runs([experiment.experiment_id]))
+    mlflow_client = client(results)
+    experiment = mlflow_client.get_experiment_by_name(f"longdoc-bench/{dataset}")
+    return list(mlflow_client.search_runs([experiment.experiment_id]))
 
 
 def table_of(run: Any) -> dict[str, Any]:
@@ -774,10 +774,10 @@ def test_credentials_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     uri = "postgresql://ann:hunter22@db.lab:5432/runs?sslpassword=alsosecret#x"
     assert public_uri(uri) == "postgresql://db.lab:5432/runs"
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "tok-123456")
-    said = scrub(f"could not connect to {uri}: hunter22 tok-123456 https://ann:x@lab/api", uri)
+    message = scrub(f"could not connect to {uri}: hunter22 tok-123456 https://ann:x@lab/api", uri)
     for secret in ("hunter22", "alsosecret", "tok-123456", "ann"):
-        assert secret not in said
-    assert "https://lab/api" in said
+        assert secret not in message
+    assert "https://lab/api" in message
 
 
 def test_an_address_that_cannot_be_read_is_a_warning_too(
@@ -806,8 +806,8 @@ def test_metrics_of_a_curve_are_the_first_two_scores_and_the_cost(results: Path)
     state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
     assert state["searchFilter"] == "tags.`bench.curve` LIKE '%'"
     assert state["orderByKey"] == "metrics.`f1`"  # by time, MLflow folds the curves below their parent
-    found = client(results).search_runs([experiment.experiment_id], state["searchFilter"])
-    assert [r.info.run_id for r in found] == [run.info.run_id]
+    runs = client(results).search_runs([experiment.experiment_id], state["searchFilter"])
+    assert [r.info.run_id for r in runs] == [run.info.run_id]
 
 
 def test_a_sweep_has_its_figure_as_an_artifact_also_when_it_is_rebuilt(results: Path) -> None:
@@ -847,9 +847,9 @@ def test_search_steps_are_traces_and_follow_the_records(results: Path) -> None:
     (run,) = runs_of(results, "traced")
 
     def traces_of_the_run() -> list[Any]:
-        (found,) = runs_of(results, "traced")
+        (current,) = runs_of(results, "traced")
         return list(
-            client(results).search_traces(locations=[found.info.experiment_id], run_id=found.info.run_id)
+            client(results).search_traces(locations=[current.info.experiment_id], run_id=current.info.run_id)
         )
 
     assert traces_of_the_run() == []
@@ -892,8 +892,8 @@ def test_sync_writes_traces_when_asked(results: Path) -> None:
     assert CliRunner().invoke(track, arguments).exit_code == 0
     assert CliRunner().invoke(track, [*arguments, "--trace"]).output.startswith("updated")
     (run,) = runs_of(results, "sync_traced")
-    found = client(results).search_traces(locations=[run.info.experiment_id], run_id=run.info.run_id)
-    assert len(found) == 2
+    traces = client(results).search_traces(locations=[run.info.experiment_id], run_id=run.info.run_id)
+    assert len(traces) == 2
 
 
 def test_cells_of_a_session_are_shown_when_it_ends(results: Path) -> None:

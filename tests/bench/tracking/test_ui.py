@@ -100,8 +100,8 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
         assert 2 <= len(helpers) <= 4
     finally:
         bench.send_signal(signal.SIGTERM)
-        _, said = bench.communicate(timeout=20)
-    assert (bench.returncode, said.splitlines()[-1]) == (0, "Stopped.")
+        _, stderr = bench.communicate(timeout=20)
+    assert (bench.returncode, stderr.splitlines()[-1]) == (0, "Stopped.")
     assert helpers.isdisjoint(processes())
     with socket.create_server(("127.0.0.1", port)):
         pass
@@ -125,20 +125,20 @@ def get(port: int, path: str, host: str | None = None) -> tuple[int, bytes]:
 
 def processes() -> dict[int, tuple[int, int]]:
     """Living processes: pid -> (parent, group)."""
-    found = {}
+    living = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent, group = stat.read_text().rpartition(")")[2].split()[:3]
         except OSError:
             continue
         if state != "Z":
-            found[int(stat.parent.name)] = (int(parent), int(group))
-    return found
+            living[int(stat.parent.name)] = (int(parent), int(group))
+    return living
 
 
 def listening_addresses(port: int) -> set[str]:
     """The addresses that some process listens on at this port."""
-    found = set()
+    addresses = set()
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         path = Path("/proc/net") / table
         for line in path.read_text().splitlines()[1:] if path.exists() else []:
@@ -146,5 +146,5 @@ def listening_addresses(port: int) -> set[str]:
             address, _, number = local.rpartition(":")
             if state == "0A" and int(number, 16) == port:
                 words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
-                found.add(socket.inet_ntop(family, b"".join(words)))
-    return found
+                addresses.add(socket.inet_ntop(family, b"".join(words)))
+    return addresses
