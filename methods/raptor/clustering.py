@@ -35,6 +35,8 @@ THRESHOLD = 0.1
 
 UMAP_EPOCHS = 500
 """UMAP's own number for up to 10,000 texts; for more it takes 200, and the start keeps a few edges more."""
+ROWS = 1024
+"""Texts whose distances to all are held at once: 8 MB for every thousand texts there are."""
 DECIMALS = 6
 """Of distances and of UMAP's start (relative to its largest coordinate): arithmetic differs far below."""
 
@@ -137,31 +139,64 @@ def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floa
 
     UMAP's hundreds of steps amplify a difference in the last bit into another layout. So that processors
     agree, what goes into them is rounded (distances and the spectral start), and they are compiled for any
-    processor instead of this one.
+    processor instead of this one. Neighbours are exact for any number of texts: UMAP's own search
+    approximates them above 4,096, and needs all distances at once below.
     """
-    umap, umap_ = _umap()
-    from sklearn.metrics.pairwise import cosine_distances
+    umap_ = _umap()
     from umap.spectral import spectral_layout
 
     n = len(embeddings)
     neighbours, dimensions = min(neighbours, n - 1), min(REDUCED_DIMENSIONS, n - 2)
-    distances = cosine_distances(embeddings.astype(np.float64))
-    np.round(distances, DECIMALS, out=distances)
+    nearest, distances = nearest_neighbours(embeddings, neighbours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns about its fallbacks for small or equal inputs
         random = np.random.RandomState(seed)
-        graph, *_ = umap_.fuzzy_simplicial_set(distances, neighbours, random, "precomputed")
+        graph, *_ = umap_.fuzzy_simplicial_set(
+            embeddings, neighbours, random, "cosine", knn_indices=nearest, knn_dists=distances
+        )
         start = spectral_layout(embeddings, _without_faint_edges(graph), dimensions, random, metric="cosine")
         start = np.round(start / np.abs(start).max(), DECIMALS)
-        points = umap.UMAP(
-            n_neighbors=neighbours,
-            n_components=dimensions,
-            metric="precomputed",
-            init=umap_.noisy_scale_coords(start, random),
-            random_state=seed,
-            n_jobs=1,  # required by a fixed seed
-        ).fit_transform(distances)
+        a, b = umap_.find_ab_params(spread=1.0, min_dist=0.1)
+        points, _ = umap_.simplicial_set_embedding(  # the arguments are UMAP's defaults
+            embeddings,
+            graph,
+            dimensions,
+            initial_alpha=1.0,
+            a=a,
+            b=b,
+            gamma=1.0,
+            negative_sample_rate=5,
+            n_epochs=None,
+            init=umap_.noisy_scale_coords(start, random).astype(np.float32),
+            random_state=np.random.RandomState(seed),
+            metric="cosine",
+            metric_kwds={},
+            densmap=False,
+            densmap_kwds={},
+            output_dens=False,
+        )
     return np.asarray(points, dtype=np.float64)
+
+
+def nearest_neighbours(
+    embeddings: NDArray[np.float32], count: int
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Positions and rounded cosine distances of each text's nearest, itself included, shapes (texts, count).
+
+    Of equally near ones the first counts. Distances are held for :data:`ROWS` texts at a time.
+    """
+    from sklearn.metrics.pairwise import cosine_distances
+    from umap.utils import fast_knn_indices
+
+    vectors = embeddings.astype(np.float64)
+    nearest, distances = [], []
+    for first in range(0, len(vectors), ROWS):
+        block = np.round(cosine_distances(vectors[first : first + ROWS], vectors), DECIMALS)
+        rows = np.arange(len(block))
+        block[rows, first + rows] = 0  # a text to itself; products leave a rest
+        nearest.append(fast_knn_indices(block, count))
+        distances.append(np.take_along_axis(block, nearest[-1], axis=1))
+    return np.concatenate(nearest), np.concatenate(distances)
 
 
 def _without_faint_edges(graph: Any) -> Any:
@@ -173,8 +208,8 @@ def _without_faint_edges(graph: Any) -> Any:
 
 
 @cache
-def _umap() -> tuple[Any, Any]:
-    """The package and its module ``umap_``, compiled for any processor.
+def _umap() -> Any:
+    """UMAP's module ``umap_``, compiled for any processor.
 
     The functions that it compiles on first use are kept on disk: ten seconds for each process.
     """
@@ -185,12 +220,10 @@ def _umap() -> tuple[Any, Any]:
     from numba.core.registry import cpu_target
 
     config.reload_config()  # type: ignore[no-untyped-call]
-    import umap
+    from umap import umap_, utils
 
     if features := cpu_target.target_context.codegen().magic_tuple()[2]:
         log.warning("numba compiled for %s before UMAP was loaded: clusters may differ elsewhere", features)
-    from umap import umap_, utils
-
     for function in (
         utils.fast_knn_indices,
         umap_.smooth_knn_dist,
@@ -200,7 +233,7 @@ def _umap() -> tuple[Any, Any]:
         # compiled as before.
         with contextlib.suppress(AttributeError, RuntimeError):
             function.enable_caching()
-    return umap, umap_
+    return umap_
 
 
 def cluster_labels(points: Floats, threshold: float | None, seed: int) -> list[list[int]]:

@@ -94,6 +94,32 @@ def test_differences_far_below_the_rounding_do_not_reach_the_layout(
     assert not np.array_equal(clustering.reduced(texts, 5, seed=0), points), "unrounded, it is amplified"
 
 
+def test_the_layout_is_the_one_that_umaps_own_class_makes() -> None:
+    umap = pytest.importorskip("umap")
+    from sklearn.metrics.pairwise import cosine_distances
+
+    texts, start = _texts(30, "random"), np.random.default_rng(3).normal(size=(30, 10)).astype(np.float32)
+    umap_ = clustering._umap()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(umap_, "noisy_scale_coords", lambda *_: start)
+        points = clustering.reduced(texts, 5, seed=4)
+    distances = np.round(cosine_distances(texts.astype(np.float64)), clustering.DECIMALS)
+    settings = {"n_neighbors": 5, "n_components": 10, "metric": "precomputed"}
+    own = umap.UMAP(**settings, init=start, random_state=4, n_jobs=1).fit_transform(distances)
+    assert np.array_equal(points, own.astype(np.float64))
+
+
+def test_distances_are_held_for_some_texts_at_a_time_and_neighbours_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = np.vstack([_texts(25, "random"), _texts(5, "equal")])  # the last five are equally near
+    whole = clustering.nearest_neighbours(texts, 6)
+    monkeypatch.setattr(clustering, "ROWS", 7)
+    parts = clustering.nearest_neighbours(texts, 6)
+    assert np.array_equal(parts[0], whole[0]) and np.array_equal(parts[1], whole[1])
+    assert (parts[1][:, 0] == 0).all() and parts[0][29].tolist()[:5] == [25, 26, 27, 28, 29]
+
+
 def test_the_same_seed_gives_the_same_groups() -> None:
     embeddings = _texts(40, "random")
     first = soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=1)
