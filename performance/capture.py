@@ -31,11 +31,11 @@ SPANS = 64
 def measure(quick: bool) -> list[Measurement]:
     """Time and memory on two models."""
     against_reading, against_eager, rounds = (256, 512, 1) if quick else (2048, 4096, 5)
-    found = []
+    measurements = []
     for name in (TINY,) if quick else (TINY, MEDIUM):
-        found += _reading(name, against_reading, rounds)
-        found += _eager(name, against_eager, rounds if quick else 3)
-    return found
+        measurements += _reading(name, against_reading, rounds)
+        measurements += _eager(name, against_eager, rounds if quick else 3)
+    return measurements
 
 
 def _reading(name: str, tokens: int, rounds: int) -> list[Measurement]:
@@ -49,8 +49,8 @@ def _reading(name: str, tokens: int, rounds: int) -> list[Measurement]:
         rounds,
     )
     what = f"{name}: {tokens:,} tokens with {SPANS} spans over without"
-    found = [ratio(f"{what}, time", timed["with"], timed["without"], "<= 1.15")]
-    return [*found, *_memory(what, name, tokens, ("spans", "nothing"), "<= 1.1", again=True)]
+    measurements = [ratio(f"{what}, time", timed["with"], timed["without"], "<= 1.15")]
+    return [*measurements, *_memory(what, name, tokens, ("spans", "nothing"), "<= 1.1", again=True)]
 
 
 def _eager(name: str, tokens: int, rounds: int) -> list[Measurement]:

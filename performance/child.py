@@ -18,8 +18,8 @@ def main() -> None:
     own.addHandler(handler)
     own.setLevel(logging.INFO)
     module, function = sys.argv[1].split(":")
-    found = getattr(importlib.import_module(module), function)(*json.loads(sys.argv[2]))
-    print(json.dumps(found))
+    result = getattr(importlib.import_module(module), function)(*json.loads(sys.argv[2]))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -67,9 +67,9 @@ def measure(quick: bool) -> list[Measurement]:
             if (status := _start(folder).finish()) != 0:
                 differences.append(f"round {rounds}: the last command ended with {status}")
                 continue
-            found = outcome(folder)
+            outcomes = outcome(folder)
             differences += [
-                f"round {rounds}: {name}" for name in expected if found.get(name) != expected[name]
+                f"round {rounds}: {name}" for name in expected if outcomes.get(name) != expected[name]
             ]
             shutil.rmtree(folder)
     details = {"kills": dict(met), "differences": differences, "commands": [" ".join(c) for c in COMMANDS]}
@@ -80,8 +80,8 @@ def measure(quick: bool) -> list[Measurement]:
     ]
 
 
-def _records(found: dict[str, Any]) -> list[list[Any]]:
-    return [rows for name, rows in found.items() if name.startswith("records of")]
+def _records(outcomes: dict[str, Any]) -> list[list[Any]]:
+    return [rows for name, rows in outcomes.items() if name.startswith("records of")]
 
 
 class _Child:
@@ -128,22 +128,22 @@ def _start(folder: Path) -> _Child:
 
 def outcome(folder: Path) -> dict[str, Any]:
     """Everything that must not depend on how often a run was killed."""
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
     for cell in sorted((folder / "cells").iterdir()):
         lines = (cell / "records.jsonl").read_text("utf-8").splitlines()
-        found[f"records of {cell.name}"] = [rounded({**json.loads(line), "wall_s": 0}) for line in lines]
+        outcomes[f"records of {cell.name}"] = [rounded({**json.loads(line), "wall_s": 0}) for line in lines]
     for table in sorted((folder / "tables").glob("table1.*")):
-        found[table.name] = table.read_text("utf-8")
-    found["indexes"] = sorted(
+        outcomes[table.name] = table.read_text("utf-8")
+    outcomes["indexes"] = sorted(
         path.relative_to(folder).as_posix() for path in (folder / "indexes").glob("*/[!.]*/*")
     )
     with sqlite3.connect(folder / "mlflow.db") as database:
-        found["MLflow"] = database.execute(
+        outcomes["MLflow"] = database.execute(
             "SELECT runs.name, runs.status, key, value FROM latest_metrics "
             "JOIN runs ON runs.run_uuid = latest_metrics.run_uuid WHERE lifecycle_stage = 'active' "
             "AND key != 'wall_s' ORDER BY runs.name, key, value"
         ).fetchall()
-    return found
+    return outcomes
 
 
 def rounded(value: Any) -> Any:

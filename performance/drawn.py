@@ -63,14 +63,14 @@ def random_tokens(count: int, rng: random.Random) -> list[int]:
 
 async def in_flight(work: Callable[[S], Awaitable[T]], items: Iterable[S], most: int) -> list[T]:
     """What ``work`` makes of every item, in order, with at most so many under way at a time."""
-    queue, found = enumerate(items), dict[int, T]()
+    queue, results = enumerate(items), dict[int, T]()
 
     async def worker() -> None:
         for at, item in queue:
-            found[at] = await work(item)
+            results[at] = await work(item)
 
     await asyncio.gather(*(worker() for _ in range(most)))
-    return [found[at] for at in sorted(found)]
+    return [results[at] for at in sorted(results)]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def searches(
     count: int, *, opening: int = 300, steps: int = 20, node: int = 25, answer: int = 12
 ) -> list[Search]:
     """Drawn searches of this shape, a fifth more or less; probes of 10 tokens, an instruction of 15."""
-    found = []
+    drawn = []
     for seed in range(count):
         rng = random.Random(seed)
 
@@ -96,8 +96,8 @@ def searches(
             return random_tokens(n + rng.randrange(-(n // 5), n // 5 + 1), rng)
 
         nodes = [about(node) for _ in range(steps)]
-        found.append(Search(about(opening), nodes, random_tokens(10, rng), random_tokens(15, rng), answer))
-    return found
+        drawn.append(Search(about(opening), nodes, random_tokens(10, rng), random_tokens(15, rng), answer))
+    return drawn
 
 
 QUESTION = (10, 40)

@@ -46,8 +46,8 @@ class Hits:
 
     def line(self, name: str) -> str:
         """A row of the table."""
-        found = (self.text, self.untrained, self.trained)
-        shares = (f"{100 * hits / max(1, self.queries):.1f}" for hits in found)
+        counts = (self.text, self.untrained, self.trained)
+        shares = (f"{100 * hits / max(1, self.queries):.1f}" for hits in counts)
         return f"| {name} | {self.queries} | {' | '.join(shares)} |"
 
 
@@ -72,11 +72,11 @@ def command(
     request = CellRequest("gor", dataset, model, data, parse_assignments(assignments), limit)
     cell = plan_cell(request)
     store = IndexStore(results / "indexes")
-    found = asyncio.run(_compare(cell, store, LoadedModels(cell.roles), queries))
+    groups = asyncio.run(_compare(cell, store, LoadedModels(cell.roles), queries))
     k = cell.identity.config["k"]
     click.echo(f"| {dataset}, hits@{k} in % | held-out queries | text | untrained | trained |")
     click.echo("|---|---|---|---|---|")
-    for name, hits in found.items():
+    for name, hits in groups.items():
         click.echo(hits.line(name))
 
 
@@ -95,11 +95,11 @@ async def _compare(cell: Cell, store: IndexStore, models: ModelSet, queries: int
         checkpoints.clear()
         learned = StoredIndex(weights, meter)
     untrained = random_network(learned.index, cell.request.seed)
-    found = {"documents learned from": Hits(), "other documents": Hits()}
+    groups = {"documents learned from": Hits(), "other documents": Hits()}
     for at, item in enumerate(items):
-        hits = list(found.values())[at % 2]
+        hits = list(groups.values())[at % 2]
         await _count(cell.method, item, untrained, learned.index, models, queries, hits)
-    return found
+    return groups
 
 
 def random_network(learned: Index, seed: int) -> Index:

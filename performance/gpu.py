@@ -124,9 +124,9 @@ def write_steps(names: Sequence[str], out: str, device: str, quick: bool) -> Non
     engine = build(device, chosen)
     for name in names:
         log.info("%s: begun", name)
-        found = result("gpu", partial(STEPS[name], engine, chosen), quick)
-        write_json(Path(out) / f"{name}.json", found)
-        log.info("%s: %.0f s", name, found["seconds"])
+        findings = result("gpu", partial(STEPS[name], engine, chosen), quick)
+        write_json(Path(out) / f"{name}.json", findings)
+        log.info("%s: %.0f s", name, findings["seconds"])
 
 
 def build(device: str, chosen: Size) -> Engine:
@@ -234,14 +234,14 @@ def _capture(engine: Engine, chosen: Size) -> list[Measurement]:
         chosen.rounds,
     )
     what = f"{chosen.document:,} tokens with {SPANS} spans over without"
-    found = [ratio(f"{what}, time", timed["with"], timed["without"], "<= 1.15")]
+    measurements = [ratio(f"{what}, time", timed["with"], timed["without"], "<= 1.15")]
     if engine.model.device.type == "cuda":
         with_, without = (_peak_bytes(partial(read, engine, text, spans)) for spans in (SPANS, 0))
         megabytes = {"with_mb": round(with_ / 1e6), "without_mb": round(without / 1e6)}
-        found.append(
+        measurements.append(
             Measurement(f"{what}, memory beside weights and cache", with_ / without, "x", details=megabytes)
         )
-    return found
+    return measurements
 
 
 def _peak_bytes(work: Callable[[], Any]) -> int:
@@ -326,11 +326,11 @@ def _finished(engine: Engine, work: Callable[[], Any]) -> Callable[[], Any]:
     """The work, waited for where the device works by itself."""
 
     def run() -> Any:
-        found = work()
+        value = work()
         if engine.model.device.type == "cuda":
             import torch
 
             torch.cuda.synchronize()
-        return found
+        return value
 
     return run

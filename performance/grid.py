@@ -71,14 +71,14 @@ def _measured(
         async def one(example: Example) -> list[Replayed]:
             first = chosen[0].cell
             with metered(Meter()) as meter:
-                found = await first.method.replay(
+                replayed = await first.method.replay(
                     graphs[example.documents.id],
                     first.question(example),
                     work.models,
                     [one.cell.method.config for one in chosen],
                 )
             spent.usage.update(Meter.combined([spent, meter]).usage)
-            return found
+            return replayed
 
         return asyncio.run(in_flight(one, examples, IN_FLIGHT))
 

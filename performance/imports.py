@@ -56,16 +56,19 @@ def measure(quick: bool) -> list[Measurement]:
     for name, one in list(ours.items())[: 2 if quick else None]:
         programs[f"import {one.entry_point.module} ({name})"] = f"import {one.entry_point.module}"
     rounds = 1 if quick else 5
-    found = [_interpreter(rounds)]
+    measurements = [_interpreter(rounds)]
     loaded: dict[str, list[str]] = {}
     for name, code in programs.items():
         seconds = []
         for _ in range(rounds):
             took, loaded[name] = _fresh(code)
             seconds.append(1000 * took)
-        found.append(spread(name, seconds, "ms", heavy=loaded[name]))
+        measurements.append(spread(name, seconds, "ms", heavy=loaded[name]))
     heavy = {name: packages for name, packages in loaded.items() if packages}
-    return [*found, Measurement("of these that load a heavy package", len(heavy), "", "= 0", details=heavy)]
+    return [
+        *measurements,
+        Measurement("of these that load a heavy package", len(heavy), "", "= 0", details=heavy),
+    ]
 
 
 def _interpreter(rounds: int) -> Measurement:

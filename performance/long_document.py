@@ -42,7 +42,7 @@ def measure(quick: bool) -> list[Measurement]:
     models = LoadedModels(pecan.roles)
     engine = load_language_model(pecan.reader).engine
     documents, part = long_document(tokens), long_document(tokens // PART)
-    found = _flat(documents, models, f"document of {tokens:,} tokens")
+    measurements = _flat(documents, models, f"document of {tokens:,} tokens")
     expected: float | None = None
     for text, count in ((part, tokens // PART), (documents, tokens)):
         name = f"document of {count:,} tokens: PECAN's graph"
@@ -55,8 +55,8 @@ def measure(quick: bool) -> list[Measurement]:
             lines = _timed(name, build)
         read = engine.tokens - before
         expected = read * tokens / count
-        found += [*lines, Measurement(f"{name}: tokens through the model", read, "")]
-    return found
+        measurements += [*lines, Measurement(f"{name}: tokens through the model", read, "")]
+    return measurements
 
 
 def long_document(tokens: int) -> DocumentSet:
@@ -79,12 +79,12 @@ def _flat(documents: DocumentSet, models: LoadedModels, name: str) -> list[Measu
     bm25 = plan_cell(CellRequest("bm25", "narrativeqa", TINY, limit=1))
     question = replace(bm25.question(bm25.data.examples[0]), documents=documents)
     lm = models.lm()
-    found = _timed(
+    measurements = _timed(
         f"{name}: chunks", lambda: chunk_documents(documents, lm.tokenize, lm.geometry.chunk_tokens)
     )
     index = asyncio.run(bm25.method.index(documents, models))
-    found += _timed(f"{name}: BM25 index", lambda: asyncio.run(bm25.method.index(documents, models)))
-    return found + _timed(
+    measurements += _timed(f"{name}: BM25 index", lambda: asyncio.run(bm25.method.index(documents, models)))
+    return measurements + _timed(
         f"{name}: BM25 ranks and reads", lambda: asyncio.run(bm25.method.answer(index, question, models))
     )
 

@@ -26,10 +26,10 @@ def measure(quick: bool) -> list[Measurement]:
         library = importlib.import_module("methods.longllmlingua.library")
     except Exception as error:
         raise NotRun(str(error)) from error
-    found = []
+    measurements = []
     for dataset, documents in (("hotpotqa", 1),) if quick else (("hotpotqa", 6), ("qasper", 6)):
-        found += _one_set(library, dataset, documents)
-    return found
+        measurements += _one_set(library, dataset, documents)
+    return measurements
 
 
 def _one_set(library: Any, dataset: str, documents: int) -> list[Measurement]:

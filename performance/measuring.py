@@ -80,7 +80,7 @@ def by_turns(candidates: Mapping[str, Candidate], rounds: int, *, warm_up: bool 
             results[name] = candidates[name].run()
             spent = time.perf_counter() - wall, time.process_time() - cpu
             runs[name].append(Run(*(s / candidates[name].units for s in spent)))
-    return {name: Timed(tuple(found), results[name]) for name, found in runs.items()}
+    return {name: Timed(tuple(timings), results[name]) for name, timings in runs.items()}
 
 
 @contextmanager
@@ -171,15 +171,15 @@ def in_own_process(task: str, *arguments: Any) -> Any:
             command, cwd=REPOSITORY, stdout=printed, stderr=subprocess.PIPE, text=True, errors="replace"
         )
         assert process.stderr is not None
-        said: deque[str] = deque(maxlen=60)
+        lines: deque[str] = deque(maxlen=60)
         for line in process.stderr:
-            said.append(line)
+            lines.append(line)
             if line.startswith(LOGGED):
                 sys.stderr.write(line.removeprefix(LOGGED))
                 sys.stderr.flush()
         if process.wait():
-            told = "".join(said)[-3000:]
-            raise ChildFailedError(f"{task}{arguments} ended with {process.returncode}:\n{told}")
+            message = "".join(lines)[-3000:]
+            raise ChildFailedError(f"{task}{arguments} ended with {process.returncode}:\n{message}")
         printed.seek(0)
         return json.loads(printed.read().splitlines()[-1])
 

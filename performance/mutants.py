@@ -57,21 +57,21 @@ class Mutant:
     def place(self, root: Path) -> Path:
         """The module that holds the text; raises StaleMutantError unless there is exactly one such place."""
         modules = {path: path.read_text("utf-8") for name in SOURCES for path in (root / name).rglob("*.py")}
-        found = {path: text.count(self.old) for path, text in modules.items() if self.old in text}
-        if list(found.values()) != [1]:
-            places = ", ".join(f"{path.relative_to(root)} ({n})" for path, n in found.items()) or "nowhere"
+        counts = {path: text.count(self.old) for path, text in modules.items() if self.old in text}
+        if list(counts.values()) != [1]:
+            places = ", ".join(f"{path.relative_to(root)} ({n})" for path, n in counts.items()) or "nowhere"
             raise StaleMutantError(f"{self.old!r} is expected once and stands {places}")
-        (path,) = found
+        (path,) = counts
         return path
 
     def test(self, root: Path) -> str:
         """The guard as pytest names it; raises StaleMutantError unless one test file has it."""
         name = self.guard.partition("::")[0]
         defined = re.compile(rf"^(?:async def|def|class) {name}\b", re.MULTILINE)
-        found = [path for path in (root / "tests").rglob("*.py") if defined.search(path.read_text("utf-8"))]
-        if len(found) != 1:
-            raise StaleMutantError(f"{name} is expected in one test file and is in {len(found)}")
-        return f"{found[0].relative_to(root)}::{self.guard}"
+        files = [path for path in (root / "tests").rglob("*.py") if defined.search(path.read_text("utf-8"))]
+        if len(files) != 1:
+            raise StaleMutantError(f"{name} is expected in one test file and is in {len(files)}")
+        return f"{files[0].relative_to(root)}::{self.guard}"
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
@@ -157,12 +157,12 @@ def chosen(ids: Sequence[str]) -> list[Mutant]:
 )
 def main(ids: tuple[str, ...], only_list: bool) -> None:
     """Apply faults one by one and say which of them the tests notice."""
-    found = chosen(ids)
+    mutants = chosen(ids)
     if only_list:
-        places = [listed(mutant, REPOSITORY) for mutant in found]
-        for mutant, said in zip(found, places, strict=True):
-            click.echo(f"{mutant.id:4} {said}")
-        sys.exit(any(said.startswith("not run") for said in places))
+        places = [listed(mutant, REPOSITORY) for mutant in mutants]
+        for mutant, place in zip(mutants, places, strict=True):
+            click.echo(f"{mutant.id:4} {place}")
+        sys.exit(any(place.startswith("not run") for place in places))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the copy and the test go too
     os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: a forked process has one thread only
     for name in LOADED:
@@ -171,15 +171,15 @@ def main(ids: tuple[str, ...], only_list: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         root = Path(folder) / "repository"
         shutil.copytree(REPOSITORY, root, ignore=_left_out)
-        sound = all_sound(found, root)
-        for mutant in found:
+        sound = all_sound(mutants, root)
+        for mutant in mutants:
             started = time.monotonic()
             results[mutant] = outcome(mutant, root, sound)
             known = " (changes nothing)" if mutant.equivalent else ""
             click.echo(f"{mutant.id:4} {results[mutant]}{known}  ({time.monotonic() - started:.0f} s)")
-    real = [mutant for mutant in found if not mutant.equivalent]
+    real = [mutant for mutant in mutants if not mutant.equivalent]
     killed = sum(results[mutant] == "killed" for mutant in real)
-    stale = sum(said.startswith("not run") for said in results.values())
+    stale = sum(result.startswith("not run") for result in results.values())
     click.echo(f"{killed} of {len(real)} killed ({killed / max(1, len(real)):.1%}), {stale} not run")
     sys.exit(killed < len(real))
 

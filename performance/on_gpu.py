@@ -66,9 +66,9 @@ def command(out: Path, minutes: float, only: str | None, device: str, quick: boo
             raise click.UsageError("there is no CUDA device; to see that the steps run: --device cpu --quick")
     failed = run(names, out, device, quick, until)
     if any(_file(out, name).exists() for name in NAMES):
-        found = joined(out)
-        write_json(out / "gpu.json", found)
-        click.echo("\n".join(report.section(found)))
+        findings = joined(out)
+        write_json(out / "gpu.json", findings)
+        click.echo("\n".join(report.section(findings)))
     left = [name for name in names if not _file(out, name).exists() and name not in failed]
     if left:
         click.echo(f"\nout of time before the end of {', '.join(left)}: call again with the same OUT")
@@ -120,14 +120,14 @@ def _test(out: Path, device: str, quick: bool, seconds: float) -> subprocess.Com
 
     def work() -> list[report.Measurement]:
         ended.append(_process(["-m", "pytest", "-p", "no:cacheprovider", "-v", "-m", chosen, FILE], seconds))
-        said = ended[0].stdout if ended[0] is not None else ""
-        passed = re.search(r"(\d+) passed", said)
+        output = ended[0].stdout if ended[0] is not None else ""
+        passed = re.search(r"(\d+) passed", output)
         count = int(passed[1]) if passed else 0
-        return [report.Measurement("tests that pass", count, "", details={"said": said[-5000:]})]
+        return [report.Measurement("tests that pass", count, "", details={"said": output[-5000:]})]
 
-    found = report.result("gpu", work, quick)
+    findings = report.result("gpu", work, quick)
     if ended[0] is not None and not ended[0].returncode:
-        write_json(_file(out, TESTS), found)
+        write_json(_file(out, TESTS), findings)
     return ended[0]
 
 

@@ -34,10 +34,10 @@ class Piece:
     focus: tuple[int, int]
 
     @classmethod
-    def of(cls, found: Tokenization, start: int, end: int) -> Piece:
+    def of(cls, tokenization: Tokenization, start: int, end: int) -> Piece:
         """The part whose characters from ``start`` to ``end`` are in focus."""
-        span = token_span(found, start, end)
-        return cls(found.ids, (span.start, span.end))
+        span = token_span(tokenization, start, end)
+        return cls(tokenization.ids, (span.start, span.end))
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class PlainModel:
     def head(self, question: str) -> Piece:
         """The beginning of a search, template included; the question is in focus."""
         at = len(PECAN_SEARCH_BEFORE_QUESTION)
-        found = Piece.of(self.lm.tokenize(pecan_search_head(question)), at, at + len(question))
+        piece = Piece.of(self.lm.tokenize(pecan_search_head(question)), at, at + len(question))
         opening = self.lm.chat.opening
-        start, end = found.focus
-        return Piece((*opening, *found.ids), (start + len(opening), end + len(opening)))
+        start, end = piece.focus
+        return Piece((*opening, *piece.ids), (start + len(opening), end + len(opening)))
 
     def node(self, node: Node) -> Piece:
         """A node's line; its text is in focus."""
@@ -80,9 +80,9 @@ class PlainModel:
     def second_turn(self) -> tuple[int, ...]:
         """The Yes, and the question's second turn, up to the answer."""
         chat = self.lm.chat
-        said = self.lm.tokenize(chat.answer_prefix + PECAN_CHOICES[0]).ids
+        yes = self.lm.tokenize(chat.answer_prefix + PECAN_CHOICES[0]).ids
         asked = self.lm.tokenize(ANSWER_INSTRUCTION).ids
-        return (*chat.reply_opening, *said, *chat.next_turn, *asked, *chat.closing)
+        return (*chat.reply_opening, *yes, *chat.next_turn, *asked, *chat.closing)
 
     def summary_prompt(self, nodes: Sequence[Node]) -> SummaryPrompt:
         """The prompt that asks for information points about these nodes, template included."""

@@ -30,17 +30,17 @@ def measure(quick: bool) -> list[Measurement]:
     """Every ranker's index and ranking."""
     wanted, questions, rounds = (50, 2, 1) if quick else (1000, 8, 5)
     examples = _examples(wanted)
-    found = []
+    measurements = []
     for name in RANKERS:
-        found += _ranker(name, examples, wanted, questions, rounds)
-    return found
+        measurements += _ranker(name, examples, wanted, questions, rounds)
+    return measurements
 
 
 def _examples(chunks: int) -> list[Example]:
     """Questions of all sets, in turn, whose documents together have more than enough text."""
     by_set = [plan_cell(CellRequest("bm25", name, TINY)).data.examples for name in sample_sets()]
-    found = [example for examples in by_set for example in examples]
-    return found[: max(8, chunks // 4)] if chunks < 1000 else found
+    pool = [example for examples in by_set for example in examples]
+    return pool[: max(8, chunks // 4)] if chunks < 1000 else pool
 
 
 def sample_sets() -> list[str]:

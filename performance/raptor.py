@@ -29,26 +29,26 @@ PHASES = ("embedding", "UMAP", "GMM", "summaries")
 
 def measure(quick: bool) -> list[Measurement]:
     """Two data sets: short documents and the longest."""
-    found = []
+    measurements = []
     for dataset, documents in (("hotpotqa", 2),) if quick else (("qasper", 5), ("narrativeqa", 5)):
-        found += _report(dataset, in_own_process("performance.raptor:index", dataset, documents))
-    return found
+        measurements += _report(dataset, in_own_process("performance.raptor:index", dataset, documents))
+    return measurements
 
 
 def _report(dataset: str, documents: Sequence[dict[str, Any]]) -> list[Measurement]:
     first, *others = documents
     shape: dict[str, Any] = {key: [one[key] for one in others] for key in ("tokens", "leaves", "nodes")}
     what = f"{dataset}, {sum(shape['leaves']) / len(others):.0f} leaves"
-    found = [
+    measurements = [
         spread(f"{what}: index of a document", [one["seconds"] for one in others], "s", **shape),
         Measurement(f"{dataset}: the process's first document", first["seconds"], "s", details=first),
     ]
     for phase in (*PHASES, "the rest"):
-        found.append(spread(f"{what}: {phase}", [one["phases"][phase] for one in others], "s"))
+        measurements.append(spread(f"{what}: {phase}", [one["phases"][phase] for one in others], "s"))
     for phase in PHASES if memory_can_be_measured() else ():
         values = [one["peak_bytes"][phase] / 1e6 for one in others]
-        found.append(spread(f"{what}: peak memory in {phase}", values, "MB"))
-    return found
+        measurements.append(spread(f"{what}: peak memory in {phase}", values, "MB"))
+    return measurements
 
 
 @dataclass
@@ -146,7 +146,7 @@ def index(dataset: str, documents: int) -> list[dict[str, Any]]:
     clustering = importlib.import_module("methods.raptor.clustering")
     asyncio.run(models.embedder().embed(["Loaded before anything is timed."]))
     asyncio.run(models.lm().generate("Loaded as well.", 2))
-    found = []
+    profiles = []
     for one in sets[:documents]:
         phases = Phases()
         before = 0
@@ -161,7 +161,7 @@ def index(dataset: str, documents: int) -> list[dict[str, Any]]:
             tree = asyncio.run(cell.method.index(one, WatchedModels(models, phases)))
         seconds = time.perf_counter() - started
         leaves = len(tree.data["leaves"])
-        found.append(
+        profiles.append(
             {
                 "tokens": sum(models.lm().count_tokens(text.full_text) for text in one.documents),
                 "leaves": leaves,
@@ -171,4 +171,4 @@ def index(dataset: str, documents: int) -> list[dict[str, Any]]:
                 "peak_bytes": {name: max(0, peak - before) for name, peak in phases.highest.items()},
             }
         )
-    return found
+    return profiles

@@ -103,9 +103,9 @@ def result(name: str, work: Callable[[], Sequence[Measurement]], quick: bool) ->
     machine = Machine.here()
     origin = environment()
     started = time.perf_counter()
-    not_run, found = None, list[Measurement]()
+    not_run, measurements = None, list[Measurement]()
     try:
-        found = list(work())
+        measurements = list(work())
     except NotRun as reason:
         not_run = str(reason)
     return {
@@ -119,7 +119,7 @@ def result(name: str, work: Callable[[], Sequence[Measurement]], quick: bool) ->
         "versions": origin["versions"],
         "seconds": round(time.perf_counter() - started, 1),
         "not_run": not_run,
-        "measurements": [asdict(one) | {"met": one.met} for one in found],
+        "measurements": [asdict(one) | {"met": one.met} for one in measurements],
     }
 
 

@@ -85,16 +85,18 @@ memory after the end includes its own.)"""
 
 def command(arguments: Sequence[str]) -> Spent:
     """Run ``bench`` with these arguments; raises RuntimeError with what it said if it fails."""
-    with tempfile.TemporaryFile() as said, tempfile.NamedTemporaryFile() as status:
+    with tempfile.TemporaryFile() as output, tempfile.NamedTemporaryFile() as status:
         started = time.perf_counter()
         line = [sys.executable, "-c", COMMAND, *arguments, status.name]
-        process = subprocess.Popen(line, stdout=said, stderr=said, cwd=REPOSITORY)
+        process = subprocess.Popen(line, stdout=output, stderr=output, cwd=REPOSITORY)
         _, ended, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(ended)
         wall_s = time.perf_counter() - started
         if process.returncode:
-            said.seek(0)
-            raise RuntimeError(f"bench {' '.join(arguments)}: {said.read()[-3000:].decode(errors='replace')}")
+            output.seek(0)
+            raise RuntimeError(
+                f"bench {' '.join(arguments)}: {output.read()[-3000:].decode(errors='replace')}"
+            )
         peak = status_bytes("VmHWM", Path(status.name))
     return Spent(wall_s, usage.ru_utime + usage.ru_stime, peak)
 
@@ -109,8 +111,8 @@ def write_store(results: Path, data: Path, cells: int) -> list[str]:
     first = planned[0].cell
     records = list(synthetic_records(first.data.examples))
     summary = summarize(records, first.card.metrics)
-    for found in planned:
-        _write_cell(found.cell, found.cell.folder(results), records, summary)
+    for grid_cell in planned:
+        _write_cell(grid_cell.cell, grid_cell.cell.folder(results), records, summary)
     grid = [f"chunk_tokens={','.join(map(str, CHUNKS))}", f"k=1:{per_group}"]
     return ["--method", "bm25", "--dataset", "hotpotqa", "--data", str(data), "--grid", *grid]
 
@@ -188,16 +190,16 @@ def _store(folder: Path, cells: int, large: int) -> list[Measurement]:
         "report page of all cells": ["report", "--data", str(data), *where],
         f"compare two cells of {large:,} questions": ["compare", *map(str, pair)],
     }
-    found = []
+    measurements = []
     for name, arguments in runs.items():
         spent = command(arguments)
         log.info("%s: %.1f s, processor %.1f s", name, spent.wall_s, spent.cpu_s)
-        found += [
+        measurements += [
             Measurement(name, spent.wall_s, "s", details={**details, "cpu_s": spent.cpu_s}),
             Measurement(f"{name}: processor", spent.cpu_s, "s"),
             Measurement(f"{name}: memory", spent.peak_bytes / 1e6, "MB"),
         ]
-    return [*found, *_reopened(pair[0], large)]
+    return [*measurements, *_reopened(pair[0], large)]
 
 
 def _large_cell(folder: Path, questions: int, seed: int) -> Path:

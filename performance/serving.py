@@ -43,11 +43,11 @@ def measure(quick: bool) -> list[Measurement]:
         sets = (("hotpotqa", 4), ("musique", 4), ("qasper", 4), ("narrativeqa", 4))
         work, rounds, alone = pecan_work(sets), 3, 8
     plain = plain_model(work.lm, "sdpa")
-    indexes, found = _graphs(work, plain, max(1, rounds - 1))
-    found = [*_questions(work, plain, indexes, rounds), *found]
+    indexes, measurements = _graphs(work, plain, max(1, rounds - 1))
+    measurements = [*_questions(work, plain, indexes, rounds), *measurements]
     for name in (TINY,) if quick else (TINY, SMALL):
-        found += _drawn_searches(name, 4 if quick else 2 * QUESTIONS_IN_FLIGHT, alone, rounds)
-    return found
+        measurements += _drawn_searches(name, 4 if quick else 2 * QUESTIONS_IN_FLIGHT, alone, rounds)
+    return measurements
 
 
 def _graphs(work: PecanWork, plain: PlainModel, rounds: int) -> tuple[dict[str, Index], list[Measurement]]:
@@ -79,11 +79,11 @@ def _graphs(work: PecanWork, plain: PlainModel, rounds: int) -> tuple[dict[str, 
     )
     alone: dict[str, Index] = timed["alone"].result
     what = f"graphs of {units} documents"
-    found = compared(what, timed, DOCUMENTS_IN_FLIGHT, "documents/s", ">= 3")
+    measurements = compared(what, timed, DOCUMENTS_IN_FLIGHT, "documents/s", ">= 3")
     encoded = timed["encoder"].wall_s
     share = 100 * encoded / timed["together"].wall_s
     gain = (timed["alone"].wall_s - encoded) / (timed["together"].wall_s - encoded)
-    found += [
+    measurements += [
         Measurement(f"{what}, {DOCUMENTS_IN_FLIGHT} in flight: the sentence encoder's part", share, "%"),
         Measurement(
             f"{what}, what the language model does: {DOCUMENTS_IN_FLIGHT} in flight over 1", gain, "x"
@@ -95,7 +95,7 @@ def _graphs(work: PecanWork, plain: PlainModel, rounds: int) -> tuple[dict[str, 
         same += nodes == Graph.from_index(alone[one.id], one).nodes
         stock += nodes == graph.nodes
     return indexes, [
-        *found,
+        *measurements,
         Measurement("graphs with the same text alone", 100 * same / units, "%", "= 100"),
         Measurement("graphs with the same text by generate()", 100 * stock / units, "%"),
     ]
@@ -110,10 +110,10 @@ def _questions(
         [[graph.ids.index(visit["id"]) for visit in step["nodes"]] for step in one.prediction.trace["steps"]]
         for graph, one in zip(graphs, work.ask(indexes, QUESTIONS_IN_FLIGHT), strict=True)
     ]
-    told = list(zip(graphs, [one.question for one in work.examples], paths, strict=True))
+    cases = list(zip(graphs, [one.question for one in work.examples], paths, strict=True))
 
     def one_at_a_time() -> list[Generation]:
-        return [search_on_a_cache(plain, *one, n) for one, n in zip(told, most, strict=True)]
+        return [search_on_a_cache(plain, *one, n) for one, n in zip(cases, most, strict=True)]
 
     units = len(work.examples)
     timed = by_turns(
@@ -128,7 +128,7 @@ def _questions(
     together = [one.prediction for one in work.ask(indexes, QUESTIONS_IN_FLIGHT)]
     forwarded = work.lm.engine.tokens - before
     lengths = [one.completion_tokens for one in together]
-    needed = sum(_needed(plain, *one, a, n) for one, a, n in zip(told, lengths, most, strict=True))
+    needed = sum(_needed(plain, *one, a, n) for one, a, n in zip(cases, lengths, most, strict=True))
     alone = [one.prediction.text for one in timed["alone"].result]
     stock = [one.text.strip() for one in timed["plain"].result]
     steps = sum(map(len, paths)) / units
@@ -145,9 +145,9 @@ def _questions(
     ]
 
 
-def _share(found: Sequence[Prediction], others: Sequence[str]) -> float:
+def _share(predictions: Sequence[Prediction], others: Sequence[str]) -> float:
     """How many of the answers are these texts, in percent."""
-    return 100 * sum(a.text == b for a, b in zip(found, others, strict=True)) / len(others)
+    return 100 * sum(a.text == b for a, b in zip(predictions, others, strict=True)) / len(others)
 
 
 def _needed(

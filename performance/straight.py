@@ -42,8 +42,8 @@ def measure(quick: bool) -> list[Measurement]:
     else:
         work, rounds = pecan_work((("hotpotqa", 4), ("musique", 4), ("qasper", 2))), 2
     plain = plain_model(work.lm, "eager")
-    built, found = _graphs(work, plain, rounds)
-    return [*found, *_searches(work, plain, built, rounds)]
+    built, measurements = _graphs(work, plain, rounds)
+    return [*measurements, *_searches(work, plain, built, rounds)]
 
 
 def _graphs(work: PecanWork, plain: PlainModel, rounds: int) -> tuple[dict[str, Index], list[Measurement]]:

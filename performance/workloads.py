@@ -35,9 +35,9 @@ class PecanWork:
     @property
     def lm(self) -> CausalLanguageModel:
         """The model that builds, searches and answers."""
-        found = self.models.lm()
-        assert isinstance(found, CausalLanguageModel)
-        return found
+        lm = self.models.lm()
+        assert isinstance(lm, CausalLanguageModel)
+        return lm
 
     def cell(self, example: Example) -> Cell:
         """The cell that a question belongs to."""

@@ -79,10 +79,10 @@ def dialect_app(kind: str, around: Around = plainly, **entry: Any) -> Starlette:
 
         async def post(request: Request) -> Any:
             try:
-                given = await around(await request.json(), answer)
+                reply = await around(await request.json(), answer)
             except RequestError as error:
                 return JSONResponse({"error": {"message": str(error)}}, 400)
-            return JSONResponse(given) if isinstance(given, dict) else given
+            return JSONResponse(reply) if isinstance(reply, dict) else reply
 
         return post if callable(answer) else get
 
@@ -147,7 +147,7 @@ def _llamacpp(service: Service) -> Body:
         answer = await service.complete(asked)
         (choice,), usage = answer["choices"], answer["usage"]
         stopped = choice["finish_reason"] == "stop"
-        told: Body = {
+        completion: Body = {
             "content": choice["text"],
             "tokens": [*choice["token_ids"], *([2] if stopped else [])],
             "stop_type": "eos" if stopped else "limit",
@@ -159,10 +159,10 @@ def _llamacpp(service: Service) -> Body:
         if n:
             (listed,) = choice["logprobs"]["top_logprobs"]
             best = sorted(listed.items(), key=lambda pair: -pair[1])[:n]
-            told["completion_probabilities"] = [
+            completion["completion_probabilities"] = [
                 {"top_logprobs": [{"id": int(t.removeprefix("token_id:")), "logprob": v} for t, v in best]}
             ]
-        return told
+        return completion
 
     return {
         "/props": {

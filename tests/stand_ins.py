@@ -25,8 +25,8 @@ class WordModel:
     chat_overhead = 2
 
     def tokenize(self, text: str) -> Tokenization:
-        found = list(re.finditer(r"\s*\S+", text))
-        return Tokenization(tuple(range(len(found))), tuple((m.start(), m.end()) for m in found))
+        matches = list(re.finditer(r"\s*\S+", text))
+        return Tokenization(tuple(range(len(matches))), tuple((m.start(), m.end()) for m in matches))
 
     def count_tokens(self, text: str) -> int:
         return len(self.tokenize(text).ids)
@@ -112,7 +112,7 @@ def examples(n: int, questions_per_document: int = 2) -> tuple[Example, ...]:
     )
 
 
-def stand_in_cell(found: Sequence[Example], config: Mapping[str, Any] | None = None) -> Any:
+def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None = None) -> Any:
     """A planned cell around the stand-ins, without cards or presets."""
     from types import SimpleNamespace
 
@@ -127,8 +127,8 @@ def stand_in_cell(found: Sequence[Example], config: Mapping[str, Any] | None = N
         data_source="path",
         data_label="toy (test)",
         data_revision="0" * 64,
-        examples=hash_ids([e.id for e in found]),
-        n_examples=len(found),
+        examples=hash_ids([e.id for e in questions]),
+        n_examples=len(questions),
         models={"reader": {"name": "words"}},
         geometry={"chunk_tokens": 8, "window": 256, "input_limit": 256, "summary_tokens": 32},
         prompts="0",
@@ -143,6 +143,6 @@ def stand_in_cell(found: Sequence[Example], config: Mapping[str, Any] | None = N
         papers={},
         retrieval_query_of=lambda example: "",
     )
-    data = SimpleNamespace(examples=tuple(found), label="toy (test)", source="sample", warnings=())
+    data = SimpleNamespace(examples=tuple(questions), label="toy (test)", source="sample", warnings=())
     reader = SimpleNamespace(label="words", small=True, actual_dtype="float32", name="words")
     return Cell(CellRequest("echo", "toy"), method, card, data, reader, {"reader": reader}, identity)  # type: ignore[arg-type]

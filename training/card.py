@@ -94,17 +94,17 @@ def joined(logs: Sequence[Path]) -> list[dict[str, Any]]:
     Steps, tokens and seconds are counted on in the log of a run that began from exported weights, that is, at
     the first step.
     """
-    found: dict[int, dict[str, Any]] = {}
+    entries: dict[int, dict[str, Any]] = {}
     for path in logs:
         lines = _lines(path)
         counted = dict.fromkeys(COUNTS, 0)
-        if found and lines[0]["step"] <= min(found):
-            counted = {key: found[max(found)][key] for key in COUNTS}
+        if entries and lines[0]["step"] <= min(entries):
+            counted = {key: entries[max(entries)][key] for key in COUNTS}
         for line in lines:
             line |= {key: line[key] + counted[key] for key in COUNTS}
-            found = {step: kept for step, kept in found.items() if step < line["step"]}
-            found[line["step"]] = line
-    return list(found.values())
+            entries = {step: kept for step, kept in entries.items() if step < line["step"]}
+            entries[line["step"]] = line
+    return list(entries.values())
 
 
 def card(
@@ -150,9 +150,9 @@ def card(
 
 def _figure_table(figures: Sequence[dict[str, Any]]) -> str:
     rows = ["| figure | value | n | bar, two cores | bar, GPU |", "|---|---|---|---|---|"]
-    told = ("tokens", "bullets", "facts", "hops", "of", "style", "dataset", "setting")
+    qualifiers = ("tokens", "bullets", "facts", "hops", "of", "style", "dataset", "setting")
     for f in figures:
-        keys = [k for k in told if k in f and not (k == "facts" and "tokens" in f)]
+        keys = [k for k in qualifiers if k in f and not (k == "facts" and "tokens" in f)]
         details = ", ".join(f"{k} {f[k]}" for k in keys)
         name = f["figure"].replace("_", " ") + (f" ({details})" if details else "")
         bars = [

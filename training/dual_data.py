@@ -61,14 +61,14 @@ def draw_group(
         tokenize,
         chunk_tokens or rng.choice(CHUNK_TOKENS),
     )
-    told = _passages_of_facts(documents, [(c.document, c.start, c.end) for c in chunks])
+    passage_of = _passages_of_facts(documents, [(c.document, c.start, c.end) for c in chunks])
     asked: list[str] = []
     positives: list[tuple[int, ...]] = []
     for fact in rng.sample(world.facts, min(QUESTIONS, len(world.facts))):
         qa = _question(rng, world, fact)
-        if all(f in told for f in qa.facts):
+        if all(f in passage_of for f in qa.facts):
             asked.append(qa.question)
-            positives.append(tuple(sorted({told[f] for f in qa.facts})))
+            positives.append(tuple(sorted({passage_of[f] for f in qa.facts})))
     return Group(tuple(c.text for c in chunks), tuple(asked), tuple(positives))
 
 
@@ -126,7 +126,7 @@ def _passages_of_facts(
     documents: Sequence[Article], spans: Sequence[tuple[int, int, int]]
 ) -> dict[Fact, int]:
     """The passage that holds most of the sentence of each fact; spans: document, start, end of passages."""
-    found: dict[Fact, int] = {}
+    passage_of: dict[Fact, int] = {}
     for number, document in enumerate(documents):
         own = [(i, start, end) for i, (d, start, end) in enumerate(spans) if d == number]
         text = document.full_text
@@ -136,6 +136,6 @@ def _passages_of_facts(
             to = at + len(sentence.text)
             if sentence.fact:
                 best = max(own, key=lambda p: min(p[2], to) - max(p[1], at))
-                found[sentence.fact] = best[0]
+                passage_of[sentence.fact] = best[0]
             at = to
-    return found
+    return passage_of

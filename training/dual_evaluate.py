@@ -66,14 +66,14 @@ def main(arguments: list[str] | None = None) -> None:
 
 def read_log(run: Path) -> list[dict[str, Any]]:
     """The log of a run, which is copied to the records; what a resume did again counts once."""
-    found: dict[int, dict[str, Any]] = {}
+    entries: dict[int, dict[str, Any]] = {}
     for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
-        found = {step: kept for step, kept in found.items() if step < entry["step"]}
-        found[entry["step"]] = entry
-    kept = "".join(json.dumps(entry) + "\n" for entry in found.values())
+        entries = {step: kept for step, kept in entries.items() if step < entry["step"]}
+        entries[entry["step"]] = entry
+    kept = "".join(json.dumps(entry) + "\n" for entry in entries.values())
     OUT.with_name("log.jsonl").write_text(kept, encoding="utf-8")
-    return list(found.values())
+    return list(entries.values())
 
 
 CARD = Path(__file__).with_name("dual_card.md")
@@ -122,7 +122,7 @@ def held_out(documents: int, seed: int = SEED) -> list[Group]:
 
 def recall(ranker: Ranker, groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
     """Mean share of each question's passages among the first k, for questions of one hop and of more."""
-    found: dict[tuple[str, int], list[float]] = {}
+    shares_by_kind: dict[tuple[str, int], list[float]] = {}
     for group in groups:
         if not group.questions:
             continue
@@ -131,8 +131,8 @@ def recall(ranker: Ranker, groups: Sequence[Group]) -> Iterator[dict[str, Any]]:
             for k in FIRST:
                 kind = "one passage" if len(wanted) == 1 else "several passages"
                 share = len(set(wanted) & set(row[:k].tolist())) / len(wanted)
-                found.setdefault((kind, k), []).append(share)
-    for (kind, k), shares in sorted(found.items()):
+                shares_by_kind.setdefault((kind, k), []).append(share)
+    for (kind, k), shares in sorted(shares_by_kind.items()):
         yield {"questions": kind, "k": k, "value": round(float(np.mean(shares)), 4), "n": len(shares)}
 
 

@@ -94,8 +94,8 @@ class Reader:
         """Ids of a user turn, and of those before it, up to the assistant header."""
         t = self.template
         ids = list(t.bos)
-        for said, replied in earlier:
-            ids += [*t.user, *t.encode(said), t.eot, *t.assistant, *t.encode(replied), t.eot]
+        for user, replied in earlier:
+            ids += [*t.user, *t.encode(user), t.eot, *t.assistant, *t.encode(replied), t.eot]
         return [*ids, *t.user, *t.encode(prompt), t.eot, *t.assistant]
 
     @torch.no_grad()
@@ -127,12 +127,12 @@ class Reader:
     def yes_probability(self, prompts_: Sequence[str]) -> list[float]:
         """p_yes of PECAN's probe: softmax over the first tokens of Yes and No."""
         yes, no = (self.template.encode(word)[0] for word in PECAN_CHOICES)
-        found = []
+        probabilities = []
         for prompt in prompts_:
             ids = torch.tensor([self.prompt_ids(prompt)], device=self.device)
             logits = self.model(ids, logits_to_keep=1).logits[0, -1]
-            found.append(float(torch.softmax(logits[[yes, no]], -1)[0]))
-        return found
+            probabilities.append(float(torch.softmax(logits[[yes, no]], -1)[0]))
+        return probabilities
 
     def generate(self, prompt: str, most: int) -> str:
         """The greedy answer."""
@@ -199,8 +199,8 @@ class Exam:
                 words = context.split()
                 nodes = [" ".join(words[i : i + NODE_WORDS]) for i in range(0, len(words), NODE_WORDS)]
                 listed = "".join(PECAN_NODE.format(text=n) for n in nodes)
-                said = pecan_search_head(qa.question) + listed
-                return Case(ANSWER_INSTRUCTION, qa.answer, ((said, PECAN_CHOICES[0]),))
+                user = pecan_search_head(qa.question) + listed
+                return Case(ANSWER_INSTRUCTION, qa.answer, ((user, PECAN_CHOICES[0]),))
 
     def batch(self, rng: random.Random, count_tokens: Callable[[str], int], *, upper: bool) -> str:
         """A graph prompt as full as PECAN fills it, over a story of the shape of NarrativeQA's sample set.
@@ -237,8 +237,8 @@ class Exam:
             known = list(qa.facts) if enough else [rng.choice(qa.facts)] if hops == 2 else []
             nodes: list[str] = []
             for count in range(1, len(near) + 1):
-                told = rng.sample([*known, *near[:count]], len(known) + count)
-                nodes = short_sentences(told) if merged else [state(rng, fact) for fact in told]
+                chosen = rng.sample([*known, *near[:count]], len(known) + count)
+                nodes = short_sentences(chosen) if merged else [state(rng, fact) for fact in chosen]
                 if len(nodes) >= bullets:
                     break
             if len(nodes) == bullets:
@@ -303,7 +303,7 @@ def question(rng: random.Random, world: World, kind: str) -> QA | None:
 
 def bullet_figures(text: str, facts: Sequence[Fact]) -> tuple[int, int, int]:
     """Facts kept, bullets written, and bullets that state something which is no fact of the source."""
-    told = {(f.subject, f.rel.phrase.format(**f.slots())) for f in facts}
+    known = {(f.subject, f.rel.phrase.format(**f.slots())) for f in facts}
     subjects = sorted({f.subject for f in facts}, key=len, reverse=True)
     kept: set[tuple[str, str]] = set()
     written = wrong = 0
@@ -316,8 +316,8 @@ def bullet_figures(text: str, facts: Sequence[Fact]) -> tuple[int, int, int]:
         stated = (
             {(subject, p) for p in re.split(r", | and ", body[len(subject) + 1 :])} if subject else {("", "")}
         )
-        kept.update(told & stated)  # type: ignore[arg-type]
-        wrong += not stated <= told
+        kept.update(known & stated)  # type: ignore[arg-type]
+        wrong += not stated <= known
     return len(kept), written, wrong
 
 
@@ -391,17 +391,17 @@ def _sufficiency(reader: Reader, exam: Exam, size: Callable[[int], int]) -> Iter
 def _bullets(reader: Reader, exam: Exam, size: Callable[[int], int]) -> Iterator[dict[str, Any]]:
     for facts, bars, n in ((6, (0.75, 0.95), 60), (20, (0.85, 0.95), 30)):
         rng = exam.rng(f"bullets:{facts}")
-        kept = written = wrong = told = 0
+        kept = written = wrong = total = 0
         for _ in range(size(n)):
             prompt, source = exam.bullets(rng, facts)
-            found = bullet_figures(reader.generate(prompt, 24 * facts), source)
-            kept, written, wrong, told = (
-                kept + found[0],
-                written + found[1],
-                wrong + found[2],
-                told + len(source),
+            counts = bullet_figures(reader.generate(prompt, 24 * facts), source)
+            kept, written, wrong, total = (
+                kept + counts[0],
+                written + counts[1],
+                wrong + counts[2],
+                total + len(source),
             )
-        yield line("bullets_facts_kept", kept / told, told, bars, facts=facts)
+        yield line("bullets_facts_kept", kept / total, total, bars, facts=facts)
         most = (0.08, 0.03) if facts == 20 else (0.20, 0.03)
         yield line("bullets_wrong", wrong / max(1, written), written, most, facts=facts, at_most=True)
 
@@ -410,12 +410,12 @@ def _lists(reader: Reader, exam: Exam, size: Callable[[int], int]) -> Iterator[d
     """How many lists of full batches do not end within the room that a graph gives them."""
     for level in ("passages", "bullets"):
         rng = exam.rng(f"lists:{level}")
-        found = [
+        batches = [
             exam.batch(rng, lambda text: len(reader.template.encode(text)), upper=level == "bullets")
             for _ in range(size(24))
         ]
-        cut = sum(not reader.ends(prompt, GRAPH_SUMMARY) for prompt in found)
-        yield line("lists_cut", cut / len(found), len(found), (0.10, 0.0), of=level, at_most=True)
+        cut = sum(not reader.ends(prompt, GRAPH_SUMMARY) for prompt in batches)
+        yield line("lists_cut", cut / len(batches), len(batches), (0.10, 0.0), of=level, at_most=True)
 
 
 def _calibration(reader: Reader, exam: Exam, size: Callable[[int], int]) -> dict[str, Any]:
@@ -432,8 +432,8 @@ def _calibration(reader: Reader, exam: Exam, size: Callable[[int], int]) -> dict
         for enough in (True, False)
         for _ in range(size(25))
     ]
-    found = list(zip(reader.yes_probability([prompt for prompt, _ in cases]), cases, strict=True))
-    pairs = [(p, enough) for p, (_, enough) in found]
+    judgements = list(zip(reader.yes_probability([prompt for prompt, _ in cases]), cases, strict=True))
+    pairs = [(p, enough) for p, (_, enough) in judgements]
     error, curve = calibration(pairs)
     accepted = {
         str(t): [round(_share([p > t for p, enough in pairs if enough == kind]), 3) for kind in (True, False)]
@@ -454,11 +454,11 @@ def calibration(pairs: Sequence[tuple[float, bool]]) -> tuple[float, list[list[f
     for p, outcome in pairs:
         bins[min(int(p * CALIBRATION_BINS), CALIBRATION_BINS - 1)].append((p, outcome))
     curve, error = [], 0.0
-    for found in bins:
-        if found:
-            mean, share = _share([p for p, _ in found]), _share([outcome for _, outcome in found])
-            curve.append([round(mean, 3), round(share, 3), len(found)])
-            error += abs(mean - share) * len(found) / len(pairs)
+    for members in bins:
+        if members:
+            mean, share = _share([p for p, _ in members]), _share([outcome for _, outcome in members])
+            curve.append([round(mean, 3), round(share, 3), len(members)])
+            error += abs(mean - share) * len(members) / len(pairs)
     return error, curve
 
 
@@ -468,8 +468,8 @@ def _share(values: Sequence[float]) -> float:
 
 def chosen_number(reply: str) -> int | None:
     """The number after "Action:"."""
-    found = re.search(r"Action: *(-?\d+)", reply)
-    return int(found.group(1)) if found else None
+    match = re.search(r"Action: *(-?\d+)", reply)
+    return int(match.group(1)) if match else None
 
 
 def line(name: str, value: float, n: int, bars: tuple[Any, Any], **more: Any) -> dict[str, Any]:

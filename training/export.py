@@ -85,11 +85,11 @@ def llama_config(config: ModelConfig) -> LlamaConfig:
 def llama_weights(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Fused training matrices as the separate ones of LlamaForCausalLM."""
     q, k, ff = config.heads * config.head_dim, config.kv_heads * config.head_dim, config.ff_size
-    found = {"model.embed_tokens.weight": weights["embedding"], "model.norm.weight": weights["final_norm"]}
+    tensors = {"model.embed_tokens.weight": weights["embedding"], "model.norm.weight": weights["final_norm"]}
     for i in range(config.layers):
         own, theirs = f"blocks.{i}.", f"model.layers.{i}."
         qkv, gate_up = weights[own + "qkv.weight"], weights[own + "gate_up.weight"]
-        found |= {
+        tensors |= {
             theirs + "self_attn.q_proj.weight": qkv[:q],
             theirs + "self_attn.k_proj.weight": qkv[q : q + k],
             theirs + "self_attn.v_proj.weight": qkv[q + k :],
@@ -100,7 +100,7 @@ def llama_weights(config: ModelConfig, weights: dict[str, Tensor]) -> dict[str, 
             theirs + "input_layernorm.weight": weights[own + "attention_norm"],
             theirs + "post_attention_layernorm.weight": weights[own + "mlp_norm"],
         }
-    return {name: tensor.clone() for name, tensor in found.items()}
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def read_exported(folder: Path) -> tuple[ModelConfig, dict[str, Tensor]]:

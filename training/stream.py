@@ -87,10 +87,10 @@ class Template:
             return list(self.tokenizer.encode(text).ids)
         known, ids = self._ids, list[int]()
         for word in _WORDS(_LINE_BEGINNINGS("\n ", text if text[:1] == "\n" else f" {text}")):
-            found = known.get(word)
-            if found is None:
-                found = known[word] = self._bare.encode(word).ids
-            ids += found
+            word_ids = known.get(word)
+            if word_ids is None:
+                word_ids = known[word] = self._bare.encode(word).ids
+            ids += word_ids
         return ids
 
     def conversation(self, turns: Conversation) -> tuple[list[int], list[tuple[int, int, str]]]:
@@ -135,8 +135,8 @@ def draw_conversation(rng: random.Random, teacher: Teacher, task: str, length: i
         case "judge":
             if length < 256:
                 return teacher.judge(rng, rng.randint(1, 2), 3)
-            told = max(1, min(40, rng.randint(1, max(2, facts * 2 // 3))))
-            return teacher.judge(rng, told, max(6, min(16, told)) if teacher.options.dense else 6)
+            count = max(1, min(40, rng.randint(1, max(2, facts * 2 // 3))))
+            return teacher.judge(rng, count, max(6, min(16, count)) if teacher.options.dense else 6)
         case "search":
             if length < 256:
                 return teacher.search(rng, rng.randint(1, 3))
@@ -219,11 +219,11 @@ def _fill_row(
     while misses < 4 or not line:
         task = rng.choices(list(stage.mix), list(stage.mix.values()))[0]
         room = max((n for n in FACTS if n <= length - len(line)), default=min(FACTS))
-        ids, found = template.conversation(draw_conversation(rng, teacher, task, room))
+        ids, segments = template.conversation(draw_conversation(rng, teacher, task, room))
         if len(line) + len(ids) > length:
             misses += 1
             continue
-        spans += [(a + len(line), b + len(line), kind) for a, b, kind in found]
+        spans += [(a + len(line), b + len(line), kind) for a, b, kind in segments]
         line += ids
         if len(line) > FILLED * length:
             break

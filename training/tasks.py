@@ -196,12 +196,12 @@ class Teacher:
         """Several sufficiency questions about one list of information."""
         world = self.world(rng, facts + questions + 2)
         rng.shuffle(world.facts)
-        told, hidden = world.facts[:facts], world.facts[facts:]
-        nodes = self.nodes(rng, told)
+        shown, hidden = world.facts[:facts], world.facts[facts:]
+        nodes = self.nodes(rng, shown)
         turns: Conversation = []
         for _ in range(questions):
             yes = rng.random() < 0.5
-            qa = self.ask(rng, rng.choice(told if yes else hidden))
+            qa = self.ask(rng, rng.choice(shown if yes else hidden))
             user = f"Question:\n{qa.question}" if turns else search_prompt(qa.question, nodes)
             turns.append(Turn(user, "Yes" if yes else "No", "suff_many"))
             if yes and rng.random() < 0.4:
@@ -230,11 +230,11 @@ class Teacher:
         rng.shuffle(chosen)
         groups = deal(rng, chosen, rng.choice((1, 1, 2, 3)))
         turns: Conversation = []
-        told: set[Fact] = set()
+        known: set[Fact] = set()
         kind = "suff" if qa.hops == 1 else "suff_two"
         for group in groups:
-            told.update(group)
-            enough = told.issuperset(qa.facts)
+            known.update(group)
+            enough = known.issuperset(qa.facts)
             nodes = self.nodes(rng, group)
             user = (
                 "".join(PECAN_NODE.format(text=n) for n in nodes)
@@ -244,8 +244,8 @@ class Teacher:
             turns.append(Turn(user, "Yes" if enough else "No", kind))
             if enough:
                 break
-        if told.issuperset(qa.facts) or rng.random() < 0.2:
-            answer = qa.answer if told.issuperset(qa.facts) else UNANSWERABLE
+        if known.issuperset(qa.facts) or rng.random() < 0.2:
+            answer = qa.answer if known.issuperset(qa.facts) else UNANSWERABLE
             turns.append(Turn(ANSWER_INSTRUCTION, answer, "suff_answer"))
         return turns
 
@@ -261,10 +261,10 @@ class Teacher:
             qa = ask_hops(rng, world.facts, 2)
         qa = qa or self.ask(rng, rng.choice(world.facts))
         if rng.random() < 0.4:
-            told = world.facts[: max(len(world.facts) * 55 // 100, 1)]
-            told = list(dict.fromkeys((*told, *qa.facts)))
-            passages = [fold(p) for p in cut_passages(rng, chronicle(rng, told).text)]
-            nodes = [*running_sentences(told), *passages]
+            content = world.facts[: max(len(world.facts) * 55 // 100, 1)]
+            content = list(dict.fromkeys((*content, *qa.facts)))
+            passages = [fold(p) for p in cut_passages(rng, chronicle(rng, content).text)]
+            nodes = [*running_sentences(content), *passages]
             if rng.random() < 0.5:
                 rng.shuffle(nodes)
         else:
@@ -293,15 +293,15 @@ class Teacher:
         count = max(0, facts - len(needed))
         near = int(rng.random() * min(count, len(others)))
         chosen = [*others[:near], *rng.sample(others[near:], min(count - near, len(others) - near))]
-        told = [*chosen, *needed]
-        rng.shuffle(told)
+        remaining = [*chosen, *needed]
+        rng.shuffle(remaining)
         whole = rng.random() < 0.35
         turns: Conversation = []
         known: set[Fact] = set()
         kind = "suff" if qa.hops == 1 else "suff_two"
-        while told:
-            size = len(told) if whole else min(len(told), rng.choice((1, 2, 3, 4, 6, 8, 12)))
-            group, told = told[:size], told[size:]
+        while remaining:
+            size = len(remaining) if whole else min(len(remaining), rng.choice((1, 2, 3, 4, 6, 8, 12)))
+            group, remaining = remaining[:size], remaining[size:]
             known.update(group)
             enough = known.issuperset(qa.facts)
             nodes = self.nodes(rng, group)
@@ -321,17 +321,17 @@ class Teacher:
     def search_summary(self, rng: random.Random, facts: int) -> Conversation:
         """A summary asked for in a search: the query, bullets and passages of one text, then the summary."""
         world = self.world(rng, facts)
-        text, told = self.article(rng, world)
+        text, content = self.article(rng, world)
         passages = [fold(p) for p in cut_passages(rng, text)]
         style = rng.random()
         if style < 0.3:
             nodes = passages
         elif style < 0.6:
-            nodes = running_sentences(told)
+            nodes = running_sentences(content)
         else:
             half = len(passages) // 2
-            nodes = [*running_sentences(told), *rng.sample(passages, half)]
-        reply = " ".join(running_sentences(told))
+            nodes = [*running_sentences(content), *rng.sample(passages, half)]
+        reply = " ".join(running_sentences(content))
         return [
             Turn(search_prompt(SUMMARY_QUERY, nodes), "Yes", "given"),
             Turn(SUMMARY_INSTRUCTION, reply, "summary"),
@@ -344,16 +344,18 @@ class Teacher:
         with the question. Some searches end without a Yes.
         """
         world = self.world(rng, max(6, facts))
-        told, passages = list(world.facts), list[list[Fact]]()
+        content, passages = list(world.facts), list[list[Fact]]()
         size = rng.choice((3, 4, 5, 6))
-        passages = [told[i : i + size] for i in range(0, len(told), size)]
+        passages = [content[i : i + size] for i in range(0, len(content), size)]
         qa = None
         if rng.random() < self.options.hops:
-            qa = ask_hops(rng, told, 2)
+            qa = ask_hops(rng, content, 2)
         untold = world.draw_fact() if qa is None and rng.random() < 0.15 else None
-        qa = qa or self.ask(rng, untold or rng.choice(told))
-        bullets = key_facts(told) if len(told) > ALL_TOLD else rng.sample(told, len(told) * 2 // 3)
-        bullets = [fact for fact in told if fact in set(bullets)][: rng.randint(12, 40)]
+        qa = qa or self.ask(rng, untold or rng.choice(content))
+        bullets = (
+            key_facts(content) if len(content) > ALL_TOLD else rng.sample(content, len(content) * 2 // 3)
+        )
+        bullets = [fact for fact in content if fact in set(bullets)][: rng.randint(12, 40)]
         known = set(bullets)
         turns = [Turn(search_prompt(qa.question, running_sentences(bullets)), "", "suff_walk")]
         right = [p for p in passages if set(p) & (set(qa.facts) - known)]
@@ -394,10 +396,10 @@ class Teacher:
     def retell(self, rng: random.Random, facts: int) -> Conversation:
         """The same facts again in another order and other words: every slot is an associative recall."""
         world = self.world(rng, facts)
-        told = chronicle(rng, world.facts, fillers=0.0, moments=0.05).text
+        text = chronicle(rng, world.facts, fillers=0.0, moments=0.05).text
         again = rng.sample(world.facts, len(world.facts))
         reply = chronicle(rng, again, fillers=0.0, moments=0.0, paragraph=99).text
-        return [Turn(f"{told}\n\nTell it again.", reply, "retell")]
+        return [Turn(f"{text}\n\nTell it again.", reply, "retell")]
 
     def repeat(self, rng: random.Random, items: int) -> Conversation:
         """A random list of names and words, repeated."""
@@ -424,40 +426,40 @@ class Teacher:
         style = rng.random()
         if facts > ALL_TOLD and rng.random() < 0.5:
             style = 0.0
-        told = list(world.facts)
+        content = list(world.facts)
         if upper:  # the bullets of earlier batches
-            told = [fact for fact in told if fact.rel.section not in DETAILS][: facts * 5 // 4]
-            nodes = running_sentences(told)
+            content = [fact for fact in content if fact.rel.section not in DETAILS][: facts * 5 // 4]
+            nodes = running_sentences(content)
         elif style < 0.2:
-            text, told = self.article(rng, world)
+            text, content = self.article(rng, world)
             nodes = [fold(p) for p in cut_passages(rng, text)]
         elif style < 0.4:
-            chunks = chronicle(rng, told, paragraph=rng.choice((2, 3, 4))).text.split("\n")
+            chunks = chronicle(rng, content, paragraph=rng.choice((2, 3, 4))).text.split("\n")
             nodes = [fold(p) for p in chunks]
         elif style < 0.7:
-            nodes = [state(rng, fact) for fact in told]
+            nodes = [state(rng, fact) for fact in content]
         else:
-            groups = deal(rng, told, rng.randint(2, 4))
+            groups = deal(rng, content, rng.randint(2, 4))
             nodes = [bullet for group in groups for bullet in short_sentences(group)]
-            told = [f for group in groups for f in by_subject(group)]
-        reply = "\n".join(f"* {bullet}" for bullet in running_sentences(key_facts(told)))
+            content = [f for group in groups for f in by_subject(group)]
+        reply = "\n".join(f"* {bullet}" for bullet in running_sentences(key_facts(content)))
         return [Turn(pecan_graph_prompt(nodes), reply, "bullets")]
 
     def summary(self, rng: random.Random, facts: int) -> Conversation:
         """A plain summary: the same sentences as bullets would have, in one paragraph."""
         world = self.world(rng, facts)
         if rng.random() < 0.5:
-            text, told = self.article(rng, world)
+            text, content = self.article(rng, world)
         else:
             groups = deal(rng, world.facts, rng.randint(2, 8))
             pieces = [" ".join(short_sentences(group)) for group in groups]
             text = "\n\n".join(pieces)
-            told = [f for group in groups for f in by_subject(group)]
+            content = [f for group in groups for f in by_subject(group)]
             if rng.random() < 0.4:  # much shorter: what each of the summaries begins with
                 reply = " ".join(running_sentences([group[0] for group in groups]))
                 return [Turn(memwalker_parent_prompt(pieces), reply, "summary")]
         wording = rng.choice((raptor_summary_prompt, memwalker_segment_prompt, asked_summary))
-        return [Turn(wording(text), " ".join(running_sentences(told)), "summary")]
+        return [Turn(wording(text), " ".join(running_sentences(content)), "summary")]
 
     def article(self, rng: random.Random, world: World) -> tuple[str, list[Fact]]:
         """A document of any style and its facts in the order in which it tells them."""
@@ -539,12 +541,12 @@ class Teacher:
         A question over two facts may have one of them in the background and the other in the segment.
         """
         world = self.world(rng, facts + 3)
-        told, hidden = world.facts[:-3], world.facts[-3:]
-        split = len(told) - rng.randint(1, min(24, len(told)))
-        before, here = told[:split], told[split:]
+        shown, hidden = world.facts[:-3], world.facts[-3:]
+        split = len(shown) - rng.randint(1, min(24, len(shown)))
+        before, here = shown[:split], shown[split:]
         memory: list[str] = []
         if rng.random() < 0.7:
-            summary = rng.sample(told, min(len(told), rng.randint(2, 6)))
+            summary = rng.sample(shown, min(len(shown), rng.randint(2, 6)))
             memory = [" ".join(short_sentences(summary))]
             while before and rng.random() < 0.7:
                 size = rng.randint(2, 20)
@@ -554,12 +556,12 @@ class Teacher:
         reasoning = rng.random() < 0.5
         turns: Conversation = []
         for _ in range(min(rng.randint(1, 4), len(here))):
-            found = rng.random() < 0.6
-            fact = rng.choice(here) if found else rng.choice(hidden)
+            answerable = rng.random() < 0.6
+            fact = rng.choice(here) if answerable else rng.choice(hidden)
             qa = self.ask(rng, fact)
-            if found and not turns and memory and rng.random() < 2 * self.options.hops:
-                qa = ask_hops(rng, told[: len(told) - len(here) - len(before)] + list(here), 2) or qa
-            if found:
+            if answerable and not turns and memory and rng.random() < 2 * self.options.hops:
+                qa = ask_hops(rng, shown[: len(shown) - len(here) - len(before)] + list(here), 2) or qa
+            if answerable:
                 reason = " ".join(short_sentences(qa.facts))
                 action = f"Action: {MEMWALKER_ANSWER}\nAnswer: {qa.answer}"
             else:

@@ -117,8 +117,8 @@ def train(options: argparse.Namespace) -> None:
     exported = folder_of(options.exported) if options.exported and not source else None
     tokenizer_file = run / "tokenizer.json"
     if not tokenizer_file.is_file():
-        found = source or exported
-        tokenizer_file.write_bytes((found / "tokenizer.json" if found else options.tokenizer).read_bytes())
+        origin = source or exported
+        tokenizer_file.write_bytes((origin / "tokenizer.json" if origin else options.tokenizer).read_bytes())
     start = load_checkpoint(source / CHECKPOINT) if source else None
     stretch = start.meta.get("stretch", 1.0) if start else options.stretch
     schedule = stretched(load_schedule(options.schedule), stretch)
@@ -263,10 +263,10 @@ class Meter:
         self._losses: list[float] = []
         self._began, self._tokens, self._waited = time.monotonic(), 0, 0.0
 
-    def waiting(self, found: Iterable[Batch]) -> Iterator[Batch]:
+    def waiting(self, stream: Iterable[Batch]) -> Iterator[Batch]:
         """The batches, with the time that was spent waiting for them counted."""
         asked = time.monotonic()
-        for batch in found:
+        for batch in stream:
             self._waited += time.monotonic() - asked
             yield batch
             asked = time.monotonic()
@@ -288,13 +288,13 @@ class Meter:
         length = batch.ids.shape[1]
         hits = np.concatenate(([0], np.cumsum(right.numpy())))
         for start, end, kind in batch.segments:
-            found = int(hits[end] - hits[start])
+            correct = int(hits[end] - hits[start])
             whole = self._right[f"{kind}@{length}"]
-            whole[0] += found == end - start
+            whole[0] += correct == end - start
             whole[1] += 1
             if kind in ("retell", "repeat", "bullets", "summary"):
                 single = self._right[f"{kind}@{length}.tokens"]
-                single[0] += found
+                single[0] += correct
                 single[1] += end - start
         replies = batch.segments[-1][1] if batch.segments else 0
         self._losses.append(float(losses[:replies].mean()))

@@ -20,10 +20,12 @@ class Reader(WordModel):
         self.prompts, self.silent = list[str](), silent
 
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
-        given = await super().generate(prompt, max_new_tokens, sampling)
+        generation = await super().generate(prompt, max_new_tokens, sampling)
         self.prompts.append(prompt)
         text = "" if self.silent else f"note{len(self.prompts)}"
-        return type(given)(text, (1,), "length" if len(self.prompts) == 1 else "stop", given.prompt_tokens)
+        return type(generation)(
+            text, (1,), "length" if len(self.prompts) == 1 else "stop", generation.prompt_tokens
+        )
 
 
 def asked(sentences: int, silent: bool = False) -> tuple[Prediction, Reader, Meter]:
@@ -33,21 +35,21 @@ def asked(sentences: int, silent: bool = False) -> tuple[Prediction, Reader, Met
     documents = DocumentSet((Document("", text), Document("", "Otto saw it.")))
     method = ChainOfAgents(ChainOfAgentsConfig(window=128, note_tokens=8), GEOMETRY)
     with metered(Meter()) as meter:
-        found = asyncio.run(method.answer(Index(), Question("Where is it?", documents, 8), models))
-    return found, models.reader, meter
+        prediction = asyncio.run(method.answer(Index(), Question("Where is it?", documents, 8), models))
+    return prediction, models.reader, meter
 
 
 def test_each_worker_reads_the_next_sentences_and_the_notes_before() -> None:
-    found, reader, _ = asked(20)
+    prediction, reader, _ = asked(20)
     workers, manager = reader.prompts[:-1], reader.prompts[-1]
-    assert len(workers) > 2 and found.trace["notes"] == [f"note{n + 1}" for n in range(len(workers))]
+    assert len(workers) > 2 and prediction.trace["notes"] == [f"note{n + 1}" for n in range(len(workers))]
     for n in range(20):
         assert sum(SENTENCE.format(n) in prompt for prompt in workers) == 1
     assert "Otto saw it." in workers[-1] and "Otto" not in manager
     assert all(f"\nnote{n}\n" in prompt for n, prompt in enumerate(workers[1:], 1))
     assert all(reader.count_tokens(prompt) + reader.chat_overhead + 8 <= 128 for prompt in workers)
-    assert f"note{len(workers)}" in manager and found.text == f"note{len(workers) + 1}"
-    assert [item.node for item in found.context] == ["notes"] and found.flags == ("cut_notes",)
+    assert f"note{len(workers)}" in manager and prediction.text == f"note{len(workers) + 1}"
+    assert [item.node for item in prediction.context] == ["notes"] and prediction.flags == ("cut_notes",)
 
 
 def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:
@@ -56,5 +58,9 @@ def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:
 
 
 def test_a_worker_without_notes_passes_the_ones_before_it_on() -> None:
-    found, reader, _ = asked(20, silent=True)
-    assert found.context == [] and "empty_context" in found.flags and "Information" not in reader.prompts[-1]
+    prediction, reader, _ = asked(20, silent=True)
+    assert (
+        prediction.context == []
+        and "empty_context" in prediction.flags
+        and "Information" not in reader.prompts[-1]
+    )

@@ -43,8 +43,8 @@ def answer(
     method = FullContext(FullContextConfig(**options), geometry, seed)
     question = Question(asked, documents, 20, task="summarization")
     with metered(Meter()) as meter:
-        given = asyncio.run(method.answer(Index(), question, Models(writer)))  # type: ignore[arg-type]
-    return given, writer, meter
+        prediction = asyncio.run(method.answer(Index(), question, Models(writer)))  # type: ignore[arg-type]
+    return prediction, writer, meter
 
 
 def read(prediction: Prediction) -> list[str]:
@@ -52,10 +52,10 @@ def read(prediction: Prediction) -> list[str]:
 
 
 def test_the_end_is_cut_off_where_the_beginning_is_wanted() -> None:
-    given, writer, _ = answer(LONG, max_tokens="window", cut="end")
-    kept = read(given)
+    prediction, writer, _ = answer(LONG, max_tokens="window", cut="end")
+    kept = read(prediction)
     assert kept == WORDS[: len(kept)] and 200 < len(kept) < 300
-    assert given.truncated and given.drawn == ()
+    assert prediction.truncated and prediction.drawn == ()
     assert writer.count_tokens(writer.prompts[0]) + writer.chat_overhead + 20 <= 300
 
 
@@ -68,16 +68,16 @@ def test_the_window_is_the_geometrys_and_never_more_than_the_input_limit() -> No
 
 
 def test_the_middle_is_lost_by_default_as_before() -> None:
-    given, _, _ = answer(LONG, max_tokens=300)
-    kept = read(given)
+    prediction, _, _ = answer(LONG, max_tokens=300)
+    kept = read(prediction)
     half = len(kept) // 2
     assert kept[:half] == WORDS[:half] and kept[-half:] == WORDS[-half:]
 
 
 def test_random_spans_are_contiguous_fill_the_window_and_differ() -> None:
-    given, writer, meter = answer(LONG, max_tokens="window", cut="spans", draws=4)
-    assert len(writer.prompts) == 4 and len(given.drawn) == 3
-    assert given.flags == ("mean_of_4_spans",) and given.truncated
+    prediction, writer, meter = answer(LONG, max_tokens="window", cut="spans", draws=4)
+    assert len(writer.prompts) == 4 and len(prediction.drawn) == 3
+    assert prediction.flags == ("mean_of_4_spans",) and prediction.truncated
     spans = []
     for prompt in writer.prompts:
         words = [word for word in prompt.split() if word.startswith("w") and word[1:].isdigit()]
@@ -97,27 +97,34 @@ def test_spans_depend_on_seed_and_documents_alone() -> None:
 
 
 def test_a_text_that_fits_is_read_once() -> None:
-    given, writer, _ = answer(SHORT, max_tokens="window", cut="spans")
-    assert len(writer.prompts) == 1 and given.drawn == () and not given.truncated and given.flags == ()
+    prediction, writer, _ = answer(SHORT, max_tokens="window", cut="spans")
+    assert (
+        len(writer.prompts) == 1
+        and prediction.drawn == ()
+        and not prediction.truncated
+        and prediction.flags == ()
+    )
 
 
 def test_equal_draws_of_a_text_just_over_the_limit_all_count() -> None:
     words = DocumentSet((Document("", " ".join(WORDS[:260])),))
     for narrower in range(260, 400):
-        given, writer, _ = answer(words, replace(NARROW, window=narrower), max_tokens="window", cut="spans")
-        if not given.truncated:
+        prediction, writer, _ = answer(
+            words, replace(NARROW, window=narrower), max_tokens="window", cut="spans"
+        )
+        if not prediction.truncated:
             assert len(writer.prompts) == 1
             break
-        assert len(writer.prompts) == 5 and given.flags == ("mean_of_5_spans",)
-    assert not given.truncated and narrower > 260
+        assert len(writer.prompts) == 5 and prediction.flags == ("mean_of_5_spans",)
+    assert not prediction.truncated and narrower > 260
 
 
 @pytest.mark.parametrize("cut", ["middle", "end", "spans"])
 def test_no_room_for_any_text_is_a_truncated_answer(cut: str) -> None:
     question = " ".join(["why"] * 300)
     for seed in range(40):
-        given, _, _ = answer(SHORT, seed=seed, asked=question, max_tokens=64, cut=cut)
-        assert given.truncated and not given.context and given.trace["kept_characters"] == 0
+        prediction, _, _ = answer(SHORT, seed=seed, asked=question, max_tokens=64, cut=cut)
+        assert prediction.truncated and not prediction.context and prediction.trace["kept_characters"] == 0
 
 
 def test_scores_of_several_answers_are_averaged() -> None:

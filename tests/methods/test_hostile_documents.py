@@ -33,19 +33,19 @@ for suite in test_conformance._suites(MethodConformance):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random reader with a chat template, and random encoders."""
-    found = tmp_path_factory.mktemp("models")
-    save_causal(found / "reader", num_hidden_layers=1)
-    save_plain_encoder(found / "query", seed=1)
-    save_plain_encoder(found / "context", seed=2)
-    return found
+    root = tmp_path_factory.mktemp("models")
+    save_causal(root / "reader", num_hidden_layers=1)
+    save_plain_encoder(root / "query", seed=1)
+    save_plain_encoder(root / "context", seed=2)
+    return root
 
 
 def suite_of(method: str, folder: Path) -> MethodConformance:
-    found = SUITES[method]()
-    found.model = str(folder / "reader")  # type: ignore[misc]
-    if isinstance(found, test_conformance.WithEncoders):
-        found.options = {"encoder": str(folder / found.encoder)}  # type: ignore[misc]
-    return found
+    conformance = SUITES[method]()
+    conformance.model = str(folder / "reader")  # type: ignore[misc]
+    if isinstance(conformance, test_conformance.WithEncoders):
+        conformance.options = {"encoder": str(folder / conformance.encoder)}  # type: ignore[misc]
+    return conformance
 
 
 @pytest.fixture

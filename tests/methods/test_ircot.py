@@ -22,11 +22,11 @@ class Reader(WordModel):
         self.sentences, self.reasoned = sentences, 0
 
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
-        given = await super().generate(prompt, max_new_tokens, sampling)
+        generation = await super().generate(prompt, max_new_tokens, sampling)
         text = "Harbury"
         if "next sentence" in prompt:
             text, self.reasoned = self.sentences[self.reasoned], self.reasoned + 1
-        return type(given)(text, (1,), "stop", given.prompt_tokens)
+        return type(generation)(text, (1,), "stop", generation.prompt_tokens)
 
 
 def asked(*sentences: str, rounds: tuple[int, ...] = (8,)) -> tuple[list[Any], Reader, Meter]:

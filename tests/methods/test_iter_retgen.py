@@ -22,9 +22,9 @@ class Reader(WordModel):
         self.answers, self.prompts = answers, list[str]()
 
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
-        given = await super().generate(prompt, max_new_tokens, sampling)
+        generation = await super().generate(prompt, max_new_tokens, sampling)
         self.prompts.append(prompt)
-        return type(given)(self.answers[len(self.prompts) - 1], (1,), "stop", given.prompt_tokens)
+        return type(generation)(self.answers[len(self.prompts) - 1], (1,), "stop", generation.prompt_tokens)
 
 
 def asked(*answers: str, rounds: tuple[int, ...]) -> tuple[list[Any], Reader, Meter]:

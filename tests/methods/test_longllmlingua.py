@@ -58,8 +58,8 @@ def document(words: int, seed: int = 0) -> str:
 
 
 def pieces(lm: CausalLanguageModel, text: str, chunk_tokens: int = 24) -> list[str]:
-    found = chunk_documents(DocumentSet((Document("", text),)), lm.tokenize, chunk_tokens)
-    return [chunk.text for chunk in found]
+    chunks = chunk_documents(DocumentSet((Document("", text),)), lm.tokenize, chunk_tokens)
+    return [chunk.text for chunk in chunks]
 
 
 class RecomputingModel:
@@ -128,23 +128,23 @@ def test_the_text_is_that_of_the_unchanged_library_computing_everything_anew(
 def test_a_chunk_is_ranked_by_the_perplexity_of_the_question_behind_it(family: str) -> None:
     lm = language_model(family)
     chunk, asked = document(40), f"{QUESTION} We can get the answer to this question in the given documents."
-    found = OfflineCompressor(lm, 512).get_condition_ppl(chunk, asked, "after")
+    perplexity = OfflineCompressor(lm, 512).get_condition_ppl(chunk, asked, "after")
     ids = hf_tokenizer()(chunk + asked).input_ids
     with torch.no_grad():
         logits = causal_model(family, "eager")(torch.tensor([ids]), use_cache=False).logits[0]
     losses = -logits[:-1].log_softmax(-1)[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
     after = len(hf_tokenizer()(chunk).input_ids) - 1
-    assert float(found) == pytest.approx(float(losses[after:].mean()), abs=1e-5)
+    assert float(perplexity) == pytest.approx(float(losses[after:].mean()), abs=1e-5)
 
 
 def test_every_forward_is_counted_to_the_flop() -> None:
     lm = language_model("llama", attention="eager")
     chunks = pieces(lm, document(200))
     with metered(Meter()) as meter, FlopCounterMode(display=False) as counter:
-        found = compress(lm, chunks, QUESTION, target_tokens=200, iterative_size=50, options=AFTER)
+        compressed = compress(lm, chunks, QUESTION, target_tokens=200, iterative_size=50, options=AFTER)
     assert set(meter.usage) == {("llama", "compress")}
     usage = meter.usage["llama", "compress"]
-    assert (usage.calls, usage.new_tokens) == (found.usage.calls, found.usage.new_tokens)
+    assert (usage.calls, usage.new_tokens) == (compressed.usage.calls, compressed.usage.new_tokens)
     assert usage.logit_rows == usage.new_tokens, "the library asks for all logits"
     assert usage.flops == flops_of_usage(lm.architecture, usage, "paper")
     assert flops_of_usage(lm.architecture, usage, "matmul") == counter.get_total_flops()
@@ -163,9 +163,9 @@ def test_a_text_longer_than_the_window_is_compressed_within_it(monkeypatch: pyte
     monkeypatch.setattr(lm, "credit", watched)
     total = sum(lm.count_tokens(chunk) for chunk in chunks)
     assert total > 3 * lm.geometry.window
-    found = compress(lm, chunks, QUESTION, target_tokens=0.5 * total, iterative_size=100, options=AFTER)
+    compressed = compress(lm, chunks, QUESTION, target_tokens=0.5 * total, iterative_size=100, options=AFTER)
     assert max(longest) == lm.geometry.window
-    assert 0.3 * total < lm.count_tokens(found.text) < 0.7 * total
+    assert 0.3 * total < lm.count_tokens(compressed.text) < 0.7 * total
 
 
 def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,14 +315,14 @@ def test_engine_and_library_share_a_model_without_disturbing_each_other() -> Non
         return compress(lm, chunks, QUESTION, target_tokens=80, iterative_size=40, options=AFTER).text
 
     async def converse(model: CausalLanguageModel, texts: list[str] | None) -> list[float]:
-        found = []
+        probabilities = []
         async with await model.open() as context:
             for at in range(4):
                 context.watch(await context.extend(f"The baker walked to the mill {at}."))
-                found.append((await context.probe(["Yes", "No"])).probabilities["Yes"])
+                probabilities.append((await context.probe(["Yes", "No"])).probabilities["Yes"])
                 if texts is not None:
                     texts.append(shorten())
-        return found
+        return probabilities
 
     async def several(texts: list[str]) -> list[list[float]]:
         return list(await asyncio.gather(*(converse(lm, texts) for _ in range(3))))
@@ -330,8 +330,8 @@ def test_engine_and_library_share_a_model_without_disturbing_each_other() -> Non
     alone = shorten()
     expected = asyncio.run(converse(language_model("llama"), None))
     texts: list[str] = []
-    for found in asyncio.run(several(texts)):
-        assert found == pytest.approx(expected, abs=1e-5)
+    for probabilities in asyncio.run(several(texts)):
+        assert probabilities == pytest.approx(expected, abs=1e-5)
     assert texts == [alone] * 12
     assert lm.hf_model.config._attn_implementation == "sdpa"
     assert not lm.hf_model._forward_hooks, "no hook is left behind"

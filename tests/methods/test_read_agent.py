@@ -24,7 +24,7 @@ class Reader(WordModel):
         self.pause, self.look_up, self.prompts = pause, look_up, list[str]()
 
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
-        given = await super().generate(prompt, max_new_tokens, sampling)
+        generation = await super().generate(prompt, max_new_tokens, sampling)
         self.prompts.append(prompt)
         text = "the answer"
         if "pause reading" in prompt:
@@ -33,7 +33,7 @@ class Reader(WordModel):
             text = f"gist{sum('shortened version' in one for one in self.prompts)}"
         elif "read again" in prompt:
             text = self.look_up
-        return type(given)(text, (1,), "stop", given.prompt_tokens)
+        return type(generation)(text, (1,), "stop", generation.prompt_tokens)
 
 
 def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Reader, ReadAgent]:
@@ -58,8 +58,8 @@ def pages(index: Index, method: ReadAgent) -> list[str]:
 @pytest.mark.parametrize(("pause", "missed"), [("I pause at <5>", 0), ("<99>", 1), ("nowhere", 1)])
 def test_pages_end_where_the_model_pauses_else_at_their_limit(pause: str, missed: int) -> None:
     index, _, reader, method = asked(pause)
-    chosen, found = [len(page.split()) for page in pages(index, method)], " ".join(pages(index, method))
-    assert found == f"{TEXT} Otto saw it."
+    chosen, joined = [len(page.split()) for page in pages(index, method)], " ".join(pages(index, method))
+    assert joined == f"{TEXT} Otto saw it."
     assert max(chosen) == (70 if missed else 35)  # five pieces, or the ten that fit
     assert ("no_pause_named" in index.data["events"]) == bool(missed)
     first = next(prompt for prompt in reader.prompts if "pause reading" in prompt)

@@ -30,8 +30,10 @@ class Reader(WordModel):
 
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
         self.prompts.append(prompt)
-        given = await super().generate(prompt, max_new_tokens, sampling)
-        return type(given)(self.reply if PERMISSION in prompt else "whole", (1,), "stop", given.prompt_tokens)
+        generation = await super().generate(prompt, max_new_tokens, sampling)
+        return type(generation)(
+            self.reply if PERMISSION in prompt else "whole", (1,), "stop", generation.prompt_tokens
+        )
 
 
 def routed(reply: str) -> tuple[Prediction, Reader, Meter]:

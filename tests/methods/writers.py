@@ -32,8 +32,8 @@ class Writer:
         self.waiting = self.most_waiting = 0
 
     def tokenize(self, text: str) -> Tokenization:
-        found = list(re.finditer(r"\w+|[^\w\s]", text))
-        return Tokenization(tuple(range(len(found))), tuple((m.start(), m.end()) for m in found))
+        matches = list(re.finditer(r"\w+|[^\w\s]", text))
+        return Tokenization(tuple(range(len(matches))), tuple((m.start(), m.end()) for m in matches))
 
     def count_tokens(self, text: str) -> int:
         return len(self.tokenize(text).ids)

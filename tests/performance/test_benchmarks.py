@@ -30,9 +30,9 @@ def measured(name: str, out: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_imports_finds_no_heavy_package(tmp_path: Path) -> None:
-    found = measured("imports", tmp_path)
-    assert found["of these that load a heavy package"]["met"] is True
-    assert found["bench --help"]["value"] > 0
+    measurements = measured("imports", tmp_path)
+    assert measurements["of these that load a heavy package"]["met"] is True
+    assert measurements["bench --help"]["value"] > 0
 
 
 def test_the_rankers_are_timed_on_the_texts_of_the_question_sets() -> None:
@@ -40,14 +40,14 @@ def test_the_rankers_are_timed_on_the_texts_of_the_question_sets() -> None:
 
 
 def test_the_straight_implementation_finds_the_same_path_answer_and_graph(tmp_path: Path) -> None:
-    found = measured("straight", tmp_path)
-    assert found["same path"]["value"] == found["same answer"]["value"] == 100
-    assert found["graphs with the same nodes"]["value"] == 100
-    edges = found["largest difference of an edge's weight"]
+    measurements = measured("straight", tmp_path)
+    assert measurements["same path"]["value"] == measurements["same answer"]["value"] == 100
+    assert measurements["graphs with the same nodes"]["value"] == 100
+    edges = measurements["largest difference of an edge's weight"]
     assert edges["details"]["edges"] > 0 and edges["value"] < 1e-5
     (flops,) = (
         one["value"]
-        for name, one in found.items()
+        for name, one in measurements.items()
         if name.endswith("straight over ours, FLOPs") and "question" in name
     )
     assert flops > 1.5  # three steps, everything anew at each
@@ -56,9 +56,9 @@ def test_the_straight_implementation_finds_the_same_path_answer_and_graph(tmp_pa
 def test_capture_compares_the_same_numbers() -> None:
     engine = build_engine("small", model(SMALL), max_context=256)
     text = random_tokens(200, random.Random(2))
-    found = capture.read(engine, text, 16)
-    assert found.shape == (200, 16) and capture.read(engine, text, 0).size == 0
-    np.testing.assert_allclose(found, capture.read_eagerly(model(SMALL, "eager"), text, 16), atol=1e-6)
+    attention = capture.read(engine, text, 16)
+    assert attention.shape == (200, 16) and capture.read(engine, text, 0).size == 0
+    np.testing.assert_allclose(attention, capture.read_eagerly(model(SMALL, "eager"), text, 16), atol=1e-6)
     spans = capture.covering(200, 16)
     assert spans[0][0] == 0 and spans[-1][1] == 200
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(spans))

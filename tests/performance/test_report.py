@@ -18,9 +18,9 @@ from performance.report import Measurement, NotRun, number, rate, ratio, spread
 def test_a_ratio_is_taken_round_by_round() -> None:
     slow = Timed((Run(4.0, 3.0), Run(9.0, 3.0), Run(2.0, 3.0)), None)
     fast = Timed((Run(2.0, 1.0), Run(3.0, 1.0), Run(2.0, 1.0)), None)
-    found = ratio("slow over fast", slow, fast, ">= 2")
-    assert (found.value, found.low, found.high, found.met) == (2.0, 1.0, 3.0, True)
-    assert found.details["cpu_ratio"] == [3.0, 3.0, 3.0]
+    measurement = ratio("slow over fast", slow, fast, ">= 2")
+    assert (measurement.value, measurement.low, measurement.high, measurement.met) == (2.0, 1.0, 3.0, True)
+    assert measurement.details["cpu_ratio"] == [3.0, 3.0, 3.0]
     assert rate("fast", fast, "items/s").value == 0.5
 
 

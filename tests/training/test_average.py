@@ -10,9 +10,9 @@ def checkpoint(value: float, size: int = 2) -> Checkpoint:
 
 
 def test_the_average_lies_between_both_and_goes_on_from_the_second() -> None:
-    found = between(checkpoint(1.0), checkpoint(5.0), 0.25)
+    middle = between(checkpoint(1.0), checkpoint(5.0), 0.25)
 
-    assert torch.equal(found.average["w"], torch.full((2,), 2.0)) and found.meta == {"step": 5}
+    assert torch.equal(middle.average["w"], torch.full((2,), 2.0)) and middle.meta == {"step": 5}
 
 
 def test_runs_of_other_sizes_are_refused() -> None:

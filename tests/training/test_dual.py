@@ -15,9 +15,9 @@ from training.generator.names import NameSource
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    found = Tokenizer.from_file(str(TOKENIZER))
-    found.encode_special_tokens = True
-    return found
+    loaded = Tokenizer.from_file(str(TOKENIZER))
+    loaded.encode_special_tokens = True
+    return loaded
 
 
 def run(folder: Path, *more: str) -> Checkpoint:

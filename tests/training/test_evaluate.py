@@ -69,13 +69,13 @@ def test_a_question_before_the_text_is_the_one_behind_it() -> None:
     exam = Exam()
     behind = exam.reading(exam.rng("order"), 20, "one")
     before = exam.searched(exam.rng("order"), 20)
-    (said, replied) = before.earlier[0]
+    (user, replied) = before.earlier[0]
     asked = behind.prompt.split("Question:\n")[1].split("\n")[0]
-    told = behind.prompt.split("\n\nQuestion:")[0].removeprefix("Information:\n").split()
+    words = behind.prompt.split("\n\nQuestion:")[0].removeprefix("Information:\n").split()
 
     assert before.reply == behind.reply and replied == "Yes"
-    assert said.index(asked) < said.index("Information:")
-    assert [word for word in said.split("Information:\n")[1].split() if word != "*"] == told
+    assert user.index(asked) < user.index("Information:")
+    assert [word for word in user.split("Information:\n")[1].split() if word != "*"] == words
 
 
 @pytest.mark.parametrize("upper", [False, True])

@@ -53,11 +53,11 @@ def planted() -> CausalLanguageModel:
 
 
 def test_the_planted_head_has_the_highest_excess_and_even_attention_has_none() -> None:
-    found = heads.excess(planted(), example())
-    assert found is not None and found.shape == (3, 8)
-    assert heads.best_heads(found, 1) == [PLANTED]
-    assert found[PLANTED] > 0.1
-    others = np.delete(found.ravel(), PLANTED[0] * 8 + PLANTED[1])
+    excess = heads.excess(planted(), example())
+    assert excess is not None and excess.shape == (3, 8)
+    assert heads.best_heads(excess, 1) == [PLANTED]
+    assert excess[PLANTED] > 0.1
+    others = np.delete(excess.ravel(), PLANTED[0] * 8 + PLANTED[1])
     np.testing.assert_allclose(others, 0, atol=1e-6)
 
 
@@ -86,17 +86,17 @@ def test_attention_beyond_length_is_what_evidence_gets_over_its_share_of_the_doc
     documents = np.array([False, True, True, True, True])
     evidence = np.array([False, False, False, False, True])
     even, keen = [0.2, 0.2, 0.2, 0.2, 0.2], [0.5, 0.0, 0.0, 0.1, 0.4]
-    found = heads.beyond_length(np.array([[even, keen]]), evidence, documents)
-    assert found == pytest.approx(np.array([[0.0, 0.4 - 0.5 / 4]]))
+    surplus = heads.beyond_length(np.array([[even, keen]]), evidence, documents)
+    assert surplus == pytest.approx(np.array([[0.0, 0.4 - 0.5 / 4]]))
 
 
 def test_the_best_heads_come_highest_first_and_of_equals_the_lower_layer() -> None:
     assert heads.best_heads(np.array([[0.1, 0.5], [0.5, 0.7]]), 3) == [(1, 1), (0, 1), (1, 0)]
 
 
-@pytest.mark.parametrize("given", [example(evidence=False), example(()), example((0, 1, 2))])
-def test_a_question_without_evidence_or_with_nothing_else_says_nothing(given: Example) -> None:
-    assert heads.excess(language_model(), given) is None
+@pytest.mark.parametrize("question", [example(evidence=False), example(()), example((0, 1, 2))])
+def test_a_question_without_evidence_or_with_nothing_else_says_nothing(question: Example) -> None:
+    assert heads.excess(language_model(), question) is None
 
 
 def test_a_prompt_that_the_model_does_not_take_says_nothing() -> None:
@@ -108,8 +108,8 @@ def test_attention_of_a_few_tokens_is_that_of_the_whole_and_leaves_the_kernel_as
     model, ids = causal_model("mistral"), [8 + at % 400 for at in range(70)]
     with torch.no_grad():
         whole = causal_model("mistral", "eager")(torch.tensor([ids]), output_attentions=True)
-    found = heads.attention(model, ids, Span(60, 66))
+    layers = heads.attention(model, ids, Span(60, 66))
     assert model.config._attn_implementation == "sdpa"
-    for layer, expected in zip(found, whole.attentions, strict=True):
+    for layer, expected in zip(layers, whole.attentions, strict=True):
         np.testing.assert_allclose(layer, expected[0, :, 60:66, :66].mean(1), atol=1e-6)
         assert not layer[:, :10].any()

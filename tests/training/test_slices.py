@@ -87,20 +87,20 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_compact_average_is_closer_than_its_float16_export() -> None:
     model = {"w": torch.randn(1000, generator=torch.Generator().manual_seed(1))}
     average = {"w": model["w"] + 0.01 * torch.randn(1000, generator=torch.Generator().manual_seed(2))}
-    found = restored_average(compact_average(average, model), model)["w"]
+    restored = restored_average(compact_average(average, model), model)["w"]
 
-    assert (found - average["w"]).abs().max() < 1e-4 * average["w"].abs().mean()
-    again = restored_average(compact_average({"w": found}, model), model)["w"]
-    assert torch.equal(again, found)
+    assert (restored - average["w"]).abs().max() < 1e-4 * average["w"].abs().mean()
+    again = restored_average(compact_average({"w": restored}, model), model)["w"]
+    assert torch.equal(again, restored)
     assert restored_average(average, model)["w"] is average["w"]
 
 
 def test_a_stretched_schedule_keeps_its_stages(schedule: Path) -> None:
-    found = stretched(load_schedule(schedule), 0.5)
+    shorter = stretched(load_schedule(schedule), 0.5)
 
-    assert [stage.steps for stage in found.stages] == [10]
+    assert [stage.steps for stage in shorter.stages] == [10]
     with pytest.raises(ValueError, match="--stretch 0: expected a number above 0"):
-        stretched(found, 0)
+        stretched(shorter, 0)
 
 
 def test_a_gpu_that_is_not_there_is_said_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -122,6 +122,6 @@ def test_training_needs_few_packages() -> None:
         "scipy",
     )
     blocked = f"import sys; sys.modules.update(dict.fromkeys({absent})); import training.train"
-    found = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+    process = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
 
-    assert found.returncode == 0, found.stderr
+    assert process.returncode == 0, process.stderr

@@ -58,20 +58,20 @@ def test_the_first_turn_is_the_reader_prompt_of_the_methods() -> None:
 
 @pytest.mark.parametrize("adversarial", [0.0, 1.0])
 def test_search_says_yes_exactly_when_the_answer_has_been_told(adversarial: float) -> None:
-    said: Counter[str] = Counter()
+    replies: Counter[str] = Counter()
     for seed in range(150):
         turns = teacher(adversarial=adversarial, share=0.7).search(random.Random(seed), 8)
         assert turns[0].user.startswith(PECAN_SEARCH_BEFORE_QUESTION)
         for turn in turns:
             if turn.kind.startswith("suff") and turn.kind != "suff_answer":
-                said[turn.reply] += 1
+                replies[turn.reply] += 1
         if turns[-1].kind == "suff_answer":
-            told = fold(" ".join(t.user for t in turns[:-1]))
+            text = fold(" ".join(t.user for t in turns[:-1]))
             assert (turns[-2].reply == "Yes") == (turns[-1].reply != UNANSWERABLE)
             if turns[-1].reply != UNANSWERABLE:
-                assert turns[-1].reply.lower() in told.lower()
+                assert turns[-1].reply.lower() in text.lower()
 
-    assert 0.5 < said["Yes"] / 75 < 1.5
+    assert 0.5 < replies["Yes"] / 75 < 1.5
 
 
 def test_near_distractors_share_more_with_the_question_than_others() -> None:
@@ -143,13 +143,13 @@ def test_triage_names_a_part_that_is_offered_and_gives_a_reason_that_holds() -> 
         reasons[reasoned] += 1
         roots[root] += 1
         for turn in turns:
-            found = re.fullmatch(r"(?:Reasoning: (.*)\n)?Action: (-?\d+)", turn.reply)
-            assert found and (found[1] is not None) == reasoned
-            assert found[2] in parts or (found[2] == "-1" and not root)
-            if reasoned and "speaks of" in found[1]:
-                assert found[1].split("speaks of ")[1].rstrip(".") in parts[found[2]]
-            elif reasoned and not found[1].startswith("None"):
-                assert found[1].removesuffix(".").split(" ")[-1] in parts[found[2]]
+            match = re.fullmatch(r"(?:Reasoning: (.*)\n)?Action: (-?\d+)", turn.reply)
+            assert match and (match[1] is not None) == reasoned
+            assert match[2] in parts or (match[2] == "-1" and not root)
+            if reasoned and "speaks of" in match[1]:
+                assert match[1].split("speaks of ")[1].rstrip(".") in parts[match[2]]
+            elif reasoned and not match[1].startswith("None"):
+                assert match[1].removesuffix(".").split(" ")[-1] in parts[match[2]]
     assert min(reasons[True], reasons[False], roots[True], roots[False]) > 15
 
 
@@ -170,8 +170,8 @@ def test_leaf_answers_in_the_format_or_goes_back() -> None:
 
 def test_a_retried_prompt_names_only_possible_actions() -> None:
     rng = random.Random(1)
-    found = [retried(rng, "Which?", (0, 1)) for _ in range(300)]
-    again = [prompt for prompt in found if prompt != "Which?"]
+    prompts = [retried(rng, "Which?", (0, 1)) for _ in range(300)]
+    again = [prompt for prompt in prompts if prompt != "Which?"]
 
     assert 10 < len(again) < 50
     assert all(prompt.endswith("The action must be one of: 0, 1.") for prompt in again)
@@ -189,8 +189,8 @@ def test_a_walk_says_yes_from_the_node_on_that_completes_what_is_asked() -> None
         if turns[-1].user == ANSWER_INSTRUCTION:
             answered += turns[-1].reply != UNANSWERABLE
             unanswered += turns[-1].reply == UNANSWERABLE
-            told = " ".join(turn.user for turn in turns[:-1]).lower()
-            assert turns[-1].reply == UNANSWERABLE or turns[-1].reply.lower() in told
+            text = " ".join(turn.user for turn in turns[:-1]).lower()
+            assert turns[-1].reply == UNANSWERABLE or turns[-1].reply.lower() in text
 
     assert answered > 25 and unanswered > 3 and late > 5
 
@@ -199,11 +199,11 @@ def test_a_walk_says_yes_from_the_node_on_that_completes_what_is_asked() -> None
 def test_bullets_end_within_the_room_of_a_graph(facts: int) -> None:
     rng = random.Random(facts)
     for _ in range(5):
-        told = make_world(rng, NAMES, facts).facts
-        kept = key_facts(told)
-        assert kept == [fact for fact in told if fact in set(kept)]
+        source = make_world(rng, NAMES, facts).facts
+        kept = key_facts(source)
+        assert kept == [fact for fact in source if fact in set(kept)]
         assert len(kept) == facts if facts <= ALL_TOLD else len(kept) <= MOST_TOLD
-        plain = [f for f in told if f.rel.section not in DETAILS]
+        plain = [f for f in source if f.rel.section not in DETAILS]
         if facts > ALL_TOLD:
             assert len(kept) >= min(len({f.subject for f in plain}), MOST_TOLD)
 
@@ -220,11 +220,11 @@ def test_a_joined_summary_is_much_shorter() -> None:
 
 def test_a_retold_text_tells_the_same_facts() -> None:
     (turn,) = teacher().retell(random.Random(3), 4)
-    told = turn.user.removesuffix("\n\nTell it again.")
+    text = turn.user.removesuffix("\n\nTell it again.")
 
-    assert turn.reply != told
+    assert turn.reply != text
     names = set(re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", turn.reply))
-    assert all(name in told for name in names if not name.startswith(("In ", "The ", "Near ")))
+    assert all(name in text for name in names if not name.startswith(("In ", "The ", "Near ")))
 
 
 def test_passages_are_cut_regardless_of_sentences_and_lose_nothing() -> None:

@@ -19,9 +19,9 @@ PIECES = st.text(st.sampled_from(" \n\tab,.é😀\u0301\r1\u00a0"), max_size=30)
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    found = Tokenizer.from_file(str(ASSETS / "tiny" / "tokenizer.json"))
-    found.encode_special_tokens = True
-    return found
+    loaded = Tokenizer.from_file(str(ASSETS / "tiny" / "tokenizer.json"))
+    loaded.encode_special_tokens = True
+    return loaded
 
 
 @given(text=TEXT | PIECES)

@@ -60,13 +60,13 @@ def test_another_seed_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_run_from_exported_weights_begins_with_them_and_says_so(tmp_path: Path) -> None:
     schedule = tmp_path / "schedule.yaml"
     schedule.write_text(json.dumps(SCHEDULE))
-    found = run(tmp_path / "run", schedule, "--from", "tiny-s", "--until", "0", "--minutes", "0.00001")
+    start = run(tmp_path / "run", schedule, "--from", "tiny-s", "--until", "0", "--minutes", "0.00001")
     _, weights = read_exported(ASSETS / "tiny-s")
 
-    assert found.meta["step"] == 0 and found.meta["from"].startswith("tiny-s, weights sha256 ")
-    assert all(torch.equal(found.average[name], weights[name]) for name in weights)
+    assert start.meta["step"] == 0 and start.meta["from"].startswith("tiny-s, weights sha256 ")
+    assert all(torch.equal(start.average[name], weights[name]) for name in weights)
     later = run(tmp_path / "run", schedule, "--until", "1")
-    assert later.meta["step"] == 1 and later.meta["from"] == found.meta["from"]
+    assert later.meta["step"] == 1 and later.meta["from"] == start.meta["from"]
 
 
 def test_a_missing_or_damaged_checkpoint_says_so(tmp_path: Path) -> None:

@@ -119,14 +119,14 @@ def draw_distinct(draw: Callable[[], str], count: int) -> list[str]:
     Raises:
         ValueError: if they cannot be found within 200 draws per value.
     """
-    found: dict[str, None] = {}
+    values: dict[str, None] = {}
     for _ in range(200 * max(1, count)):
-        if len(found) == count:
-            return list(found)
-        found[draw()] = None
-    if len(found) == count:
-        return list(found)
-    raise ValueError(f"asked for {count} different names, found {len(found)}: ask for fewer")
+        if len(values) == count:
+            return list(values)
+        values[draw()] = None
+    if len(values) == count:
+        return list(values)
+    raise ValueError(f"asked for {count} different names, found {len(values)}: ask for fewer")
 
 
 def _composed(stems: tuple[str, ...], endings: tuple[str, ...], split: Split) -> tuple[str, ...]:

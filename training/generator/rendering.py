@@ -151,13 +151,13 @@ def articles(rng: random.Random, facts: Sequence[Fact], *, most: int = 3) -> lis
     groups: dict[str, list[Fact]] = {}
     for fact in facts:
         groups.setdefault(fact.subject, []).append(fact)
-    found = []
+    documents = []
     for subject, own in groups.items():
         for i in range(0, len(own), most):
             sentences = tuple(Sentence(state(rng, fact), fact) for fact in own[i : i + most])
-            found.append(Article(subject, (sentences,)))
-    rng.shuffle(found)
-    return found
+            documents.append(Article(subject, (sentences,)))
+    rng.shuffle(documents)
+    return documents
 
 
 def _visits(rng: random.Random, facts: Sequence[Fact]) -> list[list[Fact]]:

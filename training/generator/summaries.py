@@ -52,8 +52,8 @@ def _row(part: str, number: int, seed: int, names: NameSource) -> Row:
     world = World(rng, names, rng.randint(22, 28), confusable=True, towns=7)
     while len(world.facts) < FACTS and world.add_fact():
         pass
-    documents, told = _documents(rng, world)
-    references = _references(told)
+    documents, facts = _documents(rng, world)
+    references = _references(facts)
     wanted = 1 + number % len(references)
     return {
         "id": f"{part}-sample-{number:03d}",
@@ -64,7 +64,7 @@ def _row(part: str, number: int, seed: int, names: NameSource) -> Row:
         "documents": [{"title": a.title, "text": a.text} for a in documents],
         "source": f"longdoc-bench generator {GENERATOR_VERSION} seed {seed}",
         "license": LICENSE,
-        "metadata": {"facts": len(told), "references": wanted},
+        "metadata": {"facts": len(facts), "references": wanted},
     }
 
 
@@ -85,19 +85,19 @@ def _documents(rng: random.Random, world: World) -> tuple[list[Article], list[Fa
     return documents, [s.fact for a in documents for s in a.sentences() if s.fact]
 
 
-def _references(told: Sequence[Fact]) -> list[str]:
+def _references(facts: Sequence[Fact]) -> list[str]:
     """Four summaries: of the most prominent, of events, of the very most prominent, of people and places."""
     return [
-        summary_of(told),
-        " ".join(running_sentences(_spread(told, [f for f in told if f.relation in EVENTS], 12))),
-        summary_of(told, subjects=3),
-        " ".join(running_sentences(_spread(told, [f for f in told if f.relation not in EVENTS], 12))),
+        summary_of(facts),
+        " ".join(running_sentences(_spread(facts, [f for f in facts if f.relation in EVENTS], 12))),
+        summary_of(facts, subjects=3),
+        " ".join(running_sentences(_spread(facts, [f for f in facts if f.relation not in EVENTS], 12))),
     ]
 
 
-def _spread(told: Sequence[Fact], chosen: Sequence[Fact], most: int) -> list[Fact]:
+def _spread(facts: Sequence[Fact], chosen: Sequence[Fact], most: int) -> list[Fact]:
     """At most ``most`` of the facts, those of the most prominent subjects, at most two of each, in order."""
-    weight = Counter(fact.subject for fact in told)
+    weight = Counter(fact.subject for fact in facts)
     kept: list[Fact] = []
     taken: Counter[str] = Counter()
     for fact in sorted(chosen, key=lambda fact: -weight[fact.subject]):

@@ -307,6 +307,6 @@ def short_sentences(facts: Sequence[Fact], most: int = 3) -> list[str]:
     for subject, own in groups.items():
         for i in range(0, len(own), most):
             phrases = [f.rel.phrase.format(**f.slots()) for f in own[i : i + most]]
-            told = phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " and " + phrases[-1]
-            sentences.append(f"{subject} {told}.")
+            predicate = phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " and " + phrases[-1]
+            sentences.append(f"{subject} {predicate}.")
     return sentences

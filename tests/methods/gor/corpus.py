@@ -58,11 +58,11 @@ def _graph(rng: np.random.Generator, turn: NDArray[np.float64], queries: int) ->
     likeness = meaning[asked] @ meaning.T
     near = np.argsort(-(meaning @ meaning.T), axis=1)[:, 1:3]
     arcs = np.stack([np.repeat(np.arange(NODES), 2), near.ravel()])
-    found = meaning[asked] + 0.05 * rng.normal(size=(queries, DIM))
+    vectors = meaning[asked] + 0.05 * rng.normal(size=(queries, DIM))
     return TrainingGraph(
         (meaning @ turn).astype(np.float32),
         arcs.astype(np.int64),
-        found.astype(np.float32),
+        vectors.astype(np.float32),
         best_first(likeness.astype(np.float32)),
     )
 
@@ -78,5 +78,5 @@ def split(graph: TrainingGraph, learned: int) -> tuple[TrainingGraph, TrainingGr
 def hits(nodes: NDArray[np.float32], graph: TrainingGraph, k: int) -> float:
     """Share of the queries whose best node is among the k most similar."""
     units = nodes / np.linalg.norm(nodes, axis=1, keepdims=True)
-    found = np.argsort(-(graph.queries @ units.T), axis=1)[:, :k]
-    return float((found == graph.order[:, :1]).any(axis=1).mean())
+    nearest = np.argsort(-(graph.queries @ units.T), axis=1)[:, :k]
+    return float((nearest == graph.order[:, :1]).any(axis=1).mean())

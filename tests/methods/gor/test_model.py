@@ -30,9 +30,9 @@ def edges(undirected: bool = True) -> torch.Tensor:
 
 def heard(kind: Kind, undirected: bool) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """(i, j): whether node i's learned embedding depends on node j's text."""
-    model, given = network(kind).eval(), features().requires_grad_()
-    learned = model(given, edges(undirected))
-    rows = [torch.autograd.grad(learned[i].sum(), given, retain_graph=True)[0] for i in range(len(given))]
+    model, inputs = network(kind).eval(), features().requires_grad_()
+    learned = model(inputs, edges(undirected))
+    rows = [torch.autograd.grad(learned[i].sum(), inputs, retain_graph=True)[0] for i in range(len(inputs))]
     return np.array([(row.abs().sum(dim=1) > 0).numpy() for row in rows])
 
 
@@ -45,10 +45,10 @@ def test_two_layers_hear_two_steps_far_along_undirected_edges(kind: Kind) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_along_directed_edges_chunks_hear_nothing_from_answers(kind: Kind) -> None:
-    found = heard(kind, undirected=False)
-    assert found[4, [0, 1, 4]].all() and not found[4, [2, 3, 5]].any()
+    dependence = heard(kind, undirected=False)
+    assert dependence[4, [0, 1, 4]].all() and not dependence[4, [2, 3, 5]].any()
     for chunk in range(4):
-        assert found[chunk].nonzero()[0].tolist() == [chunk]
+        assert dependence[chunk].nonzero()[0].tolist() == [chunk]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,10 +70,10 @@ def test_one_node_can_be_trained_on(kind: Kind) -> None:
 
 def test_a_gat_layer_is_attention_over_neighbours_and_oneself_and_the_mean_of_its_heads() -> None:
     model = network(layers=1).eval()
-    layer, given = model.convolutions[0], features()
+    layer, inputs = model.convolutions[0], features()
     with torch.no_grad():
-        found = model(given, edges())
-        sent = (given @ layer.lin.weight.T).view(7, 4, 8)  # type: ignore[operator, union-attr]
+        output = model(inputs, edges())
+        sent = (inputs @ layer.lin.weight.T).view(7, 4, 8)  # type: ignore[operator, union-attr]
         source = (sent * layer.att_src).sum(-1)  # type: ignore[operator]
         target = (sent * layer.att_dst).sum(-1)  # type: ignore[operator]
         expected = torch.zeros(7, 4, 8)
@@ -85,7 +85,7 @@ def test_a_gat_layer_is_attention_over_neighbours_and_oneself_and_the_mean_of_it
         flat = expected.view(7, 32) + layer.bias  # type: ignore[operator]
         flat = model.norms[0](flat)  # freshly made: mean 0, variance 1
         flat = torch.where(flat > 0, flat, 0.25 * flat)
-    torch.testing.assert_close(found, flat.view(7, 4, 8).mean(1))
+    torch.testing.assert_close(output, flat.view(7, 4, 8).mean(1))
 
 
 def test_the_larger_of_the_layers_outputs_is_the_embedding() -> None:

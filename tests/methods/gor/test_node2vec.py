@@ -27,9 +27,9 @@ def walks(p: float = 1.0, q: float = 1.0, count: int = 5, length: int = 12, seed
 
 
 def test_walks_follow_edges_from_every_node() -> None:
-    found = walks()
-    assert Counter(walk[0] for walk in found) == dict.fromkeys(range(6), 5)
-    for walk in found:
+    paths = walks()
+    assert Counter(walk[0] for walk in paths) == dict.fromkeys(range(6), 5)
+    for walk in paths:
         assert len(walk) == (12 if walk[0] != 5 else 1)
         assert all(b in NEAR[a] for a, b in zip(walk, walk[1:], strict=False))
 
@@ -59,16 +59,16 @@ def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
     """Two cliques of six joined by one edge."""
     inside = [(a, b) for a in range(6) for b in range(a)]
     edges = np.array([*inside, *((a + 6, b + 6) for a, b in inside), (0, 6)]).T
-    found = random_walks(12, edges, walks=40, length=30, p=1, q=1, rng=np.random.default_rng(0))
+    paths = random_walks(12, edges, walks=40, length=30, p=1, q=1, rng=np.random.default_rng(0))
     with metered(Meter()) as meter:
-        vectors = skip_gram(found, 12, dimensions=16, window=3, passes=5, seed=0)
+        vectors = skip_gram(paths, 12, dimensions=16, window=3, passes=5, seed=0)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     likeness = units @ units.T
     same = np.equal.outer(np.arange(12) < 6, np.arange(12) < 6) & ~np.eye(12, dtype=bool)
     assert likeness[same].mean() > likeness[~same & ~np.eye(12, dtype=bool)].mean() + 0.2
-    tokens = sum(map(len, found))
+    tokens = sum(map(len, paths))
     assert meter.usage[SKIP_GRAM, "walk"].flops == tokens * 4 * 5 * 6 * 6 * 16
-    np.testing.assert_array_equal(vectors, skip_gram(found, 12, dimensions=16, window=3, passes=5, seed=0))
+    np.testing.assert_array_equal(vectors, skip_gram(paths, 12, dimensions=16, window=3, passes=5, seed=0))
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 2])
@@ -96,9 +96,9 @@ def test_the_question_stands_where_its_record_would() -> None:
     method = Node2Vec(Node2VecConfig(records_k=2), GEOMETRY)
     index = Index({}, {"vectors": vectors})
     models: Any = One()
-    found = asyncio.run(method.score(records, index, Question("?", None, 8), models))  # type: ignore[arg-type]
+    scores = asyncio.run(method.score(records, index, Question("?", None, 8), models))  # type: ignore[arg-type]
     half = np.sqrt(0.5)  # linked to t0 and t1: the mean of their vectors points to (1, 1)
-    np.testing.assert_allclose(found, [half, half, 1, -1], atol=1e-6)
+    np.testing.assert_allclose(scores, [half, half, 1, -1], atol=1e-6)
 
 
 def test_without_gensim_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

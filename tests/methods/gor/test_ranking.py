@@ -82,9 +82,9 @@ def by_hand(candidate: TokenVectors, reference: TokenVectors) -> float:
 
 def test_the_score_is_the_harmonic_mean_of_greedy_matches(minilm: SentenceEncoder) -> None:
     vectors = token_vectors(minilm, TEXTS[:4], None)
-    found = f_scores(vectors, vectors[1])
-    np.testing.assert_allclose(found, [by_hand(v, vectors[1]) for v in vectors], atol=1e-5)
-    assert found[1] == pytest.approx(1.0) and found[0] > found[2], "a text is most like itself"
+    scores = f_scores(vectors, vectors[1])
+    np.testing.assert_allclose(scores, [by_hand(v, vectors[1]) for v in vectors], atol=1e-5)
+    assert scores[1] == pytest.approx(1.0) and scores[0] > scores[2], "a text is most like itself"
 
 
 def test_every_forward_is_paid_for(tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_every_forward_is_paid_for(tmp_path: Path) -> None:
 
 def test_what_shares_a_batch_and_its_order_change_nothing(minilm: SentenceEncoder) -> None:
     together = token_vectors(minilm, TEXTS, None)
-    for text, found in zip(TEXTS, together, strict=True):
+    for text, batched in zip(TEXTS, together, strict=True):
         (alone,) = token_vectors(minilm, [text], None)
-        torch.testing.assert_close(found.vectors, alone.vectors, atol=2e-5, rtol=0)
-        assert torch.equal(found.weights, alone.weights)
+        torch.testing.assert_close(batched.vectors, alone.vectors, atol=2e-5, rtol=0)
+        assert torch.equal(batched.weights, alone.weights)
     assert f_scores([], together[0]).shape == (0,)
 
 

@@ -153,7 +153,7 @@ def test_a_document_has_its_own_queries_and_always_the_same() -> None:
 def test_attempts_are_numbered_so_that_more_of_them_change_nothing_before() -> None:
     async def run(wanted: int) -> list[str]:
         models = Models(lambda prompt: f"Why {prompt.split()[1]}?")
-        found = await simulate_queries(
+        queries = await simulate_queries(
             [f"text{i}" for i in range(40)],
             models.writer,  # type: ignore[arg-type]
             wanted=wanted,
@@ -162,7 +162,7 @@ def test_attempts_are_numbered_so_that_more_of_them_change_nothing_before() -> N
             seed=(3, 4),
             events=Counter(),
         )
-        return [asked.text for asked in found]
+        return [asked.text for asked in queries]
 
     few, many = asyncio.run(run(5)), asyncio.run(run(12))
     assert many[:5] == few and len(many) == 12
@@ -171,7 +171,7 @@ def test_attempts_are_numbered_so_that_more_of_them_change_nothing_before() -> N
 def test_silence_and_repetition_are_counted_and_end() -> None:
     events: Counter[str] = Counter()
     models = Models(lambda prompt: "" if "text1" in prompt else "1. Same question?")
-    found = asyncio.run(
+    queries = asyncio.run(
         simulate_queries(
             ["text0", "text1"],
             models.writer,  # type: ignore[arg-type]
@@ -182,7 +182,7 @@ def test_silence_and_repetition_are_counted_and_end() -> None:
             events=events,
         )
     )
-    assert [asked.text for asked in found] == ["Same question?"]
+    assert [asked.text for asked in queries] == ["Same question?"]
     assert events["query_attempts"] == 12
     assert events["empty_query"] + events["duplicate_query"] == 11 and events["empty_query"] > 0
 

@@ -14,8 +14,8 @@ GEOMETRY = resolve("tiny").geometry
 def records(vectors: list[list[float]], answers: int = 1) -> Records:
     nodes = [Node(f"t{i}", Chunk(0, i, i, i + 1, f"t{i}", 1)) for i in range(len(vectors) - answers)]
     nodes += [Node(f"thought {i}") for i in range(answers)]
-    found = np.array(vectors, np.float32)
-    return Records(tuple(nodes), (), found, found[:0], {})
+    embeddings = np.array(vectors, np.float32)
+    return Records(tuple(nodes), (), embeddings, embeddings[:0], {})
 
 
 def picked(vectors: list[list[float]], query: list[float], **options: float) -> list[int]:

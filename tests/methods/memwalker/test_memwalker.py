@@ -50,8 +50,8 @@ class Walker:
 
 
 def _method(**options: object) -> MemWalker:
-    given = {"segment_tokens": SEGMENT, "group": 3, "summary_tokens": 12, "reasoning": "on", **options}
-    return MemWalker(MemWalkerConfig.model_validate(given), GEOMETRY)
+    settings = {"segment_tokens": SEGMENT, "group": 3, "summary_tokens": 12, "reasoning": "on", **options}
+    return MemWalker(MemWalkerConfig.model_validate(settings), GEOMETRY)
 
 
 def _walk(

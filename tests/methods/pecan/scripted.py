@@ -64,8 +64,8 @@ class ScriptedModel:
     chat_overhead = len(OPENING) + len(CLOSING)
 
     def tokenize(self, text: str) -> Tokenization:
-        found = list(re.finditer(r" ?\w+| ?[^\w\s]|\s", text))
-        return Tokenization(tuple(range(len(found))), tuple((m.start(), m.end()) for m in found))
+        matches = list(re.finditer(r" ?\w+| ?[^\w\s]|\s", text))
+        return Tokenization(tuple(range(len(matches))), tuple((m.start(), m.end()) for m in matches))
 
     def count_tokens(self, text: str) -> int:
         return len(self.tokenize(text).ids)
@@ -159,9 +159,11 @@ class ScriptedContext:
         self._credit("prefill", new, new * self.length, 1)
         self._forward(self.length)
         whole = self._reply()
-        found = self.lm.tokenize(whole)
-        offsets = list(found.offsets)[:max_new_tokens]
-        finish: Literal["stop", "length", "window"] = "stop" if len(offsets) == len(found.ids) else "length"
+        tokenization = self.lm.tokenize(whole)
+        offsets = list(tokenization.offsets)[:max_new_tokens]
+        finish: Literal["stop", "length", "window"] = (
+            "stop" if len(offsets) == len(tokenization.ids) else "length"
+        )
         text = whole[: offsets[-1][1]] if offsets else ""
         lines = text.split("\n")
         for a, b in offsets:
@@ -182,8 +184,8 @@ class ScriptedContext:
 
     async def say(self, reply: str) -> None:
         assert not self.answered
-        told = [*CLOSING, *(reply[a:b] for a, b in self.lm.tokenize(reply).offsets), *NEXT_TURN]
-        self.tokens += [_Token(t, "") for t in told]
+        texts = [*CLOSING, *(reply[a:b] for a, b in self.lm.tokenize(reply).offsets), *NEXT_TURN]
+        self.tokens += [_Token(t, "") for t in texts]
 
     def watch(self, span: Span, heads: Heads | None = None) -> int:
         if not 0 <= span.start < span.end <= self.length:

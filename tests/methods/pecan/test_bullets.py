@@ -8,8 +8,8 @@ from tests.methods.pecan.scripted import ScriptedModel
 
 
 def generated(text: str) -> Generation:
-    found = ScriptedModel().tokenize(text)
-    return Generation(text, found.ids, "stop", 0, found.offsets)
+    tokenization = ScriptedModel().tokenize(text)
+    return Generation(text, tokenization.ids, "stop", 0, tokenization.offsets)
 
 
 def tokens_of(text: str, positions: tuple[int, ...]) -> list[str]:
@@ -19,13 +19,13 @@ def tokens_of(text: str, positions: tuple[int, ...]) -> list[str]:
 
 def test_bullets_and_their_tokens_leave_markers_and_line_ends_out() -> None:
     text = "* Mara hid it.\n* Otto sold it."
-    found = parse_bullets(generated(text))
-    assert [b.text for b in found.bullets] == ["Mara hid it.", "Otto sold it."]
-    assert [tokens_of(text, b.tokens) for b in found.bullets] == [
+    parsed = parse_bullets(generated(text))
+    assert [b.text for b in parsed.bullets] == ["Mara hid it.", "Otto sold it."]
+    assert [tokens_of(text, b.tokens) for b in parsed.bullets] == [
         [" Mara", " hid", " it", "."],
         [" Otto", " sold", " it", "."],
     ]
-    assert found.marker == "asterisk" and not found.outside
+    assert parsed.marker == "asterisk" and not parsed.outside
 
 
 @pytest.mark.parametrize(
@@ -53,36 +53,36 @@ def test_bullets_and_their_tokens_leave_markers_and_line_ends_out() -> None:
     ],
 )
 def test_what_counts_as_a_bullet(text: str, texts: list[str], marker: str, outside: bool) -> None:
-    found = parse_bullets(generated(text))
-    assert [b.text for b in found.bullets] == texts
-    assert (found.marker, found.outside) == (marker, outside)
+    parsed = parse_bullets(generated(text))
+    assert [b.text for b in parsed.bullets] == texts
+    assert (parsed.marker, parsed.outside) == (marker, outside)
 
 
 def test_a_bullet_over_two_lines_has_the_tokens_of_both_and_no_line_end() -> None:
     text = "* one two\n  three\n* four"
-    found = parse_bullets(generated(text))
-    assert [t.strip() for t in tokens_of(text, found.bullets[0].tokens)] == ["one", "two", "three"]
+    parsed = parse_bullets(generated(text))
+    assert [t.strip() for t in tokens_of(text, parsed.bullets[0].tokens)] == ["one", "two", "three"]
 
 
 def test_a_token_that_holds_the_end_of_a_bullet_and_more_belongs_to_it() -> None:
     """A tokenizer may write a full stop and the line end as one token."""
     text = "* a.\n* b"
     offsets = ((0, 1), (1, 3), (3, 5), (5, 6), (6, 8))
-    found = parse_bullets(Generation(text, (0, 1, 2, 3, 4), "stop", 0, offsets))
-    assert [b.tokens for b in found.bullets] == [(1, 2), (4,)]
+    parsed = parse_bullets(Generation(text, (0, 1, 2, 3, 4), "stop", 0, offsets))
+    assert [b.tokens for b in parsed.bullets] == [(1, 2), (4,)]
 
 
 def test_tokens_of_one_character_all_belong_to_its_bullet() -> None:
     text = "* 🧁"
-    found = whole_text(Generation("🧁 x", (0, 1, 2), "stop", 0, ((0, 1), (0, 1), (1, 3))))
-    assert found.bullets[0].tokens == (0, 1, 2)
+    parsed = whole_text(Generation("🧁 x", (0, 1, 2), "stop", 0, ((0, 1), (0, 1), (1, 3))))
+    assert parsed.bullets[0].tokens == (0, 1, 2)
     assert parse_bullets(Generation(text, (0, 1, 2), "stop", 0, ((0, 2), (2, 3), (2, 3)))).bullets == ()
 
 
 def test_a_whole_text_is_one_bullet_on_one_line() -> None:
     text = "Mara hid it.\n\n* Otto sold it."
-    found = whole_text(generated(text))
-    assert [b.text for b in found.bullets] == ["Mara hid it. * Otto sold it."]
+    parsed = whole_text(generated(text))
+    assert [b.text for b in parsed.bullets] == ["Mara hid it. * Otto sold it."]
     assert whole_text(generated(" ...\n")).bullets == ()
 
 
@@ -105,9 +105,9 @@ def test_a_model_that_does_not_say_where_its_tokens_are_is_refused() -> None:
     ],
 )
 def test_an_item_below_another_takes_its_words_along(text: str, texts: list[str], headings: int) -> None:
-    found = parse_bullets(generated(text))
-    assert [b.text for b in found.bullets] == texts
-    assert found.headings == headings
+    parsed = parse_bullets(generated(text))
+    assert [b.text for b in parsed.bullets] == texts
+    assert parsed.headings == headings
 
 
 def test_an_item_below_another_has_the_tokens_of_both() -> None:

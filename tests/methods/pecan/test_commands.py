@@ -43,13 +43,13 @@ def options(model: str) -> list[str]:
 
 
 def invoke(command: Any, results: Path, *args: str) -> str:
-    found = CliRunner().invoke(
+    result = CliRunner().invoke(
         command, [*args, *(["--results", str(results)] if command is not show else [])]
     )
-    if found.exception and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    assert found.exit_code == 0, found.output
-    return found.output
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def records(results: Path) -> list[dict[str, Any]]:
@@ -75,15 +75,15 @@ def test_a_record_holds_the_path_and_its_price(results: Path) -> None:
 
 def test_show_prints_the_path(results: Path) -> None:
     (folder,) = results.glob("cells/pecan--hotpotqa--*")
-    told = invoke(show, results, str(folder), "1")
-    assert "nodes read of a graph with" in told and "p_yes" in told and "trace  " not in told
+    output = invoke(show, results, str(folder), "1")
+    assert "nodes read of a graph with" in output and "p_yes" in output and "trace  " not in output
 
 
 def test_graph_draws_the_path_of_a_record(results: Path, model: str, tmp_path: Path) -> None:
     page = tmp_path / "out.html"
     first = records(results)[0]
-    told = invoke(graph, results, first["example_id"], "--html", str(page), *options(model))
-    assert "is highlighted" in told and "building" not in told, "the graph of the run is reused"
+    output = invoke(graph, results, first["example_id"], "--html", str(page), *options(model))
+    assert "is highlighted" in output and "building" not in output, "the graph of the run is reused"
     text = page.read_text("utf-8")
     assert text.count('class="badge"') == sum(len(step["nodes"]) for step in first["trace"]["steps"])
     by_document = invoke(graph, results, first["document_ids"][0], "--html", str(page), *options(model))
@@ -129,12 +129,12 @@ def test_a_sweep_equals_its_cells_run_alone(model: str, tmp_path: Path) -> None:
     for t_p in (1, 2, 3):
         for t_c in (0.4, 0.6):
             invoke(run, alone, *fixed, "--set", f"t_p={t_p}", "--set", f"t_c={t_c}")
-    found = {path.parent.name: path for path in together.glob("cells/*/records.jsonl")}
+    files = {path.parent.name: path for path in together.glob("cells/*/records.jsonl")}
     expected = {path.parent.name: path for path in alone.glob("cells/*/records.jsonl")}
-    assert found.keys() == expected.keys() and len(found) == 6
-    for name in found:
+    assert files.keys() == expected.keys() and len(files) == 6
+    for name in files:
         for a, b in zip(
-            *(path.read_text("utf-8").splitlines() for path in (found[name], expected[name])), strict=True
+            *(path.read_text("utf-8").splitlines() for path in (files[name], expected[name])), strict=True
         ):
             one, other = json.loads(a), json.loads(b)
             for record in (one, other):  # of the moment: another run may have forwarded it already

@@ -47,10 +47,10 @@ def build(
 
 
 def edges(graph: Graph) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
+    weights: dict[str, dict[str, float]] = {}
     for upper, lower, weight in zip(graph.upper, graph.lower, graph.weight, strict=True):
-        found.setdefault(graph.nodes[upper].text, {})[graph.nodes[lower].text] = round(float(weight), 6)
-    return found
+        weights.setdefault(graph.nodes[upper].text, {})[graph.nodes[lower].text] = round(float(weight), 6)
+    return weights
 
 
 def events(graph: Graph) -> dict[str, int]:

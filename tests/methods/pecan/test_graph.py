@@ -92,10 +92,10 @@ def test_a_trace_is_told_as_a_table() -> None:
     prediction, _ = search(
         ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: confidence[len(nodes) - 1]))), t_c=0.5
     )
-    told = Pecan.describe_trace(prediction.trace)
-    assert "3 nodes read of a graph with 4 / 2 / 1 nodes by level (built by hand)" in told
-    assert "stopped by patience" in told and "t_p 1, t_c 0.5, cumulative patience" in told
-    rows = [line.split() for line in told.splitlines()[-3:]]
+    description = Pecan.describe_trace(prediction.trace)
+    assert "3 nodes read of a graph with 4 / 2 / 1 nodes by level (built by hand)" in description
+    assert "stopped by patience" in description and "t_p 1, t_c 0.5, cumulative patience" in description
+    rows = [line.split() for line in description.splitlines()[-3:]]
     assert [(row[0], row[1], row[-1]) for row in rows] == [
         ("0", "3.1", "1.000"),
         ("1", "2.1", "1.000"),

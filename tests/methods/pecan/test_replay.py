@@ -93,11 +93,11 @@ def test_a_replayed_cell_is_the_cell_run_alone(
     ]
     graph = drawn_graph(seed)
     derived, _ = together(drawn_models(seed, two=two), graph, configs)
-    for config, found in zip(configs, derived, strict=True):
+    for config, replayed in zip(configs, derived, strict=True):
         expected = alone(drawn_models(seed, two=two), graph, config)
-        assert found.prediction == expected.prediction
-        assert found.meter.to_json() == expected.meter.to_json()
-        assert found.meter.flops > 0
+        assert replayed.prediction == expected.prediction
+        assert replayed.meter.to_json() == expected.meter.to_json()
+        assert replayed.meter.flops > 0
 
 
 def test_the_grid_costs_its_longest_walk_and_one_answer_per_stopping_point() -> None:

@@ -30,11 +30,11 @@ SCORES = np.array([0.1, 0.5, 0.6, 0.2, 0.9, 0.0, 0.4, 0.3, 0.2, 0.7])
 
 
 def test_traversal_takes_the_best_of_each_layer_among_the_children_of_the_last() -> None:
-    found = traverse(TREE, SCORES, 2)
+    retrieved = traverse(TREE, SCORES, 2)
     # The top; 6 and 7 of its children; of their children 0 1 2 3 the best two. Leaf 4 is out of reach.
-    assert found.positions == (9, 6, 7, 2, 1)
-    assert [(s["layer"], s["candidates"]) for s in found.trace["steps"]] == [(2, 1), (1, 3), (0, 4)]
-    assert found.trace["steps"][2]["nodes"] == [
+    assert retrieved.positions == (9, 6, 7, 2, 1)
+    assert [(s["layer"], s["candidates"]) for s in retrieved.trace["steps"]] == [(2, 1), (1, 3), (0, 4)]
+    assert retrieved.trace["steps"][2]["nodes"] == [
         {"id": "0.3", "level": 0, "score": 0.6},
         {"id": "0.2", "level": 0, "score": 0.5},
     ]
@@ -43,9 +43,9 @@ def test_traversal_takes_the_best_of_each_layer_among_the_children_of_the_last()
 
 
 def test_collapsed_takes_the_best_of_all_layers() -> None:
-    found = collapse(TREE, SCORES, 3, 1000)
-    assert found.positions == (4, 9, 2), "leaf 4 is in reach, and two layers are skipped"
-    assert found.trace["stopped_by"] == "k" and found.trace["tokens"] == 50
+    retrieved = collapse(TREE, SCORES, 3, 1000)
+    assert retrieved.positions == (4, 9, 2), "leaf 4 is in reach, and two layers are skipped"
+    assert retrieved.trace["stopped_by"] == "k" and retrieved.trace["tokens"] == 50
     everything = collapse(TREE, SCORES, 99, 1000)
     assert everything.positions == (4, 9, 2, 1, 6, 7, 3, 8, 0, 5), "equal scores keep the order of the tree"
     assert everything.trace["stopped_by"] == "nodes"
@@ -58,8 +58,8 @@ def test_the_budget_stops_at_the_first_node_that_does_not_fit(
     max_tokens: int, nodes: tuple[int, ...]
 ) -> None:
     # With 39 tokens the third best (10) would fit after the best (10), but the second (30) does not.
-    found = collapse(TREE, SCORES, 10, max_tokens)
-    assert found.positions == nodes and found.trace["stopped_by"] == "max_tokens"
+    retrieved = collapse(TREE, SCORES, 10, max_tokens)
+    assert retrieved.positions == nodes and retrieved.trace["stopped_by"] == "max_tokens"
 
 
 def test_a_tree_of_leaves_only_and_one_of_nothing() -> None:

@@ -116,8 +116,8 @@ def test_each_text_of_a_cluster_is_one_line_of_the_prompt(monkeypatch: pytest.Mo
     tree = asyncio.run(build_tree(documents, models.writer, models.encoder, _plan()))  # type: ignore[arg-type]
     assert [node.text for node in tree.nodes[:12]] == [f"River\n\nmill water  wheel {i}." for i in range(12)]
     (prompt,) = models.writer.prompts
-    _, _, told = prompt.partition(": ")
-    assert told.rstrip(":").split("\n\n") == [f"River mill water wheel {i}." for i in range(12)]
+    _, _, body = prompt.partition(": ")
+    assert body.rstrip(":").split("\n\n") == [f"River mill water wheel {i}." for i in range(12)]
 
 
 def test_the_summaries_of_a_layer_are_in_flight_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,9 @@ def scores(
 
 def test_a_retrieval_query_is_embedded_in_the_place_of_the_question() -> None:
     made = indexed("sbert", "minilm")
-    found = scores(*made, text="Summarize.", query=QUESTION)
-    np.testing.assert_array_equal(found, scores(*made))
-    assert (found != scores(*made, text="Summarize.")).any()
+    relevance = scores(*made, text="Summarize.", query=QUESTION)
+    np.testing.assert_array_equal(relevance, scores(*made))
+    assert (relevance != scores(*made, text="Summarize.")).any()
 
 
 def by_hand(family: str, seed: int, texts: list[str], pooling: str) -> np.ndarray[Any, Any]:
@@ -99,9 +99,9 @@ def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(pair: Pa
 def test_dpr_takes_each_encoder_s_own_vector_its_projection_included(dpr_pair: Path) -> None:
     contexts = by_hand("dpr-context", 4, ["Mara hid it.", "Otto sold a goat."], "own")
     encoder = load_embedder(resolve(str(dpr_pair / "context"), device="cpu"), "cls")
-    found = asyncio.run(encoder.embed(["Mara hid it.", "Otto sold a goat."]))
-    np.testing.assert_allclose(found, contexts, atol=1e-6)
-    assert found.shape == (2, 24) and encoder.dim == 24
+    vectors = asyncio.run(encoder.embed(["Mara hid it.", "Otto sold a goat."]))
+    np.testing.assert_allclose(vectors, contexts, atol=1e-6)
+    assert vectors.shape == (2, 24) and encoder.dim == 24
     query = load_embedder(resolve(str(dpr_pair / "query"), device="cpu"), "cls")
     assert query.dim == 32
     np.testing.assert_allclose(

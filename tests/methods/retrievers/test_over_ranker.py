@@ -47,9 +47,9 @@ def test_candidates_are_ordered_by_yes_and_the_others_follow_as_ranked(
     sparse = scores(Bm25(Bm25Config(), GEOMETRY), "kite mill")
     first = np.argsort(-sparse, kind="stable")
     assert set(first[:3]) == {0, 2, 3}
-    found = scores(Rerank(RerankConfig(n=3), GEOMETRY), "kite mill")
-    np.testing.assert_array_equal(np.argsort(-found), [2, 3, 0, *first[3:]])
-    np.testing.assert_allclose(found[[2, 3, 0]], [0.9, 0.4, 0.1])
+    relevance = scores(Rerank(RerankConfig(n=3), GEOMETRY), "kite mill")
+    np.testing.assert_array_equal(np.argsort(-relevance), [2, 3, 0, *first[3:]])
+    np.testing.assert_allclose(relevance[[2, 3, 0]], [0.9, 0.4, 0.1])
 
 
 def test_a_cross_encoder_orders_the_candidates_without_asking_the_reader() -> None:
@@ -68,8 +68,8 @@ def test_a_cross_encoder_orders_the_candidates_without_asking_the_reader() -> No
     first = np.argsort(-scores(Bm25(Bm25Config(), GEOMETRY), "kite mill"), kind="stable")
     method = Rerank(RerankConfig(n=3, scorer="some/encoder"), GEOMETRY)
     assert method.models() == {"reader": "", "scorer": "some/encoder"}
-    found = scores(method, "kite mill", Models())
-    np.testing.assert_array_equal(np.argsort(-found), [first[1], first[2], first[0], *first[3:]])
+    relevance = scores(method, "kite mill", Models())
+    np.testing.assert_array_equal(np.argsort(-relevance), [first[1], first[2], first[0], *first[3:]])
 
 
 def test_fewer_chunks_than_candidates_are_all_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,10 +147,10 @@ def test_hyde_searches_with_the_mean_of_question_and_drafts() -> None:
             return Encoder()
 
     method, models = Hyde(HydeConfig(drafts=3, encoder="minilm"), PAPERS), Models()
-    found = scores(method, "kite", models)
+    relevance = scores(method, "kite", models)
     assert embedded == ["kite", *["Question:"] * 3]  # the stand-in says the last word of the first line
     mean = np.array([(4 + 3 * 9) / 4, 1.0])
-    np.testing.assert_allclose(found, [len(text) * mean[0] + mean[1] for text in TEXTS])
+    np.testing.assert_allclose(relevance, [len(text) * mean[0] + mean[1] for text in TEXTS])
     assert method.models()["embedder"] == "minilm" and method.index_name == "contriever"
 
 

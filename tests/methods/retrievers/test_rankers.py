@@ -52,13 +52,13 @@ def test_rankers_search_with_the_retrieval_query_and_ask_with_the_question(ranke
 
 
 def test_tfidf_is_the_cosine_of_smoothed_tfidf_vectors() -> None:
-    found = tfidf("red KITE?", ("red kite", "red red barn", "a barn"))
+    similarities = tfidf("red KITE?", ("red kite", "red red barn", "a barn"))
     # idf = 1 + ln((1 + n) / (1 + df)), n = 3: red 2, kite 1, barn 2, a 1.
     common, rare = 1 + np.log(4 / 3), 1 + np.log(4 / 2)
     query = np.array([common, rare, 0, 0]) / np.hypot(common, rare)
     first = query
     second = np.array([2 * common, 0, common, 0]) / np.hypot(2 * common, common)
-    np.testing.assert_allclose(found, [query @ first, query @ second, 0], atol=1e-12)
+    np.testing.assert_allclose(similarities, [query @ first, query @ second, 0], atol=1e-12)
 
 
 def test_tfidf_without_a_known_word_leaves_the_document_order() -> None:
@@ -103,18 +103,18 @@ def test_bm25_dpr_fuses_what_bm25_and_dpr_say(monkeypatch: pytest.MonkeyPatch) -
 class Scored(Tfidf):
     """A ranker whose scores are given."""
 
-    given: tuple[float, ...] = ()
+    fixed_scores: tuple[float, ...] = ()
 
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        return np.array(self.given[: len(chunks)])
+        return np.array(self.fixed_scores[: len(chunks)])
 
 
 def ranked(scores: tuple[float, ...], words: int, **options: Any) -> Prediction:
     """What the reader of 256 words is given of one passage per score, each of so many words."""
     ranker = Scored(TfidfConfig(chunk_tokens=words, **options), GEOMETRY)
-    ranker.given = scores
+    ranker.fixed_scores = scores
     pages = DocumentSet(tuple(Document("", " ".join([f"page{i}"] * words)) for i in range(len(scores))))
 
     async def ask() -> Prediction:
@@ -126,15 +126,15 @@ def ranked(scores: tuple[float, ...], words: int, **options: Any) -> Prediction:
 
 @pytest.mark.parametrize(("order", "kept"), [("rank", [3, 1]), ("document", [1, 3])])
 def test_a_window_that_is_too_short_loses_the_worst_passages_first(order: str, kept: list[int]) -> None:
-    found = ranked((0.1, 0.7, 0.3, 0.9), 100, k=4, order=order)
-    assert [item.document for item in found.context] == kept
-    assert found.truncated and found.context[0].score == (0.9 if order == "rank" else 0.7)
+    prediction = ranked((0.1, 0.7, 0.3, 0.9), 100, k=4, order=order)
+    assert [item.document for item in prediction.context] == kept
+    assert prediction.truncated and prediction.context[0].score == (0.9 if order == "rank" else 0.7)
 
 
 @pytest.mark.parametrize(("k", "kept"), [(2, [1, 0]), (3, [1, 0, 2]), (5, [1, 0, 2, 3])])
 def test_passages_with_equal_scores_are_read_in_document_order(k: int, kept: list[int]) -> None:
-    found = ranked((0.5, 0.7, 0.5, 0.5), 8, k=k)
-    assert [item.document for item in found.context] == kept and not found.truncated
+    prediction = ranked((0.5, 0.7, 0.5, 0.5), 8, k=k)
+    assert [item.document for item in prediction.context] == kept and not prediction.truncated
 
 
 # -------------------------------------------------------------------------------- the two lines
@@ -155,12 +155,12 @@ def oracle(evidence: tuple[Evidence, ...] | None, documents: DocumentSet = PAGES
 
 
 def test_oracle_reads_the_supporting_documents_in_source_order() -> None:
-    given = oracle((Evidence(2, 0, "He sold it."), Evidence(0, 1, "The kite is in it."), Evidence(0)))
-    assert [(c.document, c.text) for c in given.context] == [
+    prediction = oracle((Evidence(2, 0, "He sold it."), Evidence(0, 1, "The kite is in it."), Evidence(0)))
+    assert [(c.document, c.text) for c in prediction.context] == [
         (0, "Mill\nIt is old. The kite is in it."),
         (2, "Otto\nHe sold it."),
     ]
-    assert not given.flags and not given.truncated
+    assert not prediction.flags and not prediction.truncated
 
 
 def test_oracle_reads_labelled_passages_of_a_long_text_and_joins_what_overlaps() -> None:
@@ -168,10 +168,10 @@ def test_oracle_reads_labelled_passages_of_a_long_text_and_joins_what_overlaps()
     labels = tuple(
         Evidence(0, text=text) for text in ("Eeee ffff.", "Aaaa bbbb.", "bbbb.\nCccc", "Eeee ffff.")
     )
-    given = oracle(labels, paper)
-    assert [c.text for c in given.context] == ["Aaaa bbbb.\nCccc", "Eeee ffff."]
+    prediction = oracle(labels, paper)
+    assert [c.text for c in prediction.context] == ["Aaaa bbbb.\nCccc", "Eeee ffff."]
     full_text = paper.documents[0].full_text
-    assert all(full_text[c.start : c.end] == c.text for c in given.context)
+    assert all(full_text[c.start : c.end] == c.text for c in prediction.context)
 
 
 def test_oracle_without_labels_fails_that_question() -> None:
@@ -180,16 +180,18 @@ def test_oracle_without_labels_fails_that_question() -> None:
 
 
 def test_oracle_asks_an_unanswerable_question_alone() -> None:
-    given = oracle(())
-    assert given.context == [] and given.flags == ("empty_context",)
+    prediction = oracle(())
+    assert prediction.context == [] and prediction.flags == ("empty_context",)
     assert oracle((Evidence(3),)).context == []  # a labelled document without text
 
 
 def test_closed_book_sees_the_question_only() -> None:
     question = asked("Where is it", PAGES)
     with metered(Meter()) as meter:
-        given = asyncio.run(ClosedBook(ClosedBookConfig(), GEOMETRY).answer(Index(), question, WordModels()))
+        prediction = asyncio.run(
+            ClosedBook(ClosedBookConfig(), GEOMETRY).answer(Index(), question, WordModels())
+        )
     alone = reader_prompt("pecan", "", question)
-    assert meter.new_tokens == given.prompt_tokens == WordModels().lm().count_tokens(alone) + 2
-    assert given.context == () and given.flags == ()
+    assert meter.new_tokens == prediction.prompt_tokens == WordModels().lm().count_tokens(alone) + 2
+    assert prediction.context == () and prediction.flags == ()
     assert "Information" not in alone

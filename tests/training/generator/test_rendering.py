@@ -21,9 +21,9 @@ def test_every_fact_is_told_exactly_once(style: str) -> None:
     rng = random.Random(2)
     world = make_world(rng, NAMES, 50)
 
-    told = [s.fact for article in STYLES[style](rng, world) for s in article.sentences() if s.fact]
+    facts = [s.fact for article in STYLES[style](rng, world) for s in article.sentences() if s.fact]
 
-    assert sorted(told, key=repr) == sorted(world.facts, key=repr)
+    assert sorted(facts, key=repr) == sorted(world.facts, key=repr)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -61,10 +61,10 @@ def test_pronouns_agree_with_the_person() -> None:
     rng = random.Random(8)
     world = make_world(rng, NAMES, 200)
     article = story(rng, world, world.facts, pronouns=1.0)
-    found = [s for s in article.sentences() if s.fact and s.text.split()[0] in ("She", "He")]
+    sentences = [s for s in article.sentences() if s.fact and s.text.split()[0] in ("She", "He")]
 
-    assert len(found) > 20
-    for sentence in found:
+    assert len(sentences) > 20
+    for sentence in sentences:
         assert sentence.fact is not None
         woman = NAMES.is_woman(sentence.fact.subject)
         assert sentence.text.split()[0] == ("She" if woman else "He")
@@ -86,9 +86,9 @@ def test_articles_are_titled_by_their_subject_and_short() -> None:
     world = make_world(rng, NAMES, 60)
 
     for article in articles(rng, world.facts, most=2):
-        told = [s.fact for s in article.sentences() if s.fact]
-        assert 1 <= len(told) <= 2
-        assert {f.subject for f in told} == {article.title}
+        facts = [s.fact for s in article.sentences() if s.fact]
+        assert 1 <= len(facts) <= 2
+        assert {f.subject for f in facts} == {article.title}
         assert article.full_text == f"{article.title}\n{article.text}"
 
 

@@ -22,13 +22,13 @@ NAMES = NameSource("train")
 
 def matching(facts: list[Fact], question: str) -> list[tuple[str, str]]:
     """Every (answer, question) over the facts that reads exactly like the question."""
-    found = []
+    pairs = []
     for fact in facts:
         for slot, wordings in fact.rel.questions.items():
             for wording in wordings:
                 if wording.format(**fact.slots()) == question:
-                    found.append((fact.slots()[slot], question))
-    return found
+                    pairs.append((fact.slots()[slot], question))
+    return pairs
 
 
 @pytest.mark.parametrize("seed", range(6))
