@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bench.engine.engine import Engine, Request
+from performance.measuring import one_thread
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -24,7 +25,8 @@ ROOM = 8192
 
 
 def model(name: str, attention: str = "sdpa") -> Any:
-    """A transformers model in fp32, in eval mode."""
+    """A transformers model in fp32, in eval mode, for one thread."""
+    one_thread()
     if name == TINY:
         from bench.models.loader import load_causal
         from bench.models.spec import resolve

@@ -4,7 +4,7 @@
 shipped model, graphs built before. The most expensive cell is the one whose questions cost most FLOPs
 together. *Search* is what the method does for it, 32 questions in flight; *run* is the whole command but for
 the MLflow mirror: one record per question and cell, scored and written to disk, and a summary per cell. FLOPs
-of the sweep are those really spent, not the sum over its cells.
+of the sweep are those really spent, not the sum over its cells. Arithmetic is on one thread.
 """
 
 from __future__ import annotations

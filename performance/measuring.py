@@ -83,6 +83,13 @@ def by_turns(candidates: Mapping[str, Candidate], rounds: int, *, warm_up: bool 
     return {name: Timed(tuple(timings), results[name]) for name, timings in runs.items()}
 
 
+def one_thread() -> None:
+    """Arithmetic on one thread, as every command chooses for a small reader (:mod:`bench.run.threads`)."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @contextmanager
 def stopwatch(into: list[float]) -> Iterator[None]:
     """Append the seconds that the block takes."""

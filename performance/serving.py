@@ -5,7 +5,7 @@ searches* are the load that the target was set with: an opening of 300 tokens, 2
 10 after each, an instruction of 15 and an answer of 12, all random. *Graphs* are built of documents of all
 sets. Plain transformers do the same one at a time: questions on a cache that is cropped after each probe
 (they are told which nodes to read, and record no attention), graphs by `generate()` (without edges). The
-texts of all sides are compared.
+texts of all sides are compared. Arithmetic is on one thread, as in every command with a small reader.
 
 What there is to gain depends on how many tokens a question brings at a time. One row in a forward uses a
 tenth of a core's arithmetic, about 250 saturate it: decoding gains most, a search whose every step reads a

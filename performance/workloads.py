@@ -13,6 +13,7 @@ from bench.models.model_set import LoadedModels
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.schema import DocumentSet, Example, Index, Prediction
 from performance.drawn import TINY, in_flight
+from performance.measuring import one_thread
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ class PecanWork:
 def pecan_work(documents: tuple[tuple[str, int], ...], questions: int | None = None) -> PecanWork:
     """The first so many documents of each data set, with all questions asked about them.
 
-    questions: at most so many, evenly over the documents.
+    questions: at most so many, evenly over the documents. Arithmetic is on one thread.
     """
+    one_thread()
     cells = {
         dataset: plan_cell(CellRequest("pecan", dataset, TINY, dtype="float32")) for dataset, _ in documents
     }
