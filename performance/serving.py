@@ -134,7 +134,7 @@ def _questions(
     steps = sum(map(len, paths)) / units
     what = f"{units} PECAN questions of {forwarded / units:,.0f} tokens in {steps:.1f} steps"
     return [
-        *compared(what, timed, QUESTIONS_IN_FLIGHT, "questions/s", ">= 2.2"),
+        *compared(what, timed, QUESTIONS_IN_FLIGHT, "questions/s", ">= 1.8", ">= 1.3"),
         Measurement(
             "tokens forwarded over tokens of prompt, nodes, probes and answer", forwarded / needed, "x", "= 1"
         ),
