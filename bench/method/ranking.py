@@ -129,6 +129,10 @@ class RankedChunks:
     chunks: Sequence[Chunk]
     scores: NDArray[np.float64]
     best_first: NDArray[np.intp]
+    flags: tuple[str, ...] = ()
+    """Events of the ranking, added to the prediction's."""
+    trace: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The prediction's log."""
 
 
 class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
@@ -182,7 +186,7 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
 
     def pick(self, ranked: RankedChunks, config: RankConfigT) -> Picked:
         """The k best chunks, best first."""
-        return Picked(tuple(int(chunk) for chunk in ranked.best_first[: config.k]))
+        return Picked(tuple(int(chunk) for chunk in ranked.best_first[: config.k]), ranked.trace)
 
     async def read_picked(
         self, ranked: RankedChunks, positions: Sequence[int], question: Question, models: ModelSet
@@ -193,7 +197,7 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
         parts = [(i, part) for i in order for part in passages(ranked.chunks[i], question, ranked.scores[i])]
         context = [part for _, part in parts]
         worst_first = sorted(range(len(parts)), key=lambda at: (-rank_of[parts[at][0]], -at))
-        flags = () if ranked.chunks else ("empty_document",)
+        flags = ranked.flags if ranked.chunks else ("empty_document", *ranked.flags)
         return await read(
             context, question, models.lm(), self.config.prompt, drop_order=worst_first, flags=flags
         )

@@ -25,11 +25,10 @@ from pydantic import Field
 
 from bench.method import Embedder, ModelSet, RankConfig, RankThenRead, unit_rows
 from bench.schema import Chunk, Index, JsonValue, Question
+from methods.retrievers.page_rank import page_rank
 
 DAMPING, PASSAGE_WEIGHT, ADJACENT = 0.5, 0.05, 1.0
 """Of PageRank; of passages in its restart; of the edge to the next passage (the authors' config.py)."""
-STEPS = 60
-"""Steps of PageRank: what is left is at most 0.5 to that power."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _NAME = re.compile(r"[A-Z][\w’'-]*(?:(?:\s+(?:of|the|de|la|van|von))*\s+[A-Z][\w’'-]*)*")
 _NO_NAMES = frozenset(
@@ -195,33 +194,6 @@ def names_in(sentence: str) -> list[str]:
             name = match[0][match[0].index(words[0]) :]
             names.append(re.sub(r"[’']s?$", "", name))
     return list(dict.fromkeys(name for name in names if name))
-
-
-def page_rank(
-    restart: NDArray[np.float64],
-    first: NDArray[np.intp],
-    second: NDArray[np.intp],
-    weights: NDArray[np.float64],
-    *,
-    damping: float,
-) -> NDArray[np.float64]:
-    """Personalised PageRank of an undirected graph, shape (nodes,), sum 1.
-
-    restart: weight of each node, negative counts as 0; first, second, weights: its edges. Nodes without an
-    edge pass what they have to the restart, as in igraph.
-    """
-    start = np.maximum(np.nan_to_num(restart), 0)
-    start = start / start.sum() if start.sum() else np.full(len(start), 1 / len(start))
-    source, target, weight = (
-        np.concatenate(pair) for pair in ((first, second), (second, first), (weights, weights))
-    )
-    leaving = np.bincount(source, weight, len(start))
-    share = np.divide(weight, leaving[source], out=np.zeros_like(weight), where=leaving[source] > 0)
-    rank = start
-    for _ in range(STEPS):
-        moved = np.bincount(target, share * rank[source], len(start)) + rank[leaving == 0].sum() * start
-        rank = (1 - damping) * start + damping * moved
-    return rank
 
 
 def _edges(index: Index) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:

@@ -260,6 +260,13 @@ class TestLinearRag(MethodConformance):
     long_words = 1500
 
 
+class TestHippoRag(MethodConformance):
+    method = "hipporag"
+    options = {"extract_tokens": 24}  # noqa: RUF012
+    grid = {"k": [2, 7]}  # noqa: RUF012
+    long_words = 1500
+
+
 class TestSelfRoute(MethodConformance):
     method = "self_route"
     grid = {"k": [1, 5], "t": [0.5]}  # noqa: RUF012

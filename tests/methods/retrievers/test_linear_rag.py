@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bench.schema import Document, DocumentSet, Question
-from methods.retrievers.linear_rag import LinearRag, LinearRagConfig, names_in, page_rank
+from methods.retrievers.linear_rag import LinearRag, LinearRagConfig, names_in
 from tests.methods.writers import Models
 from tests.stand_ins import GEOMETRY
 
@@ -56,16 +55,6 @@ def test_a_name_that_the_question_does_not_have_leads_to_the_second_passage() ->
 
 def test_without_a_name_the_most_similar_passage_is_first() -> None:
     assert ranked("which goat was called what").best_first[0] == 4
-
-
-def test_page_rank_solves_its_equation_and_a_lone_node_gives_to_the_restart() -> None:
-    first, second, weights = np.array([0, 1]), np.array([1, 2]), np.array([1.0, 3.0])
-    restart = np.array([2.0, -1.0, 1.0, 1.0])  # node 3 has no edge
-    ranks = page_rank(restart, first, second, weights, damping=0.5)
-    start = np.array([0.5, 0, 0.25, 0.25])
-    moves = np.array([[0, 0.25, 0, 0.5], [1, 0, 1, 0], [0, 0.75, 0, 0.25], [0, 0, 0, 0.25]])
-    np.testing.assert_allclose(ranks, np.linalg.solve(np.eye(4) - 0.5 * moves, 0.5 * start), atol=1e-12)
-    assert ranks.sum() == pytest.approx(1)
 
 
 def test_documents_without_any_name_are_ranked_by_similarity() -> None:
