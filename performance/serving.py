@@ -136,7 +136,10 @@ def _questions(
     return [
         *compared(what, timed, QUESTIONS_IN_FLIGHT, "questions/s", ">= 1.8", ">= 1.3"),
         Measurement(
-            "tokens forwarded over tokens of prompt, nodes, probes and answer", forwarded / needed, "x", "<= 1"
+            "tokens forwarded over tokens of prompt, nodes, probes and answer",
+            forwarded / needed,
+            "x",
+            "<= 1",
         ),
         *(
             Measurement(f"answers that are the same {how}", _share(together, others), "%", target)

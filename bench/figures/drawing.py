@@ -493,12 +493,18 @@ def _covered_by_lines(ax: Axes, scale: float) -> list[Box]:
     return boxes
 
 
+LEAST_RATIO = 1.5
+"""Of a cost axis, its end over its beginning: costs that are nearly the same shall look it."""
+
+
 def log_axis(ax: Axes) -> None:
     """A logarithmic cost axis with plain numbers at 1, 2 and 5 or, within one decade, at a few places."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     ax.set_xscale("log")
     low, high = ax.get_xlim()
+    if (wider := (LEAST_RATIO * low / high) ** 0.5) > 1:
+        low, high = ax.set_xlim(low / wider, high * wider)
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if high > 10 * low else MaxNLocator(4))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())

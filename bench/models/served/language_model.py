@@ -29,13 +29,15 @@ from bench.models.tokenizer import TextTokenizer
 
 UNLISTED = -100.0
 """Log-probability of a choice that the server's list lacks: as good as none, and still a number."""
+_SPELLED = "Repeat: naïve café, 12345{} are text."
+_CONTROL = ", <|endoftext|> and </s>"
 _PROMPTS = (
     "Reply with the one word: yes",
-    "Repeat: naïve café, 12345, <|endoftext|> and </s> are text.",
+    _SPELLED,
     "Count these: " + ", ".join(f"item {n}" for n in range(1, 120)) + ". How many are there?",
 )
-"""What a server is asked at the start: something short, something that looks like control tokens, something
-long."""
+"""What a server is asked at the start: something short, something unusual, something long. A server that
+takes token ids is also shown what looks like control tokens; one that takes text reads them as such."""
 _MOST = 12
 """Most tokens of an answer to one of them."""
 _SLACK = 4
@@ -189,7 +191,8 @@ class ServedLanguageModel(ChatModel):
         Three prompts, each asked twice: the same text, our number of tokens, an end at the end of turn.
         """
         await asyncio.to_thread(self._require_same)
-        for prompt in _PROMPTS:
+        for form in _PROMPTS:
+            prompt = form.format(_CONTROL if self.described.takes_ids else "")
             ids = [*self.chat.opening, *self.tokenize(prompt).ids, *self.chat.closing]
             question = Question(ids, [("user", prompt)], _MOST, sorted(self.stops))
             try:

@@ -199,6 +199,17 @@ def test_a_server_that_counts_otherwise_is_named_with_both_counts(tmp_path: Path
     assert outcomes["yes or no"].state == "skipped" and "'prompts'" in outcomes["yes or no"].detail
 
 
+def test_a_server_that_takes_text_is_not_shown_control_tokens(tmp_path: Path) -> None:
+    """llama.cpp's Python server counted 50 tokens where we counted 55: no such server could be used."""
+
+    async def of_a_tokenizer_with_them(body: Body, post: Post) -> Any:
+        answer = await post(body)
+        counted = answer["usage"]["prompt_tokens"] - 5 * ("<|endoftext|>" in str(body["messages"]))
+        return {**answer, "usage": {**answer["usage"], "prompt_tokens": counted}}
+
+    assert of_server(tmp_path, dialect_app("openai", of_a_tokenizer_with_them))["prompts"].state == "ok"
+
+
 def test_a_server_that_is_not_there_fails_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

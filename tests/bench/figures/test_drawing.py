@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli.main import command
-from bench.figures.drawing import COLOURS, Curve, distribution, trade_off
+from bench.figures.drawing import COLOURS, Curve, distribution, log_axis, trade_off
 from bench.figures.pareto import pareto, pareto_front
 from bench.results.models import Summary
 from bench.tables.cells import TableCell, TableData
@@ -98,6 +98,19 @@ def test_methods_can_be_told_apart_without_colour() -> None:
     lines = [line for line in pareto(table(scores)).figure.axes[0].lines if line.get_label()[0] != "_"]
     assert len({line.get_marker() for line in lines}) == 13
     assert len({line.get_color() for line in lines}) == len(COLOURS)
+
+
+def test_costs_that_are_nearly_the_same_stand_near_each_other() -> None:
+    from matplotlib.figure import Figure
+
+    ends = {}
+    for costs in ((3.169, 3.179), (1.0, 9.0)):
+        ax = Figure().add_subplot()
+        ax.plot(costs, (50, 60), "o")
+        log_axis(ax)
+        ends[costs] = ax.get_xlim()
+    (low, high), (_, far) = ends.values()
+    assert high / low == pytest.approx(1.5) and low < 3.169 < 3.179 < high and far > 9
 
 
 def test_every_point_is_named_where_it_stands_and_no_two_names_overlap() -> None:
