@@ -46,18 +46,18 @@ BLOCK = 1000
 """Phrases that are compared with all others at a time."""
 ENTITIES = (
     "Text:\n{text}\n\nList the named entities of the text: people, places, organisations, works, dates and "
-    'other names. Write only a JSON list, such as ["Ada Lovelace", "London", "1843"].'
+    'other names. Write only a JSON list of the form ["...", "..."].'
 )
 TRIPLES = (
-    "Text:\n{text}\n\nNamed entities:\n{entities}\n\nWrite the facts of the text as a JSON list of subject, "
-    'relation and object, such as [["Ada Lovelace", "lived in", "London"]]. In each, subject or object, '
-    "better both, is one of the named entities. Write a name wherever the text has a pronoun."
+    "Text:\n{text}\n\nNamed entities:\n{entities}\n\nWrite the facts of the text as a JSON list of triples "
+    'of three strings each: [["subject", "relation in a few words", "object"], ...]. In each, subject or '
+    "object, better both, is one of the named entities. Write a name wherever the text has a pronoun."
 )
 FILTER = (
-    "Question:\n{question}\n\nFacts:\n{facts}\n\nWhich of these facts help to answer the question, alone or "
-    "as a step to the answer? Copy them as a JSON list such as the one above, and nothing else. Write [] if "
-    "none of them helps."
+    "Question:\n{question}\n\nFacts:\n{facts}\n\nWrite this list of facts again, as JSON, but leave out "
+    "every fact that has nothing to do with the question. Write nothing else."
 )
+"""Without an example: a small reader takes over its names as facts."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 _ITEM = rf"(?:{_QUOTED}" + r'|[^\s\[\]{},"\'][^\[\]{},"]*)'
 _RUN = rf"\[\s*({_ITEM}(?:\s*,\s*{_ITEM})*)"

@@ -46,7 +46,7 @@ class Extractor:
         self.kept, self.of_text = kept, of_text
 
     def __call__(self, prompt: str) -> str:
-        if "Which of these facts" in prompt:
+        if "leave out every" in prompt:
             return self.kept
         if "List the named entities" in prompt:
             return '["Otto Lund"]'
@@ -155,7 +155,7 @@ def test_what_the_reader_keeps_stands_for_the_closest_fact() -> None:
 def test_without_the_filter_all_facts_are_kept_and_nothing_is_asked() -> None:
     _, _, answer, writer, *_ = run(filter="off")
     assert answer.trace["kept"] == answer.trace["found"]
-    assert not any("Which of these facts" in prompt for prompt in writer.prompts)
+    assert not any("leave out every" in prompt for prompt in writer.prompts)
 
 
 def test_extractions_that_cannot_be_read_are_counted_and_flagged() -> None:
@@ -170,7 +170,7 @@ def test_extractions_that_cannot_be_read_are_counted_and_flagged() -> None:
 
 def test_costs_are_the_extractions_of_the_index_and_the_filter_of_the_question() -> None:
     *_, writer, indexing, answering = run()
-    asked = [prompt for prompt in writer.prompts if "Which of these facts" not in prompt]
+    asked = [prompt for prompt in writer.prompts if "leave out every" not in prompt]
     assert sum("List the named entities" in prompt for prompt in asked) == len(TEXTS)
     assert sum("Write the facts of the text" in prompt for prompt in asked) == len(TEXTS)
     assert indexing.usage["writer", "prefill"].calls == 2 * len(TEXTS)
