@@ -116,8 +116,10 @@ def _about_published(costs: CostNotes) -> list[str]:
     if costs.published_elsewhere is None:
         return []
     if not costs.published:
-        elsewhere = "; they used other data sets" if costs.published_elsewhere else ""
-        return [f"The papers print none of these values{elsewhere}."]
+        if not costs.published_elsewhere:
+            return ["The papers print none of these values."]
+        command = f"bench table {costs.published_elsewhere} --columns published"
+        return [f"The papers print values for other data sets only: {command}."]
     if not costs.compared:
         return ["Publ.: the papers' value; reader or data here are stand-ins, so no difference is shown."]
     of_costs = "; of TFLOPs, in percent of it" if "tflops" in costs.published else ""

@@ -70,9 +70,9 @@ class CostNotes:
     """Metrics, ``tflops`` and ``ratio`` of which the papers print a value in some cell."""
     compared: bool = True
     """Whether differences from them are shown: not where reader or data are stand-ins."""
-    published_elsewhere: bool | None = None
-    """Whether the papers' values are for other data sets than those shown on the sample data; None: the
-    table shows no published values."""
+    published_elsewhere: str | None = None
+    """The table, if the papers' values are for other data sets than those shown on the sample data, else
+    empty; None: the table shows no published values."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def notes_of(table: TableData, published: PublishedValues | None = None) -> Tabl
             definition.metrics,
             tuple(known),
             compared=published is not None and compared(table, published),
-            published_elsewhere=None if published is None else bool(definition.sample),
+            published_elsewhere=None if published is None else definition.id if definition.sample else "",
         ),
         particular=definition.notes,
         missing=tuple(_missing(table)),

@@ -173,28 +173,28 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
         """PageRank of every chunk; its similarity to the question where no fact is kept."""
-        return (await self._found(index, question, models)).scores
+        return (await self._linked(index, question, models)).scores
 
     async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
         """The chunks from best to worst, with the facts that were found and kept."""
         chunks = chunks_of(index.data["chunks"], question.documents)
         events: Mapping[str, int] = index.data["events"]
-        found = await self._found(index, question, models) if chunks else _Found(np.zeros(0))
+        linked = await self._linked(index, question, models) if chunks else _Linked(np.zeros(0))
         about = {"facts": len(index.data["facts"]), "phrases": len(index.data["phrases"]), **events}
         return RankedChunks(
             chunks,
-            found.scores,
-            np.argsort(-found.scores, kind="stable"),
-            (*(f"graph_{event}" for event in events), *found.flags),
-            {"graph": about, "found": found.facts, "kept": found.kept},
+            linked.scores,
+            np.argsort(-linked.scores, kind="stable"),
+            (*(f"graph_{event}" for event in events), *linked.flags),
+            {"graph": about, "found": linked.facts, "kept": linked.kept},
         )
 
-    async def _found(self, index: Index, question: Question, models: ModelSet) -> _Found:
+    async def _linked(self, index: Index, question: Question, models: ModelSet) -> _Linked:
         """What the question finds in the graph."""
         query = (await _unit(models.embedder(), [question.query]))[0].astype(np.float64)
         similarity = min_max(index.arrays["passages"] @ query)
         if not index.data["facts"]:
-            return _Found(similarity, ("no_fact_kept",))
+            return _Linked(similarity, ("no_fact_kept",))
         of_facts = min_max(index.arrays["facts"] @ query)
         best = [int(at) for at in np.argsort(-of_facts, kind="stable")[: self.config.facts]]
         facts: list[Triple] = [tuple(index.data["facts"][at]) for at in best]
@@ -203,7 +203,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
             kept, flags = await self._recognised(facts, question, models.lm())
         texts, texts_kept = [list(fact) for fact in facts], [list(facts[at]) for at in kept]
         if not kept:
-            return _Found(similarity, ("no_fact_kept", *flags), texts, texts_kept)
+            return _Linked(similarity, ("no_fact_kept", *flags), texts, texts_kept)
         place = {phrase: node for node, phrase in enumerate(index.data["phrases"])}
         restart = np.concatenate([np.zeros(len(place)), self.config.passage_weight * similarity])
         scored = [(facts[at], float(of_facts[best[at]])) for at in kept]
@@ -211,7 +211,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
             restart[node] = weight
         first, second = np.asarray(index.arrays["edges"], np.intp).T
         ranks = page_rank(restart, first, second, np.asarray(index.arrays["weights"]), damping=DAMPING)
-        return _Found(ranks[len(place) :], flags, texts, texts_kept)
+        return _Linked(ranks[len(place) :], flags, texts, texts_kept)
 
     async def _recognised(
         self, facts: Sequence[Triple], question: Question, lm: LanguageModel
@@ -236,7 +236,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Linked:
     """The scores of the passages, and how they came about."""
 
     scores: NDArray[np.float64]

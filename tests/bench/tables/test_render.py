@@ -91,6 +91,12 @@ def test_no_column_stands_for_what_the_papers_do_not_print(table: TableData) -> 
     assert "published" not in render(table, {}).latex.split("\\bottomrule")[0]
 
 
+def test_values_printed_for_other_data_sets_are_a_command_away(table: TableData) -> None:
+    of_sample = replace(table, definition=replace(table.definition, id="gor1", sample=("qasper",)))
+    text = render(of_sample, {}).markdown
+    assert "values for other data sets only: bench table gor1 --columns published." in text
+
+
 @pytest.mark.parametrize("stand_in", [{"model_small": True}, {"data_source": "sample"}])
 def test_nothing_is_subtracted_from_a_published_value_where_reader_or_data_are_stand_ins(
     table: TableData, stand_in: dict[str, Any]
