@@ -92,7 +92,8 @@ def test_no_column_stands_for_what_the_papers_do_not_print(table: TableData) -> 
 
 
 def test_values_printed_for_other_data_sets_are_a_command_away(table: TableData) -> None:
-    of_sample = replace(table, definition=replace(table.definition, id="gor1", sample=("qasper",)))
+    definition = table.definition.model_copy(update={"id": "gor1", "sample": ("qasper",)})
+    of_sample = replace(table, definition=definition)
     text = render(of_sample, {}).markdown
     assert "values for other data sets only: bench table gor1 --columns published." in text
 
