@@ -146,19 +146,26 @@ def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
 
 
 def _otherwise(text: str, request: CellRequest, results: Path) -> str:
-    """How the same was run with another limit or model, for a message; empty if it was not."""
+    """How the same was run with another limit, model or data, for a message; empty if it was not."""
     from bench.results.finished import read_finished
 
     try:
         named = cells_named(text, results, request.dataset)
     except BenchError:
         return ""
+    asked = _flags(request.model, request.data, request.limit)
     ways = {
-        f"--model {about.model}" + (f" --limit {about.limit}" if about.limit else "")
+        _flags(about.model, about.data_path or about.data_source, about.limit)
         for folder, about in named.items()
-        if (about.model, about.limit) != (request.model, request.limit) and read_finished(folder) is not None
-    }
+        if read_finished(folder) is not None
+    } - {asked}
     return f". There are finished cells for: {'; '.join(sorted(ways))}" if ways else ""
+
+
+def _flags(model: str, data: str, limit: int | None) -> str:
+    """The options that choose reader, data and number of questions."""
+    of_data = "" if data in ("", "sample") else f" --data {data if data == 'hub' else Path(data).resolve()}"
+    return f"--model {model}{of_data}" + (f" --limit {limit}" if limit else "")
 
 
 def describe(comparison: Comparison, first: str, second: str) -> str:

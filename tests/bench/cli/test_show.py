@@ -68,3 +68,11 @@ def test_a_comparison_that_was_not_run_says_with_what_it_was(tmp_path: Path) -> 
     message = str(CliRunner().invoke(command, arguments).exception)
     assert "has not been run yet. Run: bench run --method bm25 --dataset hotpotqa" in message
     assert message.endswith("There are finished cells for: --model tiny --limit 1; --model tiny --limit 2")
+
+
+def test_a_comparison_on_data_of_ones_own_is_named_with_them(tmp_path: Path) -> None:
+    file = own_file(tmp_path, [("A", "a"), ("B", "b")])
+    finish(tmp_path / "results", own(file), [1, 0])
+    arguments = ["compare", "bm25", "bm25:k=2", "--dataset", "qasper", "--results", str(tmp_path / "results")]
+    message = str(CliRunner().invoke(command, arguments).exception)
+    assert message.endswith(f"There are finished cells for: --model tiny --data {file.resolve()}"), message
