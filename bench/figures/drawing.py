@@ -241,7 +241,7 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
             values.append((dataset, variant, point.mean, point.low, point.high))
         counts = sorted({summary.n_scored for summary in variants.values()})
         ax.set_title(f"{label}, n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}")
-        ax.set_xticks(range(len(variants)), list(variants))
+        ax.set_xticks(range(len(variants)), list(variants), fontsize="small")
         ax.set_ylabel(METRIC_LABELS[metric])
         ax.set_ylim(bottom=0)
     add_note(figure, "Lines: 95 %, documents resampled. " + note)
