@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,8 +49,12 @@ class YamlFile(Generic[ModelT]):
 
 
 def load_definition(kind: str, name: str, folder: Path, model: type[DefinitionT]) -> DefinitionT:
-    """The definition ``name`` in a folder; kind: for messages. Raises UnknownNameError or DataError."""
+    """The definition ``name`` in a folder, also by make's name for it, which says the kind: ``gor-table1``.
+
+    kind: ``table`` or ``figure``. Raises UnknownNameError or DataError.
+    """
     paths = {path.stem: path for path in folder.glob("*.yaml")}
+    name = re.sub(rf"^(\w+)-{kind[:3]}\w*?(\d+)$", r"\1\2", name)
     if name not in paths:
         raise UnknownNameError(kind, name, paths, hint=f"See: bench list {kind}s")
     return read_definition(paths[name], model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from bench.cli.main import command
 from bench.errors import ConfigError
+from bench.figures.definition import load_figure
 from bench.tables.definition import list_tables, load_table
 from bench.tables.printed import printed_table
 from bench.tables.published import FOLDER, has_published, published
@@ -52,3 +54,13 @@ def test_the_command_needs_nothing_but_the_published_file(tmp_path: Path) -> Non
     assert "## wcep" in result.stdout and "qmsum" not in result.stdout
     assert (FOLDER / "gor1.csv").is_file() and (tmp_path / "tables" / "gor1_published.md").is_file()
     assert not (tmp_path / "cells").exists()
+
+
+def test_tables_and_figures_answer_to_the_names_that_make_has_for_them() -> None:
+    targets = re.findall(
+        r"^(\w+-(table|fig)\d+):", (Path(__file__).parents[3] / "Makefile").read_text(), re.M
+    )
+    assert len(targets) == 14
+    for name, kind in targets:
+        definition = load_table(name) if kind == "table" else load_figure(name)
+        assert definition.id == name.replace(f"-{kind}", "")
