@@ -37,6 +37,8 @@ _PANEL = (3.2, 3.1)
 """Inches; higher than other panels, for the labels."""
 _LABEL_CHARACTERS = 17
 """Of one line of a label."""
+_DATA_CHARACTERS = 34
+"""Of the data's name above a panel; of a longer one the middle is left out."""
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -191,4 +193,6 @@ def _title(points: Sequence[_Point], dataset: str) -> str:
         return dataset
     description, counts = points[0].cell.description, sorted({point.questions for point in points})
     data = dataset if description is None else description.data
+    if len(data) > _DATA_CHARACTERS:
+        data = f"{data[: _DATA_CHARACTERS - 9]}…{data[-8:]}"
     return f"{data}, n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")

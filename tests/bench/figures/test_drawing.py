@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,14 @@ def test_nothing_finished_is_an_error_that_says_what_to_do(tmp_path: Path) -> No
     result = CliRunner().invoke(command, ["figure", "fig4", "--render-only", "--results", str(tmp_path)])
     assert isinstance(result.exception, BenchError)
     assert "Leave out --render-only" in str(result.exception)
+
+
+def test_a_long_name_of_the_data_does_not_leave_its_panel() -> None:
+    long = cells.description(data_label="qasper (" + "original_" * 7 + "release.json)")
+    ours = table({"a": (0.2, 1.0), "b": (0.5, 2.0)})
+    named = {
+        place: replace(cell, finished=cell.finished and replace(cell.finished, description=long))
+        for place, cell in ours.cells.items()
+    }
+    title = pareto(replace(ours, cells=named)).figure.axes[0].get_title()
+    assert title == "qasper (original_original…se.json), n = 4"
