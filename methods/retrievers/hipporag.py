@@ -10,9 +10,9 @@ kept, passages are ranked by similarity.
 Steps and constants are those of the authors' code (OSU-NLP-Group/HippoRAG), which gives the same ranking for
 the same extractions and vectors, but for ties: where phrases of equal weight compete for the last place in
 the restart, it takes them in the order of a Python set. It fails on a fact whose similarity is the lowest of
-all; here such a phrase has weight 0. Its prompts have examples, its encoder an instruction for the
-question; here the prompts only say what to do, in our words, and the question is embedded once  # our
-choices.
+all; here such a phrase has weight 0. It merges identical passages; here each stands for itself. Its prompts
+have examples, its encoder an instruction for the question; here the prompts only say what to do, in our
+words, and the question is embedded once  # our choices.
 
 A reader that was not trained to write triples, such as ``tiny``, gives few or none: the flags
 ``graph_triples_not_parsed`` and ``graph_no_facts`` count these, and the rank is then that of similarity.
