@@ -71,6 +71,8 @@ def _parts(distribution: str, version: str, file: str, digests: str) -> tuple[Wh
     )
 
 
+_SUITS_OURS = {"embedder": "tiny-sentence"}
+"""MiniLM has six times the parameters of ``tiny``, and would be most of what a graph or a tree costs."""
 _SUITS_QWEN_CODER = {"prompt": "longbench", "second_turn": "restated"}
 
 _ALL_PRESETS = (
@@ -82,6 +84,7 @@ _ALL_PRESETS = (
         sources=(AssetSource("tiny"),),
         licence="Apache-2.0",
         geometry=Geometry(chunk_tokens=75, window=2048, input_limit=PAPER_INPUT_LIMIT, summary_tokens=512),
+        suited=_SUITS_OURS,
         small=True,
     ),
     Preset(
@@ -92,6 +95,7 @@ _ALL_PRESETS = (
         sources=(AssetSource("tiny-s"),),
         licence="Apache-2.0",
         geometry=Geometry(chunk_tokens=75, window=2048, input_limit=PAPER_INPUT_LIMIT, summary_tokens=512),
+        suited=_SUITS_OURS,
         small=True,
     ),
     Preset(
@@ -113,6 +117,18 @@ _ALL_PRESETS = (
         sources=(AssetSource("tiny-dual/context"),),
         licence="Apache-2.0",
         pooling="cls",
+        max_tokens=256,
+        small=True,
+    ),
+    Preset(
+        name="tiny-sentence",
+        kind="encoder",
+        label="tiny-sentence",
+        description="small sentence encoder, trained by this project; beside tiny, that of graphs and trees",
+        sources=(AssetSource("tiny-sentence"),),
+        licence="Apache-2.0",
+        pooling="mean",
+        normalised=True,
         max_tokens=256,
         small=True,
     ),

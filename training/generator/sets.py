@@ -15,7 +15,7 @@ from training.generator.names import NameSource
 from training.generator.rendering import Article, Sentence, articles, report, story
 from training.generator.world import QA, Fact, World, ask, ask_check, ask_hops, short_sentences
 
-GENERATOR_VERSION = "2"
+GENERATOR_VERSION = "3"
 DEFAULT_SEED = 2024
 UNANSWERABLE = "Unanswerable"
 LICENSE = "Apache-2.0"
@@ -25,12 +25,38 @@ MOST_OF_AN_ANSWER = 3
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """How much a version of the sets has of each."""
+
+    stories: int
+    questions_of_a_story: int
+    """Of six: three of one hop, two of two, one of three; which of them are left out differs by story."""
+    reports: int
+    bridges: int
+    """HotpotQA's questions, each with documents of its own."""
+    chains: int
+    """MuSiQue's answerable questions, each with documents of its own."""
+    twins: tuple[int, ...]
+    """The chains that are asked once more of documents without one of their facts."""
+
+
+SIZES = {
+    "2": Sizes(stories=8, questions_of_a_story=6, reports=12, bridges=48, chains=40,
+               twins=(1, 8, 14, 22, 29, 36)),
+    "3": Sizes(stories=24, questions_of_a_story=5, reports=30, bridges=120, chains=105,
+               twins=tuple(7 * i + i % 5 for i in range(15))),
+}  # fmt: skip
+"""By version of the sets; an earlier one stays to be written (``python -m training.generator --version``)."""
+
+
 @dataclass
 class _Draft:
     """Questions of one set as they are collected."""
 
     dataset: str
     seed: int
+    version: str = GENERATOR_VERSION
     rows: list[Row] = field(default_factory=list)
     answers: Counter[str] = field(default_factory=Counter)
 
@@ -61,26 +87,27 @@ class _Draft:
         }
         facts = [s.fact for a in documents for s in a.sentences() if s.fact]
         row["summary"] = summary_of(facts)
-        row["source"] = f"longdoc-bench generator {GENERATOR_VERSION} seed {self.seed}"
+        row["source"] = f"longdoc-bench generator {self.version} seed {self.seed}"
         row["license"] = LICENSE
         row["metadata"] = {"kind": kind, "hops": max(1, qa.hops), **(metadata or {})}
         self.rows.append(row)
 
 
-def write_samples(out_dir: Path, seed: int = DEFAULT_SEED) -> list[Path]:
-    """Writes the four sets as JSON lines, the same bytes for the same seed; returns their paths.
+def write_samples(out_dir: Path, seed: int = DEFAULT_SEED, version: str = GENERATOR_VERSION) -> list[Path]:
+    """Writes the four sets as JSON lines, the same bytes for the same seed and version; returns their paths.
 
     Raises:
-        ConfigError: if seed is negative or out_dir is a file.
+        ConfigError: if seed is negative, there is no such version, or out_dir is a file.
     """
-    return write_sets(out_dir, seed, SHAPES, sample_set)
+    return write_sets(out_dir, seed, SHAPES, lambda dataset, seed: sample_set(dataset, seed, version))
 
 
-def write_other_worlds(out_dir: Path, seeds: Sequence[int]) -> list[Path]:
+def write_other_worlds(out_dir: Path, seeds: Sequence[int], version: str = GENERATOR_VERSION) -> list[Path]:
     """Writes sets of the samples' shapes about other worlds, one of each shape per seed; returns their paths.
 
     Raises:
-        ConfigError: if a seed is negative, given twice or the samples' own, or out_dir is a file.
+        ConfigError: if a seed is negative, given twice or the samples' own, there is no such version, or
+            out_dir is a file.
     """
     if DEFAULT_SEED in seeds or len(set(seeds)) < len(seeds):
         raise ConfigError(
@@ -92,7 +119,7 @@ def write_other_worlds(out_dir: Path, seeds: Sequence[int]) -> list[Path]:
         return [
             {**row, "id": f"{dataset}-{seed}-{number:03d}"}
             for seed in seeds
-            for number, row in enumerate(sample_set(dataset, seed))
+            for number, row in enumerate(sample_set(dataset, seed, version))
         ]
 
     return write_sets(out_dir, min(seeds), SHAPES, rows)
@@ -120,16 +147,20 @@ def write_sets(
     return paths
 
 
-def sample_set(dataset: str, seed: int = DEFAULT_SEED) -> list[Row]:
+def sample_set(dataset: str, seed: int = DEFAULT_SEED, version: str = GENERATOR_VERSION) -> list[Row]:
     """The rows of one sample set, in the format of the project's data files.
 
     Raises:
-        ConfigError: if there is no such set.
+        ConfigError: if there is no such set or version.
     """
+    if version not in SIZES:
+        raise ConfigError(
+            f"There is no version {version!r} of the sample sets; there are: {', '.join(SIZES)}."
+        )
     if dataset not in SHAPES:
         raise ConfigError(f"There is no sample set {dataset!r}; there are: {', '.join(SHAPES)}.")
-    draft = _Draft(dataset, seed)
-    SHAPES[dataset](draft, NameSource("held_out"))
+    draft = _Draft(dataset, seed, version)
+    SHAPES[dataset](draft, NameSource("held_out"), SIZES[version])
     return draft.rows
 
 
@@ -147,24 +178,28 @@ def summary_of(facts: Sequence[Fact], subjects: int = 6) -> str:
     return " ".join(short_sentences(kept))
 
 
-def _narrativeqa(draft: _Draft, names: NameSource) -> None:
-    """Eight long stories with six questions each."""
-    for number in range(8):
+def _narrativeqa(draft: _Draft, names: NameSource, sizes: Sizes) -> None:
+    """Stories of 140 to 252 facts with questions of one to three hops each."""
+    for number in range(sizes.stories):
         rng = _rng(draft, number)
-        world = _crowded_world(rng, names, people=rng.randint(16, 26), towns=6, facts=140 + 16 * number)
+        facts = 140 + 112 * number // (sizes.stories - 1)
+        world = _crowded_world(rng, names, people=rng.randint(16, 26), towns=6, facts=facts)
         document = story(rng, world, world.facts)
         title = f"A Chronicle of {world.towns[0]} and {world.towns[1]}"
         document = Article(title, document.paragraphs)
-        for hops in (1, 1, 1, 2, 2, 3):
+        left_out = {(5 - number - i) % 6 for i in range(6 - sizes.questions_of_a_story)}
+        for place, hops in enumerate((1, 1, 1, 2, 2, 3)):
+            if place in left_out:
+                continue
             qa = _draw(rng, draft, lambda r=rng, h=hops, w=world: _hop_question(r, w, h))  # type: ignore[misc]
             draft.add(
                 [document], qa, _references(qa), kind=f"{hops}-hop", evidence=paragraphs_of(document, qa)
             )
 
 
-def _qasper(draft: _Draft, names: NameSource) -> None:
-    """Twelve reports with four questions each: extractive, yes/no and unanswerable."""
-    for number in range(12):
+def _qasper(draft: _Draft, names: NameSource, sizes: Sizes) -> None:
+    """Reports with four questions each: extractive, yes/no and unanswerable."""
+    for number in range(sizes.reports):
         rng = _rng(draft, number)
         world = _crowded_world(rng, names, people=rng.randint(12, 18), towns=5, facts=rng.randint(78, 90))
         document = report(rng, world.facts, f"Report on the district of {world.towns[0]}")
@@ -185,24 +220,24 @@ def _qasper(draft: _Draft, names: NameSource) -> None:
             draft.add([document], qa, [UNANSWERABLE], kind="unanswerable", evidence=[])
 
 
-def _hotpotqa(draft: _Draft, names: NameSource) -> None:
-    """Forty-eight sets of ten short titled documents, one two-hop question each."""
-    for number in range(48):
+def _hotpotqa(draft: _Draft, names: NameSource, sizes: Sizes) -> None:
+    """Sets of ten short titled documents, one two-hop question each."""
+    for number in range(sizes.bridges):
         rng = _rng(draft, number)
         documents, qa = _article_set(rng, draft, names, count=10, hops=2, facts=(2, 3))
         draft.add(documents, qa, [qa.answer], kind="bridge", evidence=evidence_of(documents, qa))
 
 
-def _musique(draft: _Draft, names: NameSource) -> None:
-    """Forty sets of twenty short titled documents, 2-4 hops, and six unanswerable twins."""
+def _musique(draft: _Draft, names: NameSource, sizes: Sizes) -> None:
+    """Sets of twenty short titled documents, 2-4 hops, and unanswerable twins of some."""
     twins: list[tuple[list[Article], QA]] = []
-    for number in range(40):
+    for number in range(sizes.chains):
         rng = _rng(draft, number)
         hops = (2, 2, 3, 3, 4)[number % 5]
         documents, qa = _article_set(rng, draft, names, count=20, hops=hops, facts=(1, 3))
         draft.add(documents, qa, [qa.answer], kind=f"{hops}-hop", evidence=evidence_of(documents, qa),
                   metadata={"answerable": True})  # fmt: skip
-        if number in (1, 8, 14, 22, 29, 36):
+        if number in sizes.twins:
             twins.append((_without(documents, rng.choice(qa.facts)), qa))
     for documents, qa in twins:
         asked = QA(qa.question, UNANSWERABLE, qa.slot, ())
@@ -210,7 +245,7 @@ def _musique(draft: _Draft, names: NameSource) -> None:
                   evidence=[], metadata={"answerable": False, "hops": qa.hops})  # fmt: skip
 
 
-SHAPES: dict[str, Callable[[_Draft, NameSource], None]] = {
+SHAPES: dict[str, Callable[[_Draft, NameSource, Sizes], None]] = {
     "narrativeqa": _narrativeqa,
     "qasper": _qasper,
     "hotpotqa": _hotpotqa,

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import re
 from collections import Counter
@@ -15,6 +16,13 @@ from training.generator.sets import SHAPES, UNANSWERABLE
 
 COMMITTED = Path(__file__).parents[3] / "datasets" / "sample"
 DOCUMENTS = {"narrativeqa": 1, "qasper": 1, "hotpotqa": 10, "musique": 20}
+VERSION_2 = {
+    "narrativeqa": "72c39f7521ea0257",
+    "qasper": "631ad40b50b7e3d6",
+    "hotpotqa": "30ccc8bc569ac204",
+    "musique": "9081deef6efb0c49",
+}
+"""The first digits of the SHA-256 of each file, when it was the shipped one."""
 TOKENS = {"narrativeqa": (2000, 4100), "qasper": (1000, 1400), "hotpotqa": (250, 450), "musique": (400, 750)}
 
 
@@ -33,6 +41,24 @@ def test_writing_twice_gives_the_committed_bytes(tmp_path: Path) -> None:
     assert [p.name for p in first] == [f"{d}.jsonl" for d in SHAPES]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes() == (COMMITTED / one.name).read_bytes()
+
+
+def test_every_set_has_120_questions_about_24_documents_or_48_sets_of_them(
+    sets: dict[str, list[dict[str, Any]]],
+) -> None:
+    for dataset, rows in sets.items():
+        texts = {full_text(row) for row in rows}
+        assert len(rows) >= 120 and len(texts) >= (24 if DOCUMENTS[dataset] == 1 else 48)
+    assert Counter(row["metadata"]["hops"] for row in sets["narrativeqa"]) == {1: 60, 2: 40, 3: 20}
+
+
+def test_version_2_is_written_as_it_was(tmp_path: Path) -> None:
+    hashes = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in
+              write_samples(tmp_path, version="2")}  # fmt: skip
+
+    assert hashes == VERSION_2
+    with pytest.raises(ConfigError, match=r"no version '1' of the sample sets; there are: 2, 3\."):
+        write_samples(tmp_path, version="1")
 
 
 def test_another_seed_gives_other_questions() -> None:

@@ -1,9 +1,10 @@
-"""Questions and the passages that answer them, for the dual encoder: a batch depends on seed and step alone.
+"""Questions and the passages that answer them, for the small encoders; seed and step alone make a batch.
 
-A group is one generated world told as a document of the sample sets' styles, cut into passages as the
-methods
+A group is one generated world told as a document of the sample sets' styles, cut into passages as the methods
 cut it, and questions of which it is known which passages tell the answer. The other passages of the group are
 the negatives that matter: they are about the same people and things. All other groups of the batch serve too.
+With notes, a group may have the short statements of its facts, one by one or several in a row, beside the
+passages or for them: what graphs and trees of summaries have for nodes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +23,16 @@ from bench.models.api import Tokenization
 from bench.schema import Document, DocumentSet
 from training.generator.names import NameSource
 from training.generator.rendering import Article, articles, chronicle, report, story
-from training.generator.world import QA, Fact, World, ask, ask_check, ask_hops, make_world
+from training.generator.world import QA, Fact, World, ask, ask_check, ask_hops, make_world, running_sentences
 
 CHUNK_TOKENS = (30, 50, 75, 75, 75, 120)
 """Lengths of passages that are drawn; 75 is what ``tiny`` is used with."""
 FACTS = (16, 70)
 SHARE = 0.6
 QUESTIONS = 10
+NOTES_IN_A_ROW = 8
+Notes = Literal["none", "drawn", "single"]
+"""Of notes a group has none; some, beside its passages or in place of them; or one for each fact, alone."""
 GROUPS = 6
 
 
@@ -41,7 +46,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class DualBatch:
+class EncoderBatch:
     """Token ids, (n, longest) padded with 0, of all questions and passages, and which belong together."""
 
     questions: NDArray[np.int64]
@@ -51,7 +56,12 @@ class DualBatch:
 
 
 def draw_group(
-    rng: random.Random, names: NameSource, tokenize: Callable[[str], Tokenization], *, chunk_tokens: int = 0
+    rng: random.Random,
+    names: NameSource,
+    tokenize: Callable[[str], Tokenization],
+    *,
+    chunk_tokens: int = 0,
+    notes: Notes = "none",
 ) -> Group:
     """One document and questions about it; chunk_tokens: length of its passages (0: drawn)."""
     world = make_world(rng, names, rng.randint(*FACTS), share=SHARE)
@@ -62,17 +72,40 @@ def draw_group(
         chunk_tokens or rng.choice(CHUNK_TOKENS),
     )
     passage_of = _passages_of_facts(documents, [(c.document, c.start, c.end) for c in chunks])
+    texts = [c.text for c in chunks]
+    tellers = {fact: {passage} for fact, passage in passage_of.items()}
+    if notes == "single" or (notes == "drawn" and rng.random() < 0.6):
+        if notes == "single" or rng.random() < 0.4:
+            texts, tellers = [], {}
+        told = [s.fact for document in documents for s in document.sentences() if s.fact]
+        most = NOTES_IN_A_ROW if notes == "drawn" and rng.random() < 0.5 else 1
+        _add_notes(rng, told, most, texts, tellers)
     asked: list[str] = []
     positives: list[tuple[int, ...]] = []
     for fact in rng.sample(world.facts, min(QUESTIONS, len(world.facts))):
         qa = _question(rng, world, fact)
-        if all(f in passage_of for f in qa.facts):
+        if all(f in tellers for f in qa.facts):
             asked.append(qa.question)
-            positives.append(tuple(sorted({passage_of[f] for f in qa.facts})))
-    return Group(tuple(c.text for c in chunks), tuple(asked), tuple(positives))
+            positives.append(tuple(sorted(set().union(*(tellers[f] for f in qa.facts)))))
+    return Group(tuple(texts), tuple(asked), tuple(positives))
 
 
-def make_batch(step: int, seed: int, tokenizer: Tokenizer, bos: int, names: NameSource) -> DualBatch:
+def _add_notes(
+    rng: random.Random, told: Sequence[Fact], most: int, texts: list[str], tellers: dict[Fact, set[int]]
+) -> None:
+    """Adds notes about the facts in their order, up to ``most`` in one, and to each fact who tells it."""
+    start = 0
+    while start < len(told):
+        own = told[start : start + rng.randint(1, most)]
+        start += len(own)
+        for fact in own:
+            tellers.setdefault(fact, set()).add(len(texts))
+        texts.append(" ".join(running_sentences(own)))
+
+
+def make_batch(
+    step: int, seed: int, tokenizer: Tokenizer, bos: int, names: NameSource, notes: Notes = "none"
+) -> EncoderBatch:
     """The batch of a step."""
     rng = random.Random(f"dual:{seed}:{step}")
 
@@ -80,7 +113,7 @@ def make_batch(step: int, seed: int, tokenizer: Tokenizer, bos: int, names: Name
         encoding = tokenizer.encode(text, add_special_tokens=False)
         return Tokenization(tuple(encoding.ids), tuple(encoding.offsets))
 
-    groups = [draw_group(rng, names, tokenize) for _ in range(GROUPS)]
+    groups = [draw_group(rng, names, tokenize, notes=notes) for _ in range(GROUPS)]
     questions = [q for g in groups for q in g.questions]
     passages = [p for g in groups for p in g.passages]
     positives = np.zeros((len(questions), len(passages)), dtype=np.bool_)
@@ -90,7 +123,7 @@ def make_batch(step: int, seed: int, tokenizer: Tokenizer, bos: int, names: Name
             positives[row, [column + i for i in own]] = True
             row += 1
         column += len(group.passages)
-    return DualBatch(padded(questions, tokenizer, bos), padded(passages, tokenizer, bos), positives)
+    return EncoderBatch(padded(questions, tokenizer, bos), padded(passages, tokenizer, bos), positives)
 
 
 def padded(texts: Sequence[str], tokenizer: Tokenizer, bos: int) -> NDArray[np.int64]:

@@ -8,8 +8,16 @@ from tokenizers import Tokenizer
 
 from bench.models.api import Tokenization
 from training.checkpoint import Checkpoint, load_checkpoint
-from training.dual import TOKENIZER, DualEncoder, contrastive_loss, export, main
-from training.dual_data import draw_group, make_batch
+from training.encoder_data import Notes, draw_group, make_batch
+from training.encoders import (
+    TEMPERATURE,
+    TOKENIZER,
+    DualEncoder,
+    SentenceEncoder,
+    contrastive_loss,
+    export,
+    main,
+)
 from training.generator.names import NameSource
 
 
@@ -78,12 +86,41 @@ def test_a_batch_depends_on_seed_and_step_alone(tokenizer: Tokenizer) -> None:
     assert not np.array_equal(first.questions, other.questions)
 
 
+def test_a_sentence_encoder_encodes_a_text_alike_among_longer_and_shorter_ones(tokenizer: Tokenizer) -> None:
+    torch.manual_seed(0)
+    model = SentenceEncoder().eval()
+    batch = make_batch(0, 1, tokenizer, 1, NameSource("train"), "drawn")
+    passages = torch.from_numpy(batch.passages[:131])
+    questions = torch.from_numpy(batch.questions[:3])
+    with torch.no_grad():
+        together = model(questions, passages)
+        for i in (0, 77, 130):
+            own = passages[i : i + 1, : int((passages[i] != 0).sum())]
+            assert torch.allclose(model(questions, own)[:, 0], together[:, i], atol=1e-4)
+    assert together.abs().max() <= 1 / TEMPERATURE + 1e-3
+
+
+def test_notes_tell_every_fact_of_the_document_once_when_they_stand_alone(tokenizer: Tokenizer) -> None:
+    def tokenize(text: str) -> Tokenization:
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        return Tokenization(tuple(encoding.ids), tuple(encoding.offsets))
+
+    plain = draw_group(random.Random(5), NameSource("train"), tokenize, chunk_tokens=75)
+    single = draw_group(random.Random(5), NameSource("train"), tokenize, chunk_tokens=75, notes="single")
+    assert len(single.passages) > len(plain.passages) and max(map(len, single.passages)) < 200
+    assert all(1 <= len(own) <= 3 for own in single.positives)
+    for question, own in zip(single.questions, single.positives, strict=True):
+        if len(own) == 1:
+            shared = set(question.rstrip("?").split()) & set(single.passages[own[0]].rstrip(".").split())
+            assert shared - {"the", "of", "in", "a"}
+
+
 def test_the_exported_pair_gives_the_vectors_of_the_trained_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
     from sentence_transformers import SentenceTransformer
 
     from bench.models.loader import load_encoder
     from bench.models.spec import resolve
-    from training.dual_data import padded
+    from training.encoder_data import padded
 
     checkpoint = run(tmp_path / "run")
     export(checkpoint, tmp_path / "out")
@@ -99,25 +136,28 @@ def test_the_exported_pair_gives_the_vectors_of_the_trained_one(tmp_path: Path, 
         assert np.abs(model.encode(texts) - wanted.numpy()).max() < 0.02  # float16 weights
 
 
-def test_the_shipped_pair_finds_what_the_start_does_not() -> None:
+@pytest.mark.parametrize(
+    ("model", "notes"), [("tiny-dual", "none"), ("tiny-sentence", "none"), ("tiny-sentence", "single")]
+)
+def test_a_shipped_encoder_finds_what_the_start_does_not(model: str, notes: Notes) -> None:
     from bench.files.paths import ASSETS
-    from training.dual_evaluate import held_out, pair, recall, start
+    from training.encoder_evaluate import Ranker, held_out, recall, start, trained
 
-    def first(ranker: object) -> float:
-        figures = recall(ranker, held_out(8))  # type: ignore[arg-type]
+    def first(ranker: Ranker) -> float:
+        figures = recall(ranker, held_out(8, notes=notes))
         return next(float(f["value"]) for f in figures if f["questions"] == "one passage" and f["k"] == 1)
 
-    assert first(pair(ASSETS / "tiny-dual")) > first(start()) + 0.15
+    assert first(trained(model, ASSETS / model)) > first(start(model)) + 0.15
 
 
 def test_the_card_shows_every_ranker() -> None:
-    from training.dual_evaluate import card
+    from training.encoder_evaluate import card
 
     figures = [
         {"ranker": name, "questions": "one passage", "k": 1, "value": value, "n": 40}
         for name, value in (("tiny-dual", 0.8), ("bm25", 0.7))
     ]
-    text = card(figures, [{"step": 50, "seconds": 60, "loss": 2.0, "first_is_positive": 0.5}], 9)
+    text = card("tiny-dual", figures, [{"step": 50, "seconds": 60, "loss": 2.0, "first_is_positive": 0.5}], 9)
 
     assert (
         "| questions | k | n | tiny-dual | bm25 |" in text
