@@ -44,6 +44,7 @@ def info(name: str) -> None:
         "pooling": preset.pooling if preset else None,
         "normalised": preset.normalised if preset and preset.pooling else None,
         "max_tokens": preset.max_tokens if preset else None,
+        "suited": dict(spec.suited),
         "licence": preset.licence if preset else None,
         "description": preset.description if preset else None,
     }

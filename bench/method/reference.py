@@ -82,7 +82,8 @@ def _page(methods: Iterable[type[Method[Any]]]) -> Iterator[str]:
     yield "Written by `bench list methods --markdown`; `bench list methods NAME` prints one of them."
     yield "`--set KEY=VALUE` sets an option. A default without a named source is our choice; an empty one"
     yield "depends on the model or the data, as the meaning says. Of options marked \\* a sweep asks each"
-    yield "question once for all values."
+    yield "question once for all values. Some readers have other defaults (`suited` in `bench model info"
+    yield "READER`): beside the shipped ones, `embedder` is `tiny-sentence`."
     family = ""
     for method in sorted(methods, key=lambda one: (family_place(one), one.name)):
         if FAMILIES[family_place(method)] != family:

@@ -22,6 +22,18 @@ def test_what_suits_a_reader_holds_for_every_method_that_has_the_option() -> Non
     assert config("bm25", "hotpotqa", "tiny")["prompt"] == "pecan"
 
 
+@pytest.mark.parametrize("method", ["pecan", "raptor", "thought_retriever"])
+def test_graphs_and_trees_of_a_shipped_reader_stand_on_an_encoder_of_its_scale(method: str) -> None:
+    for reader in ("tiny", "tiny-s"):
+        assert config(method, "hotpotqa", reader)["embedder"] == "tiny-sentence"
+    assert config(method, "hotpotqa", "qwen2.5-coder-1.5b")["embedder"] != "tiny-sentence"
+    assert config(method, "hotpotqa", "tiny", embedder="minilm")["embedder"] == "minilm"
+
+
+def test_retrievers_keep_their_own_encoder_beside_a_shipped_reader() -> None:
+    assert config("sbert", "hotpotqa", "tiny")["encoder"] == "minilm"
+
+
 def test_an_option_that_is_asked_for_stays_whatever_suits_the_reader() -> None:
     assert config("bm25", "hotpotqa", "qwen2.5-coder-1.5b", prompt="pecan")["prompt"] == "pecan"
 
