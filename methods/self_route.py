@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from bench.method import Geometry, Meter, Method, ModelSet, Replayed, fits, passages
+from bench.method import DEFAULT_PROMPT, Geometry, Meter, Method, ModelSet, Replayed, fits, passages
 from bench.method.ranking import RankedChunks
 from bench.schema import Index, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
@@ -44,9 +44,23 @@ class SelfRouteConfig(OverRankerConfig):
     t: float = Field(
         0.5, ge=0, le=1, description="with decline=p_yes: least probability of Yes to answer from passages"
     )  # our choice: Yes is as likely as No
+    second_turn: Literal["paper", "restated"] = Field(
+        "paper",
+        description="with decline=p_yes: how the answer is asked for after a Yes, in PECAN's words "
+        "(its Table A2), or with the question once more, for a reader that goes on answering Yes",
+    )
     max_tokens: Annotated[int, Field(ge=64)] | Literal["window"] | None = Field(
         None, description="most tokens of the second step, as max_tokens of full_context"
     )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.decline == "p_yes" and self.prompt != DEFAULT_PROMPT and self.second_turn == "paper":
+            raise ValueError(
+                f"prompt={self.prompt} repeats the question, second_turn=paper does not: set "
+                f"second_turn=restated, or prompt={DEFAULT_PROMPT}"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,7 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
     """Passages first, everything if they do not suffice."""
 
     name = "self_route"
-    version = "1"
+    version = "2"
     summary = "read k passages, and everything only if the reader declines to answer from them"
     paper = "Li et al. 2024 (arXiv 2407.16833)"
     Config = SelfRouteConfig
@@ -152,7 +166,7 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
     ) -> _FirstStep:
         """Whether the passages suffice and, if so, the answer; the worst are dropped if they do not fit."""
         lm, kept = models.lm(), list(positions)
-        second_turn = pecan_second_turn("restated", question, self.config.prompt)
+        second_turn = pecan_second_turn(self.config.second_turn, question, self.config.prompt)
         room = 2 * lm.chat_overhead + lm.count_tokens(YES + second_turn) + question.max_new_tokens
         first_turn = ""
         while kept:

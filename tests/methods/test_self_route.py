@@ -89,3 +89,21 @@ def test_thresholds_decide_by_the_probability_and_passages_are_forwarded_once() 
     forwarded = near.prediction.prompt_tokens + near.prediction.completion_tokens
     assert near.meter.new_tokens <= forwarded + 10  # the probe's closing of the turn is rolled back
     assert total.flops < near.meter.flops + far.meter.flops
+
+
+def test_the_question_is_put_once_more_only_where_that_is_asked_for() -> None:
+    geometry = resolve("tiny").geometry
+    models = LoadedModels({"reader": resolve("tiny")})
+
+    def prompt_tokens(**options: Any) -> int:
+        method = SelfRoute(SelfRouteConfig(decline="p_yes", k=2, chunk_tokens=16, t=0, **options), geometry)
+
+        async def ask() -> Prediction:
+            return await method.answer(await method.index(PAGES, models), QUESTION, models)
+
+        return asyncio.run(ask()).prompt_tokens
+
+    again = models.lm().count_tokens(f"\n\nQuestion: {QUESTION.text}\nAnswer:")
+    assert prompt_tokens(second_turn="restated") - prompt_tokens() == pytest.approx(again, abs=1)
+    with pytest.raises(ValueError, match="second_turn=restated, or prompt=pecan"):
+        SelfRouteConfig(decline="p_yes", prompt="longbench")
