@@ -1,16 +1,20 @@
 """Table 1 of this commit, against another commit's.
 
 `bench table table1` into an empty results folder, as a process of its own, and then the same command in
-a worktree of another commit: `python -m performance table1 --against FOLDER`. Processor seconds are those of
-all processes of a command. It takes long, so it runs by name only.
+a worktree of another commit: `python -m performance table1 --against FOLDER`. Both answer the other commit's
+sample questions: this commit runs in a worktree with the other's `datasets/sample`. Processor seconds are
+those of all processes of a command. It takes long, so it runs by name only.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import resource
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from dataclasses import dataclass
@@ -40,7 +44,9 @@ def measure(quick: bool) -> list[Measurement]:
     other = os.environ.get(AGAINST)
     if not other:
         raise NotRun("needs a worktree of another commit, with its .venv: --against FOLDER")
-    own, before = _run(REPOSITORY, quick), _run(Path(other), quick)
+    with tempfile.TemporaryDirectory() as folder:
+        own = _run(_with_questions_of(Path(other), Path(folder) / "own"), quick)
+    before = _run(Path(other), quick)
     details = {"seconds": [vars(own), vars(before)], "load": round(os.getloadavg()[0], 1)}
     return [
         spread(
@@ -50,13 +56,24 @@ def measure(quick: bool) -> list[Measurement]:
     ]
 
 
+def _with_questions_of(other: Path, folder: Path) -> Path:
+    """A copy of this commit's files in the folder, with the sample sets of another worktree."""
+    files = subprocess.run(["git", "archive", "HEAD"], cwd=REPOSITORY, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(files)) as archive:
+        archive.extractall(folder, filter="data")
+    for path in (other / "datasets" / "sample").iterdir():
+        shutil.copyfile(path, folder / "datasets" / "sample" / path.name)
+    return folder
+
+
 def _run(worktree: Path, quick: bool) -> Took:
     script = worktree / ".venv" / "bin" / "bench"
     with tempfile.TemporaryDirectory() as folder:
         command = [str(script)] if script.exists() else [sys.executable, "-m", "bench.cli.main"]
         command += ["table", "table1", "--results", folder, *(["--limit", "1"] if quick else [])]
         started, before = time.perf_counter(), _spent()
-        subprocess.run(command, cwd=worktree, env=own_environment(), check=True, capture_output=True)
+        environment = {**own_environment(), "PYTHONPATH": str(worktree)}
+        subprocess.run(command, cwd=worktree, env=environment, check=True, capture_output=True)
         return Took(time.perf_counter() - started, _spent() - before)
 
 
