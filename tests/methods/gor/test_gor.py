@@ -70,7 +70,7 @@ def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_eac
         assert added["gor-gnn"]["train"]["flops"] > 0 and added["gor-gnn"]["embed"]["flops"] > 0
         assert added["minilm"]["bertscore"]["flops"] > 0
         assert added["tiny"] == without.flops.index_by_model["tiny"]
-        assert set(with_training.flops.query_by_model) == {"tiny", "minilm"}
+        assert set(with_training.flops.query_by_model) == {"tiny", "tiny-sentence"}
     shares = {record.flops.index_by_model["gor-gnn"]["train"]["flops"] for record in on}
     manifest = next((tmp_path / "indexes" / "gor").glob("*/manifest.json"))
     totals = [
