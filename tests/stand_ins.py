@@ -144,5 +144,5 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
         retrieval_query_of=lambda example: "",
     )
     data = SimpleNamespace(examples=tuple(questions), label="toy (test)", source="sample", warnings=())
-    reader = SimpleNamespace(label="words", small=True, actual_dtype="float32", name="words")
+    reader = SimpleNamespace(label="words", small=True, actual_dtype="float32", name="words", suited={})
     return Cell(CellRequest("echo", "toy"), method, card, data, reader, {"reader": reader}, identity)  # type: ignore[arg-type]

@@ -148,14 +148,20 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
         """Rewrite the file in the order of ``keys``, so that it does not depend on interruptions."""
         ordered = [key for key in keys if key in self._places]
         if list(self._places) != ordered:
-            rows = self.done
-            self._rewrite(rows[key] for key in ordered)
+            old, source = self._places, self._file.fileno()
+            self._rewrite_lines((key, os.pread(source, old[key][1], old[key][0])) for key in ordered)
 
     def _rewrite(self, rows: Iterable[RowT]) -> None:
         """Replace the content of the file by ``rows``; the old file can be read until the last is written."""
-        self._places = self._write(rows)
+        self._rewrite_lines(self._lines(rows))
+
+    def _rewrite_lines(self, lines: Iterable[tuple[KeyT, bytes]]) -> None:
+        self._places = self._write(lines)
         self._file.close()
         self._file = self._opened()
+
+    def _lines(self, rows: Iterable[RowT]) -> Iterator[tuple[KeyT, bytes]]:
+        return ((self.key(row), row.to_line().encode("utf-8")) for row in rows)
 
     def _opened(self) -> IO[bytes]:
         """The file, open to append; unbuffered, so that no bytes of a failed write are written later."""
@@ -201,17 +207,17 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
                 with (self.folder / aside).open("ab") as handle:
                     handle.writelines(damaged)
             if damaged or repeated:
-                self._places = self._write(_RowsOnDisk(file.fileno(), self._places, self.row).values())
+                rows = _RowsOnDisk(file.fileno(), self._places, self.row)
+                self._places = self._write(self._lines(rows.values()))
 
-    def _write(self, rows: Iterable[RowT]) -> dict[KeyT, tuple[int, int]]:
-        """Replace the file by one with these rows; returns key -> offset and length of its line."""
+    def _write(self, lines: Iterable[tuple[KeyT, bytes]]) -> dict[KeyT, tuple[int, int]]:
+        """Replace the file by one with these lines; returns key -> offset and length of its line."""
         places: dict[KeyT, tuple[int, int]] = {}
         at = 0
         with replacing(self.path) as handle:
-            for row in rows:
-                line = row.to_line().encode("utf-8")
+            for key, line in lines:
                 handle.buffer.write(line)
-                places[self.key(row)] = at, len(line)
+                places[key] = at, len(line)
                 at += len(line)
         return places
 

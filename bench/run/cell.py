@@ -186,7 +186,7 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     """The cell of a request on data that are loaded; raises like :func:`plan_cell`."""
     method_type = load_method(request.method)
     reader = resolve(request.model, dtype=request.dtype)
-    options = {**_suited(reader, method_type, card), **request.options}
+    options = {**suited_options(reader, method_type, card), **request.options}
     config = build_config(method_type.Config, options, request.method)
     method = method_type(config, reader.geometry, request.seed)
     roles = {
@@ -250,7 +250,7 @@ def _without_urls(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {name: without_url(value) for name, value in options.items()}
 
 
-def _suited(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:
+def suited_options(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:
     """What suits the reader of the method's options; LongBench's prompt only where the card has one."""
     return {
         option: value

@@ -29,7 +29,7 @@ from bench.results.records import (
     read_records,
 )
 from bench.results.summary import SUMMARY_VERSION, summarize
-from bench.run.cell import Cell
+from bench.run.cell import Cell, suited_options
 from bench.run.provenance import environment
 from bench.schema import JsonValue
 
@@ -52,11 +52,14 @@ def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
 
 def finish(cell: Cell, store: RecordStore) -> Summary:
     """Write and return the summary of a cell whose every question has a record."""
-    outdated = _measured_anew(cell, store.done.values())
+    records = dict(store.done)
+    outdated = _measured_anew(cell, records.values())
     if outdated:
         store.replace(outdated)
-    store.put_in_order([example.id for example in cell.data.examples])
-    summary = _summary(cell, list(store.done.values()), records_digest(store.folder))
+        records.update((record.example_id, record) for record in outdated)
+    order = [example.id for example in cell.data.examples]
+    store.put_in_order(order)
+    summary = _summary(cell, [records[example] for example in order], records_digest(store.folder))
     write_json(store.folder / SUMMARY_FILE, summary.to_json())
     return summary
 
@@ -109,7 +112,11 @@ def describe(cell: Cell) -> CellDescription:
         {
             "cell_id": cell.identity.cell_id,
             **asdict(cell.identity),
-            "non_defaults": _non_defaults(type(cell.method), cell.identity.config),
+            "non_defaults": _non_defaults(
+                type(cell.method),
+                cell.identity.config,
+                suited_options(cell.reader, type(cell.method), cell.card),
+            ),
             "replayed": sorted(cell.method.replayed),
             "choices": {
                 **cell.method.choices(),
@@ -148,19 +155,19 @@ def with_method(description: CellDescription) -> CellDescription:
     return description.model_copy(
         update={
             "replayed": tuple(sorted(method.replayed)),
-            "non_defaults": _non_defaults(method, description.config),
+            "non_defaults": _non_defaults(method, description.config, {}),
         }
     )
 
 
-def _non_defaults(method: type[Method[Any]], config: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """The options of the method whose value in ``config`` is not the default."""
+def _non_defaults(
+    method: type[Method[Any]], config: Mapping[str, JsonValue], suited: Mapping[str, JsonValue]
+) -> tuple[str, ...]:
+    """The options of the method whose value in ``config`` is not the default; suited: this reader's own."""
     fields = method.Config.model_fields
-    return tuple(
-        name
-        for name, value in config.items()
-        if name in fields and value != fields[name].get_default(call_default_factory=True)
-    )
+    defaults: dict[str, Any] = {n: field.get_default(call_default_factory=True) for n, field in fields.items()}
+    defaults.update(suited)
+    return tuple(name for name, value in config.items() if name in fields and value != defaults[name])
 
 
 def other_cell_in(cell: Cell, folder: Path) -> JsonValue:

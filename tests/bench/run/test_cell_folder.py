@@ -11,7 +11,9 @@ import pytest
 from bench.files.atomic import write_json
 from bench.results.models import Summary
 from bench.results.records import RecordStore
-from bench.run.cell_folder import finished_summary
+from bench.run.cell import CellRequest, plan_cell
+from bench.run.cell_folder import describe, finished_summary
+from bench.schema import JsonValue
 from tests.bench.faults.runs import run
 from tests.stand_ins import examples, stand_in_cell
 
@@ -46,3 +48,11 @@ def test_a_cell_whose_records_are_not_those_of_its_summary_is_not_finished(tmp_p
     lines = records.read_text().splitlines(keepends=True)
     records.write_text("".join(lines[:cut]))
     assert finished_summary(cell, tmp_path / "cell") is None
+
+
+def test_an_option_that_has_what_suits_the_reader_is_at_its_default() -> None:
+    def chosen(**options: JsonValue) -> tuple[str, ...] | None:
+        return describe(plan_cell(CellRequest("pecan", "hotpotqa", "tiny", options=options))).non_defaults
+
+    assert chosen(t_p=2) == ("t_p",)
+    assert chosen(embedder="minilm") == ("embedder",)
