@@ -47,12 +47,14 @@ def command(session: Session) -> None:
     from bench.cli.terminal import for_people, print_sections
     from bench.figures.definition import load_figure
     from bench.figures.make import make_figure
+    from bench.packages import READER, require
     from bench.run.cell import Setting
     from bench.tables.cells import plan_table, run_and_collect
     from bench.tables.definition import load_table
     from bench.tables.formats import TextTable
     from bench.tables.render import columns, sections
 
+    require("The quickstart", *READER)
     setting, definition = Setting(), load_table(NAME)
     click.echo(BEFORE)
     table = run_and_collect(definition, plan_table(definition, setting), session)

@@ -3,11 +3,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from bench.packages import BROUGHT_BY, MissingPackageError, require
@@ -118,6 +119,13 @@ def test_what_needs_a_model_names_the_extra_before_any_question(tmp_path: Path) 
     assert "pip install 'longdoc-bench[readers]'" in done.stderr
 
 
+def test_the_quickstart_says_what_is_missing_before_anything_else(tmp_path: Path) -> None:
+    done = core("quickstart", cwd=tmp_path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'longdoc-bench[readers]'" in done.stderr
+
+
 def test_several_missing_packages_are_named_with_all_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -129,3 +137,19 @@ def test_several_missing_packages_are_named_with_all_their_extras(monkeypatch: p
         "This needs mlflow and ray; they are not installed here. Run: pip install 'longdoc-bench[track]' "
         "'longdoc-bench[ray]'"
     )
+
+
+def test_python_3_11_2_of_debian_12_can_install_every_pinned_version() -> None:
+    pins = (
+        Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"
+    )
+    refused = {}
+    for pin in pins:
+        try:
+            installed = distribution(pin.name)
+        except PackageNotFoundError:
+            continue
+        python = installed.metadata.get("Requires-Python")
+        if pin.specifier.contains(installed.version) and python and "3.11.2" not in SpecifierSet(python):
+            refused[pin.name] = python
+    assert refused == {}
