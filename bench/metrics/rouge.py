@@ -97,5 +97,7 @@ def _rouge_score(kind: str, prediction: str, references: Sequence[str], *, stem:
 @cache
 def _scorer(kind: str, stem: bool) -> Any:
     from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenizers import DefaultTokenizer
 
-    return RougeScorer([kind], use_stemmer=stem)
+    # Without a tokenizer it takes this one, and logs that, which makes absl print every later log line twice.
+    return RougeScorer([kind], tokenizer=DefaultTokenizer(stem))

@@ -1,6 +1,7 @@
 """What holds for every metric, and each one's own rules."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -164,3 +165,12 @@ def test_real_references_score_1_against_themselves(real_data: Path) -> None:
 def test_the_letter_that_a_response_chooses(response: str, letter: str | None) -> None:
     assert chosen_letter(response) == letter
     assert choice_accuracy(response, ["B"]) == (letter == "B")
+
+
+def test_a_score_leaves_the_root_logger_alone() -> None:
+    script = (
+        "import logging; from bench.metrics.rouge import rouge_l_f1_stem; rouge_l_f1_stem('a b', ['a c']); "
+        "print(logging.getLogger().handlers)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
