@@ -180,7 +180,7 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
     spread = f" [{r.low:.2f}, {r.high:.2f}]" if r.low is not None and r.high is not None else ""
     lines = [
         f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
-        f"{100 * c.second:.1f} %; mean of {d.n} questions on {_counted(d.clusters, 'document')}",
+        f"{100 * c.second:.1f} %; mean of {_counted(d.n, 'question')} on {_counted(d.clusters, 'document')}",
         f"difference  {100 * d.mean:+.1f} points{interval}; permutation test p = {c.p_value:.3f}",
         f"            {verdict(comparison, first, second)}",
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",

@@ -11,7 +11,12 @@ from bench.cli.options import results_option
 
 
 @click.command(name="ui")
-@click.option("--open", "browse", is_flag=True, help="open it in a browser")
+@click.option(
+    "--open",
+    "browse",
+    is_flag=True,
+    help="open the newest run's data set in a browser: its curves, else its runs",
+)
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
 @results_option
 def command(browse: bool, port: int, results: Path) -> None:
@@ -23,12 +28,14 @@ def command(browse: bool, port: int, results: Path) -> None:
     with stop_on_signals() as stop, UiServer(database, port) as server:
         click.echo(f"Starting MLflow for {database.parent} ...", err=True)
         if server.wait_until_up(stop):
+            first = server.url
             for name, (table, curves) in server.experiment_urls().items():
                 click.echo(f"  {name:<28} {table}")
                 if curves:
                     click.echo(f"  {'  curves of its sweeps':<28} {curves}")
+                first = curves or table
             click.echo(f"MLflow is at {server.url} (Ctrl-C stops it)")
             if browse:
-                webbrowser.open(server.url)
+                webbrowser.open(first)
             server.serve(stop)
     click.echo("Stopped.", err=True)

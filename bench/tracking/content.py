@@ -21,7 +21,7 @@ from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, TFLOP, 
 from bench.run.cell_folder import with_method
 from bench.schema import JsonValue
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """Increment it when a run's content changes for the same cell: every run is then rewritten."""
 DISPLAY_FILE = "mlflow.json"
 """In a cell's folder: its :class:`Display`."""
@@ -146,6 +146,7 @@ def read_run(cell_dir: Path) -> RunContent:
     cell, summary = with_method(read_description(cell_dir)), read_summary(cell_dir)
     display, label = read_display(cell_dir), cell_label(cell)
     start_ms = _milliseconds(cell.created_at, cell_dir / CELL_FILE)
+    scores = cell.metrics or tuple(summary.metrics)
     return RunContent(
         cell=cell,
         summary=summary,
@@ -156,8 +157,8 @@ def read_run(cell_dir: Path) -> RunContent:
         start_ms=start_ms,
         end_ms=max(start_ms, _milliseconds("", cell_dir / SUMMARY_FILE)),
         params=dict(_params(cell)),
-        metrics=dict(_metrics(summary)),
-        scores=cell.metrics or tuple(summary.metrics),
+        metrics=dict(_metrics(summary, scores[0] if scores else "")),
+        scores=scores,
         tags=dict(_tags(cell, display)),
         note=_note(cell, cell_dir.name),
         point=curve_point(cell),
@@ -221,18 +222,18 @@ def _flatten(name: str, value: JsonValue) -> Iterator[tuple[str, JsonValue]]:
         yield name, value
 
 
-def _metrics(summary: Summary) -> Iterator[tuple[str, float]]:
-    """Every finite number of the summary under a flat name.
+def _metrics(summary: Summary, main: str) -> Iterator[tuple[str, float]]:
+    """The finite numbers of the summary under flat names, few enough for a table's columns.
 
-    A score or measure is ``f1``, ``f1_low``, ``f1_high``; FLOPs are TFLOPs; mean tokens are
-    ``prompt_tokens``; a count of events is ``flags.empty``.
+    Only the main score has its interval, as ``f1_low`` and ``f1_high``; ``summary.json`` has all of them.
+    FLOPs are TFLOPs; mean tokens are ``prompt_tokens``; a count of events is ``flags.empty``.
     """
     for name in ("n", "n_documents", "n_failed", "n_truncated", "context_items", "wall_s"):
         yield name, _short(getattr(summary, name))
     if summary.n_unscored:
         yield "n_unscored", summary.n_unscored
     for name, interval in summary.metrics.items():
-        yield from _interval(name, interval)
+        yield from _interval(name, interval, bounds=name == main)
     for name, interval in summary.retrieval.items():
         yield from _interval(f"retrieval.{name}", interval)
     yield from _interval("query_tflops", summary.query_flops.scaled(1 / TFLOP))
@@ -244,8 +245,9 @@ def _metrics(summary: Summary) -> Iterator[tuple[str, float]]:
             yield _legal_name(f"{group}.{name}"), _short(count)
 
 
-def _interval(name: str, interval: Interval) -> Iterator[tuple[str, float]]:
-    for suffix, value in (("", interval.mean), ("_low", interval.low), ("_high", interval.high)):
+def _interval(name: str, interval: Interval, *, bounds: bool = False) -> Iterator[tuple[str, float]]:
+    low, high = (interval.low, interval.high) if bounds else (None, None)
+    for suffix, value in (("", interval.mean), ("_low", low), ("_high", high)):
         if value is not None and math.isfinite(value):
             yield _legal_name(f"{name}{suffix}"), _short(value)
 

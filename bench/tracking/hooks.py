@@ -39,8 +39,11 @@ PATIENCE_S = 15.0
 """Maximum seconds that the end of a session waits for a tracking server."""
 LOCAL_PATIENCE_S = 120.0
 """The same for a local store, since its last progress; creating a store takes 2 to 25 seconds."""
+SILENT_S, BETWEEN_LINES_S = 10.0, 30.0
+"""Seconds that the end of a session waits before it says what for, and between two such lines."""
 PAUSE_S = 120.0
 """Minimum seconds between two syncs during a run: importing MLflow takes some 5 s of processor time."""
+_MEANWHILE = "The records are complete; Ctrl-C leaves the rest to: bench track sync"
 
 
 class MlflowHooks(RunHooks):
@@ -89,11 +92,26 @@ class MlflowHooks(RunHooks):
             self._continue()
 
     def close(self) -> None:
-        """Wait until MLflow shows every cell, but not for a store that does not answer."""
+        """Wait until MLflow shows every cell; not for a store that does not answer, and not after Ctrl-C."""
+        try:
+            self._wait()
+        except KeyboardInterrupt:
+            if self._running is not None:
+                self._running.kill()
+            self._running, self._queued = None, {}
+            raise
+
+    def _wait(self) -> None:
         patience_s = PATIENCE_S if is_server(self._uri) else LOCAL_PATIENCE_S
         last_progress, printed_bytes = time.monotonic(), -1
+        next_line = last_progress + SILENT_S
         while self._continue():
             assert self._running is not None
+            if time.monotonic() >= next_line:
+                left = len({*self._running.cells[self._running.shown() :], *self._queued})
+                what = f"{left} cell{'' if left == 1 else 's'} left" if left else "the curves are left"
+                log.info("Writing to MLflow: %s. %s", what, _MEANWHILE)
+                next_line += BETWEEN_LINES_S
             if not is_server(self._uri) and self._running.printed_bytes != printed_bytes:
                 last_progress, printed_bytes = time.monotonic(), self._running.printed_bytes
             if time.monotonic() - last_progress > patience_s:
@@ -153,6 +171,10 @@ class _Sync:
     def printed_bytes(self) -> int:
         """Size of its output, which grows with every cell."""
         return os.fstat(self._output.fileno()).st_size
+
+    def shown(self) -> int:
+        """How many of its cells the store shows, or has refused."""
+        return os.pread(self._output.fileno(), self.printed_bytes, 0).count(b"\n")
 
     def failures(self) -> list[str]:
         """The failures as ``what: why``, once the process has ended."""

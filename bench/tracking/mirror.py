@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.errors import BenchError
-from bench.results.curves import CurvePoint
+from bench.results.curves import CurvePoint, shared_options
 from bench.results.records import CELL_FILE, SUMMARY_FILE
 from bench.tracking.content import (
     TAG_CELL,
@@ -51,10 +51,7 @@ _DRAWN_SCORES = 2
 """Scores that a curve shows along with its cost: the data set's first ones, as F1 and ROUGE-L."""
 _NOT_COPIED = {TAG_DIGEST, TAG_TRACES, "mlflow.loggedArtifacts", "mlflow.parentRunId", "mlflow.runName"}
 """Tags that a run's replacement does not take over."""
-_EXPERIMENT_NOTE = (
-    "One run per cell: a method with one configuration on this data set. "
-    "Compare runs of the same `data` and `model` only."
-)
+_EXPERIMENT_NOTE = "One run per cell. Compare runs of the same `data` and `model` only."
 
 
 class MovedStoreError(Exception):
@@ -164,8 +161,9 @@ class Mirror:
                 placed = [(content.point, content) for content in cells if content.point is not None]
                 for point, content in sorted(placed, key=lambda pair: pair[0].step):
                     curves.setdefault(point.key, []).append((point, content))
+                shared = shared_options(points[0][0] for points in curves.values())
                 for points in curves.values():
-                    self._draw(experiment_id, parent_id, name, points)
+                    self._draw(experiment_id, parent_id, name, points, shared[points[0][0].method])
                 if self._database is not None:  # a server may have curves of other results folders
                     drawn = {_quoted(f"{name} {key}") for key in curves}
                     known = self._curves(experiment_id, parent_id)
@@ -253,27 +251,38 @@ class Mirror:
         return str(run.info.run_id), None
 
     def _draw(
-        self, experiment_id: str, parent_id: str, sweep: str, curve: Sequence[tuple[CurvePoint, RunContent]]
+        self,
+        experiment_id: str,
+        parent_id: str,
+        sweep: str,
+        curve: Sequence[tuple[CurvePoint, RunContent]],
+        shared: Collection[str],
     ) -> None:
-        """Bring the run of one curve up to date: new points are added; a changed point needs a new run."""
+        """Bring the run of one curve up to date: new points are added; a changed point needs a new run.
+
+        shared: options that all curves of the method in this sweep have; its name is without them.
+        """
         point, cell = curve[0]
+        name = point.name(shared)
         if CURVES_TAG not in self._client.get_experiment(experiment_id).tags:
             self._client.set_experiment_tag(
                 experiment_id, CURVES_TAG, curves_view(cell.scores, cell.start_ms)
             )
         names = sorted({*cell.scores[:_DRAWN_SCORES], "query_tflops"})
         values = {
-            (name, at.step): content.metrics[name]
+            (metric, at.step): content.metrics[metric]
             for at, content in curve
-            for name in names
-            if name in content.metrics
+            for metric in names
+            if metric in content.metrics
         }
         key = _quoted(f"{sweep} {point.key}")
         runs = self._find(experiment_id, TAG_CURVE, key)
         drawn: dict[tuple[str, int], float] = {}
         if runs:
             run_id = str(runs[0].info.run_id)
-            history = (m for name in names for m in self._client.get_metric_history(run_id, name))
+            if runs[0].info.run_name != name:  # the sweep has grown, and other options tell its curves apart
+                self._client.update_run(run_id, name=name)
+            history = (m for metric in names for m in self._client.get_metric_history(run_id, metric))
             drawn = {(metric.key, metric.step): metric.value for metric in history}
         if not runs or any(values.get(at) != value for at, value in drawn.items()):
             self._delete(experiment_id, runs)
@@ -282,9 +291,11 @@ class Mirror:
                 "mlflow.parentRunId": parent_id,
                 "mlflow.note.content": f"Metrics have {point.option} as their step: see the run's charts.",
             }
-            run = self._client.create_run(experiment_id, cell.start_ms, tags, point.name)
+            run = self._client.create_run(experiment_id, cell.start_ms, tags, name)
             run_id, drawn = str(run.info.run_id), {}
-        new = [(name, value, step) for (name, step), value in values.items() if (name, step) not in drawn]
+        new = [
+            (metric, value, step) for (metric, step), value in values.items() if (metric, step) not in drawn
+        ]
         self._log_metrics(run_id, new, cell)
         self._client.set_terminated(run_id, "FINISHED", max(content.end_ms for _, content in curve))
 

@@ -12,15 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from bench.errors import BenchError, ConfigError
 from bench.results.finished import ARTIFACT_FOLDER, find_cells
+from bench.schema import JsonValue
 from bench.tracking.content import EXPERIMENT_PREFIX
 from bench.tracking.store import DATABASE, advice_on, choose_store, public_uri, sqlite_path
 from bench.tracking.ui_view import CURVES_TAG, curves_url, runs_url
@@ -132,28 +133,40 @@ class UiServer:
         raise BenchError(self._failure(f"MLflow did not answer within {START_DEADLINE_S:g} s"))
 
     def experiment_urls(self) -> dict[str, tuple[str, str]]:
-        """Experiment name -> URLs of its runs and of its curves ("" without curves), sorted by name."""
-        query = {
+        """Experiment name -> URLs of its runs and of its curves ("" without curves).
+
+        Sorted by name, but the experiment with the newest run is last.
+        """
+        named = {
             "max_results": 1000,
             "filter": f"name LIKE '{EXPERIMENT_PREFIX}/%'",
             "order_by": ["name ASC"],
         }
-        connection = http.client.HTTPConnection(*self._address, timeout=30)
         try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", "/api/2.0/mlflow/experiments/search", json.dumps(query), headers)
-            reply = json.loads(connection.getresponse().read())
+            experiments = self._post("experiments/search", named).get("experiments", [])
+            numbers = [experiment["experiment_id"] for experiment in experiments]
+            newest = {"experiment_ids": numbers, "max_results": 1, "order_by": ["attributes.start_time DESC"]}
+            runs = self._post("runs/search", newest).get("runs", []) if numbers else []
         except (OSError, ValueError, http.client.HTTPException):
             return {}  # only a convenience: the server is up
-        finally:
-            connection.close()
+        last = runs[0]["info"]["experiment_id"] if runs else None
         urls = {}
-        for experiment in reply.get("experiments", []):
+        for experiment in sorted(experiments, key=lambda experiment: experiment["experiment_id"] == last):
             number = experiment["experiment_id"]
             has_curves = any(tag["key"] == CURVES_TAG for tag in experiment.get("tags", []))
             curves = curves_url(self.url, number) if has_curves else ""
             urls[experiment["name"]] = (runs_url(self.url, number), curves)
         return urls
+
+    def _post(self, call: str, content: Mapping[str, JsonValue]) -> Any:
+        """The reply to a call of MLflow's REST interface."""
+        connection = http.client.HTTPConnection(*self._address, timeout=30)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", f"/api/2.0/mlflow/{call}", json.dumps(content), headers)
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
 
     def serve(self, stop: StopRequest) -> None:
         """Return when asked to stop; raises BenchError if the server ends on its own."""

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 VIEW_KEY = "bench"
 VIEW_TAG = f"mlflow.sharedViewState.{VIEW_KEY}"
 VIEW_NAME = "Scores and cost"
+VIEW_FILTER = "tags.`bench.cell_id` LIKE '%'"
+"""Without it, sweeps and their curves would stand among the cells."""
 
 CURVES_KEY = "curves"
 CURVES_TAG = f"mlflow.sharedViewState.{CURVES_KEY}"
@@ -35,16 +37,19 @@ def saved_view(scores: Sequence[str], created_ms: int) -> str:
     first, *others = scores or ["f1"]
     metrics = [first, f"{first}_low", f"{first}_high", *others[:1], *_COST]
     columns = [f"metrics.`{metric}`" for metric in metrics]
-    return _view(VIEW_NAME, "", columns, created_ms)
+    return _view(VIEW_NAME, VIEW_FILTER, columns, created_ms)
 
 
 def curves_view(scores: Sequence[str], created_ms: int) -> str:
     """The tag's value: the curves of all sweeps and nothing else, for MLflow's chart view."""
     columns = [f"metrics.`{metric}`" for metric in (*(scores[:2] or ["f1"]), _COST[0])]
-    return _view(CURVES_NAME, CURVES_FILTER, columns, created_ms)
+    return _view(CURVES_NAME, CURVES_FILTER, columns, created_ms, drawn="SHOW_ALL")
 
 
-def _view(name: str, search: str, columns: Sequence[str], created_ms: int) -> str:
+def _view(
+    name: str, search: str, columns: Sequence[str], created_ms: int, drawn: str = "FIRST_10_RUNS"
+) -> str:
+    """drawn: which runs the charts show, as MLflow names it; by itself it shows the first ten."""
     state = {
         "searchFilter": search,
         "orderByKey": columns[0],
@@ -53,6 +58,7 @@ def _view(name: str, search: str, columns: Sequence[str], created_ms: int) -> st
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
+        "runsHiddenMode": drawn,
         "selectedColumns": columns,
         "columnOrder": [_NAME, *columns, _CREATED, _DURATION],
         "columnWidths": {**_WIDTHS, **dict.fromkeys(columns, _METRIC_WIDTH)},

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import http.server
 import json
+import logging
 import platform
 import shutil
 import signal
@@ -497,7 +498,7 @@ def test_a_sweep_has_a_curve_whose_metrics_have_the_option_as_their_step(results
     show_all(cells[:4], results, sweep="bm25 over k")
     show_all(cells + cells[:1], results, sweep="bm25 over k")
     curves = [r for r in runs_of(results, "curve") if "bench.curve" in r.data.tags]
-    assert sorted(r.info.run_name for r in curves) == ["over k: bm25", "over k: bm25 order=document"]
+    assert sorted(r.info.run_name for r in curves) == ["bm25 over k", "order=document bm25 over k"]
     f1 = 100 * sum((i % 5) / 4 for i in range(6)) / 6
     for run in curves:
         history = client(results).get_metric_history(run.info.run_id, "f1")
@@ -507,9 +508,61 @@ def test_a_sweep_has_a_curve_whose_metrics_have_the_option_as_their_step(results
 
     finish(cells[1], [record(i, 1.0) for i in range(6)])
     show_all(cells, results)
-    (run,) = [r for r in runs_of(results, "curve") if r.info.run_name == "over k: bm25"]
+    shown = [r for r in runs_of(results, "curve") if "bench.curve" in r.data.tags]
+    (run,) = [r for r in shown if r.info.run_name == "bm25 over k"]
     changed = {m.step: m.value for m in client(results).get_metric_history(run.info.run_id, "f1")}
     assert sorted(changed) == [1, 2, 3] and changed[1] == changed[3] < changed[2]
+
+
+def test_curves_are_named_by_what_tells_them_apart(results: Path) -> None:
+    first, second, other = (
+        [make_cell(results, dataset="names", k=k, order="document", b=b) for k in (1, 2)]
+        for b in (0.1, 0.2, 0.3)
+    )
+    show_all(first, results, sweep="grown")
+
+    def curves() -> list[str]:
+        runs = runs_of(results, "names")
+        return sorted(r.info.run_name for r in runs if "bench.curve" in r.data.tags)
+
+    assert curves() == ["b=0.1 order=document bm25 over k"]
+    show_all([*first, *second, *other], results, sweep="grown")
+    assert curves() == ["b=0.1 bm25 over k", "b=0.2 bm25 over k", "b=0.3 bm25 over k"]
+
+
+def test_only_the_main_score_has_its_interval_among_the_metrics(results: Path) -> None:
+    show(make_cell(results, dataset="few"), results)
+    (run,) = runs_of(results, "few")
+    bounds = {name for name in run.data.metrics if name.endswith(("_low", "_high"))}
+    assert bounds == {"f1_low", "f1_high"}
+
+
+def test_a_long_end_of_a_session_says_how_many_cells_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hooks_module, "SILENT_S", 0.0)
+    hooks = MlflowHooks(tmp_path)
+    for k in (1, 2, 3):
+        hooks.on_cell_finished(make_cell(tmp_path, k=k), sweep=None, own_files=[])
+    with caplog.at_level(logging.INFO):
+        hooks.close()
+    assert "Writing to MLflow: 3 cells left" in caplog.text and "bench track sync" in caplog.text
+
+
+def test_ctrl_c_at_the_end_of_a_session_is_not_waited_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = MlflowHooks(tmp_path)
+    hooks.on_cell_finished(make_cell(tmp_path), sweep=None, own_files=[])
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hooks_module.time, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        hooks.close()
+    hooks.close()  # at exit
+    assert hooks._running is None
 
 
 def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
