@@ -4,6 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS := all,dev,docs
+LIMITED = $(if $(LIMIT),--limit $(LIMIT))
 
 .DEFAULT_GOAL := help
 TABLES  := table1 table2 table3 tableA3 tableA4
@@ -17,6 +18,7 @@ FIGURES := fig3 fig4 figA1 pareto
 
 help: ## list the targets
 	@grep -hE '^[A-Za-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+	@echo 'LIMIT=2 makes a table or a figure of the first two questions of each data set: make table1 LIMIT=2'
 
 # Rebuilt only when the lock or the project file is newer; the stamp is written last, so that an
 # interrupted installation is taken up again.
@@ -26,7 +28,7 @@ $(STAMP): constraints.txt pyproject.toml
 	@echo "Setting up $(VENV) from constraints.txt (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[$(EXTRAS)]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $(STAMP)
 
 setup: $(STAMP) ## create .venv from the lock (skipped when it is up to date)
@@ -52,7 +54,7 @@ wheel: $(STAMP) ## build sdist and wheel, install the wheel's core into an empty
 	cd build && core/bin/bench flops --model llama-3.1-8b --new-tokens 1500 | grep '"parameters"'
 
 docs: $(STAMP) ## the pages as one site: build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from strict, too
 
 # Every table and figure runs what it misses, then renders; on the shipped model and sample sets.
 table1: ## PECAN, Table 1: thirteen ways to read a long document
@@ -74,10 +76,10 @@ garlic: $(GARLIC) $(GARLIC_FIGURES) ## all of GARLIC's tables and figures
 figures: $(FIGURES) ## all of the figures
 
 $(TABLES) $(GARLIC): $(STAMP)
-	@$(BIN)/bench table $@
+	@$(BIN)/bench table $@ $(LIMITED)
 
 $(FIGURES): $(STAMP)
-	@$(BIN)/bench figure $@
+	@$(BIN)/bench figure $@ $(LIMITED)
 
 # The Graph of Records suite: summaries of long documents.
 gor-table1: ## GoR, Table 1: thirteen ways to summarise, and PECAN and RAPTOR, on the generated set
@@ -97,12 +99,12 @@ gor-fig6: ## GoR, Figure 6: as Figure 3, on WCEP
 gor-figures: $(GOR_FIGURES) ## all of them
 
 $(GOR_TABLES): $(STAMP)
-	@$(BIN)/bench table $(subst -table,,$@)
+	@$(BIN)/bench table $(subst -table,,$@) $(LIMITED)
 
 gor1 gor2 gor3 gor4 gor5 gor6 gor7 gor8: gor%: gor-table%  # as bench table names them
 
 $(GOR_FIGURES) $(GARLIC_FIGURES): $(STAMP)
-	@$(BIN)/bench figure $(subst -fig,,$@)
+	@$(BIN)/bench figure $(subst -fig,,$@) $(LIMITED)
 
 table1-real: $(STAMP) ## Table 1 by a real reader on real text: make table1-real DATA=FOLDER (hours; it resumes)
 	@test -n "$(DATA)" || { echo "DATA: expected a folder with hotpotqa, musique and qasper in their original formats, or hub: make table1-real DATA=FOLDER" >&2; exit 2; }

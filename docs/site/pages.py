@@ -9,7 +9,14 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("*.md", "docs/**/*.md", "*/README.md", "performance/RESULTS.md", "bench/assets/*/README.md")
-LINKED = ("docs/images/*", "docs/add_a_method/*.py", "docs/add_a_method/pyproject.toml", "docs/*/*.csv")
+LINKED = (
+    "docs/images/*",
+    "docs/add_a_method/*.py",
+    "docs/add_a_method/pyproject.toml",
+    "docs/*/*.csv",
+    "docs/*.ipynb",
+    "CITATION.cff",
+)
 SKIPPED = ("results", ".venv", "build", "dist")
 
 
