@@ -181,7 +181,7 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
     lines = [
         f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
         f"{100 * c.second:.1f} %; mean of {_counted(d.n, 'question')} on {_counted(d.clusters, 'document')}",
-        f"difference  {100 * d.mean:+.1f} points{interval}; permutation test p = {c.p_value:.3f}",
+        f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {_p(c.p_value)}",
         f"            {verdict(comparison, first, second)}",
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
         f"FLOPs       {r.mean:.2f}{spread} times those of {second}, per question, index apart",
@@ -214,6 +214,10 @@ def describe_printed(printed: PrintedPair, first: str, second: str) -> str:
         f"paper       {first} {printed.first:g}{unit}, {second} {printed.second:g}{unit} ({printed.source}); "
         f"{same}: Kendall's tau {tau.mean:.0f}{spread}"
     )
+
+
+def _p(value: float) -> str:
+    return "p < 0.001" if value < 0.0005 else f"p = {value:.3f}"
 
 
 def _counted(count: int, what: str) -> str:
