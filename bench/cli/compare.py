@@ -217,7 +217,7 @@ def describe_printed(printed: PrintedPair, first: str, second: str) -> str:
 
 
 def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.0005 else f"p = {value:.3f}"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def _counted(count: int, what: str) -> str:
