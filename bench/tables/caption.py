@@ -44,7 +44,7 @@ def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
         *_about_published(notes.costs),
         *_about_metrics(notes.costs.metrics),
         *notes.particular,
-        f"Commit: {', '.join(notes.data.commits)}.",
+        *([f"Commit: {', '.join(notes.data.commits)}."] if notes.data.commits else []),
     ]
 
 

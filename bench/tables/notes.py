@@ -231,7 +231,7 @@ def _data(table: TableData) -> DataNotes:
     return DataNotes(
         labels=_each(d.data for d in described),
         seeds=_each(d.seed for d in described),
-        commits=_each(str(d.git_commit) for d in described),
+        commits=_each(d.git_commit for d in described if d.git_commit),
         prompts=_each(prompts),
         own_prompts=_each(own),
         options=tuple((choice, tuple(rows)) for choice, rows in options.items()),

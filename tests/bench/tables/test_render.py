@@ -228,6 +228,12 @@ def test_a_model_whose_scores_show_little_is_said_to_be_one(table: TableData) ->
     assert "small stand-in" not in text
 
 
+def test_cells_run_outside_of_a_checkout_have_no_commit_in_the_caption(table: TableData) -> None:
+    assert "Commit: abc." in render(table, PUBLISHED).markdown
+    shown = {k: described(c, git_commit=None) for k, c in table.cells.items()}
+    assert "Commit" not in render(replace(table, cells=shown), PUBLISHED).markdown
+
+
 def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:
     assert render(table, PUBLISHED) == render(table, PUBLISHED)
 
