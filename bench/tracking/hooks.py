@@ -109,7 +109,7 @@ class MlflowHooks(RunHooks):
             assert self._running is not None
             if time.monotonic() >= next_line:
                 left = len({*self._running.cells[self._running.shown() :], *self._queued})
-                what = f"{left} cell{'' if left == 1 else 's'} left" if left else "the curves are left"
+                what = f"{left} cell{'' if left == 1 else 's'} left" if left else "nearly done"
                 log.info("Writing to MLflow: %s. %s", what, _MEANWHILE)
                 next_line += BETWEEN_LINES_S
             if not is_server(self._uri) and self._running.printed_bytes != printed_bytes:

@@ -16,6 +16,7 @@ LINKED = (
     "docs/*/*.csv",
     "docs/*.ipynb",
     "CITATION.cff",
+    "Dockerfile",
 )
 SKIPPED = ("results", ".venv", "build", "dist")
 

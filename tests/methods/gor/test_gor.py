@@ -45,6 +45,9 @@ def kept(folder: Path, name: str) -> dict[str, bytes]:
     return {p.parent.name: p.read_bytes() for p in sorted((folder / "indexes" / name).glob("*/arrays.*"))}
 
 
+@pytest.mark.skipif(
+    importlib.util.find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14"
+)
 def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_each_training(
     tmp_path: Path,
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def test_walks_are_those_of_their_seed() -> None:
     assert random_walks(0, EDGES[:, :0], walks=2, length=3, p=1, q=1, rng=np.random.default_rng(0)) == []
 
 
+@pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
 def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
     """Two cliques of six joined by one edge."""
     inside = [(a, b) for a in range(6) for b in range(a)]
@@ -71,6 +73,7 @@ def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
     np.testing.assert_array_equal(vectors, skip_gram(paths, 12, dimensions=16, window=3, passes=5, seed=0))
 
 
+@pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
 @pytest.mark.parametrize("nodes", [0, 1, 2])
 def test_graphs_without_edges_have_vectors_too(nodes: int) -> None:
     index = Index({"queries": []}, {"embeddings": np.ones((nodes, 4), np.float32)})
@@ -78,6 +81,7 @@ def test_graphs_without_edges_have_vectors_too(nodes: int) -> None:
     assert vectors.shape == (nodes, 8) and np.isfinite(vectors).all()
 
 
+@pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
 def test_the_question_stands_where_its_record_would() -> None:
     texts = np.eye(4, dtype=np.float32)
     nodes = tuple(Node(f"t{i}", Chunk(0, i, i, i + 1, f"t{i}", 1)) for i in range(4))
