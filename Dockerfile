@@ -13,6 +13,7 @@ COPY constraints.txt ./
 RUN pip install --no-cache-dir "$(grep '^torch==' constraints.txt)" --index-url "$TORCH_INDEX"
 COPY . .
 RUN pip install --no-cache-dir -c constraints.txt '.[all]'
+ENV MPLCONFIGDIR=/tmp/matplotlib
 WORKDIR /work
 ENTRYPOINT ["bench"]
 CMD ["--help"]
