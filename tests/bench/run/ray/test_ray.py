@@ -168,6 +168,7 @@ def test_a_node_that_leaves_takes_nothing_with_it(cluster: Any, executor: Execut
     extra = cluster.add_node(**NODE)
     cluster.wait_for_nodes()
     progress = _Then(9, lambda: cluster.remove_node(extra))
+    (tmp_path / "all_of_2").touch()  # else one worker may have answered nine before the other has started
     run(stand_in_cell(examples(40)), tmp_path / "local")
     on_ray = executor(partial(WatchfulModels, tmp_path))
     run(stand_in_cell(examples(40)), tmp_path / "ray", executor=on_ray, hooks=[progress])
