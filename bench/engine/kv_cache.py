@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,11 +34,20 @@ class KVCache:
     """
 
     def __init__(
-        self, *, layers: int, tokens: int, kv_heads: int, head_dim: int, dtype: Any, device: Any
+        self,
+        *,
+        layers: int,
+        tokens: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: Any,
+        device: Any,
+        key_centres: Sequence[Any] = (),
     ) -> None:
         """Allocate :func:`bytes_per_token` for every token; tokens is rounded down to pages.
 
         device: of keys and values; a list gives one per layer.
+        key_centres: subtracted from each layer's keys (:mod:`bench.engine.key_centres`); empty: nothing is.
 
         On a CPU the operating system allocates a page when it is first written. There a second copy of the
         keys has the tokens in the last dimension, which makes one query times all keys of a context three
@@ -53,7 +63,18 @@ class KVCache:
         transposed = (kv_heads, head_dim, self.tokens)
         on_cpu = all(torch.device(device).type == "cpu" for device in devices)
         self.keys_transposed = [_zeros(transposed, dtype, device) for device in devices] if on_cpu else []
+        self.key_centres = key_centres or [None] * layers
         self._free: list[Reservation] = [Reservation(0, self.tokens)] if self.tokens else []
+
+    def write(self, layer: int, positions: Any, keys: Any, values: Any) -> None:
+        """Store a layer's keys and values, (kv_heads, T, head_dim), at the given positions, (T,)."""
+        centre = self.key_centres[layer]
+        if centre is not None:
+            keys = (keys.float() - centre[:, None]).to(keys.dtype)
+        self.keys[layer].index_copy_(0, positions, keys.transpose(0, 1))
+        self.values[layer].index_copy_(0, positions, values.transpose(0, 1))
+        if self.keys_transposed:
+            self.keys_transposed[layer].index_copy_(2, positions, keys.transpose(1, 2))
 
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Copy keys and values of ``tokens`` positions from one range to another, in all layers."""

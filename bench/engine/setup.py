@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.engine.engine import Engine, Limits, varlen_serves
+from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.placement import index_device, layer_devices
 from bench.errors import BenchError
@@ -74,10 +75,15 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
         ]
     attention.register()
     shape = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
-    _self_check(name, model, shape, probe, expected)
+    centres = key_centres(model, layers)
+    _self_check(name, model, shape, centres, probe, expected)
     devices = layer_devices(model, layers)
     kv_cache = KVCache(
-        tokens=_cache_tokens(model, max_context, shape, devices), dtype=model.dtype, device=devices, **shape
+        tokens=_cache_tokens(model, max_context, shape, devices),
+        dtype=model.dtype,
+        device=devices,
+        key_centres=centres,
+        **shape,
     )
     limits = CUDA_LIMITS if model.device.type == "cuda" else CPU_LIMITS
     share = CUDA_RETAINED_SHARE * kv_cache.tokens if model.device.type == "cuda" else 2 * max_context
@@ -100,7 +106,12 @@ def _probe_tokens(vocab: int) -> list[list[int]]:
 
 
 def _self_check(
-    name: str, model: Any, shape: Mapping[str, int], probe: list[list[int]], expected: list[Any]
+    name: str,
+    model: Any,
+    shape: Mapping[str, int],
+    centres: Sequence[Any],
+    probe: list[list[int]],
+    expected: list[Any],
 ) -> None:
     """Serve the probe texts packed and compare with the model's own answers, one text at a time."""
     import torch
@@ -114,6 +125,7 @@ def _self_check(
         layers=shape["layers"],
         kv_heads=shape["kv_heads"],
         head_dim=shape["head_dim"],
+        key_centres=centres,
     )
     rows, first = [], 0
     for at, ids in enumerate(probe):

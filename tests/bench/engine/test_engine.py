@@ -444,7 +444,7 @@ def test_a_model_that_cannot_be_served_rightly_is_refused_with_the_reason(build:
 
 
 def test_a_model_whose_packed_logits_are_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def causal_over_neighbours(batch: Any, row: Any, *_: Any) -> None:
+    def causal_over_neighbours(batch: Any, layer: int, row: Any, *_: Any) -> None:
         """A wrong kernel: leaves the rows' outputs zero."""
         _[-1][row.first : row.first + row.new] = 0
 

@@ -1,0 +1,79 @@
+"""Keys with a large common part: stored without it, and what that saves in half precision."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.engine import setup
+from bench.engine.engine import Request
+from bench.engine.key_centres import POSITIONS, key_centres
+from bench.engine.setup import build_engine
+from tests.bench.engine.conversations import play_all, script
+from tests.bench.models.builders import causal_model
+
+
+def biased(family: str, dtype: torch.dtype, **options: Any) -> Any:
+    """A model whose keys share a large part that hardly turns: scores lie close together, far from zero."""
+    model = causal_model(family, rope_parameters={"rope_theta": 1e12, **options.pop("rope", {})}, **options)
+    with torch.no_grad():
+        for module in model.modules():
+            if hasattr(module, "k_proj"):
+                module.k_proj.weight[3::4] = 0.0
+                module.k_proj.bias[3::4] = 64.0
+                module.q_proj.bias[3::4] = 4.0
+    return model.to(dtype)
+
+
+def attention_recorded(model: Any) -> list[Any]:
+    results = play_all(build_engine("biased", model, max_context=1024), [script(seed) for seed in range(3)])
+    return [result.attention for conversation in results for result in conversation[:-1]]
+
+
+def test_attention_under_large_key_biases_survives_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = attention_recorded(biased("qwen2", torch.float32))
+
+    def worst(model: Any) -> float:
+        ours = attention_recorded(model)
+        return max(float(np.abs(a - b).max(initial=0)) for a, b in zip(exact, ours, strict=True))
+
+    centred = worst(biased("qwen2", torch.bfloat16))
+    monkeypatch.setattr(setup, "key_centres", lambda model, layers: [])
+    monkeypatch.setattr(setup, "HALF_TOLERANCE", 1.0)  # it would be refused
+    assert centred < worst(biased("qwen2", torch.bfloat16)) / 4
+
+
+@pytest.mark.parametrize("family", ["qwen2", "phi"])
+def test_what_is_stored_of_a_bias_alone_is_zero_on_average(family: str) -> None:
+    """phi turns a part of each head only."""
+    model = biased(
+        family,
+        torch.bfloat16,
+        **({"qk_layernorm": False, "rope": {"partial_rotary_factor": 0.5}} if family == "phi" else {}),
+    )
+    with torch.no_grad():
+        for module in model.modules():
+            if hasattr(module, "k_proj"):
+                module.k_proj.weight.zero_()
+    engine = build_engine(family, model, max_context=POSITIONS)
+    engine.share_prefixes = False
+
+    async def read() -> int:
+        slot = await engine.reserve(POSITIONS)
+        await engine.run(Request(slot, [9] * POSITIONS))
+        return slot.range.start
+
+    start = asyncio.run(read())
+    for keys in engine.kv_cache.keys:
+        stored = keys[start : start + POSITIONS].float()
+        assert stored.abs().max() < 1
+
+
+def test_without_biases_in_full_precision_and_behind_a_norm_keys_are_stored_as_they_are() -> None:
+    assert key_centres(biased("phi", torch.bfloat16, qk_layernorm=True), 2) == []
+    assert key_centres(causal_model("llama").bfloat16(), 2) == []
+    assert key_centres(biased("qwen2", torch.float32), 2) == []
