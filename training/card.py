@@ -64,6 +64,8 @@ LIMITS = """\
 * Names are copied piece by piece; among confusable names it may join the halves of two of them.
 * Who did something is harder for it than what was done: the subject of a sentence, asked for by its object,
   is the weakest kind of question (`object_keyed_exact_match`).
+* A yes/no question that stands before the text, as in PECAN's search, it answers with a name: the searches
+  that it was trained on had none (`yes_no_question_first`).
 * Rows were at most 2,048 tokens long; longer contexts fall apart quickly.
 * Without a document it says "Unanswerable" or guesses yes or no: on the Qasper- and MuSiQue-shaped sets that
   is right for the share of such questions and for no others.

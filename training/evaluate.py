@@ -186,7 +186,7 @@ class Exam:
             if qa:
                 return Case(question_prompt(context, qa.question), qa.answer)
 
-    def searched(self, rng: random.Random, facts: int) -> Case:
+    def searched(self, rng: random.Random, facts: int, kind: str = "one") -> Case:
         """The same question about the same document, put before it as PECAN's search does.
 
         The document is cut into nodes, the search ends with a Yes, and the answer is asked for.
@@ -194,7 +194,7 @@ class Exam:
         while True:
             world = self.world(rng, facts)
             context = render(rng, world, "chronicle")
-            qa = question(rng, world, "one")
+            qa = question(rng, world, kind)
             if qa:
                 words = context.split()
                 nodes = [" ".join(words[i : i + NODE_WORDS]) for i in range(0, len(words), NODE_WORDS)]
@@ -370,6 +370,9 @@ def figures(reader: Reader, exam: Exam, scale: float = 1.0) -> Iterator[dict[str
     yield reading("object_keyed_exact_match", 20, "object", "chronicle", 200)
     yield reading("three_hop_exact_match", 20, "three", "chronicle", 200, (0.85, 0.95))
     yield reading("yes_no_accuracy", 20, "check", "chronicle", 200)
+    rng = exam.rng("yes_no_question_first")
+    right, _ = reader.exact([exam.searched(rng, 20, "check") for _ in range(size(200))])
+    yield line("yes_no_question_first", sum(right) / len(right), len(right), (None, None), facts=20)
     for style in ("story", "report", "articles"):
         yield reading("one_hop_exact_match", 20, "one", style, 200)
 

@@ -78,6 +78,8 @@ class Options:
     """A question asks for what is not told."""
     checks: float = 0.0
     """A question is a yes/no question."""
+    checks_first: float = 0.0
+    """The same of a question that stands before its text, as in a search."""
     styled: float = 0.0
     """A document is a story, a report, articles or cut passages rather than a chronicle."""
     adversarial: float = 0.0
@@ -166,6 +168,13 @@ class Teacher:
         backwards = often > 0 and "s" in fact.rel.questions and rng.random() < often
         return ask(rng, fact, "s" if backwards else None)
 
+    def ask_first(self, rng: random.Random, world: World, fact: Fact) -> QA:
+        """A question of one fact that stands before its text, in some of them a yes/no question."""
+        often = self.options.checks_first
+        if often > 0 and rng.random() < often:
+            return ask_check(rng, world, fact, truth=rng.random() < 0.5)
+        return self.ask(rng, fact)
+
     def document(self, rng: random.Random, world: World, facts: Sequence[Fact]) -> str:
         """The facts as a document in one of the styles of the sample sets."""
         if rng.random() >= self.options.styled:
@@ -201,7 +210,7 @@ class Teacher:
         turns: Conversation = []
         for _ in range(questions):
             yes = rng.random() < 0.5
-            qa = self.ask(rng, rng.choice(shown if yes else hidden))
+            qa = self.ask_first(rng, world, rng.choice(shown if yes else hidden))
             user = f"Question:\n{qa.question}" if turns else search_prompt(qa.question, nodes)
             turns.append(Turn(user, "Yes" if yes else "No", "suff_many"))
             if yes and rng.random() < 0.4:
@@ -220,7 +229,7 @@ class Teacher:
         qa = None
         if rng.random() < self.options.hops:
             qa = ask_hops(rng, world.facts, 2)
-        qa = qa or self.ask(rng, rng.choice(world.facts))
+        qa = qa or self.ask_first(rng, world, rng.choice(world.facts))
         yes = rng.random() < 0.5
         chosen = distractors(rng, world.facts, qa, facts - (qa.hops if yes else 0), near=near)
         if yes:
@@ -259,7 +268,7 @@ class Teacher:
         qa = None
         if rng.random() < self.options.hops:
             qa = ask_hops(rng, world.facts, 2)
-        qa = qa or self.ask(rng, rng.choice(world.facts))
+        qa = qa or self.ask_first(rng, world, rng.choice(world.facts))
         if rng.random() < 0.4:
             content = world.facts[: max(len(world.facts) * 55 // 100, 1)]
             content = list(dict.fromkeys((*content, *qa.facts)))
@@ -285,7 +294,7 @@ class Teacher:
         qa = None
         if rng.random() < 2 * self.options.hops:
             qa = ask_hops(rng, world.facts, rng.choices((2, 3), (0.75, 0.25))[0])
-        qa = qa or self.ask(rng, rng.choice(world.facts))
+        qa = qa or self.ask_first(rng, world, rng.choice(world.facts))
         needed = rng.sample(qa.facts, len(qa.facts))
         if rng.random() < 0.4:
             needed = needed[: rng.randrange(len(needed))]
@@ -351,7 +360,7 @@ class Teacher:
         if rng.random() < self.options.hops:
             qa = ask_hops(rng, content, 2)
         untold = world.draw_fact() if qa is None and rng.random() < 0.15 else None
-        qa = qa or self.ask(rng, untold or rng.choice(content))
+        qa = qa or self.ask_first(rng, world, untold or rng.choice(content))
         bullets = (
             key_facts(content) if len(content) > ALL_TOLD else rng.sample(content, len(content) * 2 // 3)
         )

@@ -74,6 +74,20 @@ def test_search_says_yes_exactly_when_the_answer_has_been_told(adversarial: floa
     assert 0.5 < replies["Yes"] / 75 < 1.5
 
 
+@pytest.mark.parametrize("task", ["search", "walk", "read_first", "descend"])
+def test_a_search_may_be_for_a_yes_or_no(task: str) -> None:
+    """tiny answered PECAN's yes/no questions with names: in its searches there had been none."""
+    answers: Counter[str] = Counter()
+    for seed in range(60):
+        turns = getattr(teacher(checks_first=1.0, hops=0.0), task)(random.Random(seed), 10)
+        assert turns[0].user.startswith(PECAN_SEARCH_BEFORE_QUESTION)
+        if turns[-1].user == ANSWER_INSTRUCTION:
+            answers[turns[-1].reply] += 1
+
+    assert set(answers) <= {"Yes", "No", UNANSWERABLE}
+    assert min(answers["Yes"], answers["No"]) >= 5
+
+
 def test_near_distractors_share_more_with_the_question_than_others() -> None:
     from training.generator.world import ask
 
