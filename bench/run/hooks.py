@@ -38,6 +38,9 @@ class RunHooks:
         done: for each cell its existing records by example id, read from disk on access.
         """
 
+    def on_index(self, built: int, missing: int) -> None:
+        """So many indexes have been built of those that were missing when these cells started."""
+
     def on_record(self, record: Record) -> None:
         """A record was written."""
 

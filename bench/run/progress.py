@@ -38,6 +38,8 @@ class Progress(RunHooks):
         self._cells = self._cells_done = self._questions = self._answered = 0
         self._here = self._here_done = 0
         """Questions of the cells that this process is running, and those of them that have a record."""
+        self._indexing = ""
+        """How many of the indexes that were missing here have been built; empty once all have."""
         self._clock: threading.Thread | None = None
         self._over = threading.Event()
         self._lock = threading.RLock()
@@ -86,6 +88,13 @@ class Progress(RunHooks):
             for record in records.values():
                 self._count(record)
 
+    def on_index(self, built: int, missing: int) -> None:
+        """Show how many indexes have been built, until all have."""
+        with self._lock:
+            self._indexing = f"index {built} of {missing}" if built < missing else ""
+            if self._bar is not None and not self._here_done:
+                self._bar.set_postfix_str(self._indexing)
+
     def on_record(self, record: Record) -> None:
         """Count one more answered question."""
         self._count(record)
@@ -102,7 +111,7 @@ class Progress(RunHooks):
     def on_stop(self) -> None:
         """Close the bar."""
         with self._lock:
-            self._title = ""
+            self._title = self._indexing = ""
             if self._bar is not None:
                 self._bar.close()
                 self._bar = None
@@ -139,7 +148,8 @@ class Progress(RunHooks):
                 if self._bar is not None:
                     self._bar.refresh()
                 elif silent and self._cells_done < self._cells:
-                    at = f"{self._title}, question {self._here_done} of {self._here}"
+                    indexing = self._indexing and f"{self._indexing}, "
+                    at = f"{self._title}, {indexing}question {self._here_done} of {self._here}"
                     self._print_line(at if self._title else "helper processes are working")
                 elif silent:
                     self._last_line = time.monotonic()

@@ -10,7 +10,7 @@ import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -167,17 +167,25 @@ class QuestionRunner:
             error = fault_text(fault)
         return self._record(example, prediction, error, meter, index_meter, time.perf_counter() - started)
 
-    async def build_ahead(self, sets: Sequence[DocumentSet]) -> None:
-        """Build the indexes that are not on disk yet, in order."""
-        queue = iter(sets)
+    async def build_ahead(
+        self, sets: Sequence[DocumentSet], on_built: Callable[[int, int], None] = lambda built, missing: None
+    ) -> None:
+        """Build the indexes that are not on disk yet, in order.
+
+        on_built: called with how many have been built, of how many.
+        """
+        missing = [documents for documents in sets if not self.has_index(documents)]
+        queue, built = iter(missing), itertools.count(1)
+        if missing:
+            on_built(0, len(missing))
 
         async def builder() -> None:
             for documents in queue:
-                if not self.has_index(documents):
-                    # Errors surface again in the questions that need this index.
-                    await asyncio.gather(self.index(documents), return_exceptions=True)
+                # Errors surface again in the questions that need this index.
+                await asyncio.gather(self.index(documents), return_exceptions=True)
+                on_built(next(built), len(missing))
 
-        await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(sets)))))
+        await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(missing)))))
 
     def has_index(self, documents: DocumentSet) -> bool:
         """Whether the index of these documents is on disk."""

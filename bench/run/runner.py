@@ -246,6 +246,10 @@ async def _ask_in_order(
     queue = iter(examples)
     loop = asyncio.get_running_loop()
 
+    def on_built(built: int, missing: int) -> None:
+        for hook in hooks:
+            hook.on_index(built, missing)
+
     def write(records: Sequence[tuple[int, Record]]) -> None:
         for at, record in records:
             stores[at].append(record)
@@ -266,7 +270,7 @@ async def _ask_in_order(
     # work from many documents.
     sets = {example.documents.id: example.documents for example in examples}
     with ThreadPoolExecutor(1, "records") as disk:
-        ahead = asyncio.create_task(runner.build_ahead(list(sets.values())))
+        ahead = asyncio.create_task(runner.build_ahead(list(sets.values()), on_built))
         workers = [asyncio.create_task(worker(disk)) for _ in range(min(runner.at_once, len(examples)))]
         try:
             await asyncio.gather(*workers)

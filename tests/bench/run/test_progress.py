@@ -72,6 +72,19 @@ def test_a_sign_of_life_now_and_then(capsys: pytest.CaptureFixture[str]) -> None
     assert lines[1].startswith("[0/2 cells, ") and lines[1].endswith(", question 0 of 4")
 
 
+def test_a_sign_of_life_says_how_many_indexes_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    # 24 graphs took 20 minutes of "question 0 of 24".
+    progress = Progress(every_s=0.1)
+    progress.on_start([stand_in_cell(examples(4))], [{}])
+    for built in (3, 4):
+        progress.on_index(built, 4)
+        time.sleep(0.25)
+    progress.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert any(line.endswith(", index 3 of 4, question 0 of 4") for line in lines)
+    assert lines[-1].endswith(", question 0 of 4") and ", index" not in lines[-1]
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
