@@ -519,7 +519,13 @@ _ALL_PRESETS = (
         kind="encoder",
         label="Contriever",
         description="unsupervised dense retriever: mean of the token vectors, dot product, cut at 512 tokens",
-        sources=(HubSource("facebook/contriever", "2bd46a25019aeea091fd42d1f0fd4801675cf699"),),
+        sources=(
+            HubSource(
+                "facebook/contriever",
+                "2bd46a25019aeea091fd42d1f0fd4801675cf699",
+                alternative="another encoder, such as --set encoder=minilm, which needs no hub",
+            ),
+        ),
         licence="see its model card",
         architecture=_BERT_BASE,
         pooling="mean",
