@@ -44,7 +44,7 @@ def _turned(model: Any, bias: Any) -> Any:
         return bias
     with torch.inference_mode():
         angles = rotary(bias.new_zeros(1, 1), torch.arange(POSITIONS, device=bias.device)[None])
-    cos, sin = (part[0].float().mean(0) for part in angles)
+    cos, sin = (part[0].float().mean(0).to(bias.device) for part in angles)
     first, second = bias[:, : len(cos)].chunk(2, dim=-1)
     turned = bias[:, : len(cos)] * cos + torch.cat((-second, first), dim=-1) * sin
     return torch.cat((turned, bias[:, len(cos) :]), dim=-1)
