@@ -91,6 +91,8 @@ class Options:
     key."""
     unevenness: float = 0.0
     """A prompt is worded otherwise than in the papers."""
+    upper: float = 0.25
+    """Long lists of bullets are of the bullets of earlier batches rather than of text."""
     full: float = 0.0
     """Bullets are asked of as much text as fits, as in a graph, rather than of a drawn number of facts."""
 
@@ -430,7 +432,7 @@ class Teacher:
 
         Of more than ``ALL_TOLD`` facts those of ``DETAILS`` are left out.
         """
-        upper = facts > ALL_TOLD and rng.random() < 0.25
+        upper = facts > ALL_TOLD and rng.random() < self.options.upper
         world = self.world(rng, 2 * facts if upper else facts)
         style = rng.random()
         if facts > ALL_TOLD and rng.random() < 0.5:
@@ -451,7 +453,9 @@ class Teacher:
             groups = deal(rng, content, rng.randint(2, 4))
             nodes = [bullet for group in groups for bullet in short_sentences(group)]
             content = [f for group in groups for f in by_subject(group)]
-        reply = "\n".join(f"* {bullet}" for bullet in running_sentences(key_facts(content)))
+        # Of many bullets one per subject: where such a list ends can be told from what it has so far.
+        told = key_facts(content, 1 if upper else OF_A_SUBJECT)
+        reply = "\n".join(f"* {bullet}" for bullet in running_sentences(told))
         return [Turn(pecan_graph_prompt(nodes), reply, "bullets")]
 
     def summary(self, rng: random.Random, facts: int) -> Conversation:
@@ -640,16 +644,16 @@ def deal(rng: random.Random, facts: Sequence[Fact], groups: int) -> list[list[Fa
     return [g for g in (shuffled[i::groups] for i in range(groups)) if g]
 
 
-def key_facts(facts: Sequence[Fact]) -> list[Fact]:
+def key_facts(facts: Sequence[Fact], of_a_subject: int = OF_A_SUBJECT) -> list[Fact]:
     """What bullets tell of these facts: all of up to ``ALL_TOLD``; of more, no details, unless all are.
 
     Never more than ``MOST_TOLD``, so that a list ends within the room that a graph gives it: where more are
-    left, the first few of every subject.
+    left, the first of every subject, at most ``of_a_subject``.
     """
     if len(facts) <= ALL_TOLD:
         return list(facts)
     left = [fact for fact in facts if fact.rel.section not in DETAILS] or list(facts)
-    for most in range(OF_A_SUBJECT, 0, -1):
+    for most in range(of_a_subject, 0, -1):
         if len(left) <= MOST_TOLD:
             break
         left = first_of_subjects(left, most)
