@@ -13,11 +13,13 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bench.engine.heads import Heads
 from bench.engine.kv_cache import PAGE, KVCache, Reservation
+from bench.engine.output_head import OutputHead
 from bench.engine.prefixes import BLOCK, WORTH_WAITING, PrefixIndex, Slot, block_hashes
 from bench.engine.sampling import Sampling
 from bench.errors import InvalidLogitsError
@@ -127,6 +129,8 @@ class Engine:
         self.share_prefixes = True
         """Whether a context reuses the prefix that another context has forwarded."""
         self.prefixes = PrefixIndex(retained_tokens)
+        self.head: OutputHead | None = None
+        """Reads the logits of choices; None: they are read as the model gives them."""
         self.varlen = varlen_serves(model)
         self.passes = 0
         """Forward passes so far."""
@@ -337,7 +341,8 @@ class Engine:
         with torch.inference_mode():
             batch = Batch(rows, self.kv_cache, device, varlen=self.varlen)
             ids = torch.tensor([[token for _, tokens in scheduled for token in tokens]], device=device)
-            with serving(batch, self.model):
+            listening = nullcontext() if self.head is None else self.head.listening()
+            with serving(batch, self.model), listening:
                 out = self.model(
                     input_ids=ids,
                     position_ids=batch.positions[None],
@@ -356,7 +361,10 @@ class Engine:
             chosen: Iterator[float] = iter(())
             masses: list[float] = []
             if read:
-                picked = logits[[i for i, _ in read], [c for _, c in read]]
+                places = [i for i, _ in read], [c for _, c in read]
+                if self.head is not None:
+                    logits[places] = self.head.logits(*places).to(logits.device)
+                picked = logits[places]
                 chosen = iter(picked.tolist())
                 masses = torch.logsumexp(logits.double(), -1).tolist()
         self.passes += 1

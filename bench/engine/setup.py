@@ -10,6 +10,7 @@ from typing import Any
 from bench.engine.engine import Engine, Limits, varlen_serves
 from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
+from bench.engine.output_head import output_head
 from bench.engine.placement import index_device, layer_devices
 from bench.errors import BenchError
 
@@ -88,6 +89,7 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     limits = CUDA_LIMITS if model.device.type == "cuda" else CPU_LIMITS
     share = CUDA_RETAINED_SHARE * kv_cache.tokens if model.device.type == "cuda" else 2 * max_context
     engine = Engine(name, model, kv_cache, limits, retained_tokens=min(int(share), kv_cache.tokens))
+    engine.head = output_head(model)
     engine.share_prefixes = os.environ.get(PREFIX_SHARING, "on") != "off"
     return engine
 
