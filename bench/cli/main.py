@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 import math
 import sys
@@ -153,19 +152,6 @@ def log_to_stderr(quiet_s: float = QUIET_S) -> None:
         logger.setLevel(logging.INFO)
 
 
-def require_own_methods() -> None:
-    """Raise BenchError if another distribution's package ``methods`` hides the one that belongs to this."""
-    spec = importlib.util.find_spec("methods")
-    places = [Path(place).resolve() for place in (spec and spec.submodule_search_locations) or ()]
-    own = Path(__file__).resolve().parents[2] / "methods"
-    if own not in places:
-        where = ", ".join(map(str, places)) or "nowhere"
-        raise BenchError(
-            f"longdoc-bench brings a package called methods, expected in {own}; Python finds it in {where}. "
-            "Install longdoc-bench into an environment of its own, or run it outside of that folder."
-        )
-
-
 def _name() -> str:
     """The name under which the command was called: completion and usage are for that one."""
     called = Path(sys.argv[0]).name
@@ -176,7 +162,6 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command line; every error of the user's is one line, with exit code 2."""
     log_to_stderr()
     try:
-        require_own_methods()
         sys.exit(command.main(args=argv, prog_name=_name(), standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())

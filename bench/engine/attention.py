@@ -581,7 +581,8 @@ def _wide_watching(
         out = None
     if chosen == []:
         return
-    total = _by_blocks(batch, layer, row, query, scale, window, out, (start, stop), chosen)
+    means = _by_blocks(batch, layer, row, query, scale, window, out, (start, stop), chosen, row.watch.matrix)
+    total = torch.cat(means) if len(means) != 1 else means[0]
     if chosen is not None:
         total *= len(chosen) / heads
     row.watch.total = total if row.watch.total is None else row.watch.total + total
@@ -597,17 +598,17 @@ def _by_blocks(
     out: torch.Tensor | None,
     tokens: tuple[int, int] | None = None,
     chosen: list[int] | None = None,
-) -> torch.Tensor:
+    matrix: torch.Tensor | None = None,
+) -> list[torch.Tensor]:
     """Attention of a row's new tokens by explicit probabilities, a block of queries at a time.
 
     Keys after a block are left out, and heads other than ``chosen`` (None: all). tokens: which of the new
-    tokens (None: all). Returns their attention to the spans that the row watches, (tokens, spans), mean over
-    these heads; empty where it watches none.
+    tokens (None: all). With the averaging ``matrix`` of spans, returns each block's attention to them,
+    (block, spans), mean over these heads.
     """
     keys, values = batch.kv_cache.keys[layer], batch.kv_cache.values[layer]
     heads, kv_heads = query.shape[1], keys.shape[1]
     start, stop = tokens or (0, row.new)
-    matrix = None if row.watch is None else row.watch.matrix
     scaled = query[0, :, row.first : row.first + row.new] * scale  # (Hq, n, hd)
     k, v = _keys_transposed(batch, layer, row), _context(row, values)[0]
     if chosen is not None:
@@ -633,9 +634,7 @@ def _by_blocks(
         if out is not None:
             o = torch.bmm(by_key_head.to(v.dtype), v[:, :seen]).view(heads, b - a, -1)
             out[row.first + a : row.first + b] = o.transpose(0, 1)
-    if not means:
-        return query.new_empty(stop - start, 0)
-    return torch.cat(means) if len(means) != 1 else means[0]
+    return means
 
 
 def _varlen(
