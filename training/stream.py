@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import random
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,12 +265,16 @@ def batches(
             yield batch
     finally:
         for process in processes:
-            process.terminate()
+            process.kill()
         for process in processes:
             process.join()
 
 
 def _produce(steps: range, seed: int, schedule: Schedule, tokenizer_file: Path, queue: Any) -> None:
+    # A signal to the whole group (Ctrl-C, timeout) is the trainer's to obey: a process that ends while it
+    # writes a batch would leave half of it, for whose rest the trainer would wait for ever.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     try:
         template = Template(Tokenizer.from_file(str(tokenizer_file)))
         names = NameSource("train")

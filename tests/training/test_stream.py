@@ -1,4 +1,8 @@
+import multiprocessing
+import os
 import random
+import signal
+import time
 from dataclasses import replace
 from itertools import islice
 
@@ -115,6 +119,21 @@ def test_the_number_of_data_processes_changes_no_batch(schedule: Schedule) -> No
 
     assert [batch.step for batch in three] == [400, 401, 402, 403, 404]
     assert all(np.array_equal(a.ids, b.ids) for a, b in zip(one, three, strict=True))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_leaves_no_half_batch(schedule: Schedule, number: int) -> None:
+    """`timeout 100 python -m training.train` waited for ever for the rest of a batch."""
+    stream = batches(400, 1, schedule, ASSETS / "tiny" / "tokenizer.json")
+    next(stream)
+    (maker,) = multiprocessing.active_children()
+    time.sleep(0.2)  # so that it is writing: a batch is longer than what a pipe holds
+
+    os.kill(maker.pid or 0, number)
+
+    assert [batch.step for batch in islice(stream, 12)] == list(range(401, 413))
+    stream.close()
+    assert not maker.is_alive()
 
 
 def test_an_unknown_task_is_named() -> None:
