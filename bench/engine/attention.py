@@ -525,11 +525,18 @@ def _picked(group: _Decoding, slots: torch.Tensor) -> torch.Tensor:
 
 
 def _product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-    """Batched matrix product into fp32 memory; of half precision, its rounded product."""
+    """Batched matrix product into fp32 memory; of half precision, its rounded product.
+
+    On a processor that one matrix after the other: of keys, which lie token by token, torch's batched product
+    in half precision takes twice to twenty times as long (measured with AMX, 700 to 6,000 keys).
+    """
     if a.dtype == out.dtype:
         torch.bmm(a, b, out=out)
-    else:
+    elif a.is_cuda:
         out.copy_(torch.bmm(a, b))
+    else:
+        for left, right, product in zip(a, b, out, strict=True):
+            product.copy_(left @ right)
 
 
 def _wide(
