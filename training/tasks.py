@@ -506,9 +506,10 @@ class Teacher:
         """Which of a few numbered summaries to look into; none, where that is offered and none of them fits.
 
         The summaries leave out what is told below them, in three of four conversations: then the one is right
-        below which it is told, and the reason says what hints at it.
+        below which it is told, and the reason says what hints at it. In one of five there is one summary, as
+        when a walk has tried the others: without the way back it is the choice whatever it tells.
         """
-        count = rng.randint(2, 8)
+        count = 1 if rng.random() < 0.2 else rng.randint(2, 8)
         world = self.world(rng, max(facts, count) + 2)
         below, hidden = world.facts[:-2], world.facts[-2:]
         groups = deal(rng, below, min(count, len(below)))
@@ -519,14 +520,16 @@ class Teacher:
         possible = [*range(len(pieces)), *([] if root else [MEMWALKER_GO_BACK])]
         turns: Conversation = []
         for _ in range(min(rng.randint(1, 8), len(below))):
-            none = not root and rng.random() < 0.15
+            none = (not root or count == 1) and rng.random() < (0.15 if count > 1 else 0.5)
             fact = rng.choice(hidden if none else below)
             qa = self.ask(rng, fact)
-            number = MEMWALKER_GO_BACK if none else next(i for i, g in enumerate(groups) if fact in g)
+            number = 0 if none else next(i for i, g in enumerate(groups) if fact in g)
             reason = "None of the parts tells it."
-            if not none and fact in shown[number]:
+            if fact in shown[number]:
                 reason = short_sentences([fact])[0]
-            elif not none and any(f.subject == fact.subject for f in shown[number]):
+            elif none and not root:
+                number = MEMWALKER_GO_BACK
+            elif any(f.subject == fact.subject for f in shown[number]):
                 reason = f"None of the parts tells it, but this one speaks of {fact.subject}."
             user = f"Question:\n{qa.question}"
             if not turns:

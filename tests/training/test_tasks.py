@@ -167,6 +167,19 @@ def test_triage_names_a_part_that_is_offered_and_gives_a_reason_that_holds() -> 
     assert min(reasons[True], reasons[False], roots[True], roots[False]) > 15
 
 
+def test_the_last_summary_that_is_left_is_chosen_unless_there_is_a_way_back() -> None:
+    """With one part offered, `tiny` replied "Action: 1", since no training row had had fewer than two."""
+    replies: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+    for seed in range(300):
+        first, *rest = teacher().triage(random.Random(seed), 12)
+        if "Summary 1:" not in first.user:
+            back = f"or {MEMWALKER_GO_BACK} if none" in first.user
+            replies[back].update(int(turn.reply.split("Action: ")[1]) for turn in (first, *rest))
+
+    assert set(replies[False]) == {0}
+    assert set(replies[True]) == {0, MEMWALKER_GO_BACK}
+
+
 def test_leaf_answers_in_the_format_or_goes_back() -> None:
     actions = Counter[str]()
     for seed in range(40):
