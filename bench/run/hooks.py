@@ -20,6 +20,17 @@ class HelperProgress:
     """A cell that it has finished, with its score; empty: none."""
 
 
+@dataclass(frozen=True)
+class IndexProgress:
+    """How far the indexes are that were missing when a group of cells started."""
+
+    built: int
+    missing: int
+    """Those that were missing, the built ones included."""
+    tokens: int = 0
+    """Forwarded for them so far, over all models; a reply counts when it is complete."""
+
+
 class RunHooks:
     """Base of the observers. By default every method does nothing; it must return quickly: the run waits."""
 
@@ -38,8 +49,8 @@ class RunHooks:
         done: for each cell its existing records by example id, read from disk on access.
         """
 
-    def on_index(self, built: int, missing: int) -> None:
-        """So many indexes have been built of those that were missing when these cells started."""
+    def on_index(self, progress: IndexProgress) -> None:
+        """Indexes are being built, or have been; called now and then, and whenever one is complete."""
 
     def on_record(self, record: Record) -> None:
         """A record was written."""

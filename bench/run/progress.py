@@ -15,7 +15,7 @@ from bench.metrics import METRIC_LABELS
 from bench.results.curves import cut
 from bench.results.records import Record
 from bench.run.cell import Cell
-from bench.run.hooks import HelperProgress, RunHooks
+from bench.run.hooks import HelperProgress, IndexProgress, RunHooks
 
 EVERY_S = 60.0
 """Seconds of silence after which a line is printed without a terminal."""
@@ -88,10 +88,12 @@ class Progress(RunHooks):
             for record in records.values():
                 self._count(record)
 
-    def on_index(self, built: int, missing: int) -> None:
-        """Show how many indexes have been built, until all have."""
+    def on_index(self, progress: IndexProgress) -> None:
+        """Show how many indexes have been built and how many tokens went into them, until all have."""
+        at = f"index {progress.built} of {progress.missing}"
+        at += f" ({progress.tokens:,} tokens)" if progress.tokens else ""
         with self._lock:
-            self._indexing = f"index {built} of {missing}" if built < missing else ""
+            self._indexing = at if progress.built < progress.missing else ""
             if self._bar is not None and not self._here_done:
                 self._bar.set_postfix_str(self._indexing)
 

@@ -28,6 +28,7 @@ from bench.models.spec import ServedSpec
 from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
 from bench.results.records import FLOP_CONVENTION, ContextRecord, FlopCounts, Record, TokenCounts
 from bench.run.cell import Cell
+from bench.run.hooks import IndexProgress
 from bench.run.redaction import fault_text
 from bench.run.time_limit import TimeLimit
 from bench.run.training import learn
@@ -39,6 +40,9 @@ T = TypeVar("T")
 
 IN_FLIGHT = 32
 """Concurrent questions; if the engine's memory has room for fewer contexts, the rest wait."""
+
+REPORT_S = 5.0
+"""Seconds between two reports on indexes that are being built."""
 
 INDEXES_IN_MEMORY = 64
 """Indexes in memory; the least recently used are dropped and reloaded from disk when needed."""
@@ -64,6 +68,8 @@ class QuestionRunner:
             raise ValueError("cells that are run together must share their index")
         self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
         self._learned: StoredIndex | None = None
+        self._built: list[Meter] = []
+        """Of the indexes that were built here, complete or not."""
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -168,24 +174,41 @@ class QuestionRunner:
         return self._record(example, prediction, error, meter, index_meter, time.perf_counter() - started)
 
     async def build_ahead(
-        self, sets: Sequence[DocumentSet], on_built: Callable[[int, int], None] = lambda built, missing: None
+        self,
+        sets: Sequence[DocumentSet],
+        on_progress: Callable[[IndexProgress], None] = lambda progress: None,
     ) -> None:
         """Build the indexes that are not on disk yet, in order.
 
-        on_built: called with how many have been built, of how many.
+        on_progress: called at the start, after every index, and every few seconds between.
         """
         missing = [documents for documents in sets if not self.has_index(documents)]
-        queue, built = iter(missing), itertools.count(1)
-        if missing:
-            on_built(0, len(missing))
+        if not missing:
+            return
+        queue, built = iter(missing), 0
+        self._built.clear()
+
+        def report() -> None:
+            on_progress(IndexProgress(built, len(missing), sum(meter.new_tokens for meter in self._built)))
 
         async def builder() -> None:
+            nonlocal built
             for documents in queue:
                 # Errors surface again in the questions that need this index.
                 await asyncio.gather(self.index(documents), return_exceptions=True)
-                on_built(next(built), len(missing))
+                built += 1
+                report()
 
-        await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(missing)))))
+        async def clock() -> None:
+            while True:
+                report()
+                await asyncio.sleep(REPORT_S)
+
+        ticking = asyncio.create_task(clock())
+        try:
+            await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(missing)))))
+        finally:
+            ticking.cancel()
 
     def has_index(self, documents: DocumentSet) -> bool:
         """Whether the index of these documents is on disk."""
@@ -237,6 +260,7 @@ class QuestionRunner:
     async def build(self, documents: DocumentSet) -> StoredIndex:
         """A newly built index of these documents, with its cost."""
         with metered(Meter()) as meter:
+            self._built.append(meter)
             built = self.cells[0].method.index(documents, self.models)
             index = require_index(await self.limit.run(built, "index"))
         return StoredIndex(index, meter)

@@ -19,7 +19,7 @@ from bench.results.models import Summary
 from bench.results.records import Record, RecordStore
 from bench.run.cell import Cell
 from bench.run.cell_folder import FILES_OF_A_CELL, finish, finished_summary, open_records
-from bench.run.hooks import RunHooks
+from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import IN_FLIGHT, QuestionRunner, await_uncancelled
 from bench.run.time_limit import TimeLimit
 from bench.schema import Example
@@ -246,9 +246,9 @@ async def _ask_in_order(
     queue = iter(examples)
     loop = asyncio.get_running_loop()
 
-    def on_built(built: int, missing: int) -> None:
+    def on_index(progress: IndexProgress) -> None:
         for hook in hooks:
-            hook.on_index(built, missing)
+            hook.on_index(progress)
 
     def write(records: Sequence[tuple[int, Record]]) -> None:
         for at, record in records:
@@ -270,7 +270,7 @@ async def _ask_in_order(
     # work from many documents.
     sets = {example.documents.id: example.documents for example in examples}
     with ThreadPoolExecutor(1, "records") as disk:
-        ahead = asyncio.create_task(runner.build_ahead(list(sets.values()), on_built))
+        ahead = asyncio.create_task(runner.build_ahead(list(sets.values()), on_index))
         workers = [asyncio.create_task(worker(disk)) for _ in range(min(runner.at_once, len(examples)))]
         try:
             await asyncio.gather(*workers)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.run.cell import CellRequest, plan_cell
-from bench.run.hooks import HelperProgress
+from bench.run.hooks import HelperProgress, IndexProgress
 from bench.run.progress import Progress
 from bench.run.session import Session
 from tests.bench.report.finished import record
@@ -77,11 +77,11 @@ def test_a_sign_of_life_says_how_many_indexes_there_are(capsys: pytest.CaptureFi
     progress = Progress(every_s=0.1)
     progress.on_start([stand_in_cell(examples(4))], [{}])
     for built in (3, 4):
-        progress.on_index(built, 4)
+        progress.on_index(IndexProgress(built, 4, 51_234))
         time.sleep(0.25)
     progress.close()
     lines = capsys.readouterr().err.splitlines()
-    assert any(line.endswith(", index 3 of 4, question 0 of 4") for line in lines)
+    assert any(line.endswith(", index 3 of 4 (51,234 tokens), question 0 of 4") for line in lines)
     assert lines[-1].endswith(", question 0 of 4") and ", index" not in lines[-1]
 
 

@@ -19,7 +19,7 @@ from bench.results.index_store import IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell
 from bench.run.cell_folder import finished_summary
-from bench.run.hooks import RunHooks
+from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
 from bench.run.runner import CellResult, run_cell, run_cells
 from bench.run.time_limit import TimeLimit
@@ -119,6 +119,32 @@ def test_an_index_that_is_being_built_stays_in_memory_however_many_there_are(
 
     asyncio.run(all_at_once())
     assert begun == [first.id, second.id]
+
+
+def test_while_indexes_are_built_their_tokens_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Graphs that are built together are finished together: "index 0 of 12" for a quarter of an hour.
+    monkeypatch.setattr("bench.run.question_runner.REPORT_S", 0.005)
+
+    class Slow(Echo):
+        async def index(self, documents: DocumentSet, models: Any) -> Index:
+            index = await super().index(documents, models)
+            await asyncio.sleep(0.1)
+            return index
+
+    class Seen(RunHooks):
+        def __init__(self) -> None:
+            self.all = list[IndexProgress]()
+
+        def on_index(self, progress: IndexProgress) -> None:
+            self.all.append(progress)
+
+    cell = stand_in_cell(examples(4, questions_per_document=2))
+    run(dataclasses.replace(cell, method=Slow(cell.method.config)), tmp_path, hooks=[seen := Seen()])
+    spent = seen.all[-1].tokens
+    assert seen.all[0] == IndexProgress(0, 2, 0) and seen.all[-1] == IndexProgress(2, 2, spent)
+    assert any(progress.built == 0 and progress.tokens == spent > 0 for progress in seen.all)
 
 
 def test_a_finished_cell_asks_nothing_and_loads_no_model(tmp_path: Path) -> None:
