@@ -10,8 +10,8 @@ texts of all sides are compared. Arithmetic is on one thread, as in every comman
 What there is to gain depends on how many tokens a question brings at a time. One row in a forward uses a
 tenth of a core's arithmetic, about 250 saturate it: decoding gains most, a search whose every step reads a
 chunk of 75 tokens little, the first reading of a long top level nothing. A graph also needs embeddings of its
-nodes: the sentence encoder has six times the parameters of `tiny` and takes as long for one document as for
-sixteen, so its part is also shown by itself.
+nodes, which take as long for one document as for sixteen, so the sentence encoder's part is also shown by
+itself.
 """
 
 from __future__ import annotations

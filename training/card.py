@@ -62,8 +62,8 @@ LIMITS = """\
 
 * Only the generator's English: its relations, wordings and prompts. Real text gets arbitrary answers.
 * Names are copied piece by piece; among confusable names it may join the halves of two of them.
-* Who did something is harder for it than what was done: the subject of a sentence, asked for by its object,
-  is the weakest kind of question (`object_keyed_exact_match`).
+* Who did something is harder for it than what was done: asked for a subject by its object it is right less
+  often (`object_keyed_exact_match`) than over all one-hop questions about as many facts.
 * Rows were at most 2,048 tokens long; longer contexts fall apart quickly.
 * Without a document it says "Unanswerable" or guesses yes or no: on the Qasper- and MuSiQue-shaped sets that
   is right for the share of such questions and for no others.
