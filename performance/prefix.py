@@ -1,9 +1,9 @@
 """Contexts that begin alike: what is computed of what is credited, and the time that saves.
 
-*Full context*: the questions of the shipped NarrativeQA-shaped set, five about each story, as a run asks them,
-with shared prefixes and without. *Sweep over k*: BM25's passages in rank order, so that the context of k
-passages begins that of k + 1; k = 1 to 14 against k = 14 alone, in tokens computed. Whether the texts are the
-same with and without is among the details.
+*Full context*: the questions of the shipped NarrativeQA-shaped set, five about each story, as a run asks
+them, with shared prefixes and without. *Sweep over k*: BM25's passages in rank order, so that the context of
+k passages begins that of k + 1; k = 1 to 14 against k = 14 alone, in tokens computed. Whether the texts are
+the same with and without is among the details.
 """
 
 from __future__ import annotations
