@@ -68,8 +68,8 @@ class QuestionRunner:
             raise ValueError("cells that are run together must share their index")
         self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
         self._learned: StoredIndex | None = None
-        self._built: list[Meter] = []
-        """Of the indexes that were built here, complete or not."""
+        self._index_meters: list[Meter] = []
+        """One for each index that was begun here."""
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -186,10 +186,11 @@ class QuestionRunner:
         if not missing:
             return
         queue, built = iter(missing), 0
-        self._built.clear()
+        self._index_meters.clear()
 
         def report() -> None:
-            on_progress(IndexProgress(built, len(missing), sum(meter.new_tokens for meter in self._built)))
+            tokens = sum(meter.new_tokens for meter in self._index_meters)
+            on_progress(IndexProgress(built, len(missing), tokens))
 
         async def builder() -> None:
             nonlocal built
@@ -260,7 +261,7 @@ class QuestionRunner:
     async def build(self, documents: DocumentSet) -> StoredIndex:
         """A newly built index of these documents, with its cost."""
         with metered(Meter()) as meter:
-            self._built.append(meter)
+            self._index_meters.append(meter)
             built = self.cells[0].method.index(documents, self.models)
             index = require_index(await self.limit.run(built, "index"))
         return StoredIndex(index, meter)
