@@ -132,7 +132,8 @@ class _Attended:
         padded = [[*watch.spans, *[(0, 0)] * (most - len(watch.spans))] for watch in watches]
         starts, ends = torch.tensor(padded, device=self.sums.device).unbind(-1)
         running = F.pad(self.sums.double().cumsum(-1), (1, 0))
-        sums = running.gather(1, ends) - running.gather(1, starts)
+        seen = self.sums.shape[1]  # a span may lie in tokens of the prompt that the next pass forwards
+        sums = running.gather(1, ends.clamp(max=seen)) - running.gather(1, starts.clamp(max=seen))
         means = (sums / ((ends - starts).clamp_(min=1) * self.heads)).float()
         for at, watch in enumerate(watches):
             watch.total = means[at : at + 1, : len(watch.spans)]

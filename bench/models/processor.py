@@ -13,7 +13,7 @@ import logging
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bench.files.atomic import WriteError, write_json
 from bench.models.sources import model_cache
@@ -37,18 +37,27 @@ def faster_dtype() -> Literal["float32", "bfloat16"]:
         return "float32"
     key = f"{name}, torch {importlib.metadata.version('torch')}"
     cache_file = model_cache().parent / "processor.json"
+    known = _remembered(cache_file)
     try:
-        known = json.loads(cache_file.read_text(encoding="utf-8"))
         gain = float(known[key])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         gain = _measured_gain()
         try:
-            write_json(cache_file, {key: round(gain, 2)})
+            write_json(cache_file, {**known, key: round(gain, 2)})
         except WriteError as error:
             log.warning("%s The measurement is not cached; --dtype fixes the format.", error)
     chosen: Literal["float32", "bfloat16"] = "bfloat16" if gain >= _WORTH else "float32"
     log.info("%s multiplies bfloat16 %.1f times as fast as float32: %s", name, gain, chosen)
     return chosen
+
+
+def _remembered(cache_file: Path) -> dict[str, Any]:
+    """What was measured on any processor that shares the cache; nothing if the file is damaged."""
+    try:
+        known = json.loads(cache_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
 
 
 def _processor() -> tuple[str, set[str]]:

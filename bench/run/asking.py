@@ -140,7 +140,7 @@ def ask_documents(
     if not question.strip():
         raise ConfigError("The question is empty. Say what you want to know.")
     cell = _cell(question, DocumentSet(tuple(documents)), name, method, model, options or {}, dtype)
-    session = Session(results, hooks=hooks, threads=Threads.begin())
+    session = Session(results, hooks=hooks, retry_failed=True, threads=Threads.begin())
     example = cell.data.examples[0]
     key = index_key({**cell.index_key_parts(), "documents": example.documents.id})
     kept = session.indexes.has(cell.index_name, key)

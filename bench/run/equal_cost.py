@@ -78,10 +78,16 @@ def provisional(request: CellRequest) -> CellRequest:
 def reference_cell(request: CellRequest) -> Cell | None:
     """The cell that the request waits for: METHOD with its defaults on the same data and model.
 
-    None for a request without ``auto:METHOD``. Raises BenchError like :func:`bench.run.cell.plan_cell`.
+    Of a method's ablation the reference is the same ``variant`` of it (GARLIC, Sec. 4.4: as many nodes
+    as GARLIC). None for a request without ``auto:METHOD``.
+    Raises BenchError like :func:`bench.run.cell.plan_cell`.
     """
     waiting = waiting_option(request.options)
-    return None if waiting is None else plan_cell(replace(request, method=waiting.method, options={}))
+    if waiting is None:
+        return None
+    own = request.options if waiting.method == request.method else {}
+    options = {name: value for name, value in own.items() if name == "variant"}
+    return plan_cell(replace(request, method=waiting.method, options=options))
 
 
 def match_nodes(request: CellRequest, reference: Path) -> Cell:

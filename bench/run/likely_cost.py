@@ -80,7 +80,10 @@ class _Prompts:
         questions = [self.cell.question(example) for example in self.cell.data.examples]
         async with asker.working():
             rankings = await asyncio.gather(*map(one, questions), return_exceptions=True)
-        return [each for each in rankings if not isinstance(each, BaseException)]
+        ranked = [each for each in rankings if not isinstance(each, BaseException)]
+        if not ranked:
+            raise _UncountableError("no question could be ranked")
+        return ranked
 
     def cost(self, k: int) -> float:
         """Mean FLOPs of a question that reads its k best passages."""

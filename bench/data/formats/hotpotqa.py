@@ -99,11 +99,12 @@ def _example(
             notes.append("a supporting fact names a sentence that its document does not have")
             evidence.append(Evidence(document))
     labels = {"type": fields.type, "level": fields.level}
+    joined = " " if dataset == "2wikimqa" else ""  # HotpotQA's sentences carry the blank before them
     return parsed(
         id=fields.id,
         question=fields.question,
         answers=[fields.answer],
-        documents=(Document(title, "".join(sentences)) for title, sentences in context),
+        documents=(Document(title, joined.join(sentences)) for title, sentences in context),
         evidence=evidence,
         metadata={name: value for name, value in labels.items() if value},
         datasets=(dataset,),

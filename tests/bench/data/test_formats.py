@@ -686,3 +686,9 @@ def test_a_papers_file_that_names_two_splits_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(ABSTRACT_WANTED), encoding="utf-8")
     examples, (problem,) = examples_in(path)
     assert not examples and "its file name has two splits: test, train" in str(problem)
+
+
+def test_sentences_of_2wiki_which_carry_no_blank_are_joined_by_one(tmp_path: Path) -> None:
+    context = [["T", ["One.", "He was born."]], *HOTPOT["context"][1:]]
+    example = one(tmp_path, [{**HOTPOT, "context": context, "evidences": []}])
+    assert example.documents.documents[0].text == "One. He was born."

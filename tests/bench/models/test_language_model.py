@@ -252,6 +252,26 @@ def test_text_that_was_appended_before_a_span_was_watched_records_nothing_of_it(
     assert after.all()
 
 
+def test_a_pass_may_end_before_a_span_that_is_watched() -> None:
+    """One token a pass: the tokens before the second node attend to no part of it, those behind it to all."""
+
+    async def read(tokens_per_pass: int) -> np.ndarray[Any, Any]:
+        lm = language_model()
+        context = await lm.open()
+        context.watch(await context.extend(NODES[0]))
+        await context.extend(QUESTION)
+        await context.probe(["Yes", "No"])
+        context.watch(await context.extend(NODES[1], focus=(2, len(NODES[1]))))
+        asked = await context.extend(QUESTION)
+        lm.engine.limits = Limits(tokens_per_pass, 64)
+        await context.probe(["Yes", "No"])
+        return context.recorded(asked)
+
+    together, one_by_one = run(read(512)), run(read(1))
+    assert together.shape[1] == 2 and together.all()
+    np.testing.assert_allclose(one_by_one, together, atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize("span", [Span(3, 3), Span(0, 10_000)])
 def test_a_span_that_is_not_in_the_context_cannot_be_watched(span: Span) -> None:
     context = run(language_model().open())

@@ -69,6 +69,20 @@ def test_the_same_question_is_not_asked_twice(paper: Path, tmp_path: Path, asked
     assert len(asked) == 3
 
 
+def test_what_failed_for_once_is_asked_again(
+    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> object:
+        raise MemoryError("for once")
+
+    with monkeypatch.context() as passing:
+        passing.setattr("methods.retrievers.bm25.Bm25.answer", fails, raising=True)
+        failed = bench.ask("When?", paper, model="tiny", results=tmp_path / "results")
+    again = bench.ask("When?", paper, model="tiny", results=tmp_path / "results")
+    assert failed.error and "MemoryError" in failed.error
+    assert (again.text, again.error) == (SAYS, None)
+
+
 def test_questions_asked_are_no_cells_of_a_report(paper: Path, tmp_path: Path) -> None:
     bench.ask("When?", paper, model="tiny", results=tmp_path)
     assert not find_finished(tmp_path).finished and not find_finished(tmp_path).unfinished

@@ -86,3 +86,16 @@ def test_nothing_is_likely_before_the_reference_has_run_or_for_another_option(
 ) -> None:
     assert not likely_cells(waiting(reader, "tfidf", "dragon"), session)
     assert not likely_cells(CellRequest("tfidf", "hotpotqa", reader, options={"k": 4}, limit=3), session)
+
+
+def test_where_no_question_can_be_ranked_nothing_is_likely(
+    reader: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failure is left to the run, which records it."""
+    request = waiting(reader, "tfidf", "bm25")
+
+    async def broken(*_: object) -> object:
+        raise RuntimeError("no ranking today")
+
+    monkeypatch.setattr(type(plan_cell(CellRequest("tfidf", "hotpotqa", reader)).method), "rank", broken)
+    assert not likely_cells(request, session)

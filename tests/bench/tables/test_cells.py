@@ -13,7 +13,7 @@ from bench.models.presets import PRESETS
 from bench.models.spec import resolve
 from bench.results.index_store import IndexStore
 from bench.results.records import read_records
-from bench.run.cell import Cell, CellRequest, Setting
+from bench.run.cell import Cell, CellRequest, Setting, plan_cell
 from bench.run.cell_folder import finished_summary
 from bench.run.equal_cost import reference_cell
 from bench.run.runner import run_cell
@@ -290,3 +290,13 @@ def test_as_many_nodes_are_read_as_another_method_reads_on_average(reader: str, 
     assert cell.finished.description.config["n_nodes"] == max(1, round(fmean(read)))
     shown = render(TableData(table, {("fixed", "hotpotqa"): cell}), {})
     assert "nodes read, the average of bm25:" in shown.markdown
+
+
+def test_garlics_ablations_all_search_as_garlic_does() -> None:
+    # GARLIC, Sec. 4.4: "We retain the same search mechanism"; the number of nodes is that "with GARLIC".
+    table = load_table("garlic2")
+    assert {row.set.get("variant") for row in table.rows} == {"garlic"}
+    options = {"variant": "garlic", "progress_control": "off", "n_nodes": "auto:pecan"}
+    reference = reference_cell(CellRequest("pecan", "hotpotqa", "tiny", options=options))
+    garlic = plan_cell(CellRequest("pecan", "hotpotqa", "tiny", options={"variant": "garlic"}))
+    assert reference is not None and reference.identity == garlic.identity
