@@ -96,6 +96,8 @@ class Method(ABC, Generic[ConfigT]):
     Config: ClassVar[type[MethodConfig]]
     replayed: ClassVar[frozenset[str]] = frozenset()
     """Options that only say when to stop or how much to read; a sweep over them asks each question once."""
+    editions: ClassVar[frozenset[str]] = frozenset()
+    """Options that say which paper's method this is; what an ablation is matched to has the same."""
 
     index_name: ClassVar[str] = ""
     """Directory of its indexes; methods that build the same index share it. Empty: the method's name."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.errors import BenchError, ConfigError
+from bench.method.registry import load_method
 from bench.results.models import read_description
 from bench.results.records import RECORDS_FILE, read_records
 from bench.run.cell import Cell, CellRequest, plan_cell
@@ -78,15 +79,15 @@ def provisional(request: CellRequest) -> CellRequest:
 def reference_cell(request: CellRequest) -> Cell | None:
     """The cell that the request waits for: METHOD with its defaults on the same data and model.
 
-    Of a method's ablation the reference is the same ``variant`` of it (GARLIC, Sec. 4.4: as many nodes
-    as GARLIC). None for a request without ``auto:METHOD``.
+    An ablation waits for its method with the same ``editions`` (GARLIC, Sec. 4.4: as many nodes as GARLIC).
+    None for a request without ``auto:METHOD``.
     Raises BenchError like :func:`bench.run.cell.plan_cell`.
     """
     waiting = waiting_option(request.options)
     if waiting is None:
         return None
-    own = request.options if waiting.method == request.method else {}
-    options = {name: value for name, value in own.items() if name == "variant"}
+    kept = load_method(waiting.method).editions if waiting.method == request.method else frozenset()
+    options = {name: value for name, value in request.options.items() if name in kept}
     return plan_cell(replace(request, method=waiting.method, options=options))
 
 

@@ -55,7 +55,7 @@ def likely_cells(request: CellRequest, session: Session) -> list[Cell]:
 
 
 class _UncountableError(Exception):
-    """A method that does more with its reader than ask it once."""
+    """A method that does more with its reader than ask it once, or that ranks no question."""
 
 
 class _Prompts:

@@ -48,6 +48,7 @@ class Pecan(Method[PecanConfig]):
     family = "graphs and trees"
     Config = PecanConfig
     replayed = frozenset({"t_p", "t_c", "patience"})
+    editions = frozenset({"variant"})
 
     def __init__(self, config: PecanConfig, geometry: Geometry, seed: int = 0) -> None:
         """Store options, geometry and seed; raises ConfigError for a window above the model's limit."""

@@ -76,7 +76,7 @@ def test_what_failed_for_once_is_asked_again(
         raise MemoryError("for once")
 
     with monkeypatch.context() as passing:
-        passing.setattr("methods.retrievers.bm25.Bm25.answer", fails, raising=True)
+        passing.setattr("methods.retrievers.bm25.Bm25.answer", fails)
         failed = bench.ask("When?", paper, model="tiny", results=tmp_path / "results")
     again = bench.ask("When?", paper, model="tiny", results=tmp_path / "results")
     assert failed.error and "MemoryError" in failed.error
