@@ -28,7 +28,9 @@ PROMPT = (
     "Write the next sentence of the reasoning. If the answer is known, begin with: So the answer is"
 )
 CONCLUDED = "answer is"
-_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|$")
+_NO_END = re.compile(r"(\b[A-Z]|\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs)|^\d+)\.$")
+"""Text up to the dot of an initial, a title or a list's number."""
 
 
 class IrcotConfig(OverRankerConfig):
@@ -55,7 +57,7 @@ class Ircot(OverRanker[IrcotConfig]):
     """Reason a sentence, search with it, and read all that was found."""
 
     name = "ircot"
-    version = "1"
+    version = "2"
     summary = "retrieve for the question and for each sentence of reasoning, read all of it"
     paper = "Trivedi et al. 2023 (arXiv 2212.10509)"
     Config = IrcotConfig
@@ -77,7 +79,8 @@ class Ircot(OverRanker[IrcotConfig]):
         first = ranked.best_first[: min(self.config.k, self.config.most_passages)]
         rounds = [_Round(tuple(map(int, first)), (), meter)]
         for _ in range(max(config.rounds for config in configs)):
-            if not ranked.chunks or any(CONCLUDED in thought.lower() for thought in rounds[-1].thoughts):
+            last = rounds[-1].thoughts[-1:]
+            if not ranked.chunks or any(not thought or CONCLUDED in thought.lower() for thought in last):
                 break
             rounds.append(await self._next(ranked, rounds[-1], index, question, models))
         answers: dict[tuple[int, ...], tuple[Prediction, Meter]] = {}
@@ -110,10 +113,17 @@ class Ircot(OverRanker[IrcotConfig]):
                     break
                 shown.pop()
             written = (await lm.generate(prompt, self.config.sentence_tokens)).text
-            thought = _SENTENCE.split(written.strip())[0]
+            thought = first_sentence(written.strip())
             positions = last.positions
             if thought and CONCLUDED not in thought.lower():
-                ranking = await self.rank(index, replace(question, retrieval_query=thought), models)
+                asked = replace(question, text=thought, retrieval_query="")
+                ranking = await self.rank(index, asked, models)
                 best = tuple(map(int, ranking.best_first[: self.config.k]))
                 positions = tuple(dict.fromkeys((*positions, *best)))[: self.config.most_passages]
         return _Round(positions, (*last.thoughts, thought), meter)
+
+
+def first_sentence(text: str) -> str:
+    """The text up to the first end of a sentence."""
+    ends = (end.end() for end in _SENTENCE_END.finditer(text))
+    return next(text[:end] for end in ends if end == len(text) or not _NO_END.search(text[:end]))

@@ -49,7 +49,7 @@ class IterRetGen(OverRanker[IterRetGenConfig]):
     """Answer, search with the answer, answer again."""
 
     name = "iter_retgen"
-    version = "1"
+    version = "2"
     summary = "search with the question and the last answer, answer again from what that finds"
     paper = "Shao et al. 2023 (arXiv 2305.15294)"
     Config = IterRetGenConfig
@@ -87,9 +87,12 @@ class IterRetGen(OverRanker[IterRetGenConfig]):
         self, done: Sequence[_Round], index: Index, question: Question, models: ModelSet
     ) -> _Round:
         """The next round after those that are done; one that finds the same is not answered again."""
-        query = " ".join([question.query, *(one.prediction.text for one in done[-1:])])
+        asked = question
+        if done:
+            query = f"{question.query} {done[-1].prediction.text}"
+            asked = replace(question, text=query, retrieval_query="")
         with charged() as meter:
-            ranked = await self.rank(index, replace(question, retrieval_query=query), models)
+            ranked = await self.rank(index, asked, models)
             positions = self.pick(ranked, self.config).positions
             if done and positions == done[-1].positions:
                 return _Round(positions, done[-1].prediction, meter)

@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from bench.flops.meter import Meter, metered
-from bench.schema import Document, DocumentSet, Question
+from bench.schema import Chunk, Document, DocumentSet, Question
+from methods.retrievers import rerank
 from tests.stand_ins import GEOMETRY, WordModel, WordModels
 
 TEXTS = ("Mara gave the kite to Otto", "Otto lives in Harbury", "a goat called Pepper", "rain fell all day")
@@ -31,12 +34,12 @@ class ScriptedReader(WordModel):
 
 
 def replayed(
-    kind: Any, config: Any, reader: ScriptedReader, rounds: Sequence[int]
+    kind: Any, config: Any, reader: ScriptedReader, rounds: Sequence[int], **options: Any
 ) -> tuple[list[Any], Meter]:
     """The question asked once for several numbers of rounds, one passage at a time; and what that cost."""
     models: Any = WordModels()
     models.reader = reader
-    configs = [config(k=1, chunk_tokens=8, join_documents="off", rounds=n) for n in rounds]
+    configs = [config(k=1, chunk_tokens=8, join_documents="off", rounds=n, **options) for n in rounds]
     method = kind(configs[0], GEOMETRY)
 
     async def ask() -> Any:
@@ -44,3 +47,15 @@ def replayed(
 
     with metered(Meter()) as meter:
         return asyncio.run(ask()), meter
+
+
+def asked_by_the_reranker(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Fills with the question of each passage that the reranker asks about from here on."""
+    asked: list[str] = []
+
+    async def p_yes(chunk: Chunk, question: Question, lm: Any) -> float:
+        asked.append(question.text)
+        return 0.5
+
+    monkeypatch.setattr(rerank, "p_yes", p_yes)
+    return asked

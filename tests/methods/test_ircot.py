@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from methods.ircot import Ircot, IrcotConfig
-from tests.methods.multi_hop import ScriptedReader, replayed
+import pytest
+
+from methods.ircot import Ircot, IrcotConfig, first_sentence
+from tests.methods.multi_hop import QUESTION, ScriptedReader, asked_by_the_reranker, replayed
 
 REASONING = "next sentence"
 
@@ -23,3 +25,31 @@ def test_fewer_rounds_cost_less_and_are_derived_from_one_run() -> None:
     assert [len(result.prediction.context) for result in results] == [1, 2, 4] and len(reader.prompts) == 3
     costs = [result.meter.flops for result in results]
     assert costs == sorted(set(costs)) and total.flops < sum(costs)
+
+
+def test_an_empty_sentence_ends_the_reasoning() -> None:
+    reader = ScriptedReader(["Otto lives somewhere.", " ", "never"], REASONING)
+    (result,), _ = replayed(Ircot, IrcotConfig, reader, rounds=(8,))
+    assert result.prediction.trace["thoughts"] == ["Otto lives somewhere.", ""] and len(reader.prompts) == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "first"),
+    [
+        ("Otto left. He ran.", "Otto left."),
+        ("J. R. R. Tolkien wrote it! Dr. St. John agreed.", "J. R. R. Tolkien wrote it!"),
+        ("1. Otto left the U.S. army.\n2. He ran.", "1. Otto left the U.S. army."),
+        ("It was in 1990. Otto was 3.5 feet tall.", "It was in 1990."),
+        ("no end", "no end"),
+        ("", ""),
+    ],
+)
+def test_the_dot_of_an_initial_a_title_or_a_number_ends_no_sentence(written: str, first: str) -> None:
+    assert first_sentence(written) == first
+
+
+def test_a_ranker_that_asks_the_reader_asks_it_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asked_by_the_reranker(monkeypatch)
+    reader = ScriptedReader(["Otto lives somewhere.", "So the answer is Harbury."], REASONING)
+    replayed(Ircot, IrcotConfig, reader, rounds=(8,), ranker="rerank")
+    assert asked == [QUESTION.text] * 4 + ["Otto lives somewhere."] * 4

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from methods.iter_retgen import IterRetGen, IterRetGenConfig
-from tests.methods.multi_hop import ScriptedReader, replayed
+from tests.methods.multi_hop import QUESTION, ScriptedReader, asked_by_the_reranker, replayed
 
 
 def test_a_round_reads_only_what_question_and_last_answer_find() -> None:
@@ -21,3 +23,12 @@ def test_a_round_that_finds_the_same_ends_it_without_another_generation() -> Non
     results, _ = replayed(IterRetGen, IterRetGenConfig, reader, rounds=(5, 1))
     assert [result.prediction.text for result in results] == ["Mara kite", "Mara kite"]
     assert len(reader.prompts) == 1 and results[0].prediction.trace["answers"] == ["Mara kite", "Mara kite"]
+
+
+def test_a_ranker_that_asks_the_reader_asks_it_the_question_and_the_last_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = asked_by_the_reranker(monkeypatch)
+    reader = ScriptedReader(["Otto", "Harbury"])
+    replayed(IterRetGen, IterRetGenConfig, reader, rounds=(2,), ranker="rerank")
+    assert asked == [QUESTION.text] * 4 + [f"{QUESTION.text} Otto"] * 4
