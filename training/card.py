@@ -65,6 +65,8 @@ LIMITS = """\
 * Who did something is harder for it than what was done: asked for a subject by its object it is right less
   often (`object_keyed_exact_match`) than over all one-hop questions about as many facts.
 * Rows were at most 2,048 tokens long; longer contexts fall apart quickly.
+* From passages with many more facts than it may write bullets it keeps few, and joins facts of several people
+  (`python -m training.graphs`, after `make table1`).
 * Without a document it says "Unanswerable" or guesses yes or no: on the Qasper- and MuSiQue-shaped sets that
   is right for the share of such questions and for no others.
 * The papers' figures, measured with models of billions of parameters, cannot be reproduced with it; it serves

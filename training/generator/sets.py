@@ -58,6 +58,8 @@ class _Draft:
     seed: int
     version: str = GENERATOR_VERSION
     rows: list[Row] = field(default_factory=list)
+    facts: dict[str, Sequence[Fact]] = field(default_factory=dict)
+    """Id of a question -> what its documents tell."""
     answers: Counter[str] = field(default_factory=Counter)
 
     def fits(self, qa: QA) -> bool:
@@ -86,6 +88,7 @@ class _Draft:
             "evidence": evidence,
         }
         facts = [s.fact for a in documents for s in a.sentences() if s.fact]
+        self.facts[row["id"]] = facts
         row["summary"] = summary_of(facts)
         row["source"] = f"longdoc-bench generator {self.version} seed {self.seed}"
         row["license"] = LICENSE
@@ -153,6 +156,21 @@ def sample_set(dataset: str, seed: int = DEFAULT_SEED, version: str = GENERATOR_
     Raises:
         ConfigError: if there is no such set or version.
     """
+    return _drafted(dataset, seed, version).rows
+
+
+def facts_told(
+    dataset: str, seed: int = DEFAULT_SEED, version: str = GENERATOR_VERSION
+) -> dict[str, Sequence[Fact]]:
+    """Id of a question of a sample set -> the facts that its documents tell, in their order.
+
+    Raises:
+        ConfigError: if there is no such set or version.
+    """
+    return _drafted(dataset, seed, version).facts
+
+
+def _drafted(dataset: str, seed: int, version: str) -> _Draft:
     if version not in SIZES:
         raise ConfigError(
             f"There is no version {version!r} of the sample sets; there are: {', '.join(SIZES)}."
@@ -161,7 +179,7 @@ def sample_set(dataset: str, seed: int = DEFAULT_SEED, version: str = GENERATOR_
         raise ConfigError(f"There is no sample set {dataset!r}; there are: {', '.join(SHAPES)}.")
     draft = _Draft(dataset, seed, version)
     SHAPES[dataset](draft, NameSource("held_out"), SIZES[version])
-    return draft.rows
+    return draft
 
 
 def summary_of(facts: Sequence[Fact], subjects: int = 6) -> str:
