@@ -166,11 +166,11 @@ class Batch:
         plain = [] if varlen else [row for row in rows if row.new == 1 and row.watch is None]
         watching = [row for row in watched if row.new == 1]
         together = decodes_together(device)
-        self.decoding = _lay_out(plain, device) if plain and together else None
+        self.decoding = _lay_out(plain, kv_cache.tokens, device) if plain and together else None
         self.single = [] if together else [*plain, *watching]
         self.first_watching = len(plain)
         self.single_positions = torch.tensor([row.first for row in self.single], device=device)
-        groups = [_lay_out(alike, device) for alike in _by_heads(watching)] if together else []
+        groups = [_lay_out(alike, kv_cache.tokens, device) for alike in _by_heads(watching)] if together else []
         self.watching_decode = [(group, _Attended.of(group.rows, device)) for group in groups]
         self.attended = _Attended.of(watching, device) if watching and not together else None
         self.calls = 0
@@ -362,7 +362,7 @@ def decodes_together(device: Any) -> bool:
     return torch.device(device).type == "cuda"
 
 
-def _lay_out(rows: Sequence[Row], device: Any) -> _Decoding:
+def _lay_out(rows: Sequence[Row], cache_tokens: int, device: Any) -> _Decoding:
     """One-token rows as a strided view of the KV cache if their ranges are evenly spaced, else as copies."""
     rows = sorted(rows, key=lambda row: row.base)
     longest = max(row.total for row in rows)
@@ -372,7 +372,8 @@ def _lay_out(rows: Sequence[Row], device: Any) -> _Decoding:
     span = rows[-1].base - rows[0].base
     slots = span // stride + 1 if stride else 0
     even = stride >= longest and all(step % stride == 0 for step in steps)
-    if len(rows) == 1 or (even and len(rows) >= DENSE_SHARE * slots):
+    inside = rows[-1].base + longest <= cache_tokens
+    if len(rows) == 1 or (even and inside and len(rows) >= DENSE_SHARE * slots):
         slots = 1 if len(rows) == 1 else slots
         places = torch.tensor([(row.base - rows[0].base) // stride for row in rows], device=device)
         return _Decoding(list(rows), queries, longest, rows[0].base, stride, slots, places, None)

@@ -207,7 +207,7 @@ class EngineContext(Conversation):
         return result
 
     def _trim_recorded(self) -> None:
-        """Drop rows of tokens that were rolled back."""
+        """Drop rows of tokens that were rolled back, and columns of spans that are no longer watched."""
         if not self._watched:
             self._recorded = []
             return
@@ -215,6 +215,6 @@ class EngineContext(Conversation):
         trimmed: list[NDArray[np.float32]] = []
         for rows in self._recorded:
             if left > 0:
-                trimmed.append(rows[:left])
+                trimmed.append(rows[:left, : len(self._watched)])
             left -= len(rows)
         self._recorded = trimmed

@@ -257,10 +257,13 @@ def test_a_cancelled_context_at_the_head_of_the_queue_holds_up_nobody() -> None:
     assert engine.kv_cache.free_tokens == engine.kv_cache.tokens
 
 
-def test_a_context_in_the_last_page_decodes_beside_a_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that lie unevenly are copied together, each up to its end: nothing lies behind the cache."""
+@pytest.mark.parametrize("lengths", [(20, PAGE + 40, 20), (PAGE + 40, PAGE + 40, 20)], ids=["uneven", "even"])
+def test_a_context_in_the_last_page_decodes_beside_a_longer_one(
+    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+) -> None:
+    """Rows are copied together, each up to its end, where a view of them would reach behind the cache."""
     monkeypatch.setattr(attention, "decodes_together", lambda device: True)
-    lengths = (20, PAGE + 40, 20)
+    pages = sum(-(-(length + 10) // PAGE) for length in lengths)
 
     async def answer(engine: Engine, length: int) -> RequestResult:
         slot = await engine.reserve(length + 10)
@@ -270,12 +273,12 @@ def test_a_context_in_the_last_page_decodes_beside_a_longer_one(monkeypatch: pyt
     async def at_once(engine: Engine, lengths: Sequence[int]) -> list[RequestResult]:
         return list(await asyncio.gather(*(answer(engine, length) for length in lengths)))
 
-    engine = small_engine(4)
+    engine = small_engine(pages)
     together = run(at_once(engine, lengths))
     assert engine.kv_cache.free_tokens == 0, "the last context lies in the last page"
-    alone = [run(at_once(small_engine(4), [length]))[0] for length in lengths]
+    alone = [run(at_once(small_engine(pages), [length]))[0] for length in lengths]
     assert [result.answer for result in together] == [result.answer for result in alone]
-    assert engine.passes == 6
+    assert engine.passes <= 7, "none was repeated row by row"
 
 
 def test_a_context_larger_than_the_arena_is_refused() -> None:

@@ -252,6 +252,26 @@ def test_text_that_was_appended_before_a_span_was_watched_records_nothing_of_it(
     assert after.all()
 
 
+def test_a_rewind_drops_what_tokens_before_the_mark_recorded_of_a_span_behind_it() -> None:
+    """They were still queued when it was watched, so their rows have a column for it."""
+    lm = language_model()
+
+    async def read(rewound: bool) -> np.ndarray[Any, Any]:
+        context = await lm.open()
+        context.watch(await context.extend(QUESTION))
+        node = await context.extend(NODES[0])
+        mark = context.mark()
+        if rewound:
+            context.watch(await context.extend(NODES[1]))
+        await context.probe(["Yes", "No"])
+        context.rewind(mark)
+        return context.recorded(node)
+
+    straight, again = run(read(False)), run(read(True))
+    assert straight.shape == again.shape and straight.all()
+    np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
+
+
 def test_a_pass_may_end_before_a_span_that_is_watched() -> None:
     """One token a pass: the tokens before the second node attend to no part of it, those behind it to all."""
 
