@@ -170,8 +170,9 @@ class Batch:
         self.single = [] if together else [*plain, *watching]
         self.first_watching = len(plain)
         self.single_positions = torch.tensor([row.first for row in self.single], device=device)
-        groups = [_lay_out(alike, kv_cache.tokens, device) for alike in _by_heads(watching)] if together else []
-        self.watching_decode = [(group, _Attended.of(group.rows, device)) for group in groups]
+        groups = _by_heads(watching) if together else []
+        laid_out = [_lay_out(alike, kv_cache.tokens, device) for alike in groups]
+        self.watching_decode = [(group, _Attended.of(group.rows, device)) for group in laid_out]
         self.attended = _Attended.of(watching, device) if watching and not together else None
         self.calls = 0
         self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
