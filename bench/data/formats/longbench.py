@@ -2,14 +2,16 @@ r"""LongBench's lines: one example with its context as one string (THUDM/LongBen
 
     {"input", "context", "answers": [...], "length", "dataset", "language", "all_classes", "_id"}
 
-The same fields as CSV, with the answers as a Python list literal, also parse. The context of the
+The same fields as CSV, with the answers as a list in Python's or numpy's form, also parse. The context of the
 multi-document sets is ``Passage 1:\n<title>\n<text>\nPassage 2:\n...``; it is split at these headings.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -25,13 +27,20 @@ _SUMMARIES = {"gov_report", "qmsum", "multi_news", "vcsum", "samsum"}
 
 
 def _list_literal(value: Any) -> Any:
-    """A CSV cell's ``"['a', 'b']"`` as a list; anything else unchanged."""
+    """A CSV cell's ``"['a', 'b']"`` as a list, or numpy's ``"['a' 'b']"``; anything else unchanged."""
     if not isinstance(value, str):
         return value
     try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        listed = ast.literal_eval(value)
+        tokens = list(tokenize.generate_tokens(io.StringIO(value.strip()).readline))
+    except (ValueError, SyntaxError, tokenize.TokenError, MemoryError, RecursionError):
         raise ValueError("should be a list of strings") from None
+    strings = [token.string for token in tokens if token.type == tokenize.STRING]
+    if not isinstance(listed, list) or len(strings) <= len(listed):
+        return listed
+    if any(token.string == "," for token in tokens):
+        raise ValueError("should be a list of strings with commas between them all, or none as numpy's")
+    return [ast.literal_eval(string) for string in strings]  # Python reads strings without a comma as one
 
 
 def _number(value: Any) -> Any:

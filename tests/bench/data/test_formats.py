@@ -241,16 +241,32 @@ def test_longbench_csv_answers_are_a_python_list(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(
         "input,context,answers,length,dataset,_id\n"
-        "Q1?,text,\"['it''s', \"\"say 'x'\"\"]\",3,qasper,a\n"
+        'Q1?,text,"[""it\'s"", ""say \'x\'""]",3,qasper,a\n'
         "Q2?,text,not a list,3,qasper,b\n"
         "Q3?,text,[1],3,qasper,c\n",
         encoding="utf-8",
     )
     examples, problems = examples_in(path)
-    assert examples[0].example.answers == ("its", "say 'x'")  # adjacent literals, as Python reads them
+    assert examples[0].example.answers == ("it's", "say 'x'")
     assert [p.place for p in problems] == [f"{path}:3", f"{path}:4"]
     assert "should be a list of strings" in problems[0].message
     assert "answers[0]: expected text, found 1" in problems[1].message
+
+
+def test_answers_as_numpy_prints_them_are_not_read_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(
+        "input,context,answers,length,dataset,_id\n"
+        'Q1?,text,"[\'a\' \'b, c\'\n ""it\'s""]",3,qasper,a\n'
+        "Q2?,text,['a'],3,qasper,b\n"
+        "Q3?,text,\"['a', 'b' 'c']\",3,qasper,c\n"
+        "Q4?,text,['a' ... 'b'],3,qasper,d\n",
+        encoding="utf-8",
+    )
+    examples, problems = examples_in(path)
+    assert [sound.example.answers for sound in examples] == [("a", "b, c", "it's"), ("a",)]
+    assert "with commas between them all" in problems[0].message
+    assert "should be a list of strings" in problems[1].message
 
 
 TEMPLATE = "Read.\n{context}\n\nNow answer.\nQuestion: {input}\nAnswer:"
