@@ -137,6 +137,8 @@ class ContextItem:
     node: str | None = None
     """Node id for trees and graphs; None for a chunk of the source."""
     score: float | None = None
+    chunk: int | None = None
+    """Position in the index of the chunk that it is, or of which it is the part in one document."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ def passages(chunk: Chunk, question: Question, score: float | None = None) -> li
             start=start,
             end=end,
             score=score,
+            chunk=chunk.index,
         )
         for position, start, end in chunk.spans
     ]

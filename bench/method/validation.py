@@ -66,6 +66,8 @@ def _require_item(position: int, item: object, documents: DocumentSet) -> None:
     places = (item.document, item.start, item.end)
     if not all(place is None or isinstance(place, Integral) for place in places):
         raise QuestionError(f"{label} has the place {places}; expected whole numbers")
+    if item.chunk is not None and not isinstance(item.chunk, Integral):
+        raise QuestionError(f"{label} has the chunk {item.chunk!r}; expected a whole number")
     if item.score is not None and not (isinstance(item.score, Real) and math.isfinite(item.score)):
         raise QuestionError(f"{label} has the score {item.score!r}; expected a number")
     count = len(documents.documents)

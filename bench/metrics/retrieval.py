@@ -63,6 +63,8 @@ class ContextItemPlace(Protocol):
     def text(self) -> str | None: ...  # noqa: D102
     @property
     def score(self) -> float | None: ...  # noqa: D102
+    @property
+    def chunk(self) -> int | None: ...  # noqa: D102
 
 
 def retrieval_quality(context: Sequence[ContextItemPlace], example: Example) -> dict[str, float]:
@@ -99,17 +101,18 @@ def _passages(context: Sequence[ContextItemPlace]) -> list[list[ContextItemPlace
     """The context's passages by score, best first; a passage that goes on in the next document is one."""
     passages: list[list[ContextItemPlace]] = []
     for item in context:
-        last = passages[-1][-1] if passages else None
-        goes_on = (
-            last is not None
-            and last.document is not None
-            and (last.document + 1, 0, last.score) == (item.document, item.start, item.score)
-        )
-        if goes_on:
+        if passages and _goes_on(passages[-1][-1], item):
             passages[-1].append(item)
         else:
             passages.append([item])
     return sorted(passages, key=lambda passage: -(passage[0].score or 0))
+
+
+def _goes_on(item: ContextItemPlace, following: ContextItemPlace) -> bool:
+    """Whether the following item is of the same chunk; without its number, by place and score."""
+    if item.chunk is not None or item.document is None:
+        return item.chunk is not None and item.chunk == following.chunk
+    return (item.document + 1, 0, item.score) == (following.document, following.start, following.score)
 
 
 def _share_held(place: Place, context: Sequence[ContextItemPlace]) -> float:

@@ -39,6 +39,10 @@ class ContextRecord(_Row):
     end: int | None
     node: str | None = Field(default=None, description="node id, for trees and graphs")
     score: float | None = Field(default=None, description="the method's score for it")
+    chunk: int | None = Field(
+        default=None,
+        description="position of its chunk in the index, the same for all documents of one chunk",
+    )
     text: str | None = Field(default=None, description="a node's text; a chunk's is the source span")
 
 

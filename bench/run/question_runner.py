@@ -285,6 +285,7 @@ class QuestionRunner:
                 end=item.end,
                 node=item.node,
                 score=item.score,
+                chunk=item.chunk,
                 text=item.text if item.start is None else None,
             )
             for item in answer.context

@@ -103,6 +103,7 @@ def _item(graph: Graph, visit: Visit, documents: DocumentSet) -> ContextItem:
         start=node.start,
         end=node.end,
         score=_short(visit.score),
+        chunk=visit.node,
     )
 
 

@@ -107,6 +107,10 @@ NONSENSE: dict[str, tuple[Any, str]] = {
         Prediction("a", [dataclasses.replace(PASSAGE, score="high")]),  # type: ignore[arg-type]
         "the score 'high'",
     ),
+    "a chunk by its name": (
+        Prediction("a", [dataclasses.replace(PASSAGE, chunk="first")]),  # type: ignore[arg-type]
+        "the chunk 'first'; expected a whole number",
+    ),
     "no number": (Prediction("a", [dataclasses.replace(PASSAGE, score=math.nan)]), "the score nan"),
     "a log that is no JSON": (Prediction("a", trace={"seen": {1, 2}}), "the trace is no JSON"),
     "a log with no number": (Prediction("a", trace={"p": math.inf}), "the trace is no JSON"),

@@ -9,14 +9,16 @@ import pytest
 
 from bench.data import load
 from bench.data.cards import load_card
+from bench.method import passages
+from bench.method.chunking import chunk_documents
 from bench.metrics.evidence import Place, evidence_places
 from bench.metrics.retrieval import retrieval_quality
 from bench.results.index_store import IndexStore
 from bench.results.records import ContextRecord, FlopCounts, Record, RecordStore, TokenCounts, read_records
 from bench.results.summary import summarize
 from bench.run.runner import run_cell
-from bench.schema import Document, DocumentSet, Evidence, Example
-from tests.stand_ins import WordModels, examples, stand_in_cell
+from bench.schema import Document, DocumentSet, Evidence, Example, Question
+from tests.stand_ins import WordModel, WordModels, examples, stand_in_cell
 
 MULTI_HOP = Example(
     id="x",
@@ -110,6 +112,29 @@ def test_a_passage_seen_again_adds_nothing_and_one_with_two_places_counts_as_two
     assert ranks(LONG, (2, both), (1, span(LONG, 0, 24, 30))) == (1, 1)
     joined = [(2.0, span(MULTI_HOP, 0, 30)), (2.0, span(MULTI_HOP, 1, 0, 9)), (3.0, span(MULTI_HOP, 2))]
     assert ranks(MULTI_HOP, *joined) == (1 / 2, (second + third) / (first + second))
+
+
+def test_neighbouring_documents_of_one_score_are_passages_of_their_own() -> None:
+    otto, kite, fair = (span(MULTI_HOP, at).model_copy(update={"chunk": at}) for at in range(3))
+    first, second, third = (1 / math.log2(1 + rank) for rank in (1, 2, 3))
+    assert ranks(MULTI_HOP, (2, fair), (1, otto), (1, kite)) == (
+        1 / 2, (second + third) / (first + second)
+    )  # fmt: skip
+    only_kite = replace(MULTI_HOP, evidence=(Evidence(1),))
+    assert ranks(only_kite, (1, otto), (1, kite)) == (1 / 2, second)
+
+
+def test_a_passage_goes_on_after_a_blank_document() -> None:
+    blank = DocumentSet((Document("", "The kite was red."), Document("", " "), Document("", "Otto fell.")))
+    example = replace(MULTI_HOP, documents=blank, evidence=(Evidence(2),))
+    (chunk,) = chunk_documents(blank, WordModel().tokenize, 100, join=True)
+    question = Question("Who fell?", blank, 8)
+    context = [
+        ContextRecord(**{name: getattr(item, name) for name in ContextRecord.model_fields})
+        for item in passages(chunk, question, 1.0)
+    ]
+    assert [item.document for item in context] == [0, 2]
+    assert ranks(example, *((1, item) for item in context)) == (1, 1)
 
 
 def test_what_is_not_ranked_has_no_rank() -> None:
