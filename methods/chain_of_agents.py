@@ -24,9 +24,10 @@ from bench.method import (
     MethodConfig,
     ModelSet,
     PromptStyle,
+    fits,
     read,
 )
-from bench.schema import Chunk, ContextItem, Index, Prediction, Question
+from bench.schema import Chunk, ContextItem, Document, DocumentSet, Index, Prediction, Question
 from methods.raptor.leaves import split_into_leaves
 
 PROMPT = (
@@ -70,8 +71,16 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer from the last worker's notes; the trace has all notes."""
         lm, written, cut = models.lm(), [""], False
-        for chunk in self._chunks(question, lm):
-            prompt = PROMPT.format(text=chunk.text, notes=written[-1], question=question.text)
+        texts = [chunk.text for chunk in reversed(self._chunks(question, lm))]
+        while texts:
+            text = texts.pop()
+            prompt = PROMPT.format(text=text, notes=written[-1], question=question.text)
+            if not fits(prompt, lm, self.note_tokens, lm.geometry.input_limit):
+                # Joined, the parts may have more tokens than they were counted with.
+                halves = _halves(text, lm)
+                if len(halves) > 1:
+                    texts += reversed(halves)
+                    continue
             notes = await lm.generate(prompt, self.note_tokens)
             cut = cut or notes.finish != "stop"
             written.append(notes.text or written[-1])
@@ -82,9 +91,16 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
         return replace(answer, trace={"notes": written[1:]})
 
     def _chunks(self, question: Question, lm: LanguageModel) -> list[Chunk]:
-        """Pieces of whole sentences that fit a worker's window beside question and notes."""
+        """Pieces of whole sentences that fit a worker's window beside question and notes, counted apart."""
         limit = lm.geometry.input_limit
         window = min(self.config.window or lm.geometry.window, limit)
         frame = lm.chat_overhead + lm.count_tokens(PROMPT.format(text="", notes="", question=question.text))
         room = window - frame - 2 * self.note_tokens  # the notes before, and the new ones
         return split_into_leaves(question.documents, lm.tokenize, max(LEAST_CHUNK, room), join=True)
+
+
+def _halves(text: str, lm: LanguageModel) -> list[str]:
+    """A text in two or more; in one where it is short already."""
+    half = max(LEAST_CHUNK, -(-lm.count_tokens(text) // 2))
+    leaves = split_into_leaves(DocumentSet((Document("", text),)), lm.tokenize, half)
+    return [leaf.text for leaf in leaves]

@@ -52,6 +52,28 @@ def test_each_worker_reads_the_next_sentences_and_the_notes_before() -> None:
     assert [item.node for item in prediction.context] == ["notes"] and prediction.flags == ("cut_notes",)
 
 
+class Merging(Reader):
+    """A word after a newline is more tokens than it is alone."""
+
+    def count_tokens(self, text: str) -> int:
+        return super().count_tokens(text) + 20 * text.count("\nMara")
+
+
+def test_a_prompt_that_is_longer_than_its_parts_still_fits_the_reader() -> None:
+    models: Any = WordModels()
+    models.reader = reader = Merging()
+    text = " ".join(SENTENCE.format(n) for n in range(60))
+    documents = DocumentSet((Document("", text),))
+    method = ChainOfAgents(ChainOfAgentsConfig(note_tokens=8), GEOMETRY)
+    asyncio.run(method.answer(Index(), Question("Where is it?", documents, 8), models))
+    workers = reader.prompts[:-1]
+    for n in range(60):
+        assert sum(SENTENCE.format(n) in prompt for prompt in workers) == 1
+    order = [n for prompt in workers for n in range(60) if SENTENCE.format(n) in prompt]
+    assert order == sorted(order)
+    assert all(reader.count_tokens(prompt) + reader.chat_overhead + 8 <= 256 for prompt in workers)
+
+
 def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:
     short, long = (asked(n)[2].usage["words", "prefill"].attended for n in (40, 80))
     assert long < 2.3 * short
