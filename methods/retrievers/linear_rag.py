@@ -30,7 +30,8 @@ from methods.retrievers.page_rank import page_rank
 DAMPING, PASSAGE_WEIGHT, ADJACENT = 0.5, 0.05, 1.0
 """Of PageRank; of passages in its restart; of the edge to the next passage (the authors' config.py)."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
-_NAME = re.compile(r"[A-Z][\w’'-]*(?:(?:\s+(?:of|the|de|la|van|von))*\s+[A-Z][\w’'-]*)*")
+_NAME = re.compile(r"(?<!\w)[A-Z][\w’'-]*(?:(?:\s+(?:of|the|de|la|van|von))*\s+[A-Z][\w’'-]*)*")
+_OTHER_LETTER = re.compile(r"[^\W\d_a-zA-Z]")
 _NO_NAMES = frozenset(
     "A After All Although An And As At Because Before But By Did Do Does During For From Had Has Have He Her "
     "His How I If In Is It Its Later Many My No Not Of On Once One Or Our She Since So Some That The Their "
@@ -64,7 +65,7 @@ class LinearRag(RankThenRead[LinearRagConfig]):
     """Names, sentences and PageRank."""
 
     name = "linear_rag"
-    version = "1"
+    version = "2"
     summary = "rank chunks by PageRank over a graph of names, without an LLM at indexing"
     paper = "Zhuang et al. 2025 (LinearRAG, arXiv 2510.10114)"
     family = "graphs and trees"
@@ -186,12 +187,14 @@ class _Activation:
 def names_in(sentence: str) -> list[str]:
     """Runs of capitalised words, each once, in order; words that begin many a sentence are no names."""
     names = []
-    for match in _NAME.finditer(sentence):
-        words = match[0].split()
+    cases = _OTHER_LETTER.sub(lambda letter: "A" if letter[0].isupper() else "a", sentence)
+    for match in _NAME.finditer(cases):
+        run = sentence[match.start() : match.end()]
+        words = run.split()
         while words and (words[0] in _NO_NAMES or not words[0][:1].isupper()):
             del words[0]
         if words:
-            name = match[0][match[0].index(words[0]) :]
+            name = run[run.index(words[0]) :]
             names.append(re.sub(r"[’']s?$", "", name))
     return list(dict.fromkeys(name for name in names if name))
 

@@ -40,6 +40,11 @@ def ranked(question: str, **options: Any) -> Any:
         ("The Bank of England’s Bank of England", ["Bank of England’s Bank of England"]),
         ("When Ines' clock stopped, Ines wept", ["Ines"]),
         ("rain fell. Where?", []),
+        (
+            "In Łódź, Émile Zola met Иван Петров and Karel Čapek.",
+            ["Łódź", "Émile Zola", "Иван Петров", "Karel Čapek"],
+        ),
+        ("She sold an iPhone and a McIntosh.", ["McIntosh"]),
     ],
 )
 def test_names_are_runs_of_capitalised_words(sentence: str, names: list[str]) -> None:
