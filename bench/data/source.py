@@ -73,7 +73,7 @@ class Source:
                     yield from (Problem(place, oddity, "warning") for oddity in oddities_of(parsed))
                     if example.id != parsed.example.id:
                         first = ids.place_of(parsed.example.id)
-                        message = f"id {parsed.example.id!r} belongs to a different question at {first}"
+                        message = f"id {parsed.example.id!r} belongs to a different example at {first}"
                         yield Problem(place, f"{message}; renamed to {example.id!r}", "warning")
                     yield SoundExample(example, parsed.datasets, parsed.split, entry.place, parsed.unread)
             except EntryError as error:
@@ -114,12 +114,12 @@ class _Ids:
     """Keeps ids unique within a source."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[Place, tuple[str, str]]] = {}
+        self._seen: dict[str, tuple[Place, tuple[str, str, tuple[str, ...]]]] = {}
         self._copies: Counter[str] = Counter()
 
     def admit(self, example: Example, place: Place) -> Example:
         """The example, renamed if its id is taken; raises EntryError for a duplicate example."""
-        content = (example.question, example.documents.id)
+        content = (example.question, example.documents.id, example.answers)
         id = example.id
         while id in self._seen:
             first, first_content = self._seen[id]

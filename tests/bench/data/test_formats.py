@@ -179,7 +179,7 @@ def test_ids_are_unique_within_a_file(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     examples, problems = examples_in(path)
     assert [f.example.id for f in examples] == ["x1", "x1-2", "x1-3", "x1-2-2"]
-    assert problems[0].message == f"id 'x1' belongs to a different question at {path}:1; renamed to 'x1-2'"
+    assert problems[0].message == f"id 'x1' belongs to a different example at {path}:1; renamed to 'x1-2'"
     assert problems[0].severity == "warning"
     assert problems[-1].severity == "error"
     assert str(problems[-1]) == f"{path}:5: repeats the example 'x1' of {path}:1; remove one of the two"
@@ -627,6 +627,17 @@ def test_booksum_rows_tell_the_length_of_their_chapter(tmp_path: Path) -> None:
     assert example.metadata["chapter_length"] == 9000.0
     assert example.answers == ("Emma is rich.",)
     assert "chapter_length" in error(tmp_path, {**BOOKSUM, "chapter_length": "long"})
+
+
+def test_two_booksum_summaries_of_one_chapter_by_one_source_are_two_examples(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    rows = [BOOKSUM, {**BOOKSUM, "summary_text": "Emma is clever."}, BOOKSUM]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    examples, problems = examples_in(path)
+    name = "booksum-Emma.chapter 1-sparknotes"
+    assert [found.example.id for found in examples] == [name, f"{name}-2"]
+    assert [problem.severity for problem in problems] == ["warning", "error"]
+    assert f"repeats the example {name!r}" in problems[1].message
 
 
 def test_booksum_chapters_have_all_their_summaries_as_references(tmp_path: Path) -> None:
