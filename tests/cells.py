@@ -12,7 +12,7 @@ from bench.results.models import CellDescription, Summary
 def summary(**fields: Any) -> Summary:
     """A summary of four answered questions; intervals are given as mappings."""
     values: dict[str, Any] = {
-        "summary_version": 3,
+        "summary_version": 4,
         "cell_id": "0123",
         "n": 4,
         "n_documents": 2,

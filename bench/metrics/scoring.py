@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.errors import DataError
 from bench.metrics import CorpusMetric, Metric, QuestionMetric
@@ -91,6 +92,18 @@ def question_scores(
     }
 
 
+def question_counts(
+    prediction: str | None, references: Sequence[str], metric: CorpusMetric, drawn: Sequence[str] = ()
+) -> NDArray[np.float64]:
+    """Counts of one question for a corpus-level metric, shape (k,); None (failed) counts as an empty answer.
+
+    drawn: further answers to the same question; the counts are the means over all, so that a question has
+    the weight of one.
+    """
+    counts = [metric.statistics(text, references) for text in (prediction or "", *drawn)]
+    return np.asarray(np.mean(counts, axis=0))
+
+
 def score_questions(questions: Iterable[Answered], metrics: Sequence[Metric]) -> Scores:
     """The scores of all questions; raises ValueError without a question."""
     answered = tuple(questions)
@@ -100,7 +113,7 @@ def score_questions(questions: Iterable[Answered], metrics: Sequence[Metric]) ->
     mean: dict[str, float] = {}
     for metric in metrics:
         if isinstance(metric, CorpusMetric):
-            counts = [metric.statistics(q.prediction or "", q.references) for q in answered]
+            counts = [question_counts(q.prediction, q.references, metric, q.drawn) for q in answered]
             mean[metric.name] = float(metric.value(np.sum(counts, axis=0)))
         else:
             mean[metric.name] = float(np.mean([row[metric.name] for row in rows]))

@@ -9,12 +9,12 @@ import numpy as np
 
 from bench.metrics import CorpusMetric, QuestionMetric, get_metrics, statistics
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
-from bench.metrics.scoring import question_scores
+from bench.metrics.scoring import question_counts, question_scores
 from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
 from bench.results.models import Interval, MeasureInterval, Summary, TokenMeans
 from bench.results.records import Record
 
-SUMMARY_VERSION = 3
+SUMMARY_VERSION = 4
 
 
 def summarize(
@@ -42,7 +42,7 @@ def summarize(
     for metric in get_metrics(metrics) if scored else ():
         rng = np.random.default_rng([seed, len(scored)])
         if isinstance(metric, CorpusMetric):
-            rows = np.stack([metric.statistics(r.prediction or "", r.answers) for r in scored])
+            rows = np.stack([question_counts(r.prediction, r.answers, metric, r.drawn) for r in scored])
             interval = clustered_bootstrap_of(rows, scored_clusters, metric.value, rng=rng)
         else:
             interval = clustered_bootstrap([_score(r, metric) for r in scored], scored_clusters, rng=rng)

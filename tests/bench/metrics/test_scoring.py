@@ -192,3 +192,19 @@ def test_further_answers_of_a_line_are_averaged_with_the_first() -> None:
     assert scores.mean["f1"] == pytest.approx(2 / 3)
     with pytest.raises(DataError, match='x:1: "drawn" is the number 3; expected a list of strings'):
         parse_answered([line.replace(b'["Rome", "Paris"]', b"3")], "x")
+
+
+def test_bleu_counts_all_answers_of_a_question_with_the_weight_of_one() -> None:
+    right, wrong = "the kite lay in the mill", "the kite was sold at a fair"
+    bleu = get_metrics(["bleu_4"])
+
+    def score(*questions: Answered) -> float:
+        return score_questions(questions, bleu).mean["bleu_4"]
+
+    alone, other = Answered(right, (right,)), Answered("a b c d e f", ("a b c d e f",))
+    drawn = Answered(right, (right,), drawn=(wrong,))
+    assert score(drawn) == pytest.approx(score(alone, Answered(wrong, (right,))))
+    assert score(drawn, other) > score(alone, Answered(wrong, (right,)), other)
+    same = Answered(right, (right,), drawn=(right, right))
+    assert score(same, Answered(wrong, (right,))) == pytest.approx(score(alone, Answered(wrong, (right,))))
+    assert score(Answered(None, (right,)), alone) == score(Answered("", (right,)), alone)

@@ -52,3 +52,14 @@ def test_questions_without_a_reference_are_in_no_score() -> None:
     none = summarize([asked], ["f1", "bleu_4"])
     assert (none.metrics, none.interval("f1"), none.n_scored) == ({}, None, 0)
     assert "n_unscored" not in summarize([record(examples[0], 1)], ["f1"]).to_json()
+
+
+def test_bleu_of_a_summary_counts_drawn_answers() -> None:
+    from bench.run.cell import plan_cell
+
+    (example,) = plan_cell(CellRequest("bm25", "hotpotqa", limit=1)).data.examples
+    text = "the kite lay in the mill"
+    asked = record(example, 1).model_copy(update={"prediction": text, "answers": [text]})
+    drawn = asked.model_copy(update={"drawn": ["the kite was sold at a fair"]})
+    assert summarize([drawn], ["bleu_4"]).metrics["bleu_4"].mean < 1
+    assert summarize([asked], ["bleu_4"]).metrics["bleu_4"].mean == pytest.approx(1)
