@@ -5,9 +5,11 @@ Here the first questions of a finished cell are answered again one by one, after
 the end of the data that loads and warms up the models. Two times are measured: ranking alone, which is what
 Graph of Records prints (Sec. 3.5: without "the inference time brought by the LLM itself"), and ranking with
 reading. Both include :meth:`Method.finish <bench.method.contract.Method.finish>`, since a question on a new
-document waits for it: there, a graph network embeds nodes, and node2vec walks. The times depend on the
-machine, so they are not part of the records: they are stored separately with the machine's name, which the
-table prints, and another machine measures them again.
+document waits for it: there, a graph network embeds nodes, and node2vec walks. Before each measurement the
+keys and values that closed contexts left for others are dropped, so that nothing of the question has been
+read before; only a server keeps its own. The times depend on the machine, so they are not part of the
+records: they are stored separately with the machine's name, which the table prints, and another machine
+measures them again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from bench.files.atomic import write_json
 from bench.flops.meter import Meter, metered
 from bench.method.ranking import PickAndRead
 from bench.method.validation import require_prediction
-from bench.models.api import ModelSet
+from bench.models.api import LanguageModel, ModelSet
+from bench.models.language_model import CausalLanguageModel
 from bench.models.spec import cuda_available
 from bench.results.index_store import IndexStore
 from bench.run.cell import Cell
@@ -49,7 +52,7 @@ FOLDER = "query_times"
 """Name of the folder of measured times in the results folder."""
 QUESTIONS = 5
 """Number of questions timed per cell.  # our choice"""
-VERSION = 4
+VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,31 @@ class _Clocked:
     ranking_s: float | None
 
 
-async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: int) -> list[_Clocked]:
+class _Forgetful:
+    """A model set whose language models can drop what they have read."""
+
+    def __init__(self, models: ModelSet) -> None:
+        self._models = models
+        self._read: set[CausalLanguageModel] = set()
+        self.embedder, self.pair_scorer = models.embedder, models.pair_scorer
+
+    def lm(self, role: str = "reader") -> LanguageModel:
+        """The causal model in this role."""
+        lm = self._models.lm(role)
+        if isinstance(lm, CausalLanguageModel):
+            self._read.add(lm)
+        return lm
+
+    def forget(self) -> None:
+        """Drop the keys and values of all closed contexts."""
+        for engine in (lm.engine for lm in self._read):
+            while (slot := engine.prefixes.evict()) is not None:
+                engine.kv_cache.release(slot.range)
+
+
+async def _answer_alone(cell: Cell, results: Path, loaded: ModelSet, questions: int) -> list[_Clocked]:
     examples = cell.data.examples
+    models = _Forgetful(loaded)
     store = IndexStore(results / "indexes")
     prepared: dict[str, Prepared] = {}
 
@@ -138,10 +164,12 @@ async def _answer_alone(cell: Cell, results: Path, models: ModelSet, questions: 
                 prepared[documents.id] = await prepare(cell, store, models, [documents])
             ready = prepared[documents.id]
             with metered(Meter()):
+                models.forget()
                 started = time.perf_counter()
                 index = cell.method.finish(ready.indexes[documents.id], ready.learned)
                 finish_s = time.perf_counter() - started
                 rank_s = await _ranking_s(cell, index, question, models)
+                models.forget()
                 started = time.perf_counter()
                 answer = await cell.method.answer(index, question, models)
                 answer_s = time.perf_counter() - started

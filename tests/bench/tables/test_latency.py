@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bench.errors import ConfigError, DataError, UnknownNameError
+from bench.flops.meter import Meter, metered
 from bench.models.model_set import LoadedModels
 from bench.run.cell import Cell, CellRequest, Setting, plan_cell
 from bench.run.judge_protocol import PROTOCOLS
@@ -166,6 +167,35 @@ def test_the_models_are_warmed_up_by_a_question_that_is_not_timed(
     noted = Failing(cell, set(), monkeypatch)
     measure(cell, results, LoadedModels(cell.roles), questions=1)
     assert noted.asked == ["1", "0"]
+
+
+def test_nothing_of_a_timed_question_was_read_before(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "results"
+    _, planned = made("timed", data, results)
+    cell = planned["bm25", "chronicles"]
+    models = LoadedModels(cell.roles)
+    meters: list[Meter] = []
+    rank, answer = cell.method.rank, cell.method.answer
+
+    async def reading_rank(index: Any, question: Any, models: Any) -> Any:
+        """As a ranker that has the reader judge passages."""
+        await models.lm().generate(question.documents.documents[0].text * 40, 1)
+        return await rank(index, question, models)
+
+    async def noted(*arguments: Any) -> Any:
+        with metered(Meter()) as meter:
+            prediction = await answer(*arguments)
+        meters.append(meter)
+        return prediction
+
+    monkeypatch.setattr(cell.method, "rank", reading_rank)
+    monkeypatch.setattr(cell.method, "answer", noted)
+    for _ in range(2):
+        assert measure(cell, results, models, questions=2) is not None
+    assert len(meters) == 6 and all(meter.reuse_known for meter in meters)
+    assert [meter.reused_tokens for meter in meters[1:3] + meters[4:]] == [0, 0, 0, 0]
 
 
 def test_what_was_timed_on_another_machine_is_shown_but_measured_again(
