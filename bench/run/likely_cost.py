@@ -8,22 +8,26 @@ where :func:`bench.run.equal_cost.closest_k` looks first, in one run for both ne
 from __future__ import annotations
 
 import asyncio
+import logging
 from statistics import fmean
 from typing import Any
 
 from bench.engine.sampling import Sampling
+from bench.errors import BenchError
 from bench.flops.meter import Meter, current_meter, metered
 from bench.method.ranking import PickAndRead
 from bench.models.api import Embedder, Generation, LanguageModel, ModelSet, PairScorer
 from bench.models.language_model import CausalLanguageModel
-from bench.results.index_store import IndexStore
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import finished_summary
 from bench.run.equal_cost import PASSAGES, measured_costs, neighbours, provisional, reference_cell, with_k
 from bench.run.question_runner import QuestionRunner
+from bench.run.redaction import fault_text
 from bench.run.session import Session
 from bench.run.time_limit import TimeLimit
 from bench.schema import Question
+
+log = logging.getLogger(__name__)
 
 
 def likely_cells(request: CellRequest, session: Session) -> list[Cell]:
@@ -44,7 +48,7 @@ def likely_cells(request: CellRequest, session: Session) -> list[Cell]:
         return []
     decoded = round(summary.tokens.completion)
     try:
-        prompts = _Prompts(cell, session.indexes, session.models(cell), decoded)
+        prompts = _Prompts(cell, session, decoded)
         around = neighbours(target, prompts.cost)
     except _UncountableError:
         return []
@@ -61,29 +65,41 @@ class _UncountableError(Exception):
 class _Prompts:
     """A cell's questions, ranked; costs of reading the best k."""
 
-    def __init__(self, cell: Cell, indexes: IndexStore, models: ModelSet, decoded: int) -> None:
+    def __init__(self, cell: Cell, session: Session, decoded: int) -> None:
         """decoded: tokens of an answer."""
-        self.cell = cell
+        self.cell, models = cell, session.models(cell)
         self.models = _CountingModels(models, decoded)
-        asker = QuestionRunner([cell], indexes, models, TimeLimit(None))
+        asker = QuestionRunner([cell], session.indexes, models, TimeLimit(session.timeout_s))
         self.ranked = asyncio.run(self._rank(asker, models))
 
     async def _rank(self, asker: QuestionRunner, models: ModelSet) -> list[tuple[Question, Any, int]]:
-        """Question, ranking and FLOPs of the ranking; questions that fail are left out."""
+        """Question, ranking and FLOPs of the ranking; questions that fail are left out.
+
+        Raises BenchError for a fault of the setup.
+        """
         method: Any = self.cell.method
 
         async def one(question: Question) -> tuple[Question, Any, int]:
             with metered(Meter()) as meter:
-                ranked = await method.rank((await asker.index(question.documents)).index, question, models)
+                index = (await asker.index(question.documents)).index
+                ranked = await asker.limit.run(method.rank(index, question, models), "ranking")
             return question, ranked, meter.flops
 
         questions = [self.cell.question(example) for example in self.cell.data.examples]
         async with asker.working():
             rankings = await asyncio.gather(*map(one, questions), return_exceptions=True)
-        ranked = [each for each in rankings if not isinstance(each, BaseException)]
-        if not ranked:
+        faults = [each for each in rankings if isinstance(each, BaseException)]
+        for fault in faults:
+            if isinstance(fault, BenchError) or not isinstance(fault, Exception):
+                raise fault  # the setup is at fault, not the question
+        if faults:
+            log.warning(
+                "%s: %d of %d questions could not be ranked, such as: %s",
+                *(self.cell.name, len(faults), len(questions), fault_text(faults[0])),
+            )
+        if len(faults) == len(questions):
             raise _UncountableError("no question could be ranked")
-        return ranked
+        return [each for each in rankings if not isinstance(each, BaseException)]
 
     def cost(self, k: int) -> float:
         """Mean FLOPs of a question that reads its k best passages."""

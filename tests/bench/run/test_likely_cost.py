@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from bench.errors import BenchError
 from bench.models.language_model import CausalLanguageModel
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.equal_cost import match_k, matched_cell, measured_costs
@@ -88,14 +90,39 @@ def test_nothing_is_likely_before_the_reference_has_run_or_for_another_option(
     assert not likely_cells(CellRequest("tfidf", "hotpotqa", reader, options={"k": 4}, limit=3), session)
 
 
-def test_where_no_question_can_be_ranked_nothing_is_likely(
-    reader: str, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The failure is left to the run, which records it."""
-    request = waiting(reader, "tfidf", "bm25")
+def break_ranking(monkeypatch: pytest.MonkeyPatch, reader: str, fault: Exception | None) -> None:
+    """TF-IDF's ranking raises the fault; without one it never ends."""
 
     async def broken(*_: object) -> object:
-        raise RuntimeError("no ranking today")
+        if fault is None:
+            await asyncio.sleep(60)
+            raise AssertionError("not ended")
+        raise fault
 
     monkeypatch.setattr(type(plan_cell(CellRequest("tfidf", "hotpotqa", reader)).method), "rank", broken)
-    assert not likely_cells(request, session)
+
+
+def test_where_no_question_can_be_ranked_nothing_is_likely_and_the_reason_is_said(
+    reader: str, session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The failure is left to the run, which records it."""
+    break_ranking(monkeypatch, reader, RuntimeError("no ranking today"))
+    assert not likely_cells(waiting(reader, "tfidf", "bm25"), session)
+    assert "3 of 3 questions could not be ranked, such as: RuntimeError: no ranking today" in caplog.text
+
+
+def test_a_fault_of_the_setup_is_not_taken_for_a_question_that_cannot_be_ranked(
+    reader: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_ranking(monkeypatch, reader, BenchError("the server is gone"))
+    with pytest.raises(BenchError, match="the server is gone"):
+        likely_cells(waiting(reader, "tfidf", "bm25"), session)
+
+
+def test_a_ranking_that_never_ends_is_given_up_at_the_time_limit(
+    reader: str, session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    break_ranking(monkeypatch, reader, None)
+    session.timeout_s = 0.2
+    assert not likely_cells(waiting(reader, "tfidf", "bm25"), session)
+    assert "TimeLimitError: no ranking within 0.2 s" in caplog.text
