@@ -139,6 +139,13 @@ def ask_documents(
     """As :func:`ask`, about documents; name: what they are called; warnings: about the files of them."""
     if not question.strip():
         raise ConfigError("The question is empty. Say what you want to know.")
+    try:
+        question.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"The question holds half a character ({question[error.start]!a} at {error.start}); expected "
+            "UTF-8. Does the terminal send another encoding? Set it to UTF-8, or leave accents out."
+        ) from None
     cell = _cell(question, DocumentSet(tuple(documents)), name, method, model, options or {}, dtype)
     session = Session(results, hooks=hooks, retry_failed=True, threads=Threads.begin())
     example = cell.data.examples[0]

@@ -69,6 +69,14 @@ def test_the_same_question_is_not_asked_twice(paper: Path, tmp_path: Path, asked
     assert len(asked) == 3
 
 
+def test_a_question_in_a_terminal_of_another_encoding_is_refused(paper: Path, tmp_path: Path) -> None:
+    result = ask("Wann schloss das caf\udce9?", paper, "--model", "tiny", "--results", tmp_path)
+    assert isinstance(result.exception, ConfigError)
+    assert "holds half a character ('\\udce9' at 20)" in str(result.exception)
+    with pytest.raises(ConfigError, match="half a character"):
+        bench.ask("\ud83d", paper, model="tiny", results=tmp_path)
+
+
 def test_what_failed_for_once_is_asked_again(
     paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
