@@ -137,10 +137,9 @@ def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
     matched = waiting_option(request.options) is not None
     cell = matched_cell(request, results) if matched else plan_cell(request)
     if cell is None or finished_summary(cell, cell.folder(results)) is None:
-        options = "".join(f" --set {key}={value}" for key, value in request.options.items())
         raise BenchError(
             f"{text} on {request.dataset} ({request.data}) has not been run yet. "
-            f"Run: {command_of(request, results)}{options}{_otherwise(text, request, results)}"
+            f"Run: {command_of(request, results)}{_otherwise(text, request, results)}"
         )
     return cell.folder(results)
 

@@ -3,7 +3,8 @@
 The papers compare PECAN with retrievers at equal cost: their Top-X is the number of passages at which
 reading costs about as much as PECAN's search does on that data set (PECAN, Table 1). ``k=auto:pecan``
 finds it for any model and data: the k whose mean query FLOPs are nearest to those of PECAN's cell. The
-result is a plain k, so the cell is the same as with that k on the command line.
+result is a plain k, so the cell is the same as with that k on the command line. METHOD has its defaults, or
+the options that follow it: ``k=auto:pecan:variant=garlic`` (GARLIC, Table 1: "similar TFLOPs to GARLIC").
 
 ``n_nodes=auto:METHOD`` is the same for a method that reads a fixed number of nodes: as many as METHOD reads
 on average, rounded (PECAN, Sec. 4.2: "corresponding to the average used by PECAN").
@@ -22,6 +23,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.errors import BenchError, ConfigError
+from bench.method.options import parse_assignments
 from bench.method.registry import load_method
 from bench.results.models import read_description
 from bench.results.records import RECORDS_FILE, read_records
@@ -29,7 +31,7 @@ from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import finished_summary
 from bench.schema import JsonValue
 
-_AUTO = re.compile(r"auto:(\w+)")
+_AUTO = re.compile(r"auto:(\w+)(?::(.+))?")
 
 FIRST_K = 5
 """Start of the search: the papers' fixed Top-5, a cell that most tables need anyway."""
@@ -56,15 +58,27 @@ class Waiting:
     """An option whose value depends on another method's cell."""
 
     option: str
-    method: str
+    name: str
+    """``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``."""
+
+    @property
+    def method(self) -> str:
+        """The other method."""
+        return self.name.partition(":")[0]
+
+    @property
+    def options(self) -> dict[str, JsonValue]:
+        """Its options, where they are named; raises ConfigError for one that is no ``KEY=VALUE``."""
+        _, _, assignments = self.name.partition(":")
+        return parse_assignments(assignments.split(",")) if assignments else {}
 
 
 def waiting_option(options: Mapping[str, JsonValue]) -> Waiting | None:
     """The option set to ``auto:METHOD``; None if there is none."""
     for option in (PASSAGES, NODES):
-        method = reference_method(options.get(option), option)
-        if method is not None:
-            return Waiting(option, method)
+        value = options.get(option)
+        if reference_method(value, option) is not None:
+            return Waiting(option, str(value).removeprefix("auto:"))
     return None
 
 
@@ -77,7 +91,7 @@ def provisional(request: CellRequest) -> CellRequest:
 
 
 def reference_cell(request: CellRequest) -> Cell | None:
-    """The cell that the request waits for: METHOD with its defaults on the same data and model.
+    """The cell that the request waits for: METHOD with the options named for it on the same data and model.
 
     An ablation waits for its method with the same ``editions`` (GARLIC, Sec. 4.4: as many nodes as GARLIC).
     None for a request without ``auto:METHOD``.
@@ -87,7 +101,7 @@ def reference_cell(request: CellRequest) -> Cell | None:
     if waiting is None:
         return None
     kept = load_method(waiting.method).editions if waiting.method == request.method else frozenset()
-    options = {name: value for name, value in request.options.items() if name in kept}
+    options = {name: value for name, value in request.options.items() if name in kept} | waiting.options
     return plan_cell(replace(request, method=waiting.method, options=options))
 
 
@@ -226,4 +240,6 @@ def command_of(request: CellRequest, results: Path) -> str:
     for name, value in (("limit", request.limit), ("seed", request.seed or None), ("dtype", request.dtype)):
         parts += [f"--{name}", str(value)] if value is not None else []
     parts += ["--results", str(results)] if results != Path("results") else []
+    for name, value in request.options.items():
+        parts += ["--set", f"{name}={value}"]
     return shlex.join(parts)

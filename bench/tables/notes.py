@@ -277,7 +277,7 @@ def _events(table: TableData, cell: TableCell) -> Iterator[Event]:
     if waiting is not None:
         count = int(cell.finished.description.config[waiting.option])
         kind: Literal["matched", "as_many"] = "matched" if waiting.option == PASSAGES else "as_many"
-        yield Event(row, label, dataset, kind, count, n, waiting.method)
+        yield Event(row, label, dataset, kind, count, n, waiting.name)
 
 
 def _absent(table: TableData) -> tuple[Literal["failed", "truncated"], ...]:

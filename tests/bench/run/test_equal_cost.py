@@ -97,6 +97,11 @@ def test_the_reference_is_the_method_with_its_defaults_on_the_same_data_and_mode
     assert cell is not None
     assert cell.request == CellRequest("full_context", "hotpotqa", limit=3, seed=4)
     assert reference_cell(CellRequest("bm25", "hotpotqa", options={"k": 3})) is None
+    named = reference_cell(CellRequest("bm25", "hotpotqa", options={"k": "auto:tfidf:k=2,order=document"}))
+    assert named is not None
+    assert named.request == CellRequest("tfidf", "hotpotqa", options={"k": 2, "order": "document"})
+    with pytest.raises(ConfigError, match="expected key=value"):
+        reference_cell(CellRequest("bm25", "hotpotqa", options={"k": "auto:tfidf:garlic"}))
     with pytest.raises(UnknownNameError, match="Unknown method 'no_such_method'"):
         reference_cell(CellRequest("bm25", "hotpotqa", options={"k": "auto:no_such_method"}))
 
@@ -139,6 +144,9 @@ def test_the_command_to_run_first_is_complete() -> None:
         "--dtype float32"
     )
     assert command_of(CellRequest("pecan", "qasper", seed=3), Path("r")).endswith("--seed 3 --results r")
+    assert command_of(
+        CellRequest("pecan", "qasper", options={"variant": "garlic"}), Path("results")
+    ).endswith(" --set variant=garlic")
 
 
 def test_a_sweep_takes_numbers() -> None:
