@@ -363,6 +363,15 @@ def decodes_together(device: Any) -> bool:
     return torch.device(device).type == "cuda"
 
 
+def on_tiles(device: Any, dtype: torch.dtype) -> bool:
+    """Whether a processor multiplies this format on AMX tiles."""
+    return (
+        torch.device(device).type == "cpu"
+        and dtype == torch.bfloat16
+        and bool(torch.cpu._is_amx_tile_supported())
+    )
+
+
 def _lay_out(rows: Sequence[Row], cache_tokens: int, device: Any) -> _Decoding:
     """One-token rows as a strided view of the KV cache if their ranges are evenly spaced, else as copies."""
     rows = sorted(rows, key=lambda row: row.base)
@@ -553,10 +562,12 @@ def _wide(
 ) -> None:
     """One row of several new tokens: fused attention over a view of its context.
 
-    In half precision on a CPU by blocks, whose products run at the rate of other matrix products there;
-    torch's fused kernel multiplies at the rate of fp32 (measured on AVX512-BF16: a third as fast).
+    In half precision on a CPU by blocks, unless the fused kernel multiplies on AMX tiles: measured with 512
+    new tokens and up to 1,536 before them, it is 2 to 3 times as fast with these, and a third as fast with
+    AVX512-BF16 alone.
     """
-    if query.device.type == "cpu" and query.dtype != torch.float32:
+    rounds = query.device.type == "cpu" and query.dtype != torch.float32
+    if rounds and not on_tiles(query.device, query.dtype):
         _by_blocks(batch, layer, row, query, scale, window, out)
         return
     q = query[:, :, row.first : row.first + row.new]
