@@ -65,7 +65,7 @@ def command(
     collection.require_one()
     for problem in collection.problems:
         click.echo(f"{'warning' if problem.severity == 'warning' else 'left out'}: {problem}", err=True)
-    name = Path(files[0]).resolve().stem if len(files) == 1 and files[0] != STDIN else "documents"
+    name = printable(Path(files[0]).resolve().stem) if len(files) == 1 and files[0] != STDIN else "documents"
     progress = Waiting()
     try:
         answers = [

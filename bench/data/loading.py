@@ -62,6 +62,8 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
         case "hub":
             kind, name, source = "hub", "hub", _hub(card, training)
         case _:
+            if any("\ud800" <= character <= "\udfff" for character in data):
+                raise ConfigError(f"{data!a}: the name is not UTF-8, and records hold it. Rename it.")
             path, chosen = _own_part(Path(data).expanduser(), card, training)
             kind, name, source = "path", path.resolve().name, open_source(path, card.formats)
     selector = _Selector(card, kind, training)

@@ -126,6 +126,11 @@ def test_missing_path_has_a_suggestion(tmp_path: Path) -> None:
         load(QASPER, str(tmp_path / "dev.json"))
 
 
+def test_a_name_that_is_not_utf_8_is_refused_before_records_hold_it() -> None:
+    with pytest.raises(ConfigError, match=r"'caf\\udce9.jsonl': the name is not UTF-8"):
+        load(load_card("qasper"), "caf\udce9.jsonl")
+
+
 def test_folders(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no data file in this folder"):
         load(QASPER, str(tmp_path))

@@ -77,6 +77,12 @@ def test_a_question_in_a_terminal_of_another_encoding_is_refused(paper: Path, tm
         bench.ask("\ud83d", paper, model="tiny", results=tmp_path)
 
 
+def test_a_file_whose_name_is_in_another_encoding_is_read(paper: Path, tmp_path: Path) -> None:
+    named = paper.rename(tmp_path / "caf\udce9.pdf")
+    result = ask("When?", named, "--model", "tiny", "--results", tmp_path / "results")
+    assert result.exit_code == 0 and SAYS in result.output and "caf\ufffd.pdf" in result.output
+
+
 def test_what_failed_for_once_is_asked_again(
     paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
