@@ -152,11 +152,15 @@ class Batch:
             [row.base + p for row in rows for p in range(row.cached, row.total)], device=device
         )
         watched = [row for row in rows if row.watch is not None]
-        near = _by_heads([row for row in watched if varlen and row.watching.near])
-        watched = [row for row in watched if not (varlen and row.watching.near)]
+        tiles = on_tiles(device, kv_cache.keys[0].dtype)
+        fused = [(row, (varlen or (tiles and row.new > 1)) and row.watching.near) for row in watched]
+        near, watched = (
+            [row for row, is_near in fused if is_near],
+            [row for row, is_near in fused if not is_near],
+        )
+        most = CPU_BLOCK_ELEMENTS if tiles else CUDA_BLOCK_ELEMENTS
         self.near = [
-            (alike, SpanAttention([row.watching for row in alike], device, CUDA_BLOCK_ELEMENTS))
-            for alike in near
+            (alike, SpanAttention([row.watching for row in alike], device, most)) for alike in _by_heads(near)
         ]
         self.wide = [row for row in rows if row.new > 1 and row.watch is None]
         self.watching_wide = [row for row in watched if row.new > 1]
@@ -306,11 +310,9 @@ def packed_attention(
     keys, values = batch.kv_cache.keys[layer], batch.kv_cache.values[layer]
     batch.kv_cache.write(layer, batch.destinations, key[0], value[0])
     out = torch.empty_like(query[0].transpose(0, 1), memory_format=torch.contiguous_format)  # (T, Hq, hd)
+    lse = None
     if batch.varlen:
         lse = _varlen(batch, query, keys, values, scale, sliding_window, out)
-        for rows, near in batch.near:
-            chosen = counted(rows[0].heads, layer, query.shape[1])
-            near.add(query[0], keys, lse, scale, sliding_window, chosen)
     else:
         if batch.decoding is not None:
             _decode(batch.decoding, query, keys, values, scale, sliding_window, out)
@@ -318,6 +320,11 @@ def packed_attention(
             _single(batch, layer, query, scale, sliding_window, out)
         for row in batch.wide:
             _wide(batch, layer, row, query, scale, sliding_window, out)
+        if batch.near:
+            lse = _wide_near(batch, layer, query, scale, sliding_window, out)
+    for rows, near in batch.near:
+        assert lse is not None
+        near.add(query[0], keys, lse, scale, sliding_window, counted(rows[0].heads, layer, query.shape[1]))
     outputs = None if batch.varlen else out
     for group, attended in batch.watching_decode:
         _decode_watching(batch, layer, group, attended, query, keys, values, scale, sliding_window, outputs)
@@ -570,14 +577,38 @@ def _wide(
     if rounds and not on_tiles(query.device, query.dtype):
         _by_blocks(batch, layer, row, query, scale, window, out)
         return
+    q, k, v, mask = _own(batch, layer, row, query, window)
+    o = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    out[row.first : row.first + row.new] = o[0].transpose(0, 1)
+
+
+def _wide_near(
+    batch: Batch, layer: int, query: torch.Tensor, scale: float, window: int | None, out: torch.Tensor
+) -> torch.Tensor:
+    """Rows of several new tokens that watch spans near each other, on AMX tiles.
+
+    Returns the log-sum-exp of their queries' scores, (Hq, T), fp32; of other rows it is undefined.
+    """
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    lse = query.new_empty(query.shape[1:3], dtype=torch.float32)
+    for row in (row for rows, _ in batch.near for row in rows):
+        q, k, v, mask = _own(batch, layer, row, query, window)
+        o, sums = fused(q, k, v, 0.0, mask is None, attn_mask=mask, scale=scale)
+        out[row.first : row.first + row.new] = o[0].transpose(0, 1)
+        lse[:, row.first : row.first + row.new] = sums[0]
+    return lse
+
+
+def _own(
+    batch: Batch, layer: int, row: Row, query: torch.Tensor, window: int | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Queries, keys and values of a row, (1, heads, tokens, hd), and its mask; None: it is plainly causal."""
     q = query[:, :, row.first : row.first + row.new]
     k, v = _context(row, batch.kv_cache.keys[layer]), _context(row, batch.kv_cache.values[layer])
     from_start = row.cached == 0 and (window is None or row.total <= window)
-    mask = None if from_start else batch.mask(row, 0, row.new, row.total, window).to(q.dtype)
-    o = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=from_start, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-    )
-    out[row.first : row.first + row.new] = o[0].transpose(0, 1)
+    return q, k, v, None if from_start else batch.mask(row, 0, row.new, row.total, window).to(q.dtype)
 
 
 def _wide_watching(
