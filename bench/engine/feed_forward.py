@@ -59,5 +59,5 @@ def _in_columns(module: Any, states: torch.Tensor) -> torch.Tensor:
     for start in range(0, len(gate), COLUMNS):
         columns = slice(start, start + COLUMNS)
         gated = module.act_fn(F.linear(states, gate[columns]))
-        hidden[..., columns] = gated.mul_(F.linear(states, up[columns]))
+        torch.mul(gated, F.linear(states, up[columns]), out=hidden[..., columns])
     return module.down_proj(hidden)  # type: ignore[no-any-return]
