@@ -29,7 +29,7 @@ PROMPT = (
 )
 CONCLUDED = "answer is"
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|$")
-_NO_END = re.compile(r"(\b[A-Z]|\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs)|^\d+)\.$")
+_NO_END = re.compile(r"(\b[^\W\d_a-z]|\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs)|^\d+)\.$")
 """Text up to the dot of an initial, a title or a list's number."""
 
 

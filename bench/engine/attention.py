@@ -9,9 +9,9 @@ On a CPU rows are served one by one. On a GPU, where a call costs more than its 
 that watches spans also gets its mean attention to them (mean over heads, summed over layers), or that of
 chosen heads, and then a layer that has none of them forms no probabilities for it: memory is tokens x spans,
 never tokens x tokens, since the probabilities are formed for a block of queries at a time, in memory that the
-blocks and layers of a pass share. On a CPU such a block stays in a core's cache, which makes it about as fast
-as the fused kernel, whose probabilities nobody sees. Where variable-length attention serves, spans that lie
-close together are left to :mod:`bench.engine.span_attention`.
+blocks and layers of a pass share. On a CPU such a block stays in a core's cache, which makes it, but for AMX,
+about as fast as the fused kernel, whose probabilities nobody sees. Where variable-length attention serves,
+and in bfloat16 on AMX, spans that lie close together are left to :mod:`bench.engine.span_attention`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ CPU_BLOCK_ELEMENTS = 1 << 19
 CUDA_BLOCK_ELEMENTS = 1 << 25
 """Most attention probabilities of a row held at once while spans are watched (fp32: 2 MB, a core's cache, and
 128 MB)."""
+
+MASKED_QUERIES = 512
+"""Most queries of a row in one call of the fused kernel with a mask, on a CPU."""
 
 DENSE_SHARE = 0.6
 """Share of a strided range that must be decoding for the range to be used as one view."""
@@ -577,11 +580,11 @@ def _wide(
     if rounds and not on_tiles(query.device, query.dtype):
         _by_blocks(batch, layer, row, query, scale, window, out)
         return
-    q, k, v, mask = _own(batch, layer, row, query, window)
-    o = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-    )
-    out[row.first : row.first + row.new] = o[0].transpose(0, 1)
+    for part, q, k, v, mask in _by_queries(batch, layer, row, query, window):
+        o = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        )
+        out[part] = o[0].transpose(0, 1)
 
 
 def _wide_near(
@@ -594,21 +597,28 @@ def _wide_near(
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     lse = query.new_empty(query.shape[1:3], dtype=torch.float32)
     for row in (row for rows, _ in batch.near for row in rows):
-        q, k, v, mask = _own(batch, layer, row, query, window)
-        o, sums = fused(q, k, v, 0.0, mask is None, attn_mask=mask, scale=scale)
-        out[row.first : row.first + row.new] = o[0].transpose(0, 1)
-        lse[:, row.first : row.first + row.new] = sums[0]
+        for part, q, k, v, mask in _by_queries(batch, layer, row, query, window):
+            o, sums = fused(q, k, v, 0.0, mask is None, attn_mask=mask, scale=scale)
+            out[part], lse[:, part] = o[0].transpose(0, 1), sums[0]
     return lse
 
 
-def _own(
+def _by_queries(
     batch: Batch, layer: int, row: Row, query: torch.Tensor, window: int | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Queries, keys and values of a row, (1, heads, tokens, hd), and its mask; None: it is plainly causal."""
-    q = query[:, :, row.first : row.first + row.new]
-    k, v = _context(row, batch.kv_cache.keys[layer]), _context(row, batch.kv_cache.values[layer])
+) -> Iterator[tuple[slice, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]]:
+    """A row's place in the pass, queries, keys, values, (1, heads, tokens, hd), and mask, in pieces.
+
+    In one piece without a mask (None) where it is plainly causal; else, on a CPU, some queries at a time, so
+    that their mask stays small.
+    """
     from_start = row.cached == 0 and (window is None or row.total <= window)
-    return q, k, v, None if from_start else batch.mask(row, 0, row.new, row.total, window).to(q.dtype)
+    step = row.new if from_start or query.is_cuda else MASKED_QUERIES
+    keys, values = (_context(row, pool[layer]) for pool in (batch.kv_cache.keys, batch.kv_cache.values))
+    for start in range(0, row.new, step):
+        stop = min(start + step, row.new)
+        part, seen = slice(row.first + start, row.first + stop), row.cached + stop
+        mask = None if from_start else batch.mask(row, start, stop, seen, window).to(query.dtype)
+        yield part, query[:, :, part], keys[:, :, :seen], values[:, :, :seen], mask
 
 
 def _wide_watching(

@@ -412,15 +412,19 @@ class Engine:
         if not request.future.done():
             request.future.set_exception(error)
 
+    def forget(self) -> bool:
+        """Drop the keys and values that closed contexts left for others; whether there were any."""
+        forgotten = False
+        while (slot := self.prefixes.evict()) is not None:
+            self.kv_cache.release(slot.range)
+            forgotten = True
+        return forgotten
+
     def _shrink(self, scheduled: Sequence[tuple[Request, list[int]]], error: Exception) -> None:
         """Reduce the batch size after running out of memory; only a request that does not fit alone fails."""
         import torch
 
-        evicted = False
-        while (slot := self.prefixes.evict()) is not None:
-            self.kv_cache.release(slot.range)
-            evicted = True
-        if evicted:
+        if self.forget():
             return  # retry the same pass with the freed memory
         tokens = sum(len(tokens) for _, tokens in scheduled)
         if tokens == 1:

@@ -1,4 +1,4 @@
-"""Attention to a few watched tokens, from the log-sum-exp that variable-length attention returns.
+"""Attention to a few watched tokens, from the log-sum-exp that fused attention returns.
 
 The probability that query q gives key k is exp(scale * q·k - lse(q)), where lse is the logarithm of the sum
 over all keys. So a search, whose nodes watch its question, reads the question's keys alone: no other key is

@@ -79,6 +79,10 @@ class SentenceEncoder:
         await asyncio.sleep(0)
         return vectors.copy()
 
+    def forget(self) -> None:
+        """Drop the embeddings of single texts that are kept."""
+        self._alone.cache_clear()
+
     def _encode(self, texts: Sequence[str], exact: bool) -> NDArray[np.float32]:
         model = self._double_precision if exact else self._model
         vectors = model.encode(

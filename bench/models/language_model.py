@@ -63,6 +63,11 @@ class CausalLanguageModel(ChatModel):
         """The Hugging Face tokenizer."""
         return self._tokenizer.hf
 
+    def forget(self) -> None:
+        """Drop the keys and values that closed contexts left for others."""
+        if "engine" in vars(self):
+            self.engine.forget()
+
     @cached_property
     def engine(self) -> Engine:
         """The engine that serves the contexts, set up on first use.

@@ -6,10 +6,10 @@ the end of the data that loads and warms up the models. Two times are measured: 
 Graph of Records prints (Sec. 3.5: without "the inference time brought by the LLM itself"), and ranking with
 reading. Both include :meth:`Method.finish <bench.method.contract.Method.finish>`, since a question on a new
 document waits for it: there, a graph network embeds nodes, and node2vec walks. Before each measurement the
-keys and values that closed contexts left for others are dropped, so that nothing of the question has been
-read before; only a server keeps its own. The times depend on the machine, so they are not part of the
-records: they are stored separately with the machine's name, which the table prints, and another machine
-measures them again.
+keys and values that closed contexts left for others are dropped, and the embeddings of questions, so that
+nothing of the question has been read before; only a server keeps its own. The times depend on the machine, so
+they are not part of the records: they are stored separately with the machine's name, which the table prints,
+and another machine measures them again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from bench.files.atomic import write_json
 from bench.flops.meter import Meter, metered
 from bench.method.ranking import PickAndRead
 from bench.method.validation import require_prediction
-from bench.models.api import LanguageModel, ModelSet
+from bench.models.api import Embedder, LanguageModel, ModelSet
+from bench.models.embedder import SentenceEncoder
 from bench.models.language_model import CausalLanguageModel
+from bench.models.presets import Pooling
 from bench.models.spec import cuda_available
 from bench.results.index_store import IndexStore
 from bench.run.cell import Cell
@@ -130,25 +132,31 @@ class _Clocked:
 
 
 class _Forgetful:
-    """A model set whose language models can drop what they have read."""
+    """A model set whose models can drop what they have read."""
 
     def __init__(self, models: ModelSet) -> None:
         self._models = models
-        self._read: set[CausalLanguageModel] = set()
-        self.embedder, self.pair_scorer = models.embedder, models.pair_scorer
+        self._used: set[CausalLanguageModel | SentenceEncoder] = set()
+        self.pair_scorer = models.pair_scorer
 
     def lm(self, role: str = "reader") -> LanguageModel:
         """The causal model in this role."""
         lm = self._models.lm(role)
         if isinstance(lm, CausalLanguageModel):
-            self._read.add(lm)
+            self._used.add(lm)
         return lm
 
+    def embedder(self, role: str = "embedder", *, pooling: Pooling | None = None) -> Embedder:
+        """The text encoder in this role."""
+        encoder = self._models.embedder(role, pooling=pooling)
+        if isinstance(encoder, SentenceEncoder):
+            self._used.add(encoder)
+        return encoder
+
     def forget(self) -> None:
-        """Drop the keys and values of all closed contexts."""
-        for engine in (lm.engine for lm in self._read):
-            while (slot := engine.prefixes.evict()) is not None:
-                engine.kv_cache.release(slot.range)
+        """Drop the keys and values of closed contexts, and the embeddings of questions."""
+        for model in self._used:
+            model.forget()
 
 
 async def _answer_alone(cell: Cell, results: Path, loaded: ModelSet, questions: int) -> list[_Clocked]:

@@ -187,7 +187,7 @@ class _Activation:
 def names_in(sentence: str) -> list[str]:
     """Runs of capitalised words, each once, in order; words that begin many a sentence are no names."""
     names = []
-    cases = _OTHER_LETTER.sub(lambda letter: "A" if letter[0].isupper() else "a", sentence)
+    cases = _OTHER_LETTER.sub(lambda letter: "A" if letter[0].isupper() else "x", sentence)
     for match in _NAME.finditer(cases):
         run = sentence[match.start() : match.end()]
         words = run.split()

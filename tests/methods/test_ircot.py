@@ -38,6 +38,7 @@ def test_an_empty_sentence_ends_the_reasoning() -> None:
     [
         ("Otto left. He ran.", "Otto left."),
         ("J. R. R. Tolkien wrote it! Dr. St. John agreed.", "J. R. R. Tolkien wrote it!"),
+        ("É. Zola wrote it. Yes.", "É. Zola wrote it."),
         ("1. Otto left the U.S. army.\n2. He ran.", "1. Otto left the U.S. army."),
         ("It was in 1990. Otto was 3.5 feet tall.", "It was in 1990."),
         ("no end", "no end"),

@@ -58,8 +58,8 @@ def test_other_graphs_and_searches_of_a_part_do_not_count(
     assert not of(monkeypatch, searched(FIRST, TRUE[:2], **trace))
 
 
-@pytest.mark.parametrize("described", [{"method": "raptor"}, {"data_source": "hub"}])
-def test_other_methods_and_data_do_not_count(
+@pytest.mark.parametrize("described", [{"method": "raptor"}, {"data_source": "hub"}, {"model": "tiny-s"}])
+def test_other_methods_data_and_readers_do_not_count(
     monkeypatch: pytest.MonkeyPatch, described: dict[str, str]
 ) -> None:
     assert not of(monkeypatch, searched(FIRST, TRUE[:2]), **described)

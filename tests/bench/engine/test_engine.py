@@ -42,9 +42,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-PATHS = ["one by one", "together", "variable length", "variable length, all keys"]
-"""Decoding rows served one by one, as on a CPU; in one call, as on a GPU; all rows in one call, as on a GPU
-in half precision, attention to spans from the log-sum-exp or, as for spans far apart, from all keys."""
+PATHS = ["one by one", "tiles", "together", "variable length", "variable length, all keys"]
+"""Decoding rows served one by one, as on a CPU, others also as in bfloat16 on AMX tiles; in one call, as on a
+GPU; all rows in one call, as on a GPU in half precision, attention to spans from the log-sum-exp or, as for
+spans far apart, from all keys."""
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -68,7 +69,9 @@ def test_attention_of_chosen_heads_is_that_of_a_full_eager_recomputation(
 def agrees_with_recomputing(
     family: str, path: str, heads: Sequence[Heads | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "decodes_together", lambda device: path != "one by one")
+    monkeypatch.setattr(attention, "decodes_together", lambda device: path not in ("one by one", "tiles"))
+    monkeypatch.setattr(attention, "on_tiles", lambda device, dtype: path == "tiles")
+    monkeypatch.setattr(attention, "MASKED_QUERIES", 8)
     model = causal_model(family, "eager")
     engine = build_engine(family, model, max_context=1024)
     if path.startswith("variable"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.flops.meter import Meter, metered
+from bench.models.embedder import SentenceEncoder
 from bench.models.model_set import LoadedModels
 from bench.run.cell import Cell, CellRequest, Setting, plan_cell
 from bench.run.judge_protocol import PROTOCOLS
@@ -196,6 +198,24 @@ def test_nothing_of_a_timed_question_was_read_before(
         assert measure(cell, results, models, questions=2) is not None
     assert len(meters) == 6 and all(meter.reuse_known for meter in meters)
     assert [meter.reused_tokens for meter in meters[1:3] + meters[4:]] == [0, 0, 0, 0]
+
+
+def test_a_timed_question_is_embedded_each_time(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"encoder": "tiny-sentence"}
+    cell = plan_cell(CellRequest("sbert", "chronicles", data=str(data), options=options, limit=2))
+    encoded: list[str] = []
+    encode = SentenceEncoder._encode
+
+    def noted(self: SentenceEncoder, texts: Sequence[str], exact: bool) -> Any:
+        encoded.extend(texts)
+        return encode(self, texts, exact)
+
+    monkeypatch.setattr(SentenceEncoder, "_encode", noted)
+    assert measure(cell, tmp_path / "results", LoadedModels(cell.roles), questions=2) is not None
+    asked = cell.question(cell.data.examples[0]).query
+    assert encoded.count(asked) == 6, "for ranking and answering, of two questions and a warm-up"
 
 
 def test_what_was_timed_on_another_machine_is_shown_but_measured_again(

@@ -44,6 +44,7 @@ def ranked(question: str, **options: Any) -> Any:
             "In Łódź, Émile Zola met Иван Петров and Karel Čapek.",
             ["Łódź", "Émile Zola", "Иван Петров", "Karel Čapek"],
         ),
+        ("Otto lá Brand", ["Otto", "Brand"]),
         ("She sold an iPhone and a McIntosh.", ["McIntosh"]),
     ],
 )
