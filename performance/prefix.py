@@ -32,9 +32,13 @@ def measure(quick: bool) -> list[Measurement]:
 
 
 def _full_context(limit: int | None, rounds: int) -> list[Measurement]:
-    cell = plan_cell(CellRequest("full_context", "narrativeqa", TINY, limit=limit, dtype="float32"))
+    first, cell = (
+        plan_cell(CellRequest("full_context", "narrativeqa", TINY, limit=most, dtype="float32"))
+        for most in (2, limit)
+    )
     models = LoadedModels(cell.roles)
     with tempfile.TemporaryDirectory() as temporary:
+        _answered([first], models, temporary, share=False)  # what a process does once
         timed = by_turns(
             {
                 "shared": Candidate(lambda: _answered([cell], models, temporary, share=True)),

@@ -3,7 +3,8 @@
 `bench table table1` into an empty results folder, as a process of its own, and then the same command in
 a worktree of another commit: `python -m performance table1 --against FOLDER`. Both answer the other commit's
 sample questions: this commit runs in a worktree with the other's `datasets/sample`. Processor seconds are
-those of all processes of a command. It takes long, so it runs by name only.
+those of all processes of a command. The table has grown since the target was set, so the cells that a command
+made are counted, too. It takes long, so it runs by name only.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Took:
 
     wall_s: float
     cpu_s: float
+    cells: int
 
 
 def measure(quick: bool) -> list[Measurement]:
@@ -53,6 +55,11 @@ def measure(quick: bool) -> list[Measurement]:
             "processor seconds over the other commit's", [own.cpu_s / before.cpu_s], "x", "<= 0.5", **details
         ),
         spread("the same on the clock, with idle cores", [own.wall_s / before.wall_s], "x", "<= 0.35"),
+        spread(
+            f"processor seconds a cell, over the other commit's ({own.cells} cells, {before.cells} there)",
+            [own.cpu_s / own.cells / (before.cpu_s / before.cells)],
+            "x",
+        ),
     ]
 
 
@@ -74,7 +81,8 @@ def _run(worktree: Path, quick: bool) -> Took:
         started, before = time.perf_counter(), _spent()
         environment = {**own_environment(), "PYTHONPATH": str(worktree)}
         subprocess.run(command, cwd=worktree, env=environment, check=True, capture_output=True)
-        return Took(time.perf_counter() - started, _spent() - before)
+        cells = len(list(Path(folder).rglob("summary.json")))
+        return Took(time.perf_counter() - started, _spent() - before, cells)
 
 
 def _spent() -> float:

@@ -16,7 +16,7 @@ from bench.engine.kv_cache import Reservation
 BLOCK = 32
 """Tokens of a block. A shorter prefix is never shared: copying it costs as much as forwarding it."""
 
-WORTH_WAITING = 2 * BLOCK
+WORTH_WAITING = BLOCK
 """A request waits for another request's prefix if that saves at least this many tokens."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from collections.abc import Sequence
 from numbers import Integral, Real
 
 from bench.errors import QuestionError
@@ -23,6 +24,11 @@ def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
 
     Raises QuestionError naming the fault.
     """
+    return _require(returned, documents, context=True)
+
+
+def _require(returned: object, documents: DocumentSet, *, context: bool) -> Prediction:
+    """context: whether its passages are looked at."""
     if not isinstance(returned, Prediction):
         raise QuestionError(
             f"answer() returned {_kind(returned)}; expected a Prediction{_forgotten(returned)}"
@@ -38,13 +44,24 @@ def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
     for name, texts in (("a flag", returned.flags), ("a drawn answer", returned.drawn)):
         for text in texts:
             _require_text(name, text)
-    for position, item in enumerate(returned.context):
+    for position, item in enumerate(returned.context if context else ()):
         _require_item(position, item, documents)
     try:
         json.dumps(returned.trace, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise QuestionError(f"the trace is no JSON: {error}") from None
     return returned
+
+
+def require_predictions(returned: Sequence[object], documents: DocumentSet) -> list[Prediction]:
+    """The predictions of one run, each as :func:`require_prediction` does; a context is looked at once."""
+    looked_at: set[int] = set()
+    predictions = []
+    for one in returned:
+        context = getattr(one, "context", None)
+        predictions.append(_require(one, documents, context=id(context) not in looked_at))
+        looked_at.add(id(context))
+    return predictions
 
 
 def _forgotten(returned: object) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from bench.errors import ModelUnavailableError
 from bench.models.api import Span, Tokenization
+
+RECENT = 8
+"""Texts whose tokens are remembered: a prompt is counted before it is read."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -41,12 +45,16 @@ class TextTokenizer:
         state["post_processor"] = state["truncation"] = state["padding"] = None
         self._text = Tokenizer.from_str(json.dumps(state))
         self._text.encode_special_tokens = True  # encoded as ordinary characters
+        self._encoded = lru_cache(RECENT)(self._encode)
 
     def encode(self, text: str) -> Tokenization:
         """Ids and character offsets of plain text: no BOS, no control tokens, whatever the text contains.
 
         A lone surrogate is read as U+FFFD, character for character, since it has no UTF-8 form.
         """
+        return self._encoded(text)
+
+    def _encode(self, text: str) -> Tokenization:
         encoding = self._text.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False)
         return Tokenization(tuple(encoding.ids), tuple(encoding.offsets))
 

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from bench.errors import BenchError
 from bench.flops.meter import Meter, metered
-from bench.method.contract import TrainingItem
-from bench.method.validation import require_index, require_prediction
+from bench.method.contract import Replayed, TrainingItem
+from bench.method.validation import require_index, require_prediction, require_predictions
 from bench.metrics import get_metrics
 from bench.metrics.retrieval import retrieval_quality
 from bench.metrics.scoring import question_scores
@@ -137,22 +137,32 @@ class QuestionRunner:
                     "answers",
                 )
                 wall_s = time.perf_counter() - started
-                return [
-                    self._record(
-                        example,
-                        require_prediction(one.prediction, example.documents),
-                        None,
-                        one.meter,
-                        stored.meter,
-                        wall_s,
-                    )
-                    for one, _ in zip(replayed, which, strict=True)
-                ]
+                return self._shared(example, replayed, len(which), stored.meter, wall_s)
             except BenchError:
                 raise
             except Exception:
                 log.debug("question %s failed in a shared run", example.id, exc_info=True)
         return [await self._ask_alone(example, self.cells[at]) for at in which]
+
+    def _shared(
+        self, example: Example, replayed: Sequence[Replayed], cells: int, index_meter: Meter, wall_s: float
+    ) -> list[Record]:
+        """The records of one run for several cells; equal answers from one context are measured once."""
+        if len(replayed) != cells:
+            raise ValueError(f"replay() returned {len(replayed)} answers for {cells} configs")
+        predictions = require_predictions([one.prediction for one in replayed], example.documents)
+        measured: dict[tuple[int, str, tuple[str, ...]], _Measured] = {}
+        records = []
+        for one, prediction in zip(replayed, predictions, strict=True):
+            alike = id(prediction.context), prediction.text, prediction.drawn
+            if alike not in measured:
+                measured[alike] = self._measure(example, prediction)
+            records.append(
+                self._record(
+                    example, prediction, None, one.meter, index_meter, wall_s, measured=measured[alike]
+                )
+            )
+        return records
 
     async def _ask_alone(self, example: Example, cell: Cell) -> Record:
         """The record of one example in one cell; an exception in the method becomes the record's error."""
@@ -266,15 +276,7 @@ class QuestionRunner:
             index = require_index(await self.limit.run(built, "index"))
         return StoredIndex(index, meter)
 
-    def _record(
-        self,
-        example: Example,
-        prediction: Prediction | None,
-        error: str | None,
-        meter: Meter,
-        index_meter: Meter,
-        wall_s: float,
-    ) -> Record:
+    def _measure(self, example: Example, prediction: Prediction | None) -> _Measured:
         text = None if prediction is None else prediction.text
         answer = prediction or Prediction("")
         context = [
@@ -290,16 +292,37 @@ class QuestionRunner:
             )
             for item in answer.context
         ]
+        return _Measured(
+            context,
+            question_scores(text, example.answers, self.metrics, answer.drawn),
+            retrieval_quality(context, example),
+            ["bare_yes_no"] if text and only_yes_or_no(text, example.question) else [],
+        )
+
+    def _record(
+        self,
+        example: Example,
+        prediction: Prediction | None,
+        error: str | None,
+        meter: Meter,
+        index_meter: Meter,
+        wall_s: float,
+        *,
+        measured: _Measured | None = None,
+    ) -> Record:
+        """measured: of an equal answer from the same context."""
+        measured = measured or self._measure(example, prediction)
+        answer = prediction or Prediction("")
         return Record(
             example_id=example.id,
             document_ids=[document.id for document in example.documents.documents],
             question=example.question,
             answers=list(example.answers),
-            prediction=text,
+            prediction=None if prediction is None else prediction.text,
             drawn=list(answer.drawn),
-            scores=question_scores(text, example.answers, self.metrics, answer.drawn),
-            context=context,
-            retrieval=retrieval_quality(context, example),
+            scores=measured.scores,
+            context=measured.context,
+            retrieval=measured.retrieval,
             tokens=TokenCounts(
                 prompt=answer.prompt_tokens,
                 completion=answer.completion_tokens,
@@ -317,12 +340,22 @@ class QuestionRunner:
             flags=[
                 *answer.flags,
                 *sorted(meter.events),
-                *(["bare_yes_no"] if text and only_yes_or_no(text, example.question) else []),
+                *measured.flags,
             ],
             wall_s=round(wall_s, 4),
             error=error,
             trace=answer.trace,
         )
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a record says of an answer and its context."""
+
+    context: list[ContextRecord]
+    scores: dict[str, float]
+    retrieval: dict[str, float]
+    flags: list[str]
 
 
 async def await_uncancelled(work: asyncio.Future[T]) -> T:

@@ -26,7 +26,7 @@ from bench.method import ConfigError, Geometry, GraphView, LanguageModel, Method
 from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.construction import GraphPlan, build_graph
-from methods.pecan.describing import describe, draw, prediction_of
+from methods.pecan.describing import describe, draw, prediction_of, stopped_by
 from methods.pecan.graph import Graph
 from methods.pecan.search import StopRule, ask, charged
 
@@ -142,9 +142,11 @@ class Pecan(Method[PecanConfig]):
         window = {role: self._window(models.lm(role)) for role in ("searcher", "reader")}
         rules = [StopRule.of(config, question) for config in configs]
         ends = await ask(graph, question, models, self.config, window, rules)
+        distinct = {id(end): end for end in ends}
+        described = {at: prediction_of(graph, question, self.config, end) for at, end in distinct.items()}
         return [
-            Replayed(prediction_of(graph, question, config, rule, end), end.meter)
-            for config, rule, end in zip(configs, rules, ends, strict=True)
+            Replayed(stopped_by(described[id(end)], rule), end.meter)
+            for rule, end in zip(rules, ends, strict=True)
         ]
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from bench.method import ConfigError, DrawnEdge, DrawnNode, GraphView, SearchStep, SearchTrace, VisitedNode
 from bench.schema import ContextItem, DocumentSet, JsonValue, Prediction, Question
@@ -31,10 +32,8 @@ _REASONS = {
 }
 
 
-def prediction_of(
-    graph: Graph, question: Question, config: PecanConfig, rule: StopRule, end: Stopped
-) -> Prediction:
-    """The prediction of a search that was ended by this rule."""
+def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: Stopped) -> Prediction:
+    """The prediction of a search that ended here; :func:`stopped_by` says which rule ended it."""
     generation = end.generation
     masses = [step.mass for step in end.steps if step.mass is not None]
     events = graph.notes.get("events", {})
@@ -55,15 +54,18 @@ def prediction_of(
             tuple(_step(graph, step) for step in end.steps),
             {
                 "stop": end.stop,
-                "t_p": rule.t_p,
-                "t_c": rule.t_c,
-                "patience": rule.patience,
                 "variant": config.variant,
                 "graph": dict(graph.notes),
                 "top_level": {"nodes": len(graph.top), "left_out": end.left_out},
             },
         ).to_json(),
     )
+
+
+def stopped_by(prediction: Prediction, rule: StopRule) -> Prediction:
+    """The prediction with the rule that ended its search in the trace."""
+    ended = {"t_p": rule.t_p, "t_c": rule.t_c, "patience": rule.patience}
+    return replace(prediction, trace={**ended, **prediction.trace})
 
 
 def _step(graph: Graph, step: Step) -> SearchStep:

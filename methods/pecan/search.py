@@ -144,6 +144,7 @@ async def ask(
 ) -> list[Stopped]:
     """One walk through the graph, stopped by each of the rules; results in the order of the rules.
 
+    Rules that end at the same node for the same reason get the same object.
     The graph must have nodes. config: everything except the stop rules; window: s of the roles ``searcher``
     and ``reader``. The surrounding meter is credited with the actual cost.
     Raises WindowExceededError if the question leaves no room to read or answer.
@@ -163,13 +164,13 @@ async def ask(
                     here.update({i: end for i in running if i not in here})
             if here:
                 generation, meter = await walk.answer()
-                for i, stop in here.items():
-                    ends[i] = walk.stopped(stop, generation, meter)
+                stopped = {stop: walk.stopped(stop, generation, meter) for stop in here.values()}
+                ends = [stopped[here[i]] if i in here else end for i, end in enumerate(ends)]
                 running.difference_update(here)
             if running:
                 assert upcoming is not None
                 await walk.read(upcoming)
-    return [stopped for stopped in ends if stopped is not None]
+    return [end for end in ends if end is not None]
 
 
 @dataclass(frozen=True)

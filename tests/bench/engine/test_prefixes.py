@@ -68,6 +68,13 @@ def test_requests_in_flight_wait_for_the_first_that_begins_alike() -> None:
     assert sum(one.reused for one in results) == 5 * len(STORY)
 
 
+def test_each_passage_that_contexts_in_flight_add_is_forwarded_once() -> None:
+    passages = [random.Random(seed).choices(range(8, VOCAB), k=75) for seed in range(4)]
+    texts = [[token for one in passages[:k] for token in one] for k in range(1, 5)]
+    results = together(engine_of(), [text + TAILS[0] for text in texts])
+    assert [one.reused for one in results] == [0, 75, 150, 225]
+
+
 def test_of_a_text_asked_about_twice_only_the_last_token_is_forwarded_again() -> None:
     engine = engine_of()
     first, second = one_after_another(engine, [STORY, STORY], decode=1)
