@@ -75,6 +75,14 @@ _SUITS_OURS = {"embedder": "tiny-sentence"}
 """MiniLM has six times the parameters of ``tiny``, and would be most of what a graph or a tree costs."""
 _SUITS_QWEN_CODER = {"prompt": "longbench", "second_turn": "restated"}
 
+
+def _caution_of_qwen_coder(size: str, weights: str) -> str:
+    return (
+        f"Qwen2.5-Coder-{size} is the Instruct model with {weights} weights, unpacked to bfloat16; no paper "
+        "reads with it."
+    )
+
+
 _ALL_PRESETS = (
     Preset(
         name="tiny",
@@ -360,6 +368,7 @@ _ALL_PRESETS = (
             ),
         ),
         licence="Apache-2.0",
+        caution=_caution_of_qwen_coder("1.5B", "4-bit"),
         suited=_SUITS_QWEN_CODER,
         architecture=decoder(
             "qwen2",
@@ -398,6 +407,7 @@ _ALL_PRESETS = (
             ),
         ),
         licence="Apache-2.0",
+        caution=_caution_of_qwen_coder("0.5B", "4- to 8-bit"),
         suited=_SUITS_QWEN_CODER,
         architecture=decoder(
             "qwen2",
