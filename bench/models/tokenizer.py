@@ -14,6 +14,9 @@ from bench.models.api import Span, Tokenization
 RECENT = 8
 """Texts whose tokens are remembered: a prompt is counted before it is read."""
 
+LONG = 40_000
+"""Characters of a text that is not worth the memory."""
+
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -52,7 +55,7 @@ class TextTokenizer:
 
         A lone surrogate is read as U+FFFD, character for character, since it has no UTF-8 form.
         """
-        return self._encoded(text)
+        return self._encoded(text) if len(text) <= LONG else self._encode(text)
 
     def _encode(self, text: str) -> Tokenization:
         encoding = self._text.encode(_SURROGATES.sub("\ufffd", text), add_special_tokens=False)

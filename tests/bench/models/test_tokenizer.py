@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.errors import ModelUnavailableError
 from bench.models.api import Span, Tokenization
-from bench.models.tokenizer import TextTokenizer, token_span
+from bench.models.tokenizer import LONG, TextTokenizer, token_span
 from tests.bench.models.builders import SPECIAL, byte_fallback_tokenizer, text_tokenizer
 
 TOKENIZER = text_tokenizer()
@@ -51,6 +51,13 @@ def test_no_bos_is_added_to_text() -> None:
 
 def test_a_lone_surrogate_is_read_as_the_replacement_character() -> None:
     assert TOKENIZER.encode("a\ud83db") == TOKENIZER.encode("a\ufffdb")
+
+
+def test_the_tokens_of_a_prompt_are_remembered_and_those_of_a_book_are_not() -> None:
+    prompt, book = "Who signed it?", "word " * LONG
+    assert TOKENIZER.encode(prompt) is TOKENIZER.encode(prompt)
+    assert TOKENIZER.encode(book) == TOKENIZER.encode(book)
+    assert TOKENIZER.encode(book) is not TOKENIZER.encode(book)
 
 
 def test_a_tokenizer_without_a_fast_backend_is_refused() -> None:
