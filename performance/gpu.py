@@ -270,8 +270,7 @@ def _prefix(engine: Engine, chosen: Size) -> list[Measurement]:
 
     def run(share: bool) -> tuple[list[tuple[int, ...]], int]:
         """The answers, and the tokens that were computed for them."""
-        while (slot := engine.prefixes.evict()) is not None:
-            engine.kv_cache.release(slot.range)
+        engine.forget()
         with patch.object(engine, "share_prefixes", share):
             before = engine.tokens
             return asyncio.run(in_flight(one, asked, len(asked))), engine.tokens - before

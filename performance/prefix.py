@@ -76,8 +76,7 @@ def _answered(cells: Sequence[Cell], models: LoadedModels, folder: str, *, share
     """The records of a run of the cells; a run of several is a sweep."""
     engine = models.lm().engine
     engine.share_prefixes = share
-    while (slot := engine.prefixes.evict()) is not None:
-        engine.kv_cache.release(slot.range)
+    engine.forget()
     with tempfile.TemporaryDirectory(dir=folder) as place:
         places = [(cell, Path(place) / str(at)) for at, cell in enumerate(cells)]
         run_cells(places, IndexStore(Path(folder) / "indexes"), lambda: models)

@@ -164,7 +164,7 @@ async def ask(
                     here.update({i: end for i in running if i not in here})
             if here:
                 generation, meter = await walk.answer()
-                stopped = {stop: walk.stopped(stop, generation, meter) for stop in here.values()}
+                stopped = {stop: walk.stopped(stop, generation, meter) for stop in set(here.values())}
                 ends = [stopped[here[i]] if i in here else end for i, end in enumerate(ends)]
                 running.difference_update(here)
             if running:

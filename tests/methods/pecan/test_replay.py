@@ -123,6 +123,7 @@ def test_cells_that_stop_at_the_same_step_share_its_answer() -> None:
     derived, _ = together(fixed, make_graph(), configs)
     assert sum(token == "answer" for _, token in fixed.reader.contexts[0].log) == 1
     assert [one.prediction.trace["t_c"] for one in derived] == [0.3, 0.5, 0.9]
+    assert len({id(one.prediction.context) for one in derived}) == 1, "a runner measures it once"
     assert len({one.prediction.text for one in derived}) == 1
 
 
