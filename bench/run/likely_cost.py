@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -21,6 +23,7 @@ from bench.models.language_model import CausalLanguageModel
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import finished_summary
 from bench.run.equal_cost import PASSAGES, measured_costs, neighbours, provisional, reference_cell, with_k
+from bench.run.hooks import IndexProgress
 from bench.run.question_runner import QuestionRunner
 from bench.run.redaction import fault_text
 from bench.run.session import Session
@@ -48,8 +51,9 @@ def likely_cells(request: CellRequest, session: Session) -> list[Cell]:
         return []
     decoded = round(summary.tokens.completion)
     try:
-        prompts = _Prompts(cell, session, decoded)
-        around = neighbours(target, prompts.cost)
+        with session.preparing(replace(cell, request=request)) as on_index:
+            prompts = _Prompts(cell, session, decoded, on_index)
+            around = neighbours(target, prompts.cost)
     except _UncountableError:
         return []
     assert around is not None
@@ -65,14 +69,20 @@ class _UncountableError(Exception):
 class _Prompts:
     """A cell's questions, ranked; costs of reading the best k."""
 
-    def __init__(self, cell: Cell, session: Session, decoded: int) -> None:
-        """decoded: tokens of an answer."""
+    def __init__(
+        self, cell: Cell, session: Session, decoded: int, on_index: Callable[[IndexProgress], None]
+    ) -> None:
+        """decoded: tokens of an answer. on_index: told how far the indexes are that were missing."""
         self.cell, models = cell, session.models(cell)
         self.models = _CountingModels(models, decoded)
-        asker = QuestionRunner([cell], session.indexes, models, TimeLimit(session.timeout_s))
-        self.ranked = asyncio.run(self._rank(asker, models))
+        asker = QuestionRunner(
+            [cell], session.indexes, models, TimeLimit(session.timeout_s), session.in_flight
+        )
+        self.ranked = asyncio.run(self._rank(asker, models, on_index))
 
-    async def _rank(self, asker: QuestionRunner, models: ModelSet) -> list[tuple[Question, Any, int]]:
+    async def _rank(
+        self, asker: QuestionRunner, models: ModelSet, on_index: Callable[[IndexProgress], None]
+    ) -> list[tuple[Question, Any, int]]:
         """Question, ranking and FLOPs of the ranking; questions that fail are left out.
 
         Raises BenchError for a fault of the setup.
@@ -86,7 +96,9 @@ class _Prompts:
             return question, ranked, meter.flops
 
         questions = [self.cell.question(example) for example in self.cell.data.examples]
+        sets = {question.documents.id: question.documents for question in questions}
         async with asker.working():
+            await asker.build_ahead(list(sets.values()), on_index)
             rankings = await asyncio.gather(*map(one, questions), return_exceptions=True)
         faults = [each for each in rankings if isinstance(each, BaseException)]
         for fault in faults:

@@ -149,7 +149,7 @@ class Progress(RunHooks):
                 silent = time.monotonic() - self._last_line >= self._every_s
                 if self._bar is not None:
                     self._bar.refresh()
-                elif silent and self._cells_done < self._cells:
+                elif silent and (self._title or self._cells_done < self._cells):
                     indexing = self._indexing and f"{self._indexing}, "
                     at = f"{self._title}, {indexing}question {self._here_done} of {self._here}"
                     self._print_line(at if self._title else "helper processes are working")

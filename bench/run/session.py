@@ -23,7 +23,7 @@ from bench.results.records import RECORDS_FILE
 from bench.run.cell import Cell, CellRequest
 from bench.run.cell_folder import finished_summary
 from bench.run.fitness import caution, refusal
-from bench.run.hooks import HelperProgress, RunHooks
+from bench.run.hooks import HelperProgress, IndexProgress, RunHooks
 from bench.run.local import Helpers, LocalWorkers
 from bench.run.question_runner import IN_FLIGHT
 from bench.run.runner import CellResult, ProbeResult, probe_cells, run_cells
@@ -118,6 +118,22 @@ class Session:
                     hook.on_answered(_line(cell, result.summary))
                 hook.on_cell_finished(result.folder, sweep=sweep, own_files=own_files)
         return outcomes
+
+    @contextlib.contextmanager
+    def preparing(self, cell: Cell) -> Iterator[Callable[[IndexProgress], None]]:
+        """Inside the block the hooks show the cell, of which nothing is asked; yields their ``on_index``."""
+
+        def notify(progress: IndexProgress) -> None:
+            for hook in self.hooks:
+                hook.on_index(progress)
+
+        for hook in self.hooks:
+            hook.on_start([cell], [{}])
+        try:
+            yield notify
+        finally:
+            for hook in self.hooks:
+                hook.on_stop()
 
     def finish_sweep(self, name: str, folders: Sequence[Path]) -> None:
         """Notify the hooks that all cells of a sweep are complete."""
