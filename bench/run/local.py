@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from signal import SIGKILL
 from typing import IO
 
 from bench.errors import ConfigError
@@ -86,6 +87,13 @@ class LocalWorkers:
             helpers.report_failures = True
         finally:
             helpers.end()
+
+
+def _end_in_words(returncode: int, said: Sequence[str]) -> str:
+    """How a helper process came to its end; said: its lines on standard error."""
+    if returncode != -SIGKILL:
+        return f"a helper process failed with exit code {returncode}" + (f": {said[-1]}" if said else "")
+    return "a helper process was killed, by the system if memory ran out (fewer processes: --workers)"
 
 
 class Helpers:
@@ -167,8 +175,8 @@ class _Helper:
         self._listener.join()
         if report_failure and not self._stopped and process.returncode:
             self._stderr.seek(0)
-            last = (self._stderr.read().decode(errors="replace").strip().splitlines() or ["nothing"])[-1]
-            log.warning("a helper process ended with exit code %d: %s", process.returncode, last)
+            said = self._stderr.read().decode(errors="replace").strip().splitlines()
+            log.warning("%s; its cells were left to the others", _end_in_words(process.returncode, said))
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
