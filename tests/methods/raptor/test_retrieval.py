@@ -116,6 +116,23 @@ def test_both_modes_share_one_tree_and_read_other_nodes() -> None:
         assert item.text in models.writer.prompts[-1] or item in by_layers.context
 
 
+def test_top_x_may_read_as_much_as_the_window() -> None:
+    """Top-X costs what PECAN costs: on Qasper, read by a large model, it stopped at half of that."""
+    narrow = replace(GEOMETRY, window=64)  # room for 27 tokens of nodes, in proportion
+    capped, whole = (
+        asyncio.run(_read(Raptor(RaptorConfig(k=99, max_tokens=most), narrow, 0)))
+        for most in (None, "window")
+    )
+    assert capped.trace["stopped_by"] == whole.trace["stopped_by"] == "max_tokens"
+    assert capped.trace["tokens"] <= 27 < whole.trace["tokens"] <= 64
+
+
+async def _read(method: Raptor) -> Prediction:
+    models = Models(_reader)
+    index = await method.index(QUESTION.documents, models)  # type: ignore[arg-type]
+    return await method.answer(index, QUESTION, models)  # type: ignore[arg-type]
+
+
 def test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_said() -> None:
     narrow = Raptor(
         RaptorConfig(k=10, max_tokens=2000, cluster_tokens=60), replace(GEOMETRY, input_limit=100), 0
