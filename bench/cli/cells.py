@@ -21,6 +21,24 @@ def options_of(text: str) -> dict[str, JsonValue]:
     return parse_assignments(assignments.split(",")) if assignments else {}
 
 
+def named_folder(text: str) -> Path | None:
+    """The folder of a cell that the text names; None where it names no folder, or a method beside which one lies.
+
+    Raises BenchError for any other folder without a cell.
+    """
+    from bench.method.registry import registered_methods
+    from bench.results.records import CELL_FILE, RECORDS_FILE
+
+    folder = Path(text)
+    if not folder.is_dir():
+        return None
+    if any((folder / name).is_file() for name in (CELL_FILE, RECORDS_FILE)):
+        return folder
+    if text in registered_methods():
+        return None
+    raise BenchError(f"{folder} is not the folder of a cell: it has no {CELL_FILE}. See: bench list cells")
+
+
 def cells_named(text: str, results: Path, dataset: str = "", model: str = "") -> dict[Path, CellDescription]:
     """Every cell of the results folder with that method and these options, whatever its others are.
 

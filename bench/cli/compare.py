@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.cells import cells_named, one_cell, options_of
+from bench.cli.cells import cells_named, named_folder, one_cell, options_of
 from bench.cli.options import Command, gathered, results_option, setting_options
 from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
@@ -53,8 +53,8 @@ class CellPair:
         from bench.data.cards import card_names
         from bench.results.records import SUMMARY_FILE
 
-        if Path(text).is_dir():
-            folder = Path(text)
+        folder = named_folder(text)
+        if folder is not None:
             if not (folder / SUMMARY_FILE).is_file():
                 raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
             return folder

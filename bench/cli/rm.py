@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.cells import cell_line, cells_named, described_cells, size_bytes
+from bench.cli.cells import cell_line, cells_named, described_cells, named_folder, size_bytes
 from bench.cli.options import results_option
 from bench.errors import BenchError, ConfigError
 
@@ -80,8 +80,9 @@ def _selected(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path,
         }
     named: dict[Path, CellDescription] = {}
     for text in cells:
-        if Path(text).is_dir():
-            named[Path(text)] = read_description(Path(text))
+        folder = named_folder(text)
+        if folder is not None:
+            named[folder] = read_description(folder)
         else:
             named |= cells_named(text, results, dataset)
     return named

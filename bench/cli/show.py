@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bench.cli.cells import one_cell
+from bench.cli.cells import named_folder, one_cell
 from bench.cli.options import results_option
 from bench.errors import BenchError
 from bench.metrics import METRIC_LABELS
@@ -35,8 +35,11 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     from bench.results.records import RECORDS_FILE, read_records
     from bench.tables.html_text import printable
 
-    path = Path(cell) if Path(cell).exists() else one_cell(cell, results, dataset, model)
-    path = path / RECORDS_FILE if path.is_dir() else path
+    path = Path(cell)
+    if not path.is_file():
+        path = (named_folder(cell) or one_cell(cell, results, dataset, model)) / RECORDS_FILE
+    if not path.is_file():
+        raise BenchError(f"{path.parent} has no answered question yet.")
     match: tuple[int, Record] | None = None
     n = 0
     for n, record in enumerate(read_records(path), start=1):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from bench.cli.cells import named_folder
 from bench.cli.main import command
 from bench.cli.show import describe_record
 from bench.errors import BenchError, ConfigError
@@ -45,6 +46,22 @@ def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
         shown(tmp_path, "bm25:k=9", "--dataset", "musique")
     with pytest.raises(BenchError, match="Did you mean 'bm25'"):
         shown(tmp_path, "bm52")
+
+
+def test_a_folder_beside_a_method_of_its_name_does_not_hide_the_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder without records was a traceback, and ``--out`` makes one for each method."""
+    results = tmp_path / "results"
+    cell = finish(results, bm25(limit=3), [1, 0, 1])
+    (tmp_path / "bm25").mkdir()
+    (tmp_path / "papers").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert str(cell.folder(results)) in shown(results, "bm25")
+    assert named_folder("bm25") is None and named_folder(str(cell.folder(results))) == cell.folder(results)
+    for arguments in (["show", "papers"], ["compare", "papers", "bm25"], ["rm", "papers"]):
+        with pytest.raises(BenchError, match="papers is not the folder of a cell: it has no cell.json"):
+            CliRunner().invoke(command, arguments, catch_exceptions=False)
 
 
 def test_a_number_is_an_id_first_and_what_it_was_taken_for_is_said(tmp_path: Path) -> None:
