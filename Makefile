@@ -109,10 +109,10 @@ $(GOR_FIGURES) $(GARLIC_FIGURES): $(STAMP)
 table1-real: $(STAMP) ## Table 1 by a real reader on real text: make table1-real DATA=FOLDER (hours; it resumes)
 	@test -n "$(DATA)" || { echo "DATA: expected a folder with hotpotqa, musique and qasper in their original formats, or hub: make table1-real DATA=FOLDER" >&2; exit 2; }
 	@$(BIN)/bench model fetch --real
-	@$(BIN)/bench table table1_real --model qwen2.5-coder-1.5b --data $(DATA)
+	@$(BIN)/bench table table1_real --model qwen2.5-coder-1.5b --data $(DATA) $(LIMITED)
 
 beyond: $(STAMP) ## newer ways of reading beside rows of PECAN's Table 1
-	@$(BIN)/bench table beyond
+	@$(BIN)/bench table beyond $(LIMITED)
 
 simulated-costs: $(STAMP) ## Table 1's cost column from token statistics alone, beside the published one
 	@$(BIN)/bench table table1 --simulate-costs --model llama-3.1-8b

@@ -22,7 +22,7 @@ def options_of(text: str) -> dict[str, JsonValue]:
 
 
 def named_folder(text: str) -> Path | None:
-    """The folder of a cell that the text names; None where it names no folder, or a method beside which one lies.
+    """The folder of a cell that the text names; None where it names none, or a method beside which one lies.
 
     Raises BenchError for any other folder without a cell.
     """

@@ -23,7 +23,7 @@ _SHOWN_KINDS = 20
 
 @click.group("data")
 def command() -> None:
-    """Check or fetch data."""
+    """Check data, write data files, or fetch data sets."""
 
 
 @command.command("check")
@@ -106,6 +106,11 @@ def lengths_command(
         click.echo(remark, err=True)
     loaded = load(card_for(dataset, data), data)
     made = at_lengths(loaded.examples, lengths, questions, counter.count, seed)
+    if not made.examples:
+        raise DataError(
+            f"No question of {loaded.label} fits in {min(lengths):,} {counter.unit}: with the documents that "
+            f"answer them {made.passed_over} are longer, or they have no labels. Pass a larger --tokens."
+        )
     write_lines(out, made.examples)
     per_length = len(made.examples) // len(set(lengths))
     click.echo(

@@ -76,7 +76,10 @@ def command(results: Path, self_test: bool, model: str | None, as_json: bool) ->
     if as_json:
         click.echo(json.dumps({"ok": healthy(checks), "checks": [asdict(c) for c in checks]}, indent=2))
     elif healthy(checks):
-        click.echo("Ready to run.")
+        unread = any(check.name == "self-test" and check.state == "skipped" for check in checks)
+        click.echo(
+            "Ready to score and to render; a reader needs more packages." if unread else "Ready to run."
+        )
     else:
         failed = ", ".join(check.name for check in checks if check.state == "failed")
         click.echo(f"Not ready to run: {failed}.")

@@ -34,7 +34,7 @@ COMMANDS: dict[str, str] = {
     "show": "print one record in readable form",
     "rm": "remove cells with their records, after listing them",
     "graph": "draw the graph of a document as an HTML page",
-    "data": "check, fetch or generate data",
+    "data": "check or fetch data, or write data files: from documents, or at several lengths",
     "score": "score a file of predictions",
     "flops": "compute the FLOPs of a forward pass from the model's config",
     "model": "describe a model, check for its files, or fetch them",

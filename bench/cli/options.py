@@ -221,7 +221,8 @@ def executor_options(command: Command) -> Command:
         click.option(
             "--workers",
             type=click.IntRange(min=1),
-            help="processes, each with its own models  [default: one per GPU, GPU share or idle core]",
+            help="processes, each with its own models; without Ray a single cell is the work of one  "
+            "[default: one per GPU, GPU share or idle core]",
         ),
         click.option(
             "--gpus-per-worker",

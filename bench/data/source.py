@@ -245,6 +245,9 @@ def data_files(folder: Path) -> list[Path]:
     ]
 
 
+_SEVERAL = "Several data sets: a folder or a file for each, by its name (hotpotqa/, hotpotqa.jsonl)."
+
+
 def _files_of_folder(folder: Path) -> list[Path]:
     """The one data file of a folder, all its shards, or its files of one example each."""
     files = data_files(folder)
@@ -258,9 +261,13 @@ def _files_of_folder(folder: Path) -> list[Path]:
         return files
     if not files:
         data, texts = (", ".join(sorted(kinds)) for kinds in (DATA_SUFFIXES, DOCUMENT_SUFFIXES))
-        raise DataError(f"{folder}: no data file in this folder ({data}), and no document ({texts}).")
+        raise DataError(
+            f"{folder}: no data file in this folder ({data}), and no document ({texts}). {_SEVERAL}"
+        )
     listed = ", ".join(file.name for file in files[:8]) + (", ..." if len(files) > 8 else "")
-    raise DataError(f"{folder}: {len(files)} data files in this folder; pass one of them: {listed}.")
+    raise DataError(
+        f"{folder}: {len(files)} data files in this folder; pass one of them: {listed}. {_SEVERAL}"
+    )
 
 
 def _is_one_per_file(file: Path) -> bool:

@@ -185,8 +185,11 @@ def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_pub
 def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefinition:
     """The table with rows appended, each ``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``.
 
-    Raises UnknownNameError for a method that is not installed, ConfigError for a row that the table has.
+    Raises UnknownNameError for a method that is not installed, ConfigError for a row that the table has and
+    for a table without rows of methods.
     """
+    if rows and definition.kind in ("lengths", "settings"):
+        raise ConfigError(f"--row {rows[0]}: {definition.id} has no rows of methods. Leave the option out.")
     methods = registered_methods()
     added: list[Row] = []
     for text in rows:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from bench.errors import ConfigError
+from bench.models.spec import resolve
 from bench.run.cell import Setting
 from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
@@ -89,10 +90,16 @@ def make_table(request: TableRequest) -> Rendered:
         raise ConfigError(
             f"{definition.id} has no judge: --protocol is for tables of judgements, such as gor2."
         )
+    if request.judge is not None and definition.kind != "judged":
+        raise ConfigError(f"{definition.id} has no judge: --judge is for tables of judgements, such as gor2.")
     if (request.export or request.exported) and definition.kind != "cells":
         raise ConfigError(f"{definition.id}: --export and --from are for tables of scores, such as table1.")
     if request.exported and request.view != "scores":
         raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
+    if request.exported and (request.setting.model_named or request.setting.limit):
+        raise ConfigError(
+            f"--from {request.exported} shows what was recorded: leave out --model and --limit."
+        )
     return KINDS[definition.kind](request)
 
 
@@ -130,9 +137,10 @@ def _timed(request: TableRequest) -> Rendered:
 
 
 def _judged(request: TableRequest) -> Rendered:
+    judge, dtype = request.judge or request.setting.model, request.setting.dtype
+    resolve(judge, dtype=dtype).identity()  # a judge that is not there is an error before hours of answers
     table, planned = _collected(request)
     session = None if request.render_only else request.session
-    judge, dtype = request.judge or request.setting.model, request.setting.dtype
     printed = published(request.definition.published_as)
     protocol = PROTOCOLS[request.protocol]
     return judged_table(table, planned, session, request.results, judge, dtype, printed, protocol).render()

@@ -145,3 +145,11 @@ def test_fetch_without_network_fails_with_advice(tmp_path: Path, monkeypatch: py
     error = run("fetch", "--dataset", "musique").exception
     assert isinstance(error, DataError)
     assert "musique_ans_v1.0_dev.jsonl" in str(error)
+
+
+def test_lengths_that_no_question_fits_write_no_file(tmp_path: Path) -> None:
+    out = tmp_path / "short.jsonl"
+    arguments = ["lengths", "--tokens", "5", "--out", str(out)]
+    with pytest.raises(DataError, match=r"No question of hotpotqa \(sample\) fits in 5 tokens"):
+        CliRunner().invoke(data.command, arguments, catch_exceptions=False)
+    assert not out.exists()

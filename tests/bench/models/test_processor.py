@@ -49,7 +49,7 @@ def test_one_with_it_is_measured_once_and_remembered(
     monkeypatch.setattr(processor, "_measured_gain", lambda: next(gains))
     large = resolve("qwen2.5-coder-0.5b", device="cpu")
     assert large.identity()["dtype"] == expected
-    assert f"New 9 multiplies bfloat16 {gain} times as fast as float32: {expected}" in caplog.text
+    assert f"run in {expected} here: New 9 multiplies bfloat16 {gain} times as fast" in caplog.text
     processor.faster_dtype.cache_clear()  # as another process
     assert large.actual_dtype == expected
     assert resolve("tiny", device="cpu").actual_dtype == "float32"  # small: the same everywhere

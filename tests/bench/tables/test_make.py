@@ -1,0 +1,52 @@
+"""What a request for a table may not combine, and that it is said before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.errors import BenchError, ConfigError
+from bench.run.cell import Setting
+from bench.run.session import Session
+from bench.tables.definition import load_table, with_rows
+from bench.tables.make import TableRequest, make_table
+
+
+@pytest.mark.parametrize(
+    ("table", "setting", "options", "message"),
+    [
+        ("table1", Setting(), {"judge": "tiny"}, "table1 has no judge: --judge is for tables of judgements"),
+        ("table1", Setting(), {"protocol": "paper"}, "--protocol is for tables of judgements"),
+        ("table1", Setting(limit=5), {"exported": Path("x")}, "leave out --model and --limit"),
+        ("table1", Setting(model_named=True), {"exported": Path("x")}, "leave out --model and --limit"),
+        ("tableA3", Setting(), {"view": "costs"}, "tableA3 shows no costs"),
+    ],
+)
+def test_an_option_that_the_table_would_ignore_is_refused(
+    table: str, setting: Setting, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_table(TableRequest(load_table(table), setting, Session(tmp_path), **options))
+
+
+def test_a_table_without_rows_of_methods_takes_none() -> None:
+    with pytest.raises(ConfigError, match="--row bm25: tableA3 has no rows of methods"):
+        with_rows(load_table("tableA3"), ["bm25"])
+
+
+def test_a_judge_that_does_not_exist_is_an_error_before_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was one after all answers of the table: minutes with the smallest reader."""
+
+    def run(*_: object, **__: object) -> None:
+        raise AssertionError("questions were asked")
+
+    monkeypatch.setattr(Session, "run_together", run)
+    request = TableRequest(
+        load_table("gor2").on("sample"), Setting(limit=1), Session(tmp_path), judge="nobody"
+    )
+    with pytest.raises(BenchError, match="nobody"):
+        make_table(request)
