@@ -41,7 +41,15 @@ from bench.method.prompts import (
     reader_prompt,
     reader_prompt_ending,
 )
-from bench.method.ranking import JOIN_DOCUMENTS, PickAndRead, Picked, RankConfig, RankThenRead, Switch
+from bench.method.ranking import (
+    JOIN_DOCUMENTS,
+    PickAndRead,
+    Picked,
+    RankConfig,
+    RankedChunks,
+    RankThenRead,
+    Switch,
+)
 from bench.method.reading import fits, passages, read
 from bench.method.registry import load_method
 from bench.method.summarize import beginning, summarize
@@ -100,6 +108,7 @@ __all__ = [
     "QuestionError",
     "RankConfig",
     "RankThenRead",
+    "RankedChunks",
     "ReadingContext",
     "Reference",
     "Replayed",

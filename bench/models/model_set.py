@@ -32,7 +32,7 @@ _loaded: dict[
 
 
 def _key(spec: ModelSpec) -> tuple[object, ...]:
-    return (spec.name, spec.source, spec.actual_dtype, spec.actual_device, spec.attention)
+    return (spec.name, spec.source, spec.revision, spec.actual_dtype, spec.actual_device, spec.attention)
 
 
 def load_language_model(spec: ModelSpec) -> CausalLanguageModel:

@@ -238,15 +238,20 @@ def revision_of(name: str, source: Source, folder: Path) -> str:
         return source.revision
     listed = _checksums(name, folder)
     if listed:
-        lines = [f"{file} {digest}" for file, digest in sorted(listed.items())]
+        files = {path.relative_to(folder).as_posix(): path for path in _content(folder)}
+        unlisted = {file: sha256_of(path) for file, path in files.items() if file not in {*listed, CHECKSUMS}}
+        lines = [f"{file} {digest}" for file, digest in sorted({**listed, **unlisted}.items())]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     return _content_hash(folder)
 
 
+def _content(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.suffix in CONTENT)
+
+
 def _content_hash(folder: Path) -> str:
-    files = sorted(p for p in folder.rglob("*") if p.suffix in CONTENT)
     digest = hashlib.sha256()
-    for path in files:
+    for path in _content(folder):
         digest.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
     return digest.hexdigest()[:16]
 

@@ -80,7 +80,7 @@ class Summary(_Frozen):
     flop_convention: str
     tokens: TokenMeans
     context_items: float
-    """Mean passages or nodes per question."""
+    """Mean passages or nodes per question; a passage of several documents counts once for each of them."""
     wall_s: float
     """Mean seconds per question, including time spent waiting for the model."""
     flags: dict[str, int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from bench.data import LoadedData
 from bench.data import load as load_data
 from bench.data.cards import Card
-from bench.data.own import card_for
+from bench.data.own import NOT_PATHS, card_for
 from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
 from bench.method.contract import Method
@@ -166,9 +167,27 @@ class Cell:
         }
 
 
-@lru_cache(maxsize=8)
 def _load(dataset: str, data: str, limit: int | None, training: bool = False) -> LoadedData:
+    return _load_once(dataset, data, limit, training, _stamp(data))
+
+
+@lru_cache(maxsize=8)
+def _load_once(
+    dataset: str, data: str, limit: int | None, training: bool, stamp: tuple[object, ...]
+) -> LoadedData:
     return load_data(card_for(dataset, data), data, limit, training=training)
+
+
+def _stamp(data: str) -> tuple[object, ...]:
+    """Name, size and time of change of the user's files: data that change between two runs are read again."""
+    if data in NOT_PATHS:
+        return ()
+    path, stamps = Path(data).expanduser(), list[tuple[str, int, int]]()
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        with suppress(OSError):  # loading says what cannot be read
+            status = file.stat()
+            stamps.append((str(file), status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
 
 
 def plan_cell(request: CellRequest) -> Cell:

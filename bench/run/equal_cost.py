@@ -188,10 +188,9 @@ def closest_k(
     around = neighbours(target, cost_of, known)
     if around is None:
         return None
-    low, high, costs = around
-    if not low or not high:
-        return low or high
-    return low if target - costs[low] <= costs[high] - target else high
+    _, _, costs = around
+    # Of all that are known, since costs need not grow: Self-Route reads everything where it read too little.
+    return min(costs, key=lambda k: (abs(costs[k] - target), k))
 
 
 def neighbours(

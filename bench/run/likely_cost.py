@@ -49,6 +49,8 @@ def likely_cells(request: CellRequest, session: Session) -> list[Cell]:
     cell = plan_cell(provisional(request))
     if cell.training is not None or not isinstance(cell.method, PickAndRead):
         return []
+    if PASSAGES not in cell.method.replayed:
+        return []  # cells of several k share no run
     decoded = round(summary.tokens.completion)
     try:
         with session.preparing(replace(cell, request=request)) as on_index:

@@ -66,6 +66,12 @@ class QuestionRunner:
         self._parts = cells[0].index_key_parts()
         if any(cell.index_key_parts() != self._parts for cell in cells):
             raise ValueError("cells that are run together must share their index")
+        first, *others = [cell.method.config.model_dump(exclude=set(cell.method.replayed)) for cell in cells]
+        if any(other != first for other in others):
+            raise ValueError(
+                "cells that are run together may only differ in what their method replays: "
+                + (", ".join(sorted(cells[0].method.replayed)) or "nothing")
+            )
         self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
         self._learned: StoredIndex | None = None
         self._index_meters: list[Meter] = []

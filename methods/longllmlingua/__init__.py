@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bench.method import (
     DEFAULT_PROMPT,
@@ -97,6 +97,20 @@ class LongLlmLinguaConfig(MethodConfig):
         "length",
     )
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
+
+    @model_validator(mode="after")
+    def _one_name_for_one_compression(self) -> Self:
+        """With condition_compare the library conditions on the question also while it drops tokens."""
+        place = self.condition_in_question
+        if self.condition_compare and not place.endswith("_condition"):
+            raise ValueError(
+                f"condition_in_question={place}: condition_compare=true makes it {place}_condition"
+            )
+        if place == "none" and not self.condition_compare:
+            raise ValueError(
+                "condition_in_question=none: without condition_compare the library takes it for after"
+            )
+        return self
 
 
 class LongLlmLingua(Method[LongLlmLinguaConfig]):

@@ -99,6 +99,7 @@ class Walk:
         """Nodes in working memory, oldest first: summaries that were entered, segments that were left."""
         self.steps: list[SearchStep] = []
         self.rejected = 0
+        self.over_window = False
         self.last: Generation | None = None
         self.context: list[ContextItem] = []
         """The content of the last prompt."""
@@ -117,6 +118,8 @@ class Walk:
         flags = ["navigation_failed"] if failure else []
         if self.rejected:
             flags.append("illegal_action")
+        if self.over_window:
+            flags.append("over_window")
         return Prediction(
             text=text,
             context=self.context,
@@ -222,7 +225,9 @@ class Walk:
         rejected: list[str] = []
         action = None
         while action is None and len(rejected) <= self.limits.retries:
-            self.last = await self.lm.generate(prompt(rejected), self.limits.reply_tokens + answer_tokens)
+            asked, reply_tokens = prompt(rejected), self.limits.reply_tokens + answer_tokens
+            self.over_window |= not fits(asked, self.lm, reply_tokens, self.limits.window)
+            self.last = await self.lm.generate(asked, reply_tokens)
             action = parse_action(self.last.text, possible)
             if action is None:
                 rejected.append(" ".join(self.last.text.split())[:SHOWN_CHARACTERS])

@@ -21,6 +21,7 @@ from bench.method import (
     ModelSet,
     PairScorer,
     RankConfig,
+    RankedChunks,
     RankThenRead,
 )
 from bench.schema import Chunk, Index, JsonValue, Question
@@ -82,6 +83,22 @@ class Hybrid(RankThenRead[HybridConfig]):
             _named(place, role) for place, ranker in self.rankers.items() for role in ranker.index_roles()
         )
 
+    def local_roles(self) -> Mapping[str, str]:
+        """Those of both."""
+        return {
+            _named(place, role): needed
+            for place, ranker in self.rankers.items()
+            for role, needed in ranker.local_roles().items()
+        }
+
+    def probed_roles(self) -> Mapping[str, str]:
+        """Those of both."""
+        return {
+            _named(place, role): ways_out
+            for place, ranker in self.rankers.items()
+            for role, ways_out in ranker.probed_roles().items()
+        }
+
     def index_options(self) -> Mapping[str, JsonValue]:
         """Those of both, with the rankers' names and versions."""
         return {
@@ -105,17 +122,30 @@ class Hybrid(RankThenRead[HybridConfig]):
             arrays |= {f"{place}_{key}": array for key, array in its_arrays.items()}
         return data, arrays
 
-    async def score(
-        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
-    ) -> NDArray[np.float64]:
-        """Fused score of every chunk, in 0 .. 2 / (rrf_k + 1)."""
-        rankings = []
+    async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
+        """The chunks by their fused score, in 0 .. 2 / (rrf_k + 1), with the events of both rankings."""
+        rankings: dict[str, RankedChunks] = {}
         for place, ranker in self.rankers.items():
             start = f"{place}_"
             arrays = {k.removeprefix(start): v for k, v in index.arrays.items() if k.startswith(start)}
             own = Index({"chunks": index.data["chunks"], **index.data[place]}, arrays)
-            rankings.append(await ranker.score(chunks, own, question, _ModelsOf(place, models)))
-        return reciprocal_rank_fusion(rankings, self.config.rrf_k)
+            rankings[place] = await ranker.rank(own, question, _ModelsOf(place, models))
+        chunks = rankings["first"].chunks
+        every = [ranking.scores for ranking in rankings.values()]
+        scores = reciprocal_rank_fusion(every, self.config.rrf_k) if chunks else np.zeros(0)
+        return RankedChunks(
+            chunks,
+            scores,
+            np.argsort(-scores, kind="stable"),
+            tuple(dict.fromkeys(flag for ranking in rankings.values() for flag in ranking.flags)),
+            {place: dict(ranking.trace) for place, ranking in rankings.items() if ranking.trace},
+        )
+
+    async def score(
+        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
+    ) -> NDArray[np.float64]:
+        """Fused score of every chunk."""
+        return (await self.rank(index, question, models)).scores
 
 
 class _ModelsOf:

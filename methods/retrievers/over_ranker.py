@@ -19,6 +19,7 @@ from bench.method import (
     Method,
     ModelSet,
     RankConfig,
+    RankedChunks,
     RankThenRead,
     build_config,
     load_method,
@@ -82,11 +83,15 @@ class OverRanker(RankThenRead[OverRankerConfigT]):
         """What the ranker keeps."""
         return await self.ranker.prepare(chunks, models)
 
+    async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
+        """As the ranker ranks, with its events."""
+        return await self.ranker.rank(index, question, models)
+
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        """The ranker's score of every chunk, shape (chunks,)."""
-        return await self.ranker.score(chunks, index, question, models)
+        """The score of every chunk, shape (chunks,)."""
+        return (await self.rank(index, question, models)).scores
 
 
 def make_ranker(
@@ -94,13 +99,17 @@ def make_ranker(
 ) -> RankThenRead[Any]:
     """The named ranker with its options, over chunks that are cut as ``config`` says.
 
-    Raises ConfigError for a method that does not score chunks and for options that it does not have;
-    UnknownNameError for a name that is not installed.
+    Raises ConfigError for a method that does more than rank chunks, and for options that it does not have or
+    that are those of the method over it; UnknownNameError for a name that is not installed.
     """
     kind = load_method(name)
-    if not issubclass(kind, RankThenRead):
+    if not issubclass(kind, RankThenRead) or kind.replay is not RankThenRead.replay:
+        fault = "does more than rank chunks" if issubclass(kind, RankThenRead) else "does not score chunks"
+        raise ConfigError(f"ranker={name}: {name} {fault}; expected a ranker such as bm25, sbert or hybrid.")
+    if own := sorted(options.keys() & RankConfig.model_fields.keys()):
         raise ConfigError(
-            f"ranker={name}: {name} does not score chunks; expected a ranker such as bm25, sbert or hybrid."
+            f"{name} ranks inside another method, which cuts the chunks and reads them: {', '.join(own)} "
+            f"must be an option of that method (--set {own[0]}={options[own[0]]})."
         )
     cut = {key: getattr(config, key) for key in ("chunk_tokens", "overlap_tokens", "join_documents")}
     ranker: RankThenRead[Any] = kind(build_config(kind.Config, {**cut, **options}, name), geometry, seed)

@@ -15,13 +15,13 @@ folder. It cuts pairs at its own length.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import LanguageModel, ModelSet
+from bench.method import LanguageModel, ModelSet, RankedChunks
 from bench.schema import Chunk, Index, Question
 from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_search_head
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
@@ -70,21 +70,19 @@ class Rerank(OverRanker[RerankConfig]):
         )
         return {**super().probed_roles(), "reader": ways_out}
 
-    async def score(
-        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
-    ) -> NDArray[np.float64]:
-        """Score of the n candidates, in 0..1; below them -1, -2, ... in the ranker's order."""
-        first = np.argsort(-await super().score(chunks, index, question, models), kind="stable")
-        scores = np.empty(len(chunks))
-        scores[first] = -1.0 - np.arange(len(chunks))
-        candidates = first[: self.config.n]
-        if self.config.scorer != READER:
+    async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
+        """The n candidates by their score, in 0..1; below them, scored -1, -2, ..., the others as before."""
+        first = await super().rank(index, question, models)
+        chunks, scores = first.chunks, np.empty(len(first.chunks))
+        scores[first.best_first] = -1.0 - np.arange(len(chunks))
+        candidates = first.best_first[: self.config.n]
+        if self.config.scorer != READER and chunks:
             texts = [chunks[at].text for at in candidates]
             scores[candidates] = await models.pair_scorer().score(question.query, texts)
-            return scores
-        lm = models.lm()
-        scores[candidates] = await asyncio.gather(*(p_yes(chunks[at], question, lm) for at in candidates))
-        return scores
+        elif chunks:
+            asked = (p_yes(chunks[at], question, models.lm()) for at in candidates)
+            scores[candidates] = await asyncio.gather(*asked)
+        return replace(first, scores=scores, best_first=np.argsort(-scores, kind="stable"))
 
 
 async def p_yes(chunk: Chunk, question: Question, lm: LanguageModel) -> float:

@@ -28,6 +28,7 @@ from bench.method.chunking import chunk_documents
 from bench.models.api import Geometry
 from bench.models.language_model import CausalLanguageModel
 from bench.models.spec import resolve
+from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.longllmlingua import LongLlmLingua, LongLlmLinguaConfig
 from methods.longllmlingua.library import OfflineCompressor, PlainTextTokenizer, compress
@@ -335,3 +336,22 @@ def test_engine_and_library_share_a_model_without_disturbing_each_other() -> Non
     assert texts == [alone] * 12
     assert lm.hf_model.config._attn_implementation == "sdpa"
     assert not lm.hf_model._forward_hooks, "no hook is left behind"
+
+
+@pytest.mark.parametrize(
+    ("place", "compare", "message"),
+    [
+        ("after", True, "condition_compare=true makes it after_condition"),
+        ("none", True, "condition_compare=true makes it none_condition"),
+        ("none", False, "without condition_compare the library takes it for after"),
+    ],
+)
+def test_two_names_of_one_compression_are_no_two_cells(place: str, compare: bool, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_cell(
+            CellRequest(
+                "longllmlingua",
+                "hotpotqa",
+                options={"condition_in_question": place, "condition_compare": compare},
+            )
+        )

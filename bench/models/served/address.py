@@ -152,7 +152,11 @@ def completed(text: str, options: Mapping[str, str | None]) -> str:
 
 
 def without_url(value: JsonValue) -> JsonValue:
-    """A model's name or an option's value for a record: of an address, only the model."""
+    """A model's name or an option's value for a record: of an address in it, only the model."""
+    if isinstance(value, Mapping):
+        return {key: without_url(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_url(inner) for inner in value]
     if not is_address(value):
         return value
     return parse_address(value).name

@@ -30,6 +30,14 @@ def test_roles_that_name_the_same_model_share_it(llama: Path) -> None:
     assert models.lm() is not loaded
 
 
+def test_other_weights_in_the_same_folder_are_loaded(tmp_path: Path) -> None:
+    """In one process their cells were recorded with the answers of the old ones."""
+    folder = save_causal(tmp_path / "llama")
+    before = LoadedModels({"reader": resolve(str(folder))}).lm()
+    (folder / "added_tokens.json").write_text("{}", encoding="utf-8")  # any file that counts
+    assert LoadedModels({"reader": resolve(str(folder))}).lm() is not before
+
+
 def test_a_loaded_model_answers_and_is_billed_under_its_name(llama: Path) -> None:
     models = LoadedModels({"reader": resolve(str(llama), device="cpu")})
     with metered(Meter()) as meter:

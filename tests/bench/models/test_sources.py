@@ -169,6 +169,15 @@ def test_the_revision_of_a_folder_changes_with_every_file_that_counts(tmp_path: 
     assert len(seen) == 4
 
 
+def test_a_file_that_the_checksums_do_not_list_counts_too(tmp_path: Path) -> None:
+    """A changed chat template kept the old cell ids."""
+    folder = _model_folder(tmp_path / "m")
+    (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "0" * 64}), encoding="utf-8")
+    before = revision_of("m", FolderSource(folder), folder)
+    (folder / "chat_template.jinja").write_text("another", encoding="utf-8")
+    assert revision_of("m", FolderSource(folder), folder) != before
+
+
 def test_the_revision_of_a_downloaded_model_is_its_commit(tmp_path: Path) -> None:
     commit = "0e9e39f249a16976918f6564b8830bc894c89659"
     assert revision_of("m", LLAMA, tmp_path / "snapshots" / commit) == commit

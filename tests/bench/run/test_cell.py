@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from bench.run.cell import CellRequest, plan_cell
+from bench.results.index_store import IndexStore
+from bench.run.cell import CellRequest, _without_urls, plan_cell
+from bench.run.question_runner import QuestionRunner
+from bench.run.time_limit import TimeLimit
 from bench.schema import JsonValue
+from tests.stand_ins import WordModels
 
 
 def config(method: str, dataset: str, model: str, **options: JsonValue) -> dict[str, JsonValue]:
@@ -34,6 +41,24 @@ def test_retrievers_keep_their_own_encoder_beside_a_shipped_reader() -> None:
     assert config("sbert", "hotpotqa", "tiny")["encoder"] == "minilm"
 
 
+def test_data_that_change_between_two_runs_are_read_again(tmp_path: Path) -> None:
+    """In one process, such as a notebook, the old questions were asked."""
+    data = tmp_path / "own.jsonl"
+
+    def question(text: str) -> str:
+        line = {"id": "1", "dataset": "own", "task": "qa", "question": text, "answers": ["a"]}
+        data.write_text(json.dumps({**line, "documents": [{"title": "", "text": "The mill."}]}) + "\n")
+        return plan_cell(CellRequest("bm25", "own", "tiny", data=str(data))).data.examples[0].question
+
+    assert question("Where?") == "Where?"
+    assert question("When was it?") == "When was it?"
+
+
+def test_the_address_of_a_server_is_no_part_of_a_cell_however_deep_it_stands() -> None:
+    options = {"ranker_options": {"encoder": "server:http://127.0.0.1:8001/v1#minilm", "list": ["a", 1]}}
+    assert _without_urls(options) == {"ranker_options": {"encoder": "server:minilm", "list": ["a", 1]}}
+
+
 def test_an_option_that_is_asked_for_stays_whatever_suits_the_reader() -> None:
     assert config("bm25", "hotpotqa", "qwen2.5-coder-1.5b", prompt="pecan")["prompt"] == "pecan"
 
@@ -41,3 +66,10 @@ def test_an_option_that_is_asked_for_stays_whatever_suits_the_reader() -> None:
 @pytest.mark.parametrize("dataset", ["chronicles"])
 def test_a_data_set_without_longbench_s_template_is_asked_in_the_usual_words(dataset: str) -> None:
     assert config("bm25", dataset, "qwen2.5-coder-1.5b")["prompt"] == "pecan"
+
+
+def test_cells_that_share_a_run_may_only_differ_in_what_their_method_replays(tmp_path: Path) -> None:
+    """One of them would be recorded with the answers of the other."""
+    cells = [plan_cell(CellRequest("ircot", "hotpotqa", "tiny", options={"k": k})) for k in (5, 6)]
+    with pytest.raises(ValueError, match="may only differ in what their method replays: rounds"):
+        QuestionRunner(cells, IndexStore(tmp_path), WordModels(), TimeLimit(None))  # type: ignore[arg-type]

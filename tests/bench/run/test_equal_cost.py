@@ -58,6 +58,12 @@ def test_a_cost_that_cannot_be_had_ends_the_search() -> None:
     assert closest_k(900, lambda k: 100.0 * k if k < 9 else None) is None
 
 
+def test_the_nearest_of_all_that_were_tried_is_taken_where_cost_falls_first() -> None:
+    """Self-Route reads everything after too few passages: k = 1 at 1.8 times the cost was taken."""
+    costs = {1: 1.82, 2: 1.6, 3: 1.3, 4: 1.2, 5: 1.25}
+    assert closest_k(1.0, lambda k: costs.get(k, 1.3)) == 4
+
+
 @settings(deadline=None)
 @given(
     steps=st.lists(st.floats(0, 1e6), min_size=1, max_size=60),

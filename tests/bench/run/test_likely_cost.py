@@ -114,6 +114,14 @@ def test_indexes_built_before_the_first_answer_are_shown(
     )
 
 
+@pytest.mark.parametrize("method", ["ircot", "iter_retgen"])
+def test_methods_whose_k_shares_no_run_are_measured_k_by_k(
+    method: str, reader: str, session: Session
+) -> None:
+    """Two k were run as one, and the second was recorded with the answers of the first."""
+    assert not likely_cells(waiting(reader, method, "bm25"), session)
+
+
 def break_ranking(monkeypatch: pytest.MonkeyPatch, reader: str, fault: Exception | None) -> None:
     """TF-IDF's ranking raises the fault; without one it never ends."""
 

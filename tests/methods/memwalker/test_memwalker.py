@@ -261,6 +261,23 @@ def test_a_failed_walk_scores_nothing_even_where_the_answer_is_no() -> None:
     assert scores == {"f1": 0.0, "rouge_l": 0.0}
 
 
+def test_a_prompt_beyond_the_window_is_flagged() -> None:
+    """The check of the options leaves out template, question and retries."""
+    least = next(n for n in range(64, 4000) if _accepted(n))
+    prediction, _, _ = _walk(2, [GO(0), ANSWER("b2")], window=least)
+    assert "over_window" in prediction.flags
+    prediction, _, _ = _walk(2, [GO(0), ANSWER("b2")])
+    assert prediction.flags == ()
+
+
+def _accepted(window: int) -> bool:
+    try:
+        _method(window=window)
+    except ConfigError:
+        return False
+    return True
+
+
 def test_the_root_is_a_segment() -> None:
     prediction, walker, _ = _walk(1, [ANSWER("b2")])
     assert prediction.text == "b2" and len(walker.asked) == 1

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bench.errors import ConfigError
+from bench.method import RankedChunks
 from bench.models.api import Geometry
 from bench.run.cell import CellRequest, plan_cell
-from bench.schema import Chunk, Index, Question
+from bench.schema import Chunk, Document, DocumentSet, Index, Question
+from methods.iter_retgen import IterRetGen, IterRetGenConfig
 from methods.retrievers.bm25 import Bm25, Bm25Config
 from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
 from methods.retrievers.hybrid import Hybrid, HybridConfig
@@ -28,8 +31,11 @@ PAPERS = Geometry(chunk_tokens=300, window=8192, input_limit=8192, summary_token
 def scores(ranker: Any, question: str, models: Any = None) -> Any:
     async def both() -> Any:
         data, arrays = await ranker.prepare(chunks(TEXTS), models or WordModels())
-        index = Index({"chunks": [], **data}, arrays)
-        return await ranker.score(chunks(TEXTS), index, asked(question), models or WordModels())
+        index = Index({"chunks": [[at, 0, len(text), 1] for at, text in enumerate(TEXTS)], **data}, arrays)
+        about = asked(question, DocumentSet(tuple(Document("", text) for text in TEXTS)))
+        ranked = await ranker.rank(index, about, models or WordModels())
+        assert ranked.best_first.tolist() == np.argsort(-ranked.scores, kind="stable").tolist()
+        return ranked.scores
 
     return asyncio.run(both())
 
@@ -122,6 +128,60 @@ def test_two_rankers_of_one_kind_keep_their_models_and_indexes_apart() -> None:
 def test_a_part_that_is_no_ranker_is_refused(config: HybridConfig) -> None:
     with pytest.raises(ConfigError, match="pecan does not score chunks"):
         Hybrid(config, GEOMETRY)
+
+
+@pytest.mark.parametrize("name", ["ircot", "iter_retgen", "self_route"])
+def test_a_part_that_does_more_than_rank_is_refused(name: str) -> None:
+    """It ranked as plain BM25."""
+    with pytest.raises(ConfigError, match=f"{name} does more than rank chunks"):
+        Rerank(RerankConfig(ranker=name), GEOMETRY)
+
+
+@pytest.mark.parametrize("options", [{"k": 3}, {"chunk_tokens": 60}, {"order": "document"}])
+def test_an_option_of_the_method_over_a_ranker_is_refused_inside(options: dict[str, Any]) -> None:
+    """Chunks were cut as the outer option says, and the index was filed under the inner one."""
+    (name,) = options
+    with pytest.raises(ConfigError, match=rf"{name} must be an option of that method \(--set {name}="):
+        Rerank(RerankConfig(ranker_options=options), GEOMETRY)
+    with pytest.raises(ConfigError, match=f"{name} must be an option"):
+        Hybrid(HybridConfig(second_options=options), GEOMETRY)
+
+
+class Telling(Bm25):
+    """BM25 that says what happened."""
+
+    def probed_roles(self) -> dict[str, str]:
+        """As if the reader were asked."""
+        return {"reader": "telling asks"}
+
+    def local_roles(self) -> dict[str, str]:
+        """As if an encoder ran here."""
+        return {"scorer": "here"}
+
+    async def rank(self, index: Index, question: Question, models: Any) -> RankedChunks:
+        """With a flag and a trace."""
+        return replace(await super().rank(index, question, models), flags=("told",), trace={"said": 1})
+
+
+def test_what_a_ranker_says_of_its_ranking_is_kept_by_the_method_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """HippoRAG inside another method lost its flags, and inside Hybrid what it needs of a server, too."""
+    monkeypatch.setattr("methods.retrievers.over_ranker.load_method", lambda name: Telling)
+    documents = DocumentSet((Document("", "the kite"),))
+
+    def ranked(method: Any) -> RankedChunks:
+        index = Index(dict.fromkeys(("first", "second"), {}) | {"chunks": [[0, 0, 8, 2]]})
+        ranking: RankedChunks = asyncio.run(method.rank(index, asked("kite", documents), WordModels()))
+        return ranking
+
+    one = ranked(IterRetGen(IterRetGenConfig(), GEOMETRY))
+    assert one.flags == ("told",) and one.trace == {"said": 1}
+    hybrid = Hybrid(HybridConfig(), GEOMETRY)
+    both = ranked(hybrid)
+    assert both.flags == ("told",) and both.trace == {"first": {"said": 1}, "second": {"said": 1}}
+    assert hybrid.probed_roles() == {"reader": "telling asks"}
+    assert hybrid.local_roles() == {"first_scorer": "here", "second_scorer": "here"}
 
 
 def test_an_unknown_option_of_a_part_names_the_part() -> None:
