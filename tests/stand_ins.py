@@ -69,6 +69,7 @@ class Echo(Method[EchoConfig]):
     summary = "echo"
     paper = "none"
     Config = EchoConfig
+    replayed = frozenset({"suffix"})
     indexed: list[str]
 
     def __init__(self, config: EchoConfig, geometry: Geometry = GEOMETRY, seed: int = 0) -> None:
