@@ -23,7 +23,7 @@ from bench.figures.drawing import (
     styled,
 )
 from bench.metrics import METRIC_LABELS
-from bench.results.models import Interval
+from bench.results.models import Interval, Summary
 from bench.tables.caption import about_reader
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
@@ -131,13 +131,18 @@ def pareto(table: TableData, published: PublishedValues | None = None, *, explai
 
 
 def _points(table: TableData, dataset: str, published: PublishedValues) -> tuple[list[_Point], bool]:
-    """The rows with a score on a data set, and whether their costs are relative to the reference row."""
+    """The rows with a score on a data set, and whether their costs are relative to the reference row.
+
+    Rows with the same cell, such as a Top-X that turned out to be Top-5, are one point by the first's name.
+    """
     definition, metric = table.definition, table.definition.metrics[0]
-    finished = [
-        (i, cell, summary)
-        for i, row in enumerate(definition.rows)
-        if (summary := (cell := table.cells[row.id, dataset]).summary) is not None and summary.n_scored
-    ]
+    finished: list[tuple[int, TableCell, Summary]] = []
+    for i, row in enumerate(definition.rows):
+        cell = table.cells[row.id, dataset]
+        if cell.finished is None or not cell.finished.summary.n_scored:
+            continue
+        if all(cell.finished != other.finished for _, other, _ in finished):
+            finished.append((i, cell, cell.finished.summary))
     unit = next((s.query_tflops.mean for _, cell, s in finished if cell.row.id == definition.ratio_to), None)
     paper = _printed(published, definition, dataset) if unit else {}
     points = [

@@ -59,6 +59,14 @@ def test_the_pareto_plot_shows_every_finished_row(tmp_path: Path) -> None:
     assert [label for label in labels if not label.startswith("_")] == ["A", "B", "C"]
 
 
+def test_two_rows_with_one_cell_are_one_point() -> None:
+    """On HotpotQA three Top-X were Top-5, and their names covered the others."""
+    shown = table({"top_5": (0.5, 2.0), "top_x": (0.5, 2.0), "c": (0.4, 3.0)})
+    assert shown.cells["top_5", "hotpotqa"].finished == shown.cells["top_x", "hotpotqa"].finished
+    lines = pareto(shown).figure.axes[0].lines
+    assert [label for line in lines if not (label := str(line.get_label())).startswith("_")] == ["TOP_5", "C"]
+
+
 def test_the_papers_points_stand_beside_ours_on_one_relative_axis(tmp_path: Path) -> None:
     ours = table({"a": (0.2, 1.0), "own": (0.5, 2.0), "c": (0.4, 3.0)})
     ours.definition.__dict__["ratio_to"] = "own"
