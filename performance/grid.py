@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bench.flops.meter import Meter, metered
 from bench.method.contract import Replayed
 from bench.results.index_store import IndexStore
 from bench.run.cell import CellRequest
-from bench.run.runner import run_cells
+from bench.run.runner import Asking, run_group
 from bench.schema import Example
 from bench.sweeps.grid import GridCell, plan_sweep
 from performance.drawn import TINY, in_flight
@@ -56,12 +57,8 @@ def _measured(
 
     def run(chosen: Sequence[GridCell]) -> None:
         place = folder / str(next(numbers))
-        run_cells(
-            [(one.cell, place / one.name) for one in chosen],
-            store,
-            lambda: work.models,
-            in_flight=IN_FLIGHT,
-        )
+        placed = [replace(one.cell, out=place / one.name) for one in chosen]
+        run_group(placed, folder, store, lambda: work.models, Asking(IN_FLIGHT))
 
     run(cells)  # builds the graphs and finds the cells' costs
     graphs = work.build(IN_FLIGHT)

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.models.model_set import LoadedModels
 from bench.results.index_store import IndexStore
-from bench.results.records import Record, read_records
+from bench.results.records import Record
 from bench.run.cell import Cell, CellRequest, plan_cell
-from bench.run.runner import run_cells
+from bench.run.runner import run_group
 from performance.drawn import TINY
 from performance.measuring import Candidate, by_turns
 from performance.report import Measurement, ratio
@@ -78,9 +79,9 @@ def _answered(cells: Sequence[Cell], models: LoadedModels, folder: str, *, share
     engine.share_prefixes = share
     engine.forget()
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        places = [(cell, Path(place) / str(at)) for at, cell in enumerate(cells)]
-        run_cells(places, IndexStore(Path(folder) / "indexes"), lambda: models)
-        return [record for _, one in places for record in read_records(one / "records.jsonl")]
+        placed = [replace(cell, out=Path(place) / str(at)) for at, cell in enumerate(cells)]
+        finished = run_group(placed, Path(place), IndexStore(Path(folder) / "indexes"), lambda: models)
+        return [record for cell in finished for record in cell.records]
 
 
 def _computed(records: Sequence[Record]) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ from bench.engine.sampling import Sampling
 from bench.flops.meter import Usage, current_meter
 from bench.method.contract import Method, MethodConfig
 from bench.models.api import Generation, Geometry, Tokenization
+from bench.results.finished import FinishedCell
+from bench.results.index_store import IndexStore
+from bench.run.cell import Cell
+from bench.run.session import Session
 from bench.schema import ContextItem, Document, DocumentSet, Example, Index, Prediction, Question
 
 GEOMETRY = Geometry(chunk_tokens=8, window=256, input_limit=256, summary_tokens=32)
@@ -117,7 +123,7 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
     """A planned cell around the stand-ins, without cards or presets."""
     from types import SimpleNamespace
 
-    from bench.run.cell import Cell, CellIdentity, CellRequest, hash_ids
+    from bench.run.cell import CellIdentity, CellRequest, hash_ids
 
     method = Echo(EchoConfig.model_validate(dict(config or {})))
     identity = CellIdentity(
@@ -145,5 +151,43 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
         retrieval_query_of=lambda example: "",
     )
     data = SimpleNamespace(examples=tuple(questions), label="toy (test)", source="sample", warnings=())
-    reader = SimpleNamespace(label="words", small=True, actual_dtype="float32", name="words", suited={})
+    reader = SimpleNamespace(
+        label="words",
+        small=True,
+        actual_dtype="float32",
+        name="words",
+        suited={},
+        architecture=SimpleNamespace(parameters=0),
+    )
     return Cell(CellRequest("echo", "toy"), method, card, data, reader, {"reader": reader}, identity)  # type: ignore[arg-type]
+
+
+class StandInSession(Session):
+    """A session whose cells are read by the stand-ins, or by the models that are given."""
+
+    def __init__(self, results: Path, models: Callable[[], Any] = WordModels, **options: Any) -> None:
+        super().__init__(results, **options)
+        self._stand_ins = models
+
+    def models(self, cell: Cell) -> Any:
+        return self._stand_ins()
+
+
+def run_cells(
+    places: Sequence[tuple[Any, Path]], indexes: IndexStore, models: Callable[[], Any], **options: Any
+) -> list[FinishedCell]:
+    """Cells that share one run per question, each in its folder."""
+    session = StandInSession(indexes.root.parent, models, **options)
+    session.indexes = indexes
+    cells = [dataclasses.replace(cell, out=folder) for cell, folder in places]
+    finished: list[FinishedCell] = []
+    session.run_all([cells], done=lambda group, outcome: finished.extend(outcome))
+    return finished
+
+
+def run_cell(
+    cell: Any, folder: Path, indexes: IndexStore, models: Callable[[], Any], **options: Any
+) -> FinishedCell:
+    """One cell in its folder."""
+    (finished,) = run_cells([(cell, folder)], indexes, models, **options)
+    return finished

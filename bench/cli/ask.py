@@ -51,7 +51,7 @@ def command(
     from bench.tables.html_text import printable
 
     class Waiting(Progress):
-        def on_answered(self, line: str) -> None:
+        def on_cell_finished(self, *cell: object, **sweep: object) -> None:
             """The answer says it."""
 
     if not files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from bench.metrics.retrieval import measure_in_words
 if TYPE_CHECKING:
     from bench.results.comparison import Comparison, Pair
     from bench.results.records import Record
-    from bench.run.cell import CellRequest, Setting
+    from bench.run.cell import CellRequest
     from bench.tables.printed_pairs import PrintedPair
 
 WIDTH = 100
@@ -35,7 +36,7 @@ class CellPair:
     first: str
     second: str
     dataset: str | None
-    setting: Setting
+    setting: CellRequest
     results: Path
 
     def folders(self) -> tuple[Path, Path]:
@@ -66,7 +67,7 @@ class CellPair:
         if self.setting.data == "sample" and self.dataset not in card_names():  # the user's own, by its name
             model = self.setting.model if self.setting.model_named else ""
             return one_cell(text, self.results, self.dataset, model)
-        request = self.setting.request(text.partition(":")[0], self.dataset, options_of(text))
+        request = self.setting.of(text.partition(":")[0], self.dataset, options_of(text))
         return _finished_folder(text, request, self.results)
 
 
@@ -131,17 +132,30 @@ def command(pair: CellPair, metric: str, show: int) -> None:
 def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
     """The folder of a finished cell; raises BenchError with the command that runs it where it is not."""
     from bench.run.cell import plan_cell
-    from bench.run.cell_folder import finished_summary
-    from bench.run.equal_cost import command_of, matched_cell, waiting_option
+    from bench.run.equal_cost import cost_match, match_costs
+    from bench.run.session import Session
 
-    matched = waiting_option(request.options) is not None
-    cell = matched_cell(request, results) if matched else plan_cell(request)
-    if cell is None or finished_summary(cell, cell.folder(results)) is None:
+    session, match = Session(results, compute=False), cost_match(request)
+    cell = plan_cell(request) if match is None else match_costs([match], session)[0]
+    finished = None if cell is None else session.finished(cell)
+    if finished is None:
         raise BenchError(
             f"{text} on {request.dataset} ({request.data}) has not been run yet. "
             f"Run: {command_of(request, results)}{_otherwise(text, request, results)}"
         )
-    return cell.folder(results)
+    return finished.folder
+
+
+def command_of(request: CellRequest, results: Path) -> str:
+    """The ``bench run`` command of a request."""
+    parts = ["bench", "run", "--method", request.method, "--dataset", request.dataset]
+    parts += ["--model", request.model, "--data", request.data]
+    for name, value in (("limit", request.limit), ("seed", request.seed or None), ("dtype", request.dtype)):
+        parts += [f"--{name}", str(value)] if value is not None else []
+    parts += ["--results", str(results)] if results != Path("results") else []
+    for name, value in request.options.items():
+        parts += ["--set", f"{name}={value}"]
+    return shlex.join(parts)
 
 
 def _otherwise(text: str, request: CellRequest, results: Path) -> str:

@@ -10,7 +10,7 @@ import click
 from bench.cli.options import session_options, setting_options
 
 if TYPE_CHECKING:
-    from bench.run.cell import Setting
+    from bench.run.cell import CellRequest
     from bench.run.session import Session
 
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @session_options
 def command(
     name: str,
-    setting: Setting,
+    setting: CellRequest,
     datasets: tuple[str, ...],
     render_only: bool,
     exported: Path | None,
@@ -46,6 +46,7 @@ def command(
     from bench.figures.make import make_figure
 
     figure = with_more_rows(load_figure(name), rows).only(datasets, setting.data)
-    drawn = make_figure(figure, setting, session.results, None if render_only else session, exported)
+    session.compute = not render_only
+    drawn = make_figure(figure, setting, session, exported)
     paths = drawn.save(session.results / "figures", figure.id)
     click.echo(f"Written: {', '.join(str(path) for path in paths)}")

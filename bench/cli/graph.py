@@ -26,7 +26,7 @@ from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.results.records import Record
-    from bench.run.cell import Cell, Setting
+    from bench.run.cell import Cell, CellRequest
     from bench.schema import DocumentSet, Example, Index
 
 DEFAULT_DATASET = "narrativeqa"
@@ -60,7 +60,7 @@ class GraphFlags:
 @dtype_option
 @takes_setting
 @results_option
-def command(page: Path, flags: GraphFlags, setting: Setting, results: Path) -> None:
+def command(page: Path, flags: GraphFlags, setting: CellRequest, results: Path) -> None:
     """Draw the graph of DOC: an example id, a document id, or a text file.
 
     The graph comes from the index cache, or is built and stored there. If DOC is an example with a
@@ -76,7 +76,7 @@ def command(page: Path, flags: GraphFlags, setting: Setting, results: Path) -> N
     documents, example = _find(doc, flags.dataset, setting.data)
     dataset = example.dataset if example else flags.dataset or DEFAULT_DATASET
     known_setting = setting if example else replace(setting, data="sample")
-    cell = plan_cell(known_setting.request(method, dataset, parse_assignments(flags.assignments)))
+    cell = plan_cell(known_setting.of(method, dataset, parse_assignments(flags.assignments)))
     example_id = flags.question or (example.id if example else None)
     record = _record(example_id, [records] if records else _cell_folders(cell, results), documents)
     if record is None and (flags.question or records):

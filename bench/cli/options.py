@@ -126,11 +126,11 @@ def takes_setting(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_setting(*arguments: Any, **values: Any) -> Any:
-        from bench.run.cell import Setting
+        from bench.run.cell import CellRequest
 
-        names = [field.name for field in dataclasses.fields(Setting) if field.name in values]
+        names = [name for name in ("model", "data", "limit", "seed", "dtype") if name in values]
         source = click.get_current_context().get_parameter_source("model")
-        setting = Setting(
+        setting = CellRequest(
             **{name: values.pop(name) for name in names},
             model_named=source is not ParameterSource.DEFAULT,
         )

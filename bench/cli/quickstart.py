@@ -48,16 +48,16 @@ def command(session: Session) -> None:
     from bench.figures.definition import load_figure
     from bench.figures.make import make_figure
     from bench.packages import READER, require
-    from bench.run.cell import Setting
-    from bench.tables.cells import plan_table, run_and_collect
+    from bench.run.cell import CellRequest
+    from bench.tables.cells import plan_table, table_cells
     from bench.tables.definition import load_table
     from bench.tables.formats import TextTable
     from bench.tables.render import columns, sections
 
     require("The quickstart", *READER)
-    setting, definition = Setting(), load_table(NAME)
+    setting, definition = CellRequest(), load_table(NAME)
     click.echo(BEFORE)
-    table = run_and_collect(definition, plan_table(definition, setting), session)
+    table = table_cells(definition, plan_table(definition, setting), session)
     text = TextTable(
         definition.id, definition.title, tuple(columns(table, {})), tuple(sections(table, {})), (), ()
     )
@@ -69,9 +69,7 @@ def command(session: Session) -> None:
     click.echo("\n".join(["", *definition.notes, "", COLUMNS]))
     click.echo(_one_question(table))
     figure = load_figure(NAME)
-    paths = make_figure(figure, setting, session.results, session).save(
-        session.results / "figures", figure.id
-    )
+    paths = make_figure(figure, setting, session).save(session.results / "figures", figure.id)
     click.echo(
         f"The table as a picture: {paths[0]}\nAll that was recorded:  {session.results / 'cells'}\n\n{AFTER}"
     )
@@ -79,10 +77,8 @@ def command(session: Session) -> None:
 
 def _one_question(table: TableData) -> str:
     """The question on which the answers differ most, with the answer of each row."""
-    from bench.results.records import RECORDS_FILE, read_records
-
     rows = [(cell.row.label, cell.finished) for cell in table.cells.values() if cell.finished is not None]
-    answers = [{r.example_id: r for r in read_records(cell.folder / RECORDS_FILE)} for _, cell in rows]
+    answers = [{r.example_id: r for r in cell.records} for _, cell in rows]
     metric = table.definition.metrics[0]
 
     def spread(example_id: str) -> float:

@@ -12,7 +12,7 @@ from bench.cli.options import results_option, setting_options
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
-    from bench.run.cell import Setting
+    from bench.run.cell import CellRequest
 
 
 @click.command(name="report")
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--dataset", "datasets", multiple=True, help="only cells on this data set; repeatable")
 def command(
-    setting: Setting,
+    setting: CellRequest,
     results: Path,
     out: Path | None,
     questions: int,

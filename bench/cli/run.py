@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from bench.cli.options import session_options, set_option, setting_options
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
+    from bench.results.finished import FinishedCell
     from bench.results.models import Interval
-    from bench.run.cell import Cell, CellRequest, Setting
-    from bench.run.runner import CellResult
+    from bench.run.cell import Cell, CellRequest
     from bench.run.session import Session
 
 
@@ -33,7 +34,7 @@ def command(
     words: tuple[str, ...],
     method: str,
     dataset: str,
-    setting: Setting,
+    setting: CellRequest,
     assignments: tuple[str, ...],
     out: Path | None,
     session: Session,
@@ -41,53 +42,27 @@ def command(
     """Answer the questions of a data set with one method and record every answer."""
     from bench.method.options import parse_assignments
     from bench.run.cell import plan_cell
-    from bench.run.equal_cost import reference_cell
+    from bench.run.equal_cost import cost_match, match_costs
 
     session.require_one_process("bench run answers the questions of one cell")
     require_one_method(method, dataset, words)
-    request = setting.request(method, dataset, parse_assignments(assignments))
-    reference = reference_cell(request)
-    cell = plan_cell(request) if reference is None else _matched(request, reference, session)
-    result = session.run(cell, out)
-    click.echo("\n".join(report_lines(cell, result)))
-    if result.summary.all_failed:
-        raise BenchError(f"All {_questions(result.summary.n)} failed.")
-
-
-def _matched(request: CellRequest, reference: Cell, session: Session) -> Cell:
-    """The cell of a request with ``k=auto:METHOD`` or ``n_nodes=auto:METHOD``.
-
-    Raises ConfigError, with the command to run first, while METHOD's cell is not finished.
-    """
-    from bench.run.cell_folder import finished_summary
-    from bench.run.equal_cost import NODES, command_of, match_k, match_nodes, waiting_option
-    from bench.run.likely_cost import likely_cells
-
-    waiting = waiting_option(request.options)
-    assert waiting is not None
-    auto_k = request.options[waiting.option]
-    summary = finished_summary(reference, reference.folder(session.results))
-    if summary is None:
-        raise ConfigError(
-            f"{waiting.option}={auto_k} needs the cell of {reference.request.method} on the same data and "
-            "model. Run first: " + command_of(reference.request, session.results)
+    request = setting.of(method, dataset, parse_assignments(assignments))
+    match = cost_match(request)
+    if match is None:
+        cell = plan_cell(request)
+    else:
+        (matched,) = match_costs([match], session)
+        assert matched is not None
+        cell = matched
+        click.echo(
+            f"{match.asked}: {match.option}={cell.identity.config[match.option]} is closest to what "
+            f"{match.reference.name} costs or reads"
         )
-    if waiting.option == NODES:
-        cell = match_nodes(request, reference.folder(session.results))
-        click.echo(f"{NODES}={auto_k}: {cell.identity.config[NODES]} on average")
-        return cell
-    target = summary.query_flops.mean
-    likely = likely_cells(request, session)
-    if likely:
-        session.run_together([(one, None) for one in likely])
-    matched = match_k(
-        request, target, session.results, lambda tried: session.run(tried).summary.query_flops.mean
-    )
-    assert matched is not None
-    click.echo(
-        f"k={auto_k}: k={matched.identity.config['k']} is closest to {summary.tflops:.4g} TFLOPs per question"
-    )
-    return matched
+    cell = replace(cell, out=out)
+    finished = session.run(cell)
+    click.echo("\n".join(report_lines(cell, finished)))
+    if finished.summary.all_failed:
+        raise BenchError(f"All {_questions(finished.summary.n)} failed.")
 
 
 def require_one_method(method: str, dataset: str = "", words: Sequence[str] = ()) -> None:
@@ -108,14 +83,14 @@ def require_one_method(method: str, dataset: str = "", words: Sequence[str] = ()
         )
 
 
-def report_lines(cell: Cell, result: CellResult) -> Iterator[str]:
+def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     """The few lines that close a run."""
     from bench.metrics import METRIC_LABELS
     from bench.metrics.retrieval import measure_in_words
     from bench.results.models import MeasureInterval
     from bench.run.fitness import caution
 
-    summary, folder = result.summary, result.folder
+    summary = finished.summary
     title = f"{cell.title}: {_questions(summary.n)}"
     if summary.n_failed:
         title += f", {summary.n_failed} failed" + ("" if summary.all_failed else " (they score 0)")
@@ -146,17 +121,15 @@ def report_lines(cell: Cell, result: CellResult) -> Iterator[str]:
         f"for its index (convention: {summary.flop_convention})"
     )
     yield f"  {'tokens':<17} {summary.tokens.prompt:.0f} prompt, {summary.tokens.forwarded:.0f} forwarded"
-    yield from _failures(folder)
-    yield f"  {'read them':<17} bench show {folder}"
+    yield from _failures(finished)
+    yield f"  {'read them':<17} bench show {finished.folder}"
     if cell.unfit:
         yield f"  {'warning':<17} {caution(cell.unfit)}"
 
 
-def _failures(folder: Path) -> Iterator[str]:
+def _failures(finished: FinishedCell) -> Iterator[str]:
     """The commonest error, and how often it came."""
-    from bench.results.records import RECORDS_FILE, read_records
-
-    errors = Counter(record.error for record in read_records(folder / RECORDS_FILE) if record.error)
+    errors = Counter(record.error for record in finished.records if record.error)
     for error, count in errors.most_common(1):
         others = f", and {len(errors) - 1} other reason(s)" if len(errors) > 1 else ""
         yield f"  {'failed':<17} {count} x {error}{others}"

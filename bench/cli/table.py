@@ -11,7 +11,7 @@ import click
 from bench.cli.options import gathered, protocol_option, session_options, setting_options
 
 if TYPE_CHECKING:
-    from bench.run.cell import Setting
+    from bench.run.cell import CellRequest
     from bench.run.judge_protocol import ProtocolName
     from bench.run.session import Session
 
@@ -81,7 +81,7 @@ class TableFlags:
 )
 @gathered("flags", TableFlags)
 @session_options
-def command(table_id: str, setting: Setting, flags: TableFlags, session: Session) -> None:
+def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Session) -> None:
     """Make TABLE (see: bench list tables) from its cells; missing ones run first."""
     from bench.cli.terminal import for_people, print_table
     from bench.errors import ConfigError
@@ -96,13 +96,13 @@ def command(table_id: str, setting: Setting, flags: TableFlags, session: Session
     if note := renumbered(table_id):
         click.echo(note, err=True)
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
+    session.compute = not flags.render_only
     data = "hub" if flags.columns == "published" else setting.data
     request = TableRequest(
         with_rows(load_table(table_id), flags.rows).on(data, flags.datasets),
         setting,
         session,
         view="simulated" if flags.simulate_costs else flags.columns,
-        render_only=flags.render_only,
         judge=flags.judge,
         protocol=flags.protocol,
         rate=None if flags.rate is None else flags.rate * 1e12,

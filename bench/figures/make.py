@@ -25,16 +25,13 @@ from bench.figures.lengths import LengthPanel, at_length, grouped_by_length
 from bench.figures.pareto import pareto
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
-from bench.results.index_store import IndexStore
-from bench.results.records import RECORDS_FILE, read_records
-from bench.run.cell import Cell, Setting, plan_cell
-from bench.run.cell_folder import finished_cell
+from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.question_runner import prepare, stored_index
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.schema import JsonValue
 from bench.sweeps.grid import GridCell, plan_sweep, shared_runs
-from bench.tables.cells import TableData, collect, plan_table, run_and_collect
+from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import load_table
 from bench.tables.export import exported_table
 from bench.tables.formats import three_digits
@@ -46,7 +43,7 @@ log = logging.getLogger(__name__)
 class NothingFinishedError(BenchError):
     """None of a figure's cells is finished."""
 
-    def __init__(self, what: str, setting: Setting) -> None:
+    def __init__(self, what: str, setting: CellRequest) -> None:
         """what: the cells, as in ``any row of table1``; setting: the model and data in question."""
         self.lack = f"no finished cell of {what} with {setting.model} on the {setting.data} data"
         super().__init__(
@@ -56,15 +53,13 @@ class NothingFinishedError(BenchError):
 
 def make_figure(
     figure: Figure,
-    setting: Setting,
-    results: Path,
-    session: Session | None = None,
+    setting: CellRequest,
+    session: Session,
     exported: Path | None = None,
 ) -> Drawn:
-    """The figure from finished cells below ``results``.
+    """The figure from finished cells; missing ones run first unless the session runs nothing.
 
-    session: runs missing cells; None: nothing is run. exported: a folder of :mod:`bench.tables.export` to
-    read the cells from instead.
+    exported: a folder of :mod:`bench.tables.export` to read the cells from instead.
     Raises NothingFinishedError if there is nothing to draw, ConfigError for an export with a figure that
     does not show the rows of a table.
     """
@@ -72,19 +67,16 @@ def make_figure(
         if figure.kind != "pareto":
             raise ConfigError(f"{figure.id}: --from is for figures of a table's rows, such as pareto.")
         return _plane(figure, exported_table(load_table(figure.table), exported), setting)
-    return _DRAWERS[figure.kind](figure, setting, results, session)
+    return _DRAWERS[figure.kind](figure, setting, session)
 
 
-def _pareto(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _pareto(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     definition = load_table(figure.table).on(setting.data, figure.datasets)
-    planned = plan_table(definition, setting)
-    table = (
-        run_and_collect(definition, planned, session) if session else collect(definition, planned, results)
-    )
+    table = table_cells(definition, plan_table(definition, setting), session)
     return _plane(figure, table, setting)
 
 
-def _plane(figure: Figure, table: TableData, setting: Setting) -> Drawn:
+def _plane(figure: Figure, table: TableData, setting: CellRequest) -> Drawn:
     """A table's rows, score over cost, on the data sets with a finished cell."""
     definition = table.definition
     finished = {dataset for (_, dataset), cell in table.cells.items() if cell.summary is not None}
@@ -94,12 +86,10 @@ def _plane(figure: Figure, table: TableData, setting: Setting) -> Drawn:
     return pareto(shown_table, published(definition.published_as) if definition.printed else {})
 
 
-def _lengths(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _lengths(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     definition = figure.as_table().on(setting.data)
     planned = plan_table(definition, setting)
-    table = (
-        run_and_collect(definition, planned, session) if session else collect(definition, planned, results)
-    )
+    table = table_cells(definition, planned, session)
     panels = []
     for dataset in definition.datasets:
         plans = (plan for (_, name), plan in planned.items() if name == dataset)
@@ -116,10 +106,10 @@ def _lengths(figure: Figure, setting: Setting, results: Path, session: Session |
     return over_lengths(panels, [row.label for row in definition.rows], figure.metric, reader_note(setting))
 
 
-def _curve(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _curve(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     curves = []
     for dataset in figure.on(setting.data):
-        cells = _finished(figure, {figure.option: figure.values}, dataset, setting, results, session)
+        cells = _finished(figure, {figure.option: figure.values}, dataset, setting, session)
         summaries = tuple(finished.summary for _, finished in cells if finished is not None)
         if cells and len(summaries) == len(cells):
             curves.append(Curve(dataset, cells[0][0].data.label, figure.values, summaries))
@@ -141,13 +131,12 @@ def index_cost(curve: Curve, axis: str) -> str:
     )
 
 
-def _histogram(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _histogram(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     counts, labels = {}, {}
     for dataset in figure.on(setting.data):
-        for cell, finished in _finished(figure, {}, dataset, setting, results, session):
+        for cell, finished in _finished(figure, {}, dataset, setting, session):
             if finished is not None:
-                records = read_records(finished.folder / RECORDS_FILE)
-                counts[dataset] = [len(record.context) for record in records if record.error is None]
+                counts[dataset] = [len(r.context) for r in finished.records if r.error is None]
                 labels[dataset] = cell.data.label
     options = " ".join(f"{key}={value}" for key, value in figure.set.items())
     _require(bool(counts), f"{figure.method} {options}".strip(), setting)
@@ -155,10 +144,10 @@ def _histogram(figure: Figure, setting: Setting, results: Path, session: Session
     return distribution(counts, labels, f"Answered questions only. {reader_note(setting)}", axis)
 
 
-def _bars(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _bars(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     panels = []
     for dataset in figure.on(setting.data):
-        cells = _variants(figure, dataset, setting, results, session)
+        cells = _variants(figure, dataset, setting, session)
         if cells:
             label = next(cell.data.label for cell, _ in cells.values())
             panels.append((dataset, label, {name: finished.summary for name, (_, finished) in cells.items()}))
@@ -166,32 +155,32 @@ def _bars(figure: Figure, setting: Setting, results: Path, session: Session | No
     return bars(panels, figure.metric, reader_note(setting))
 
 
-def _history(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _history(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     panels = []
     for dataset in figure.on(setting.data):
-        cells = _variants(figure, dataset, setting, results, session)
+        cells = _variants(figure, dataset, setting, session)
         if cells:
             label = next(cell.data.label for cell, _ in cells.values())
             panels.append(
-                (dataset, label, {name: _epochs(cell, results) for name, (cell, _) in cells.items()})
+                (dataset, label, {name: _epochs(cell, session) for name, (cell, _) in cells.items()})
             )
     _require(bool(panels), _any_variant(figure), setting)
     return histories_over_epochs(panels, reader_note(setting))
 
 
-def _graph(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _graph(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     from bench.models.model_set import LoadedModels
 
-    store, panels = IndexStore(results / "indexes"), []
+    store, panels = session.indexes, []
     for dataset in figure.on(setting.data):
-        cell = plan_cell(setting.request(figure.method, dataset, figure.set))
+        cell = plan_cell(setting.of(figure.method, dataset, figure.set))
         examples = {example.id: example for example in cell.data.examples}
         name = figure.example or next(iter(examples))
         if name not in examples:
             raise UnknownNameError(f"example of {cell.data.label}", name, examples)
         documents = examples[name].documents
         index = stored_index(cell, store, documents)
-        if index is None and session is not None:
+        if index is None and session.compute:
             ready = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
             index = ready.indexes[documents.id]
         if index is not None:
@@ -203,10 +192,10 @@ def _graph(figure: Figure, setting: Setting, results: Path, session: Session | N
     return two_levels(panels, figure.least, reader_note(setting))
 
 
-def _calibration(figure: Figure, setting: Setting, results: Path, session: Session | None) -> Drawn:
+def _calibration(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     panels = []
     for dataset in figure.on(setting.data):
-        cells = _variants(figure, dataset, setting, results, session)
+        cells = _variants(figure, dataset, setting, session)
         steps = {
             name: calibration_of(finished.folder, cell.data.examples)
             for name, (cell, finished) in cells.items()
@@ -218,7 +207,7 @@ def _calibration(figure: Figure, setting: Setting, results: Path, session: Sessi
     return calibrations(panels, [variant.label for variant in figure.variants], reader_note(setting))
 
 
-_DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]] = {
+_DRAWERS: Mapping[Kind, Callable[[Figure, CellRequest, Session], Drawn]] = {
     "pareto": _pareto,
     "curve": _curve,
     "histogram": _histogram,
@@ -230,13 +219,11 @@ _DRAWERS: Mapping[Kind, Callable[[Figure, Setting, Path, Session | None], Drawn]
 }
 
 
-def _epochs(cell: Cell, results: Path) -> Sequence[Mapping[str, float]]:
+def _epochs(cell: Cell, session: Session) -> Sequence[Mapping[str, float]]:
     """The epochs of the training behind a finished cell."""
     from bench.models.model_set import LoadedModels
 
-    learned = asyncio.run(
-        prepare(cell, IndexStore(results / "indexes"), LoadedModels(cell.roles), ())
-    ).learned
+    learned = asyncio.run(prepare(cell, session.indexes, LoadedModels(cell.roles), ())).learned
     history: Sequence[Mapping[str, float]] = learned.data.get("history", ()) if learned else ()
     if not history:
         raise BenchError(
@@ -250,37 +237,33 @@ def _finished(
     figure: Figure,
     grid: Mapping[str, Sequence[JsonValue]],
     dataset: str,
-    setting: Setting,
-    results: Path,
-    session: Session | None,
+    setting: CellRequest,
+    session: Session,
     options: Mapping[str, JsonValue] | None = None,
 ) -> list[tuple[Cell, FinishedCell | None]]:
     """The figure's cells on a data set, each with its finished cell or None.
 
     Cells that share one run per question run together. Empty if the data have no training part.
     """
-    request = setting.request(figure.method, dataset, {**figure.set, **(options or {})})
+    request = setting.of(figure.method, dataset, {**figure.set, **(options or {})})
     try:
         points: list[GridCell] = plan_sweep(request, grid)
     except NoTrainingDataError as error:
         log.warning("%s: left out: %s", dataset, error)
         return []
-    if session is not None:
-        name = f"{', '.join(grid)} on {dataset}" if grid else None
-        groups = [[(point.cell, None) for point in group] for group in shared_runs(points)]
-        with session.with_helpers(groups):
-            for group in session.unlocked_first(groups, lambda group: [c.folder(results) for c, _ in group]):
-                session.run_together(group, sweep=name)
-    return [(point.cell, finished_cell(point.cell, point.cell.folder(results))) for point in points]
+    name = f"{', '.join(grid)} on {dataset}" if grid else None
+    groups = [[point.cell for point in group] for group in shared_runs(points)]
+    finished = session.run_all(groups, sweep=name)
+    return [(point.cell, finished.get(point.cell.identity.cell_id)) for point in points]
 
 
 def _variants(
-    figure: Figure, dataset: str, setting: Setting, results: Path, session: Session | None
+    figure: Figure, dataset: str, setting: CellRequest, session: Session
 ) -> dict[str, tuple[Cell, FinishedCell]]:
     """Label -> planned and finished cell of every finished variant."""
     variants = {}
     for variant in figure.variants:
-        for cell, finished in _finished(figure, {}, dataset, setting, results, session, variant.set):
+        for cell, finished in _finished(figure, {}, dataset, setting, session, variant.set):
             if finished is not None:
                 variants[variant.label] = (cell, finished)
     return variants
@@ -290,12 +273,12 @@ def _any_variant(figure: Figure) -> str:
     return f"{figure.method}, {' or '.join(variant.label for variant in figure.variants)}"
 
 
-def _require(finished: bool, cells: str, setting: Setting) -> None:
+def _require(finished: bool, cells: str, setting: CellRequest) -> None:
     if not finished:
         raise NothingFinishedError(cells, setting)
 
 
-def reader_note(setting: Setting) -> str:
+def reader_note(setting: CellRequest) -> str:
     """Reader and data, for a figure's note."""
     spec = resolve(setting.model, dtype=setting.dtype)
     small = ", a small stand-in trained by this project" if spec.small else ""

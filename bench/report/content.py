@@ -20,12 +20,13 @@ from bench.report.settings import Shown, settings_run
 from bench.results.curves import CurvePoint, cell_label, curve_point
 from bench.results.finished import find_finished
 from bench.results.models import CellDescription
-from bench.run.cell import Setting
+from bench.run.cell import CellRequest
 from bench.run.cell_folder import with_method
 from bench.run.fitness import caution
+from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.caption import about_order, caption, footnotes
-from bench.tables.cells import Plan, TableData, collect, plan_table
+from bench.tables.cells import Plan, TableData, plan_table, table_cells
 from bench.tables.definition import TableDefinition, list_tables
 from bench.tables.formats import Section
 from bench.tables.notes import notes_of
@@ -106,7 +107,7 @@ class Report:
 
 
 def collect_report(
-    setting: Setting | None,
+    setting: CellRequest | None,
     results: Path,
     own_files: Sequence[Path] = (),
     limits: Limits | None = None,
@@ -119,7 +120,7 @@ def collect_report(
     own_files: see :func:`bench.report.questions.browse`. datasets: only cells on these; empty: on all.
     Raises BenchError if no cell is finished.
     """
-    scan = find_finished(results)
+    scan, session = find_finished(results), Session(results, compute=False)
     cells = [cell for cell in scan.finished if not datasets or cell.description.dataset in datasets]
     if not cells:
         on = f" on {', '.join(datasets)}" if datasets else ""
@@ -132,7 +133,7 @@ def collect_report(
         notes.append(f"Unfinished cells of the results folder, not shown: {scan.unfinished}.")
     shown = settings_run(cells) if setting is None else [Shown(setting, tuple(datasets))]
     of_papers = shown if setting else [one for one in shown if one.setting.data in NOT_PATHS]
-    tables = _tables(shown, results, notes)
+    tables = _tables(shown, session, notes)
     groups = grouped(cells, _rows(tables))
     browser = browse(groups, own_files, limits or Limits())
     parts = [_part(table) for table in tables]
@@ -149,7 +150,7 @@ def collect_report(
             for part in parts
         ),
         figures=(
-            *_paper_figures(of_papers, results),
+            *_paper_figures(of_papers, session),
             *_sweeps(groups),
         ),
         browser=browser,
@@ -157,7 +158,7 @@ def collect_report(
     )
 
 
-def _tables(shown: Sequence[Shown], results: Path, notes: list[str]) -> list[TableData]:
+def _tables(shown: Sequence[Shown], session: Session, notes: list[str]) -> list[TableData]:
     """The tables with at least one finished cell; the others are listed in ``notes``.
 
     A table that repeats the published values of another is left out where that one has all its cells.
@@ -168,7 +169,7 @@ def _tables(shown: Sequence[Shown], results: Path, notes: list[str]) -> list[Tab
         if definition.kind not in ("cells", "amortised"):
             continue
         try:
-            table = _collected(definition, shown, results)
+            table = _collected(definition, shown, session)
         except (DataError, ModelUnavailableError) as error:
             notes.append(f"{definition.id} is left out: {error}")
             continue
@@ -193,7 +194,7 @@ def _finished(table: TableData) -> set[str]:
     return {cell.finished.id for cell in table.cells.values() if cell.finished is not None}
 
 
-def _collected(definition: TableDefinition, shown: Sequence[Shown], results: Path) -> TableData:
+def _collected(definition: TableDefinition, shown: Sequence[Shown], session: Session) -> TableData:
     """The table on the data of all settings; of two data sets with one name only the first is shown."""
     planned: dict[tuple[str, str], Plan] = {}
     datasets: list[str] = []
@@ -205,7 +206,7 @@ def _collected(definition: TableDefinition, shown: Sequence[Shown], results: Pat
         fresh = tuple(name for name in on if name not in datasets)
         datasets += fresh
         planned |= plan_table(definition.model_copy(update={"datasets": fresh}), one.setting)
-    return collect(definition.model_copy(update={"datasets": tuple(datasets)}), planned, results)
+    return table_cells(definition.model_copy(update={"datasets": tuple(datasets)}), planned, session)
 
 
 def _rows(tables: Sequence[TableData]) -> dict[str, str]:
@@ -257,23 +258,23 @@ def _figures() -> list[Figure]:
     return [figure for figure in list_figures() if figure.kind not in ("history", "graph")]
 
 
-def _paper_figures(shown: Sequence[Shown], results: Path) -> list[FigurePart]:
+def _paper_figures(shown: Sequence[Shown], session: Session) -> list[FigurePart]:
     """The papers' figures; of two that show the same values only the first."""
     parts: list[FigurePart] = []
     for figure in _figures():
-        part = _figure(figure, shown, results)
+        part = _figure(figure, shown, session)
         if part.missing or all(part.rows != other.rows for other in parts):
             parts.append(part)
     return parts
 
 
-def _figure(figure: Figure, shown: Sequence[Shown], results: Path) -> FigurePart:
+def _figure(figure: Figure, shown: Sequence[Shown], session: Session) -> FigurePart:
     """The figure in the first setting that it has finished cells of."""
     name, title, about = figure.id, figure.title, figure.about
     missing = "no data"
     for one in shown:
         try:
-            return drawn_part(name, title, about, make_figure(figure, one.setting, results))
+            return drawn_part(name, title, about, make_figure(figure, one.setting, session))
         except NothingFinishedError as error:
             missing = f"{error.lack}. To run its cells: bench figure {name}"
         except (DataError, ModelUnavailableError) as error:
@@ -412,7 +413,7 @@ def _flags(shown: Sequence[Shown]) -> str:
     """What a command adds to show the first setting."""
     if not shown:
         return ""
-    setting, default = shown[0].setting, Setting()
+    setting, default = shown[0].setting, CellRequest()
     named = {name: getattr(setting, name) for name in ("model", "data", "limit", "seed")}
     return "".join(f" --{name} {value}" for name, value in named.items() if value != getattr(default, name))
 

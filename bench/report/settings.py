@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.results.finished import FinishedCell
-from bench.run.cell import Setting
+from bench.run.cell import CellRequest
 
 
 @dataclass(frozen=True)
 class Shown:
     """A setting, and the data sets that are shown with it."""
 
-    setting: Setting
+    setting: CellRequest
     datasets: tuple[str, ...]
 
 
@@ -35,8 +35,11 @@ def settings_run(cells: Sequence[FinishedCell]) -> list[Shown]:
         if about.model == model and place and (about.data_source != "path" or Path(place).exists()):
             counted = by_data.setdefault((place, about.dataset), Counter())
             counted[about.limit, about.seed] += 1
-    datasets: dict[Setting, list[str]] = {}
+    datasets: dict[tuple[str, int | None, int], list[str]] = {}
     for (place, dataset), counted in sorted(by_data.items(), key=lambda item: -item[1].total()):
         limit, seed = counted.most_common(1)[0][0]
-        datasets.setdefault(Setting(model, place, limit, seed), []).append(dataset)
-    return [Shown(setting, tuple(names)) for setting, names in datasets.items()]
+        datasets.setdefault((place, limit, seed), []).append(dataset)
+    return [
+        Shown(CellRequest(model=model, data=place, limit=limit, seed=seed), tuple(names))
+        for (place, limit, seed), names in datasets.items()
+    ]

@@ -6,11 +6,12 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from bench.errors import BenchError
 from bench.results.models import CellDescription, Summary, read_description, read_summary
-from bench.results.records import CELL_FILE, RECORDS_FILE
+from bench.results.records import CELL_FILE, RECORDS_FILE, Record, read_records
 
 ARTIFACT_FOLDER = "mlflow-artifacts"
 """Where MLflow keeps the files of its runs, below the results folder."""
@@ -23,6 +24,13 @@ class FinishedCell:
     folder: Path
     description: CellDescription
     summary: Summary
+    answered: int = 0
+    """Questions that were answered for it just now; 0 if it was finished before."""
+
+    @cached_property
+    def records(self) -> tuple[Record, ...]:
+        """Its records in the order of the data; read on first use. Raises BenchError like read_records."""
+        return tuple(read_records(self.folder / RECORDS_FILE))
 
     @property
     def id(self) -> str:

@@ -11,11 +11,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bench.run.runner import CellResult
+    from bench.results.finished import FinishedCell
 
 
 class _CallablePackage(ModuleType):
-    def __call__(self, *arguments: Any, **values: Any) -> CellResult:
+    def __call__(self, *arguments: Any, **values: Any) -> FinishedCell:
         from bench.run.running import run
 
         return run(*arguments, **values)

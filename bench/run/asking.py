@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.data import LoadedData
@@ -17,11 +17,11 @@ from bench.data.document_files import place_of, read_documents
 from bench.data.own import own_card
 from bench.errors import ConfigError
 from bench.results.index_store import index_key
-from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.results.records import Record
+from bench.run.blocking import run_blocking
 from bench.run.cell import Cell, CellRequest, plan_on
 from bench.run.fitness import caution, default_reader
 from bench.run.hooks import RunHooks
-from bench.run.outside_loop import outside_loop
 from bench.run.session import Session
 from bench.run.threads import Threads
 from bench.schema import Document, DocumentSet, Example, Index, JsonValue
@@ -151,8 +151,9 @@ def ask_documents(
     example = cell.data.examples[0]
     key = index_key({**cell.index_key_parts(), "documents": example.documents.id})
     kept = session.indexes.has(cell.index_name, key)
-    result = outside_loop(lambda: session.run(cell, results / ASKED / cell.identity.folder))
-    (record,) = read_records(result.folder / RECORDS_FILE)
+    cell = replace(cell, out=results / ASKED / cell.identity.folder)
+    result = run_blocking(lambda: session.run(cell))
+    (record,) = result.records
     stored = session.indexes.load(cell.index_name, key)
     read = _passages(record, example.documents, cell, stored.index if stored else Index())
     return Answer(

@@ -30,13 +30,17 @@ from bench.schema import Example, JsonValue, Question
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What all cells of a table, figure or sweep share, whatever their method and data set."""
+class CellRequest:
+    """The arguments of ``bench run``; without a method, what all cells of a table, figure or sweep share."""
 
+    method: str = ""
+    dataset: str = ""
+    """Empty where ``data`` is a path: what the data there call themselves."""
     model: str = "tiny"
-    """The reader: preset, hub id or folder."""
+    """The reader: preset, hub id, folder or served model."""
     data: str = "sample"
     """``sample``, ``hub`` or a path."""
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
     limit: int | None = None
     """Only this many questions of each data set, from the start; None: all."""
     seed: int = 0
@@ -45,7 +49,7 @@ class Setting:
     model_named: bool = True
     """Whether the user named the model; the default reader does not run on text that it cannot read."""
 
-    def request(
+    def of(
         self,
         method: str,
         dataset: str,
@@ -53,36 +57,8 @@ class Setting:
         *,
         model: str | None = None,
     ) -> CellRequest:
-        """A method on a data set in this setting; model: overrides the setting's reader."""
-        return CellRequest(
-            method,
-            dataset,
-            model or self.model,
-            self.data,
-            options or {},
-            self.limit,
-            self.seed,
-            self.dtype,
-            self.model_named,
-        )
-
-
-@dataclass(frozen=True)
-class CellRequest:
-    """The arguments of ``bench run``."""
-
-    method: str
-    dataset: str
-    """Empty where ``data`` is a path: what the data there call themselves."""
-    model: str = "tiny"
-    data: str = "sample"
-    """``sample``, ``hub`` or a path."""
-    options: Mapping[str, JsonValue] = field(default_factory=dict)
-    limit: int | None = None
-    seed: int = 0
-    dtype: str | None = None
-    model_named: bool = True
-    """Whether the user named the model."""
+        """A method on a data set in this setting; model: overrides its reader."""
+        return replace(self, method=method, dataset=dataset, options=options or {}, model=model or self.model)
 
 
 @dataclass(frozen=True)
@@ -101,6 +77,8 @@ class Cell:
     """What the method is trained on before the first question; None: no training."""
     unfit: tuple[str, ...] = ()
     """Small models that cannot read these documents (:mod:`bench.run.fitness`)."""
+    out: Path | None = None
+    """Its folder, where that is not its place below the results folder."""
 
     @property
     def name(self) -> str:
@@ -127,8 +105,8 @@ class Cell:
             require("A model in this process", *READER)
 
     def folder(self, results: Path) -> Path:
-        """The cell's folder below the results folder."""
-        return results / "cells" / self.identity.folder
+        """The cell's folder; ``results``: the results folder."""
+        return self.out or results / "cells" / self.identity.folder
 
     def question(self, example: Example) -> Question:
         """The question that the method gets for one example."""

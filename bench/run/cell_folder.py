@@ -50,8 +50,8 @@ def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
         yield store
 
 
-def finish(cell: Cell, store: RecordStore) -> Summary:
-    """Write and return the summary of a cell whose every question has a record."""
+def finish(cell: Cell, store: RecordStore, answered: int = 0) -> FinishedCell:
+    """The cell whose every question has a record, its summary written; answered: questions just now."""
     records = dict(store.done)
     outdated = _measured_anew(cell, records.values())
     if outdated:
@@ -61,7 +61,7 @@ def finish(cell: Cell, store: RecordStore) -> Summary:
     store.put_in_order(order)
     summary = _summary(cell, [records[example] for example in order], records_digest(store.folder))
     write_json(store.folder / SUMMARY_FILE, summary.to_json())
-    return summary
+    return FinishedCell(store.folder, read_description(store.folder), summary, answered)
 
 
 def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
@@ -90,7 +90,7 @@ def _summarized_again(cell: Cell, finished: FinishedCell) -> Summary | None:
         return None
     if not is_locked(finished.folder):
         with contextlib.suppress(BenchError), RecordStore(finished.folder) as store:
-            return finish(cell, store)
+            return finish(cell, store).summary
     anew = {record.example_id: record for record in _measured_anew(cell, records)}
     records = [anew.get(record.example_id, record) for record in records]
     return _summary(cell, records, finished.summary.records_sha256)
@@ -98,12 +98,6 @@ def _summarized_again(cell: Cell, finished: FinishedCell) -> Summary | None:
 
 def _summary(cell: Cell, records: Sequence[Record], digest: str) -> Summary:
     return summarize(records, cell.card.metrics, cell_id=cell.identity.cell_id, records_sha256=digest)
-
-
-def finished_summary(cell: Cell, folder: Path) -> Summary | None:
-    """The summary of a finished cell in ``folder``, or None like :func:`finished_cell`."""
-    finished = finished_cell(cell, folder)
-    return None if finished is None else finished.summary
 
 
 def describe(cell: Cell) -> CellDescription:

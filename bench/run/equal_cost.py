@@ -16,19 +16,16 @@ grows almost linearly with k, so a few cells are enough.
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 
 from bench.errors import BenchError, ConfigError
 from bench.method.options import parse_assignments
 from bench.method.registry import load_method
 from bench.results.models import read_description
-from bench.results.records import RECORDS_FILE, read_records
 from bench.run.cell import Cell, CellRequest, plan_cell
-from bench.run.cell_folder import finished_summary
+from bench.run.session import Group, Session
 from bench.schema import JsonValue
 
 _AUTO = re.compile(r"auto:(\w+)(?::(.+))?")
@@ -53,192 +50,153 @@ def reference_method(value: JsonValue, option: str = PASSAGES) -> str | None:
     return match[1]
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """An option whose value depends on another method's cell."""
-
-    option: str
-    name: str
-    """``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``."""
-
-    @property
-    def method(self) -> str:
-        """The other method."""
-        return self.name.partition(":")[0]
-
-    @property
-    def options(self) -> dict[str, JsonValue]:
-        """Its options, where they are named; raises ConfigError for one that is no ``KEY=VALUE``."""
-        _, _, assignments = self.name.partition(":")
-        return parse_assignments(assignments.split(",")) if assignments else {}
-
-
-def waiting_option(options: Mapping[str, JsonValue]) -> Waiting | None:
+def waiting_option(options: Mapping[str, JsonValue]) -> str | None:
     """The option set to ``auto:METHOD``; None if there is none."""
-    for option in (PASSAGES, NODES):
-        value = options.get(option)
-        if reference_method(value, option) is not None:
-            return Waiting(option, str(value).removeprefix("auto:"))
-    return None
+    return next((o for o in (PASSAGES, NODES) if reference_method(options.get(o), o)), None)
 
 
-def provisional(request: CellRequest) -> CellRequest:
-    """The request with a number instead of ``auto:METHOD``, so that its other options can be checked."""
-    waiting = waiting_option(request.options)
-    if waiting is None:
-        return request
-    return replace(request, options={**request.options, waiting.option: FIRST_K})
+@dataclass(frozen=True)
+class CostMatch:
+    """A request whose k, or number of nodes, follows from what another cell costs."""
+
+    request: CellRequest
+    option: str
+    """``k`` or ``n_nodes``."""
+    reference: Cell
+    """The other cell."""
+    trial: Cell
+    """The request's cell with a number in place of ``auto:METHOD``."""
+
+    @property
+    def asked(self) -> str:
+        """The option as requested, ``k=auto:METHOD``."""
+        return f"{self.option}={self.request.options[self.option]}"
+
+    def with_number(self, number: int) -> Cell:
+        """The request's cell with that k or number of nodes."""
+        return plan_cell(replace(self.request, options={**self.request.options, self.option: number}))
+
+    def settled(self, session: Session) -> Cell | None:
+        """The cell that matches; None as long as a cost that is needed is not measured."""
+        reference = session.finished(self.reference)
+        if reference is None:
+            return None
+        if self.option == NODES:
+            counts = [len(record.context) for record in reference.records if not record.error]
+            return self.with_number(max(1, round(fmean(counts)) if counts else 1))
+        k = closest_k(reference.summary.query_flops.mean, self._costs(session))
+        return None if k is None else self.with_number(k)
+
+    def to_measure(self, session: Session) -> list[Cell]:
+        """The cells to run next: the reference, then a few k that probably lie around its cost."""
+        reference = session.finished(self.reference)
+        if reference is None:
+            return [self.reference]
+        target, costs = reference.summary.query_flops.mean, self._costs(session)
+        k = next_k(target, costs)
+        tried = [k]
+        if PASSAGES in self.trial.method.replayed:  # the neighbour's answers come from the same run
+            low, high = bracket(target, costs)
+            tried += [n for n in (k + 1, k - 1) if n > low and not 0 < high <= n][:1]
+        return [self.with_number(k) for k in tried]
+
+    def _costs(self, session: Session) -> dict[int, float]:
+        """K -> mean query FLOPs of the request's finished cells, whatever their k."""
+        costs = {}
+        folder = self.trial.folder(session.results)
+        for other in sorted(folder.parent.glob(folder.name.rpartition("--")[0] + "--*")):
+            try:
+                k = read_description(other).config.get(PASSAGES)
+            except BenchError:
+                continue  # damaged
+            if isinstance(k, int):
+                cell = self.with_number(k)
+                finished = session.finished(cell) if cell.identity.folder == other.name else None
+                if finished is not None:
+                    costs[k] = finished.summary.query_flops.mean
+        return costs
 
 
-def reference_cell(request: CellRequest) -> Cell | None:
-    """The cell that the request waits for: METHOD with the options named for it on the same data and model.
+def cost_match(request: CellRequest) -> CostMatch | None:
+    """What the request's k or number of nodes depends on; None for a request without ``auto:METHOD``.
 
     An ablation waits for its method with the same ``editions`` (GARLIC, Sec. 4.4: as many nodes as GARLIC).
-    None for a request without ``auto:METHOD``.
     Raises BenchError like :func:`bench.run.cell.plan_cell`.
     """
-    waiting = waiting_option(request.options)
-    if waiting is None:
+    option = waiting_option(request.options)
+    if option is None:
         return None
-    kept = load_method(waiting.method).editions if waiting.method == request.method else frozenset()
-    options = {name: value for name, value in request.options.items() if name in kept} | waiting.options
-    return plan_cell(replace(request, method=waiting.method, options=options))
+    _, method, assignments = [*str(request.options[option]).split(":", 2), ""][:3]
+    kept = load_method(method).editions if method == request.method else frozenset()
+    options = {name: value for name, value in request.options.items() if name in kept}
+    options |= parse_assignments(assignments.split(",")) if assignments else {}
+    trial = plan_cell(replace(request, options={**request.options, option: FIRST_K}))
+    return CostMatch(request, option, plan_cell(replace(request, method=method, options=options)), trial)
 
 
-def match_nodes(request: CellRequest, reference: Path) -> Cell:
-    """The request's cell with ``n_nodes`` the mean number of nodes of the reference cell, at least 1.
+def match_costs(
+    matches: Sequence[CostMatch],
+    session: Session,
+    failed: Callable[[CostMatch, BenchError], None] | None = None,
+) -> list[Cell | None]:
+    """The cell of each match; None where a cost that is needed is missing and cannot be measured.
 
-    reference: folder of a finished cell; its failed questions do not count.
+    Cells whose costs are needed run first, those of all matches together. The matching cells themselves
+    are not run. failed: called with a match whose cells cannot run; None: the error is raised.
+    Raises BenchError as :func:`bench.run.cell.plan_cell` and :meth:`Session.run_all`.
     """
-    counts = [len(record.context) for record in read_records(reference / RECORDS_FILE) if not record.error]
-    return plan_cell(
-        replace(request, options={**request.options, NODES: max(1, round(fmean(counts)) if counts else 1)})
-    )
+    given_up: set[int] = set()
+    while True:
+        cells = [match.settled(session) for match in matches]
+        open_ = [at for at, cell in enumerate(cells) if cell is None and at not in given_up]
+        if not open_ or not session.compute:
+            return cells
+        groups = {at: matches[at].to_measure(session) for at in open_}
+
+        def give_up(group: Group, error: BenchError, groups: Mapping[int, Group] = groups) -> None:
+            at = next(at for at, own in groups.items() if own is group)
+            if failed is None:
+                raise error
+            failed(matches[at], error)
+            given_up.add(at)
+
+        purpose = "for the rows whose k depends on what another row costs"
+        session.run_all(list(groups.values()), purpose=purpose, failed=give_up)
 
 
-def match_k(
-    request: CellRequest, target: float, results: Path, cost_of: Callable[[Cell], float | None]
-) -> Cell | None:
-    """The request's cell with the k whose cost is nearest to ``target``, in mean query FLOPs.
+def closest_k(target: float, costs: Mapping[int, float]) -> int | None:
+    """The k >= 1 whose cost is nearest to ``target``, the smaller one of two that are as near.
 
-    results: where cells of other k may be finished. cost_of: a cell's mean query FLOPs, run first if need be;
-    None where it may not be run.
-    None as soon as a cost that is needed is unknown. Raises BenchError as :func:`bench.run.cell.plan_cell`.
+    costs: k -> cost, which grows with k until everything is read, then stays. None as long as they do not
+    show it: two neighbours around the target, or two k that read everything and cost less.
     """
-
-    def cost(k: int) -> float | None:
-        return cost_of(with_k(request, k))
-
-    k = closest_k(target, cost, measured_costs(request, results))
-    return None if k is None else with_k(request, k)
-
-
-def with_k(request: CellRequest, k: int) -> Cell:
-    """The request's cell with that k."""
-    return plan_cell(replace(request, options={**request.options, PASSAGES: k}))
-
-
-def measured_costs(request: CellRequest, results: Path) -> dict[int, float]:
-    """K -> mean query FLOPs of the request's finished cells, whatever their k."""
-    costs = {}
-    folder = plan_cell(provisional(request)).folder(results)
-    for other in sorted(folder.parent.glob(folder.name.rpartition("--")[0] + "--*")):
-        try:
-            k = read_description(other).config.get(PASSAGES)
-        except BenchError:
-            continue  # damaged, or of an earlier version
-        if isinstance(k, int):
-            cell = with_k(request, k)
-            summary = finished_summary(cell, other) if cell.identity.folder == other.name else None
-            if summary is not None:
-                costs[k] = summary.query_flops.mean
-    return costs
-
-
-def matched_cell(
-    request: CellRequest, results: Path, run: Callable[[Cell], object] | None = None
-) -> Cell | None:
-    """The cell of a request with ``auto:METHOD``; ``run`` runs a cell that is not finished.
-
-    None where ``run`` is not given and a cell whose cost is needed is not there.
-    Raises BenchError as :func:`bench.run.cell.plan_cell`.
-    """
-
-    def cost_of(cell: Cell) -> float | None:
-        if run is not None:
-            run(cell)
-        summary = finished_summary(cell, cell.folder(results))
-        return None if summary is None else summary.query_flops.mean
-
-    reference = reference_cell(request)
-    target = None if reference is None else cost_of(reference)
-    if reference is not None and target is not None and NODES in request.options:
-        return match_nodes(request, reference.folder(results))
-    return None if target is None else match_k(request, target, results, cost_of)
-
-
-def closest_k(
-    target: float, cost_of: Callable[[int], float | None], known: Mapping[int, float] | None = None
-) -> int | None:
-    """The k >= 1 whose cost is nearest to ``target``; the smaller one where two are as near.
-
-    cost_of: grows with k until everything is read, then stays; called once per k that is tried. known: costs
-    that need not be asked for. None as soon as ``cost_of`` returns None.
-    """
-    around = neighbours(target, cost_of, known)
-    if around is None:
+    low, high = bracket(target, costs)
+    everything_read = not high and sum(cost == costs.get(low) for cost in costs.values()) > 1
+    if high - low != 1 and not everything_read:
         return None
-    _, _, costs = around
     # Of all that are known, since costs need not grow: Self-Route reads everything where it read too little.
     return min(costs, key=lambda k: (abs(costs[k] - target), k))
 
 
-def neighbours(
-    target: float, cost_of: Callable[[int], float | None], known: Mapping[int, float] | None = None
-) -> tuple[int, int, dict[int, float]] | None:
-    """Two neighbouring k with cost(low) < target <= cost(high), and all costs; as :func:`closest_k`.
-
-    low is 0 where k = 1 costs as much; high is 0 where reading everything costs less, and low is then the
-    smallest k known to read everything.
-    """
-    costs = dict(known or {})
-    while True:
-        high = min((k for k, cost in costs.items() if cost >= target), default=0)
-        low = max((k for k, cost in costs.items() if cost < target and not 0 < high < k), default=0)
-        if high - low == 1:
-            return low, high, costs
-        same = [k for k, cost in costs.items() if low and cost == costs[low]]
-        if not high and len(same) > 1:
-            return min(same), 0, costs
-        k = _next(low, high, costs, target) if costs else FIRST_K
-        cost = cost_of(k)
-        if cost is None:
-            return None
-        costs[k] = cost
+def bracket(target: float, costs: Mapping[int, float]) -> tuple[int, int]:
+    """The largest k known to cost less and the smallest known to cost as much or more; 0 where none is."""
+    high = min((k for k, cost in costs.items() if cost >= target), default=0)
+    return max((k for k, cost in costs.items() if cost < target and not 0 < high < k), default=0), high
 
 
-def _next(low: int, high: int, costs: dict[int, float], target: float) -> int:
+def next_k(target: float, costs: Mapping[int, float]) -> int:
     """The next k to try: by linear interpolation; by doubling or bisection if that takes many steps."""
-    if not high and len(costs) > 3:
+    low, high = bracket(target, costs)
+    if not costs:
+        return FIRST_K
+    if not high and len(costs) > 6:
         return 2 * low
     if not high:
         far = target >= 4 * costs[low]
         return 4 * low if far else max(low + 1, round(low * target / costs[low]))
-    if len(costs) > 6:
+    if len(costs) > 10:
         return (low + high) // 2
     base, below = (low, costs[low]) if low else (0, 0.0)
     rise = costs[high] - below
-    guess = base + (round((high - base) * ((target - below) / rise)) if rise else 0)
+    guess = base + (int((high - base) * ((target - below) / rise)) if rise else 0)
     return min(max(guess, low + 1), high - 1)
-
-
-def command_of(request: CellRequest, results: Path) -> str:
-    """The ``bench run`` command of a request, for messages."""
-    parts = ["bench", "run", "--method", request.method, "--dataset", request.dataset]
-    parts += ["--model", request.model, "--data", request.data]
-    for name, value in (("limit", request.limit), ("seed", request.seed or None), ("dtype", request.dtype)):
-        parts += [f"--{name}", str(value)] if value is not None else []
-    parts += ["--results", str(results)] if results != Path("results") else []
-    for name, value in request.options.items():
-        parts += ["--set", f"{name}={value}"]
-    return shlex.join(parts)

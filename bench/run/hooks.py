@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.metrics import METRIC_LABELS
+from bench.results.finished import FinishedCell
 from bench.results.records import Record
 from bench.run.cell import Cell
 
@@ -58,13 +60,10 @@ class RunHooks:
     def on_stop(self) -> None:
         """The cells of the last :meth:`on_start` are complete, or their run was interrupted."""
 
-    def on_answered(self, line: str) -> None:
-        """This process has just finished a cell; line: its name and score."""
+    def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
+        """A cell is complete, whichever process finished it, also in an earlier run.
 
-    def on_cell_finished(self, folder: Path, *, sweep: str | None, own_files: Sequence[Path]) -> None:
-        """A cell is complete in ``folder``, whichever process finished it, also in an earlier run.
-
-        sweep: name of the sweep that it belongs to. own_files: the user's files that its data came from.
+        sweep: name of the sweep that it belongs to.
         """
 
     def on_sweep_finished(self, name: str, folders: Sequence[Path]) -> None:
@@ -72,3 +71,12 @@ class RunHooks:
 
     def close(self) -> None:
         """The session ends."""
+
+
+def finished_line(cell: Cell, finished: FinishedCell) -> str:
+    """A finished cell with its score, for the terminal."""
+    metric, summary = cell.card.metrics[0], finished.summary
+    failed = f", {summary.n_failed} failed" if summary.n_failed else ""
+    score = summary.interval(metric)
+    scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
+    return f"{cell.name}: {scored}{summary.n} question{'' if summary.n == 1 else 's'}{failed}"

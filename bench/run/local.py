@@ -23,14 +23,11 @@ from typing import IO
 
 from bench.errors import ConfigError
 from bench.models.spec import cuda_available
-from bench.run.cell import CellRequest
+from bench.run.cell import Cell
 from bench.run.hooks import HelperProgress
 from bench.run.threads import processes
 
 log = logging.getLogger(__name__)
-
-Group = Sequence[tuple[CellRequest, Path]]
-"""Cells that share one run per question, with their folders."""
 
 PATIENCE_S = 60.0
 """Seconds that a helper may take to end before it is killed."""
@@ -58,7 +55,7 @@ class LocalWorkers:
     @contextlib.contextmanager
     def helping(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[Sequence[Cell]],
         results: Path,
         in_flight: int,
         timeout_s: float | None,
@@ -81,7 +78,9 @@ class LocalWorkers:
                 ordered = [*groups[first:], *groups[:first]]
                 gpu = gpus[at % len(gpus)] if gpus else None
                 helpers.add(
-                    _Helper({**task, "groups": [_as_json(group) for group in ordered]}, gpu, on_progress)
+                    _Helper(
+                        {**task, "groups": [_as_json(group, results) for group in ordered]}, gpu, on_progress
+                    )
                 )
             yield helpers
             helpers.report_failures = True
@@ -190,8 +189,10 @@ class _Helper:
                 self._on_progress(HelperProgress(**json.loads(line)))
 
 
-def _as_json(group: Group) -> list[dict[str, object]]:
-    return [{"request": asdict(request), "folder": str(folder.absolute())} for request, folder in group]
+def _as_json(group: Sequence[Cell], results: Path) -> list[dict[str, object]]:
+    return [
+        {"request": asdict(cell.request), "folder": str(cell.folder(results).absolute())} for cell in group
+    ]
 
 
 def _gpus() -> list[str]:

@@ -7,16 +7,17 @@ import logging
 import os
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from signal import SIGTERM
 from typing import IO
 
 from bench.errors import BenchError
+from bench.results.finished import FinishedCell
 from bench.results.json_lines import is_locked
 from bench.results.records import Record
-from bench.run.cell import CellRequest, plan_cell
-from bench.run.hooks import HelperProgress, RunHooks
+from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.hooks import HelperProgress, RunHooks, finished_line
 from bench.run.session import Session
 
 log = logging.getLogger(__name__)
@@ -33,9 +34,10 @@ class Reports(RunHooks):
         """Report one question."""
         self._send(HelperProgress(answered=1))
 
-    def on_answered(self, line: str) -> None:
+    def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
         """Report one cell."""
-        self._send(HelperProgress(line=line))
+        if finished.answered:
+            self._send(HelperProgress(line=finished_line(cell, finished)))
 
     def _send(self, progress: HelperProgress) -> None:
         try:
@@ -62,8 +64,9 @@ def main() -> None:
         if any(is_locked(Path(entry["folder"])) for entry in group):
             continue  # the process that locked it will finish it, or the command will
         try:
-            session.run_together(
-                [(plan_cell(CellRequest(**entry["request"])), Path(entry["folder"])) for entry in group]
+            cells = [plan_cell(CellRequest(**entry["request"])) for entry in group]
+            session.run_all(
+                [[replace(cell, out=Path(e["folder"])) for cell, e in zip(cells, group, strict=True)]]
             )
         except BenchError as error:  # the command meets the same error and reports it
             log.debug("%s", error)

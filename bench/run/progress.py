@@ -13,9 +13,10 @@ from tqdm import tqdm
 
 from bench.metrics import METRIC_LABELS
 from bench.results.curves import cut
+from bench.results.finished import FinishedCell
 from bench.results.records import Record
 from bench.run.cell import Cell
-from bench.run.hooks import HelperProgress, IndexProgress, RunHooks
+from bench.run.hooks import HelperProgress, IndexProgress, RunHooks, finished_line
 
 EVERY_S = 60.0
 """Seconds of silence after which a line is printed without a terminal."""
@@ -58,7 +59,7 @@ class Progress(RunHooks):
         with self._lock:
             self._answered += progress.answered
             if progress.line:
-                self.on_answered(progress.line)
+                self._count_cell(progress.line)
 
     def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:
         """Show the bar, with the questions that have a record already counted."""
@@ -118,8 +119,12 @@ class Progress(RunHooks):
                 self._bar.close()
                 self._bar = None
 
-    def on_answered(self, line: str) -> None:
-        """Count a finished cell, and print its line."""
+    def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
+        """Count a cell that this process has just finished, and print its line."""
+        if finished.answered:
+            self._count_cell(finished_line(cell, finished))
+
+    def _count_cell(self, line: str) -> None:
         with self._lock:
             self._cells_done += 1
             self._cells = max(self._cells, self._cells_done)

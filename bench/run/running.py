@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from bench.results.finished import FinishedCell
+from bench.run.blocking import run_blocking
 from bench.run.cell import CellRequest, plan_cell
-from bench.run.outside_loop import outside_loop
-from bench.run.runner import CellResult
 from bench.run.session import Session
 from bench.run.threads import Threads
 from bench.schema import JsonValue
@@ -24,13 +24,13 @@ def run(
     seed: int = 0,
     dtype: str | None = None,
     results: str | Path = "results",
-) -> CellResult:
+) -> FinishedCell:
     """The finished cell of a method on a data set; only questions without a record are asked.
 
     data: ``sample``, ``hub``, or a file or folder. dataset: its name; for a path it may be left out. model:
     the reader; left out, the small shipped one, which refuses text that it cannot read. options: of the
     method, as ``--set`` takes them. results: where records and indexes are kept.
-    ``result.summary`` has the scores, and ``load_records(result.folder)`` every answer. Raises BenchError.
+    ``result.summary`` has the scores, ``result.records`` every answer. Raises BenchError.
     """
     request = CellRequest(
         method,
@@ -44,4 +44,4 @@ def run(
         model_named=bool(model),
     )
     session = Session(Path(results), threads=Threads.begin())
-    return outside_loop(lambda: session.run(plan_cell(request)))
+    return run_blocking(lambda: session.run(plan_cell(request)))

@@ -1,4 +1,4 @@
-"""One process's run of several cells: models load once, cells share indexes, hooks observe."""
+"""One command's run of many cells: models load once, cells share indexes, helpers help, hooks observe."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
-from bench.errors import ConfigError
-from bench.metrics import METRIC_LABELS
+from bench.errors import BenchError, ConfigError
 from bench.models.api import ModelSet
+from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.json_lines import is_locked
-from bench.results.models import Summary
 from bench.results.records import RECORDS_FILE
-from bench.run.cell import Cell, CellRequest
-from bench.run.cell_folder import finished_summary
+from bench.run.cell import Cell
+from bench.run.cell_folder import finished_cell
 from bench.run.fitness import caution, refusal
-from bench.run.hooks import HelperProgress, IndexProgress, RunHooks
+from bench.run.hooks import HelperProgress, RunHooks
 from bench.run.local import Helpers, LocalWorkers
 from bench.run.question_runner import IN_FLIGHT
-from bench.run.runner import CellResult, ProbeResult, probe_cells, run_cells
+from bench.run.runner import Asking, run_group
 from bench.run.threads import Threads
 
 if TYPE_CHECKING:
@@ -34,14 +33,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 POLL_S = 0.2
 """Seconds between checks while helper processes have locked all remaining cells."""
 
+Group: TypeAlias = Sequence[Cell]
+"""Cells that one run per question serves: they differ only in options that their method replays."""
+
 
 class Session:
-    """Runs planned cells one after the other below one results folder."""
+    """Runs planned cells below one results folder; the one door to a finished cell."""
 
     def __init__(
         self,
@@ -54,21 +54,27 @@ class Session:
         hooks: Sequence[RunHooks] = (),
         threads: Threads | None = None,
         alone: bool = True,
+        compute: bool = True,
     ) -> None:
         """results: folder for everything that the run writes; hooks: observers of the run.
 
-        timeout_s: maximum seconds for one answer or one document set's index; None: unlimited.
         executor: runs the questions; None: this process does. threads: the thread setting of this process;
-        None: unchanged. alone: whether this is the only process of the command.
+        None: unchanged. alone: whether this is the only process of the command. compute: False runs nothing
+        and only finds what is finished. The others as in :class:`bench.run.runner.Asking`.
         """
-        self.results = results
-        self.in_flight, self.retry_failed = in_flight, retry_failed
-        self.hooks = tuple(hooks)
-        self.timeout_s = timeout_s
+        self.results, self.compute = results, compute
         self._threads, self._alone = threads, alone
         self._helpers = Helpers()
-        self.executor = None if isinstance(executor, LocalWorkers) else executor
         self._local = executor if isinstance(executor, LocalWorkers) else LocalWorkers(1)
+        ray = None if isinstance(executor, LocalWorkers) else executor
+        self.asking = Asking(in_flight, retry_failed, timeout_s, tuple(hooks), ray)
+        self._finished: dict[Path, FinishedCell] = {}
+        self._ran: set[Path] = set()
+
+    @property
+    def hooks(self) -> Sequence[RunHooks]:
+        """The observers of the run."""
+        return self.asking.hooks
 
     @cached_property
     def indexes(self) -> IndexStore:
@@ -79,137 +85,128 @@ class Session:
         """Raise ConfigError if ``--workers`` asks for several local processes; ``what`` can only use one."""
         self._local.require_one(what)
 
-    def run(self, cell: Cell, folder: Path | None = None) -> CellResult:
-        """Run the cell's missing questions and notify the hooks; see :func:`bench.run.runner.run_cells`."""
-        (result,) = self.run_together([(cell, folder)])
-        return result
+    def finished(self, cell: Cell) -> FinishedCell | None:
+        """The cell, read and checked once, if its every question has a record; nothing is run."""
+        folder = cell.folder(self.results)
+        if folder not in self._finished and (found := finished_cell(cell, folder)) is not None:
+            self._finished[folder] = found
+        return self._finished.get(folder)
 
-    def run_together(
-        self, cells: Sequence[tuple[Cell, Path | None]], sweep: str | None = None
-    ) -> list[CellResult]:
-        """Run cells that one run per question serves, and mirror each; folder None: its place in results.
+    def run(self, cell: Cell) -> FinishedCell:
+        """The finished cell; its missing questions are asked first. Raises BenchError."""
+        return self._run_group([cell], None)[0]
 
-        sweep: name of the sweep they belong to, their parent run in MLflow. SIGTERM ends it as Ctrl-C does,
-        with KeyboardInterrupt.
+    def run_all(
+        self,
+        groups: Sequence[Group],
+        *,
+        sweep: str | None = None,
+        purpose: str = "",
+        failed: Callable[[Group, BenchError], None] | None = None,
+        done: Callable[[Group, Sequence[FinishedCell]], None] = lambda group, finished: None,
+    ) -> dict[str, FinishedCell]:
+        """Cell id -> finished cell, for all cells of the groups; missing questions are asked first.
+
+        Helper processes on this machine take groups, too; groups that another process has locked come last.
+        sweep: name of the sweep that the cells belong to, their parent run in MLflow. purpose: what they are
+        for, where a command runs a second lot. failed: called with a group that cannot run, whose cells are
+        then not in the result; None: the error is raised. done: called with each group as it is finished.
+        SIGTERM ends the run as Ctrl-C does, with KeyboardInterrupt.
         """
-        with _sigterm_as_interrupt():
-            return self._run_together(cells, sweep)
+        if self.compute:
+            with _sigterm_as_interrupt(), self._helped(groups, purpose):
+                for group in self._unlocked_first(groups):
+                    try:
+                        done(group, self._run_group(group, sweep))
+                    except BenchError as error:
+                        if failed is None:
+                            raise
+                        failed(group, error)
+        cells = [cell for group in groups for cell in group]
+        found = {cell.identity.cell_id: self.finished(cell) for cell in cells}
+        if self.compute and sweep is not None:
+            folders = [finished.folder for finished in found.values() if finished is not None]
+            for hook in self.hooks:
+                hook.on_sweep_finished(sweep, folders)
+        return {id_: finished for id_, finished in found.items() if finished is not None}
 
-    def _run_together(self, cells: Sequence[tuple[Cell, Path | None]], sweep: str | None) -> list[CellResult]:
-        first = cells[0][0]
+    def _run_group(self, group: Group, sweep: str | None) -> list[FinishedCell]:
+        first = group[0]
         for warning in first.data.warnings:
             log.warning("%s", warning)
         _require_fitness(first)
-        places = [(cell, folder or cell.folder(self.results)) for cell, folder in cells]
-        outcomes = run_cells(
-            places,
-            self.indexes,
-            lambda: self.models(first),
-            in_flight=self.in_flight,
-            retry_failed=self.retry_failed,
-            timeout_s=self.timeout_s,
-            hooks=self.hooks,
-            executor=self.executor,
-        )
-        own_files = [Path(first.request.data)] if first.data.source == "path" else []
-        for (cell, _), result in zip(places, outcomes, strict=True):
+        left = [cell for cell in _distinct(group) if not self._is_done(cell)]
+        ran: dict[Path, FinishedCell] = {}
+        if left:
+            with _sigterm_as_interrupt():
+                outcome = run_group(left, self.results, self.indexes, lambda: self.models(first), self.asking)
+            ran = {finished.folder: finished for finished in outcome}
+            self._finished |= {folder: replace(finished, answered=0) for folder, finished in ran.items()}
+            self._ran |= ran.keys()
+        outcomes = []
+        for cell in group:
+            finished = ran.get(cell.folder(self.results)) or self.finished(cell)
+            assert finished is not None
+            outcomes.append(finished)
             for hook in self.hooks:
-                if result.answered:
-                    hook.on_answered(_line(cell, result.summary))
-                hook.on_cell_finished(result.folder, sweep=sweep, own_files=own_files)
+                hook.on_cell_finished(cell, finished, sweep=sweep)
         return outcomes
 
-    @contextlib.contextmanager
-    def preparing(self, cell: Cell) -> Iterator[Callable[[IndexProgress], None]]:
-        """Inside the block the hooks show the cell, of which nothing is asked; yields their ``on_index``."""
-
-        def notify(progress: IndexProgress) -> None:
-            for hook in self.hooks:
-                hook.on_index(progress)
-
-        for hook in self.hooks:
-            hook.on_start([cell], [{}])
-        try:
-            yield notify
-        finally:
-            for hook in self.hooks:
-                hook.on_stop()
-
-    def finish_sweep(self, name: str, folders: Sequence[Path]) -> None:
-        """Notify the hooks that all cells of a sweep are complete."""
-        for hook in self.hooks:
-            hook.on_sweep_finished(name, folders)
+    def _is_done(self, cell: Cell) -> bool:
+        """Whether nothing of the cell is to be asked by this command."""
+        finished = self.finished(cell)
+        if finished is None or not (self.asking.retry_failed and finished.summary.n_failed):
+            return finished is not None
+        return cell.folder(self.results) in self._ran  # its failures were asked again a moment ago
 
     @contextlib.contextmanager
-    def with_helpers(
-        self, groups: Sequence[Sequence[tuple[Cell, Path | None]]], purpose: str = ""
-    ) -> Iterator[None]:
-        """Inside the block, helper processes on this machine, if any, run groups too.
-
-        Each group is an argument of :meth:`run_together`, which the caller still calls for every group, best
-        in the order of :meth:`unlocked_first`: it skips what a helper has finished. purpose: as in
-        :meth:`bench.run.hooks.RunHooks.on_plan`.
-        """
-        missing: list[list[tuple[CellRequest, Path]]] = []
-        cells = questions = parameters = 0
-        for group in groups:
-            places = [(cell, folder or cell.folder(self.results)) for cell, folder in group]
-            left = [(cell, folder) for cell, folder in places if finished_summary(cell, folder) is None]
-            if not left:
-                continue
-            missing.append([(cell.request, folder) for cell, folder in places])
-            cells += len(left)
-            questions += sum(len(cell.data.examples) - _lines(folder / RECORDS_FILE) for cell, folder in left)
-            largest = max(spec.architecture.parameters for spec in left[0][0].roles.values())
-            parameters = max(parameters, largest)
+    def _helped(self, groups: Sequence[Group], purpose: str) -> Iterator[None]:
+        """Inside the block, helper processes on this machine, if any, run groups too."""
+        missing = [group for group in groups if any(self.finished(cell) is None for cell in group)]
+        left = [cell for group in missing for cell in group if self.finished(cell) is None]
+        questions = sum(
+            len(cell.data.examples) - _lines(cell.folder(self.results) / RECORDS_FILE) for cell in left
+        )
+        parameters = max(
+            (spec.architecture.parameters for group in missing for spec in group[0].roles.values()), default=0
+        )
         for hook in self.hooks if missing else ():
-            hook.on_plan(cells, questions, purpose)
+            hook.on_plan(len(left), questions, purpose)
 
         def notify(progress: HelperProgress) -> None:
             for hook in self.hooks:
                 hook.on_helper_progress(progress)
 
         with self._local.helping(
-            missing, self.results, self.in_flight, self.timeout_s, parameters=parameters, on_progress=notify
+            missing,
+            self.results,
+            self.asking.in_flight,
+            self.asking.timeout_s,
+            parameters=parameters,
+            on_progress=notify,
         ) as self._helpers:
             self._alone = not self._helpers.count
             yield
 
-    def unlocked_first(self, items: Iterable[T], folders: Callable[[T], Iterable[Path]]) -> Iterator[T]:
-        """The items, each as soon as none of its folders is locked by another process.
+    def _unlocked_first(self, groups: Sequence[Group]) -> Iterator[Group]:
+        """The groups, each as soon as no other process has locked one of its cells.
 
         Waits while helper processes have locked everything that is left.
         """
-        left = list(items)
+        left = list(groups)
         while left:
-            free = (at for at, item in enumerate(left) if not any(map(is_locked, folders(item))))
-            at = next(free, None)
-            if at is None and self._helpers.working:
+            locked = [any(is_locked(cell.folder(self.results)) for cell in group) for group in left]
+            if all(locked) and self._helpers.working:
                 time.sleep(POLL_S)
                 continue
-            yield left.pop(at or 0)
+            yield left.pop(0 if all(locked) else locked.index(False))
 
     def close(self) -> None:
         """Release the executor's workers and close the hooks."""
-        if self.executor is not None:
-            self.executor.close()
+        if self.asking.executor is not None:
+            self.asking.executor.close()
         for hook in self.hooks:
             hook.close()
-
-    def probe(self, cells: Sequence[tuple[Cell, Path | None]], questions: int) -> ProbeResult:
-        """Ask a few of the missing questions and time them; see :func:`bench.run.runner.probe_cells`."""
-        _require_fitness(cells[0][0])
-        places = [(cell, folder or cell.folder(self.results)) for cell, folder in cells]
-        with _sigterm_as_interrupt():
-            return probe_cells(
-                places,
-                self.indexes,
-                lambda: self.models(cells[0][0]),
-                questions,
-                in_flight=self.in_flight,
-                timeout_s=self.timeout_s,
-                executor=self.executor,
-            )
 
     def models(self, cell: Cell) -> ModelSet:
         """The models of a cell, each loaded on first use, in as many threads as pay."""
@@ -217,7 +214,12 @@ class Session:
 
         if self._threads is not None:
             self._threads.settle(cell.roles.values(), alone=self._alone)
-        return LoadedModels(cell.roles, self.in_flight)
+        return LoadedModels(cell.roles, self.asking.in_flight)
+
+
+def _distinct(group: Group) -> list[Cell]:
+    """The cells of a group without those that it lists again."""
+    return list({(cell.identity.cell_id, cell.out): cell for cell in group}.values())
 
 
 def _require_fitness(cell: Cell) -> None:
@@ -226,15 +228,6 @@ def _require_fitness(cell: Cell) -> None:
         raise ConfigError(refusal(cell.unfit))
     if cell.unfit:
         log.warning("%s", caution(cell.unfit))
-
-
-def _line(cell: Cell, summary: Summary) -> str:
-    """A finished cell with its score, for the terminal."""
-    metric = cell.card.metrics[0]
-    failed = f", {summary.n_failed} failed" if summary.n_failed else ""
-    score = summary.interval(metric)
-    scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
-    return f"{cell.name}: {scored}{summary.n} question{'' if summary.n == 1 else 's'}{failed}"
 
 
 def _lines(path: Path) -> int:
@@ -246,16 +239,17 @@ def _lines(path: Path) -> int:
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Inside the block SIGTERM, which schedulers send, raises KeyboardInterrupt; in the main thread only."""
+    """Inside the block SIGTERM, which schedulers send, does what Ctrl-C does; in the main thread only.
+
+    Its handler sends SIGINT rather than raise: an event loop has a handler of its own for that, and an
+    exception from a signal handler is lost where it interrupts a finalizer.
+    """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from bench.errors import BenchError, ConfigError, DataError
 from bench.files.yaml import YamlFile, open_yaml
 from bench.method.registry import load_method
 from bench.models.spec import resolve
-from bench.run.cell import Setting
+from bench.run.cell import CellRequest
 from bench.schema import JsonValue
 from bench.sweeps.grid import Experiment, MethodGrid, checked_axis, parse_values
 
@@ -101,7 +101,7 @@ def read_experiment(path: Path) -> Experiment:
     return Experiment(
         methods=tuple(_methods(file)),
         datasets=tuple(content.datasets),
-        setting=Setting(
+        setting=CellRequest(
             data=content.data,
             limit=content.limit,
             seed=content.seed,

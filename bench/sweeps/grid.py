@@ -7,13 +7,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 from bench.errors import BenchError, ConfigError
 from bench.files.hashing import stable_hash
 from bench.method.options import parse_assignments
 from bench.method.registry import load_method
-from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.equal_cost import reference_method
 from bench.schema import JsonValue
 
@@ -40,7 +39,7 @@ class Experiment:
 
     methods: tuple[MethodGrid, ...]
     datasets: tuple[str, ...]
-    setting: Setting
+    setting: CellRequest
     """Of every cell; the readers are those of ``models``."""
     models: tuple[str, ...] = ("tiny",)
     name: str = ""
@@ -74,11 +73,6 @@ class GridCell:
         return {key: value for key, value in options.items() if key not in self.point}
 
     @property
-    def folder(self) -> str:
-        """The name as a folder name."""
-        return _folder_name(self.name)
-
-    @property
     def name(self) -> str:
         """Readable name of the point, such as ``t_p=3,t_c=0.5``."""
         return _joined(self.point)
@@ -94,15 +88,15 @@ def parse_grid(axes: Sequence[str]) -> dict[str, list[JsonValue]]:
     for axis in axes:
         key, equals, text = axis.partition("=")
         if not equals or not key or not text:
-            raise ConfigError(f"--grid {axis!r}: expected option=values, such as t_p=1:8 or t_c=0.3,0.5.")
+            raise ConfigError(f"{axis!r}: expected option=values, such as t_p=1:8 or t_c=0.3,0.5.")
         if key in grid:
-            raise ConfigError(f"--grid {key} is given twice; list all its values in one axis.")
-        grid[key] = checked_axis(parse_values(text, f"--grid {axis!r}"), f"--grid {axis!r}")
+            raise ConfigError(f"{key}= is given twice; list all its values in one axis.")
+        grid[key] = checked_axis(parse_values(text, repr(axis)), repr(axis))
     points = 1
     for values in grid.values():
         points *= len(values)
     if points > MAX_CELLS:
-        raise ConfigError(f"--grid has {points:,} points; at most {MAX_CELLS:,} are run in one sweep.")
+        raise ConfigError(f"The grid has {points:,} points; at most {MAX_CELLS:,} are run in one sweep.")
     return grid
 
 
@@ -131,9 +125,9 @@ def from_flags(
     models: Sequence[str],
     assignments: Sequence[str],
     axes: Sequence[str],
-    setting: Setting,
+    setting: CellRequest,
 ) -> Experiment:
-    """The experiment of ``--method``, ``--dataset``, ``--model``, ``--set`` and ``--grid``.
+    """The experiment of ``--method``, ``--dataset``, ``--model``, ``--set`` and the axes.
 
     An option goes to every method that has it; ``METHOD.option=...`` goes to that method alone.
     Raises BenchError for a name given twice or unknown, and for an option that no method has.
@@ -143,12 +137,12 @@ def from_flags(
             if list(names).count(name) > 1:
                 raise ConfigError(f"{flag} {name} is given twice; give it once.")
     fixed = _by_method(methods, parse_assignments(assignments), "--set")
-    varied = _by_method(methods, parse_grid(axes), "--grid")
+    varied = _by_method(methods, parse_grid(axes), "axis")
     grids = []
     for method in methods:
         both = sorted(set(fixed[method]) & set(varied[method]))
         if both:
-            raise ConfigError(f"{', '.join(both)}: given with --set and with --grid; give it once.")
+            raise ConfigError(f"{', '.join(both)}: fixed and varied; give it once.")
         grids.append(MethodGrid(method, fixed[method], varied[method]))
     return Experiment(tuple(grids), tuple(datasets), setting, tuple(models))
 
@@ -191,11 +185,10 @@ def plan_sweep(base: CellRequest, grid: Mapping[str, Sequence[JsonValue]]) -> li
     """
     both = sorted(set(base.options) & set(grid))
     if both:
-        raise ConfigError(f"{', '.join(both)}: given with --set and with --grid; give it once.")
+        raise ConfigError(f"{', '.join(both)}: fixed and varied; give it once.")
     if any(reference_method(k) for k in [base.options.get("k"), *grid.get("k", ())]):
         raise ConfigError(
-            "k=auto:METHOD is found by bench run and bench table; a sweep takes numbers, such as "
-            "--grid k=1:14.",
+            "k=auto:METHOD is found by bench run and bench table; a sweep takes numbers, such as k=1:14.",
             option="k",
         )
     cells = []
@@ -220,7 +213,7 @@ def plan_experiment(experiment: Experiment) -> list[list[GridCell]]:
     seen: dict[str, tuple[int, str]] = {}
     for model, dataset in itertools.product(experiment.models, experiment.datasets):
         for number, entry in enumerate(experiment.methods):
-            request = experiment.setting.request(entry.method, dataset, entry.options, model=model)
+            request = experiment.setting.of(entry.method, dataset, entry.options, model=model)
             try:
                 cells = plan_sweep(request, entry.grid)
             except BenchError as error:
@@ -250,51 +243,8 @@ def shared_runs(cells: Sequence[GridCell]) -> list[list[GridCell]]:
     return list(groups.values())
 
 
-def folders_below(out: Path, groups: Sequence[Sequence[GridCell]]) -> dict[str, Path]:
-    """Cell id -> the cell's folder below ``out``, named by its point.
-
-    If two cells would share a folder, as entries of one method with other fixed options, all names begin
-    with the fixed options. Raises ConfigError if two cells still share a folder.
-    """
-    cells = {member.cell.identity.cell_id: member for group in groups for member in group}
-    several = len({_method_data_model(member) for member in cells.values()}) > 1
-
-    def place(member: GridCell, name: str) -> Path:
-        return out / "--".join(_method_data_model(member)) / name if several else out / name
-
-    folders = {id_: place(member, member.folder) for id_, member in cells.items()}
-    if len(set(folders.values())) < len(folders):
-        folders = {
-            id_: place(member, _folder_name(_joined({**member.fixed, **member.point})))
-            for id_, member in cells.items()
-        }
-    owner: dict[Path, str] = {}
-    for id_, folder in folders.items():
-        other = cells[owner.setdefault(folder, id_)]
-        if other is not cells[id_]:
-            raise ConfigError(
-                f"{_described(other)} and {_described(cells[id_])} would both lie in {folder}. Leave out "
-                "--out: below --results each cell has a folder of its own."
-            )
-    return folders
-
-
-def _method_data_model(planned: GridCell) -> tuple[str, str, str]:
-    return planned.cell.request.method, planned.cell.card.name, Path(planned.cell.reader.name).name
-
-
-def _described(planned: GridCell) -> str:
-    request = planned.cell.request
-    return f"{request.method} {planned.name} on {request.dataset} with {request.model}"
-
-
 def _joined(options: Mapping[str, JsonValue]) -> str:
     return ",".join(f"{key}={value}" for key, value in options.items()) or "default"
-
-
-def _folder_name(name: str) -> str:
-    """The name as a folder name: other characters become ``_``."""
-    return re.sub(r"[^\w.,=+-]+", "_", name)
 
 
 def _points(grid: Mapping[str, Sequence[JsonValue]]) -> int:

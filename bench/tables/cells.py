@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeAlias
 
 from bench.data.loading import DataUnavailableError
 from bench.data.own import card_for
-from bench.errors import ModelUnavailableError
+from bench.errors import BenchError, ModelUnavailableError
 from bench.method.registry import registered_methods
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.models.fetching import locate
@@ -19,10 +17,8 @@ from bench.models.sources import verify
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
 from bench.results.models import CellDescription, Interval, Summary
-from bench.run.cell import Cell, CellRequest, Setting, plan_cell
-from bench.run.cell_folder import finished_cell
-from bench.run.equal_cost import matched_cell, provisional, waiting_option
-from bench.run.likely_cost import likely_cells
+from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.equal_cost import CostMatch, cost_match, match_costs
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.tables.definition import Row, TableDefinition, model_of_role
@@ -79,15 +75,11 @@ class TableData:
     """(row id, data set) -> cell."""
 
 
-Plan: TypeAlias = Cell | CellRequest | str
-"""A planned cell; a request whose k depends on another cell's cost; or why the row cannot run."""
+Plan: TypeAlias = Cell | CostMatch | str
+"""A planned cell; one whose k depends on another cell's cost; or why the row cannot run."""
 
 
-Keyed: TypeAlias = tuple[tuple[str, str], Plan]
-"""A plan with its row id and data set."""
-
-
-def plan_table(definition: TableDefinition, setting: Setting) -> dict[tuple[str, str], Plan]:
+def plan_table(definition: TableDefinition, setting: CellRequest) -> dict[tuple[str, str], Plan]:
     """(row id, data set) -> the planned cell, or why the row cannot run.
 
     Everything is checked before anything runs.
@@ -118,90 +110,48 @@ def plan_table(definition: TableDefinition, setting: Setting) -> dict[tuple[str,
                 model = None if row.model is None else model_of_role(row.model, roles)
                 options = row.options(card, roles, as_published=as_published, chunk_tokens=chunk_tokens)
                 limit = setting.limit or definition.questions.get(dataset)
-                request = replace(setting, limit=limit).request(row.method, dataset, options, model=model)
-                planned[row.id, dataset] = _plan(request)
+                request = replace(setting, limit=limit).of(row.method, dataset, options, model=model)
+                planned[row.id, dataset] = cost_match(request) or plan_cell(request)
             except (ModelUnavailableError, NoTrainingDataError, DataUnavailableError) as error:
                 planned[row.id, dataset] = str(error)
     return planned
 
 
-def _plan(request: CellRequest) -> Plan:
-    cell = plan_cell(provisional(request))  # reports any other error now
-    return cell if waiting_option(request.options) is None else request
-
-
-def collect(
-    definition: TableDefinition,
-    planned: Mapping[tuple[str, str], Plan],
-    results: Path,
-    run: Callable[[Cell], object] | None = None,
-    order: Callable[[list[Keyed], Callable[[Keyed], Iterable[Path]]], Iterator[Keyed]] | None = None,
-) -> TableData:
-    """The table's cells from ``results``; with ``run``, unfinished cells run first.
-
-    order: orders the cells, like :meth:`bench.run.session.Session.unlocked_first`; None: as planned.
-    Rows whose k depends on another method's cost come last, after that method's own row.
-    """
-    rows = {row.id: row for row in definition.rows}
-    cells: dict[tuple[str, str], TableCell] = {}
-
-    def folders(item: Keyed) -> Iterable[Path]:
-        return [item[1].folder(results)] if isinstance(item[1], Cell) else []
-
-    first = [item for item in planned.items() if not isinstance(item[1], CellRequest)]
-    matched = [item for item in planned.items() if isinstance(item[1], CellRequest)]
-    for key, plan in itertools.chain(order(first, folders) if order else first, matched):
-        try:
-            cell = _matched(plan, results, run) if isinstance(plan, CellRequest) else plan
-            if run is not None and isinstance(cell, Cell):
-                run(cell)
-        except ModelUnavailableError as error:
-            assert not isinstance(plan, str)
-            reader = plan.reader if isinstance(plan, Cell) else resolve(plan.model)
-            verify(reader.name, locate(reader.name, reader.source))  # without the reader there is no table
-            cell = str(error)
-        row = rows[key[0]]
-        if isinstance(plan, CellRequest):
-            row = row.model_copy(update={"set": dict(plan.options)})  # with auto:METHOD, for the footnotes
-        cells[key] = _table_cell(row, key[1], cell, results)
-    return TableData(definition, {key: cells[key] for key in planned})
-
-
-def run_and_collect(
+def table_cells(
     definition: TableDefinition, planned: Mapping[tuple[str, str], Plan], session: Session
 ) -> TableData:
-    """The table's cells, those that are missing run first, by several processes where that pays."""
-    plain = {key: plan for key, plan in planned.items() if not isinstance(plan, CellRequest)}
-    with session.with_helpers([[(plan, None)] for plan in plain.values() if isinstance(plan, Cell)]):
-        collect(definition, plain, session.results, session.run, session.unlocked_first)
-    waiting = [plan for plan in planned.values() if isinstance(plan, CellRequest)]
-    groups = [group for group in (_likely(request, session) for request in waiting) if group]
-    with session.with_helpers(groups, "for the rows whose k depends on what another row costs"):
-        for group in session.unlocked_first(
-            groups, lambda group: [c.folder(session.results) for c, _ in group]
-        ):
-            session.run_together(group)
-    return collect(definition, planned, session.results, session.run)
+    """The table's cells; those that are missing run first, unless the session runs nothing.
 
+    Rows whose k depends on another row's cost come second. A row whose models turn out to be unavailable is
+    left out with that reason; without the reader there is no table.
+    """
+    why: dict[int, str] = {}
 
-def _likely(request: CellRequest, session: Session) -> list[tuple[Cell, Path | None]]:
-    """The cells that a matched row probably needs; none where its models are unavailable."""
-    try:
-        return [(cell, None) for cell in likely_cells(request, session)]
-    except ModelUnavailableError:
-        return []
+    def left_out(first: Cell, plan: Plan, error: BenchError) -> None:
+        if not isinstance(error, ModelUnavailableError):
+            raise error
+        verify(first.reader.name, locate(first.reader.name, first.reader.source))
+        why[id(plan)] = str(error)
 
-
-def _table_cell(row: Row, dataset: str, cell: Cell | str, results: Path) -> TableCell:
-    """The finished cell, or the reason why there is none."""
-    if isinstance(cell, str):
-        return TableCell(row, dataset, None, cell)
-    finished = finished_cell(cell, cell.folder(results))
-    return TableCell(row, dataset, finished, "" if finished is not None else "not run yet")
-
-
-def _matched(request: CellRequest, results: Path, run: Callable[[Cell], object] | None) -> Cell | str:
-    return matched_cell(request, results, run) or "not run yet"
+    cells = [plan for plan in planned.values() if isinstance(plan, Cell)]
+    finished = session.run_all(
+        [[cell] for cell in cells], failed=lambda group, error: left_out(group[0], group[0], error)
+    )
+    matches = [plan for plan in planned.values() if isinstance(plan, CostMatch)]
+    matched = match_costs(matches, session, lambda match, error: left_out(match.trial, match, error))
+    finished |= session.run_all([[cell] for cell in matched if cell is not None])
+    of_match = {id(match): cell for match, cell in zip(matches, matched, strict=True)}
+    rows = {row.id: row for row in definition.rows}
+    table: dict[tuple[str, str], TableCell] = {}
+    for (row_id, dataset), plan in planned.items():
+        row, cell = rows[row_id], plan
+        if isinstance(plan, CostMatch):
+            row = row.model_copy(update={"set": dict(plan.request.options)})  # for the footnotes
+            cell = of_match[id(plan)] or "not run yet"
+        found = finished.get(cell.identity.cell_id) if isinstance(cell, Cell) else None
+        missing = "" if found else why.get(id(plan), cell if isinstance(cell, str) else "not run yet")
+        table[row_id, dataset] = TableCell(row, dataset, found, missing)
+    return TableData(definition, table)
 
 
 def retrieval_view(table: TableData) -> TableData:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.errors import DataError
 from bench.models.api import LanguageModel
 from bench.models.spec import resolve
-from bench.results.records import RECORDS_FILE, Record, read_records
-from bench.run.cell import Cell
+from bench.results.records import Record
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol
 from bench.run.judging import (
     IN_FLIGHT,
@@ -28,7 +27,7 @@ from bench.tables.caption import (
     not_judged,
     without_values,
 )
-from bench.tables.cells import Plan, TableData
+from bench.tables.cells import TableData
 from bench.tables.formats import DASH, three_digits
 from bench.tables.notes import notes_of
 from bench.tables.plain import PlainTable
@@ -87,9 +86,7 @@ def judge_cells(
 
 def judged_table(
     table: TableData,
-    planned: Mapping[tuple[str, str], Plan],
-    session: Session | None,
-    results: Path,
+    session: Session,
     judge: str,
     dtype: str | None = None,
     published: PublishedValues | None = None,
@@ -100,8 +97,8 @@ def judged_table(
     published: the paper's win rates, for further columns. protocol: how the judge is asked; with the paper's
     protocol the table shows both win rates in percent, like the paper.
 
-    session: its concurrency and ``retry_failed`` apply to requests to the judge; None: nothing is asked,
-    rows with missing verdicts stay empty, and a footnote names them. Raises DataError for a definition
+    session: its concurrency and ``retry_failed`` apply to requests to the judge; if it runs nothing, rows
+    with missing verdicts stay empty, and a footnote names them. Raises DataError for a definition
     without a reference row, and whatever :func:`judge_cells` raises.
     """
     published = published or {}
@@ -122,18 +119,18 @@ def judged_table(
     rows: list[tuple[str, ...]] = []
     unjudged: list[str] = []
     for dataset in definition.datasets:
-        own = _records(table, planned, against.id, dataset, results)
+        own = table.cells[against.id, dataset].finished
         for row in definition.rows:
             if row.id == against.id:
                 continue
-            other = _records(table, planned, row.id, dataset, results)
+            other = table.cells[row.id, dataset].finished
             label = f"{table.cells[row.id, dataset].data}: {row.label}"
             printed = [_percent(published, (row.id, dataset, metric)) for metric in shown]
             if own is None or other is None:
                 rows.append((label, *empty, *printed))
                 continue
             names = (against.label, row.label)
-            summary = _summary(own, other, names, judge, dtype, results, session, protocol)
+            summary = _summary(own.records, other.records, names, judge, dtype, session, protocol)
             line = _rates if paper else _line
             rows.append((label, *(line(summary) if summary else empty), *printed))
             unjudged += [] if summary else [label]
@@ -158,13 +155,12 @@ def _summary(
     names: tuple[str, str],
     judge: str,
     dtype: str | None,
-    results: Path,
-    session: Session | None,
+    session: Session,
     protocol: JudgeProtocol,
 ) -> JudgementSummary | None:
-    if session is None:
+    if not session.compute:
         identity = resolve(judge, dtype=dtype).identity()
-        folder = results / FOLDER / judgement_id(own, other, identity, protocol)
+        folder = session.results / FOLDER / judgement_id(own, other, identity, protocol)
         return stored_summary(folder, own, other, protocol)
     judgement = judge_cells(
         own,
@@ -172,10 +168,10 @@ def _summary(
         names=names,
         judge=judge,
         dtype=dtype,
-        results=results,
+        results=session.results,
         protocol=protocol,
-        in_flight=session.in_flight,
-        retry_failed=session.retry_failed,
+        in_flight=session.asking.in_flight,
+        retry_failed=session.asking.retry_failed,
     )
     return judgement.summary
 
@@ -204,13 +200,3 @@ def _rates(summary: JudgementSummary) -> list[str]:
 
 def _percent(published: PublishedValues, place: tuple[str, str, str]) -> str:
     return f"{published[place].value:.1f} %" if place in published else DASH
-
-
-def _records(
-    table: TableData, planned: Mapping[tuple[str, str], Plan], row: str, dataset: str, results: Path
-) -> list[Record] | None:
-    """The records of a cell; None if it is not finished."""
-    cell = planned[row, dataset]
-    if table.cells[row, dataset].summary is None or not isinstance(cell, Cell):
-        return None
-    return list(read_records(cell.folder(results) / RECORDS_FILE))

@@ -214,13 +214,12 @@ def timed_table(
     table: TableData,
     planned: Mapping[tuple[str, str], Plan],
     published: Mapping[tuple[str, str, str], Published],
-    session: Session | None,
-    results: Path,
+    session: Session,
 ) -> PlainTable:
     """One line per row and data set: seconds of ranking with the published ones, and with the reader.
 
-    session: None: only stored latencies are shown, and a footnote names the cells without; otherwise cells
-    that were not timed on this machine are measured now.
+    Cells that were not timed on this machine are measured now. If the session runs nothing, only stored
+    latencies are shown, and a footnote names the cells without.
     """
     from bench.models.model_set import LoadedModels
 
@@ -234,9 +233,9 @@ def timed_table(
             cell, plan = table.cells[row.id, dataset], planned[row.id, dataset]
             measured = None
             if cell.summary is not None and isinstance(plan, Cell):
-                measured = stored_time(plan, results)
-                if session is not None and (measured is None or measured.machine != machine()):
-                    measured = measure(plan, results, LoadedModels(plan.roles))
+                measured = stored_time(plan, session.results)
+                if session.compute and (measured is None or measured.machine != machine()):
+                    measured = measure(plan, session.results, LoadedModels(plan.roles))
             printed = published.get((row.id, dataset, "seconds"))
             rows.append(_line(cell, measured, None if printed is None else printed.value))
             times += [measured] if measured else []

@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias
 
 from bench.errors import ConfigError
 from bench.models.spec import resolve
-from bench.run.cell import Setting
+from bench.run.cell import CellRequest
 from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
-from bench.tables.cells import Plan, TableData, collect, plan_table, retrieval_view, run_and_collect
+from bench.tables.cells import Plan, TableData, plan_table, retrieval_view, table_cells
 from bench.tables.cost_parts import costs_of
 from bench.tables.costs import costs_table
 from bench.tables.definition import TableDefinition
@@ -37,14 +37,12 @@ class TableRequest:
     """A table to make: its definition, its setting and the session that runs its cells."""
 
     definition: TableDefinition
-    setting: Setting
+    setting: CellRequest
     session: Session
-    """Runs missing cells; has the results folder."""
+    """Runs missing cells, or finds what is finished; has the results folder."""
     view: View = "scores"
     """retrieval: how much of the evidence the contexts contain; costs: their parts; paired: against one row,
     question by question; published: what the paper prints alone; simulated: costs from published lengths."""
-    render_only: bool = False
-    """Compute nothing; missing values stay empty."""
     judge: str | None = None
     """The judge in tables of judgements; None: the reader."""
     protocol: ProtocolName = "both_orders"
@@ -62,14 +60,9 @@ class TableRequest:
         protocol = "" if self.protocol == "both_orders" else f"_{self.protocol}"
         return self.definition.id + ("" if self.view == "scores" else f"_{self.view}") + protocol
 
-    @property
-    def results(self) -> Path:
-        """The results folder."""
-        return self.session.results
-
 
 def make_table(request: TableRequest) -> Rendered:
-    """The table; missing cells run first unless it is only rendered.
+    """The table; missing cells run first unless the session runs nothing.
 
     Raises ConfigError for a view that the table does not have, and BenchError if it cannot be made.
     """
@@ -130,20 +123,15 @@ def _amortised(request: TableRequest) -> Rendered:
 
 def _timed(request: TableRequest) -> Rendered:
     table, planned = _collected(request)
-    session = None if request.render_only else request.session
-    return timed_table(
-        table, planned, published(request.definition.published_as), session, request.results
-    ).render()
+    return timed_table(table, planned, published(request.definition.published_as), request.session).render()
 
 
 def _judged(request: TableRequest) -> Rendered:
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
     resolve(judge, dtype=dtype).identity()  # a judge that is not there is an error before hours of answers
-    table, planned = _collected(request)
-    session = None if request.render_only else request.session
+    table, _ = _collected(request)
     printed = published(request.definition.published_as)
-    protocol = PROTOCOLS[request.protocol]
-    return judged_table(table, planned, session, request.results, judge, dtype, printed, protocol).render()
+    return judged_table(table, request.session, judge, dtype, printed, PROTOCOLS[request.protocol]).render()
 
 
 def _lengths(request: TableRequest) -> Rendered:
@@ -153,8 +141,8 @@ def _lengths(request: TableRequest) -> Rendered:
         setting.model,
         setting.data,
         setting.limit,
-        cache=request.results / "lengths",
-        measure=not request.render_only,
+        cache=request.session.results / "lengths",
+        measure=request.session.compute,
     ).render()
 
 
@@ -174,8 +162,6 @@ KINDS: Mapping[str, Callable[[TableRequest], Rendered]] = {
 
 
 def _collected(request: TableRequest) -> tuple[TableData, Mapping[tuple[str, str], Plan]]:
-    """The table's cells and their plans; missing cells run first unless the table is only rendered."""
+    """The table's cells and their plans."""
     planned = plan_table(request.definition, request.setting)
-    if request.render_only:
-        return collect(request.definition, planned, request.results), planned
-    return run_and_collect(request.definition, planned, request.session), planned
+    return table_cells(request.definition, planned, request.session), planned

@@ -271,13 +271,11 @@ def _events(table: TableData, cell: TableCell) -> Iterator[Event]:
         value = cell.interval(metric)
         if isinstance(value, MeasureInterval) and value.n < n:
             yield Event(row, label, dataset, "undefined", value.n, n, metric)
-    waiting = (
-        None if any(isinstance(v, dict) for v in cell.row.set.values()) else waiting_option(cell.row.set)
-    )
-    if waiting is not None:
-        count = int(cell.finished.description.config[waiting.option])
-        kind: Literal["matched", "as_many"] = "matched" if waiting.option == PASSAGES else "as_many"
-        yield Event(row, label, dataset, kind, count, n, waiting.name)
+    option = waiting_option(cell.row.set)
+    if option is not None:
+        count = int(cell.finished.description.config[option])
+        kind: Literal["matched", "as_many"] = "matched" if option == PASSAGES else "as_many"
+        yield Event(row, label, dataset, kind, count, n, str(cell.row.set[option]).removeprefix("auto:"))
 
 
 def _absent(table: TableData) -> tuple[Literal["failed", "truncated"], ...]:

@@ -19,7 +19,9 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.packages import missing
+from bench.results.finished import FinishedCell
 from bench.results.records import Record
+from bench.run.cell import Cell
 from bench.run.hooks import RunHooks
 from bench.tracking.content import content_digest, note_display, sweep_cells, sweep_digest
 from bench.tracking.store import (
@@ -61,8 +63,12 @@ class MlflowHooks(RunHooks):
         if self._uri != OFF:
             atexit.register(self.close)
 
-    def on_cell_finished(self, folder: Path, *, sweep: str | None, own_files: Sequence[Path]) -> None:
+    def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
         """Queue the cell for the next sync."""
+        self.queue(finished.folder, sweep, [Path(cell.request.data)] if cell.data.source == "path" else [])
+
+    def queue(self, folder: Path, sweep: str | None = None, own_files: Sequence[Path] = ()) -> None:
+        """Queue a cell's folder for the next sync; own_files: the user's files that its data came from."""
         if self._uri != OFF and importlib.util.find_spec("mlflow") is None:
             log.info("%s Records are complete without it.", missing("Showing cells in MLflow", "mlflow"))
             self._uri = OFF

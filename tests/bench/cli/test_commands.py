@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from bench.cli.main import COMMANDS, command
 from bench.errors import BenchError, ConfigError
-from bench.run.cell import CellRequest, Setting
+from bench.run.cell import CellRequest
 from bench.run.hooks import RunHooks
 from bench.sweeps.cost import gpu_hours
 from bench.tables.definition import TableDefinition
@@ -34,7 +34,7 @@ def test_no_command_takes_more_than_a_handful_of_values(name: str) -> None:
 
 
 def test_a_setting_gives_every_request_what_it_says() -> None:
-    setting = Setting("tiny-s", "mine.jsonl", 3, 5, "float32")
+    setting = CellRequest("tiny-s", "mine.jsonl", 3, 5, "float32")
     expected = CellRequest("bm25", "qasper", "tiny-s", "mine.jsonl", {"k": 2}, 3, 5, "float32")
     assert setting.request("bm25", "qasper", {"k": 2}) == expected
     assert setting.request("bm25", "qasper", model="tiny").model == "tiny"
@@ -52,7 +52,7 @@ class Closed(RunHooks):
     [
         ["run", "--method", "bm25", "--dataset", "qasper"],
         ["table", "table1", "--dataset", "qasper"],
-        ["sweep", "--method", "bm25", "--dataset", "qasper", "--grid", "k=1:2", "--probe", "0"],
+        ["sweep", "--method", "bm25", "--dataset", "qasper", "k=1:2", "--probe", "0"],
     ],
 )
 def test_an_interrupted_command_says_what_is_kept_and_closes_its_session(

@@ -20,11 +20,10 @@ import bench.run.cell_folder
 from bench.files.atomic import write_text
 from bench.results.finished import read_finished
 from bench.results.index_store import IndexStore
-from bench.run.runner import run_cells
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.render import render
-from tests.stand_ins import WordModel, WordModels, examples, stand_in_cell
+from tests.stand_ins import WordModel, WordModels, examples, run_cells, stand_in_cell
 
 
 def work(folder: Path) -> None:

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.run.cell import Cell
-from bench.run.runner import CellResult, run_cells
-from tests.stand_ins import WordModels
+from tests.stand_ins import WordModels, run_cells
 
 REPOSITORY = Path(__file__).parents[3]
 
 
-def run(cell: Any, folder: Path, **options: Any) -> CellResult:
+def run(cell: Any, folder: Path, **options: Any) -> FinishedCell:
     store = IndexStore(folder / "indexes")
     (result,) = run_cells([(cell, folder / "cell")], store, WordModels, **options)
     return result

@@ -15,7 +15,7 @@ import pytest
 from bench.errors import BenchError
 from bench.files.atomic import STALE_DRAFT_S, write_json, write_text
 from bench.results.index_store import IndexStore
-from bench.run.cell_folder import finished_summary
+from bench.run.cell_folder import finished_cell
 from tests.bench.faults.runs import rows, run
 from tests.stand_ins import examples, stand_in_cell
 
@@ -101,7 +101,7 @@ def test_a_damaged_summary_or_description_is_made_anew(tmp_path: Path, content: 
     whole = run(cell, tmp_path).summary
     summary = tmp_path / "cell" / "summary.json"
     summary.write_text(content)
-    assert finished_summary(cell, tmp_path / "cell") is None
+    assert finished_cell(cell, tmp_path / "cell") is None
     if "7" not in content:  # that is another cell's id, and refused
         (tmp_path / "cell" / "cell.json").write_text(content)
     result = run(cell, tmp_path)
@@ -114,4 +114,4 @@ def test_a_summary_of_wrong_types_is_no_summary(tmp_path: Path, metrics: Any) ->
     cell = stand_in_cell(examples(2))
     summary = run(cell, tmp_path).summary.to_json()
     write_json(tmp_path / "cell" / "summary.json", {**summary, "metrics": metrics})
-    assert finished_summary(cell, tmp_path / "cell") is None
+    assert finished_cell(cell, tmp_path / "cell") is None

@@ -18,9 +18,8 @@ from bench.errors import BenchError
 from bench.files.atomic import WriteError, write_text
 from bench.results.index_store import IndexStore
 from bench.results.records import RecordStore, read_records
-from bench.run.runner import run_cells
 from tests.bench.faults.runs import REPOSITORY, rows, run
-from tests.stand_ins import WordModels, examples, stand_in_cell
+from tests.stand_ins import WordModels, examples, run_cells, stand_in_cell
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None]:
@@ -62,7 +61,7 @@ import resource, sys
 from pathlib import Path
 from bench.errors import BenchError
 from bench.results.index_store import IndexStore
-from bench.run.runner import run_cell
+from tests.stand_ins import run_cell
 from tests.stand_ins import WordModels, examples, stand_in_cell
 folder = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))

@@ -28,14 +28,13 @@ from bench.report.graph_page import graph_page
 from bench.results.index_store import IndexStore
 from bench.results.records import read_records
 from bench.run.redaction import fault_text
-from bench.run.runner import run_cell
 from bench.schema import Document, DocumentSet, Example, Question
 from bench.sweeps.file import read_experiment as read_sweep
 from bench.tables.definition import TableDefinition
 from bench.tables.html_text import embedded_json, escaped
 from tests.bench.faults import hostile
 from tests.bench.models.builders import text_tokenizer
-from tests.stand_ins import GEOMETRY, WordModel, WordModels, examples, stand_in_cell
+from tests.stand_ins import GEOMETRY, WordModel, WordModels, examples, run_cell, stand_in_cell
 
 DETERMINISTIC = settings(
     max_examples=60, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)

@@ -17,10 +17,9 @@ import pytest
 from bench.results.index_store import IndexStore
 from bench.results.records import read_records
 from bench.run.cell import Cell
-from bench.run.runner import run_cells
 from bench.schema import ContextItem, Example, Index, Prediction, Question
 from tests.bench.faults.runs import rows, run, sharing
-from tests.stand_ins import Echo, EchoConfig, WordModels, examples, stand_in_cell
+from tests.stand_ins import Echo, EchoConfig, WordModels, examples, run_cells, stand_in_cell
 
 
 class Odd(Echo):

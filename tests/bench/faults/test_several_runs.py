@@ -14,10 +14,9 @@ import bench.run.cell_folder
 from bench.errors import BenchError
 from bench.results.index_store import IndexStore
 from bench.results.records import RecordStore
-from bench.run.runner import run_cells
 from tests.bench.faults.runs import REPOSITORY, rows, sharing
 from tests.bench.run.test_runner import WAITING_RUN
-from tests.stand_ins import WordModels, examples, stand_in_cell
+from tests.stand_ins import WordModels, examples, run_cells, stand_in_cell
 
 
 def test_a_cell_that_is_listed_twice_is_run_once(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_store_of_another_schema_is_a_warning_with_the_way_out(
     with sqlite3.connect(store / "mlflow.db") as database:
         database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
     hooks = MlflowHooks(store)
-    hooks.on_cell_finished(make_cell(store, dataset="schema", k=2), sweep=None, own_files=[])
+    hooks.queue(make_cell(store, dataset="schema", k=2), None)
     hooks.close()
     assert "made by another version of MLflow" in caplog.text
     assert "bench track sync --rebuild" in caplog.text

@@ -11,7 +11,8 @@ from bench.figures.calibration import Calibration, Judged, calibration_of
 from bench.figures.definition import load_figure
 from bench.figures.make import NothingFinishedError, make_figure
 from bench.results.records import ContextRecord
-from bench.run.cell import CellRequest, Setting, plan_cell
+from bench.run.cell import CellRequest, plan_cell
+from bench.run.session import Session
 from tests.bench.report.finished import finish
 
 REQUEST = CellRequest("pecan", "narrativeqa", options={"t_p": 8}, limit=2)
@@ -52,7 +53,7 @@ def test_failed_questions_and_steps_without_a_verdict_are_left_out(tmp_path: Pat
     cell = finished(tmp_path, failed, unasked)
     assert calibration_of(cell.folder(tmp_path), cell.data.examples) == Calibration((), 0)
     with pytest.raises(NothingFinishedError, match="pecan"):
-        make_figure(load_figure("pecan_yes"), Setting(limit=2), tmp_path)
+        make_figure(load_figure("pecan_yes"), CellRequest(limit=2), Session(tmp_path, compute=False))
 
 
 def test_steps_are_grouped_by_their_p_yes() -> None:
@@ -66,6 +67,6 @@ def test_steps_are_grouped_by_their_p_yes() -> None:
 def test_the_figure_has_a_line_for_each_finished_variant(tmp_path: Path) -> None:
     answer = plan_cell(REQUEST).data.examples[0].answers[0]
     finished(tmp_path, search(answer, 0.1, 0.8, 0.9), search(answer, 0.3))
-    drawn = make_figure(load_figure("pecan_yes"), Setting(limit=2), tmp_path)
+    drawn = make_figure(load_figure("pecan_yes"), CellRequest(limit=2), Session(tmp_path, compute=False))
     assert {row[:2] for row in drawn.rows} == {("narrativeqa", "question before")}
     assert sum(int(str(row[-1])) for row in drawn.rows) == 4

@@ -11,7 +11,8 @@ from bench.errors import ConfigError
 from bench.figures.definition import load_figure, with_more_rows
 from bench.figures.lengths import at_length, grouped_by_length
 from bench.figures.make import make_figure
-from bench.run.cell import CellRequest, Setting
+from bench.run.cell import CellRequest
+from bench.run.session import Session
 from bench.schema import Document, DocumentSet, Example
 from tests.bench.report.finished import finish
 
@@ -48,7 +49,7 @@ def test_the_figure_has_the_means_of_each_length(tmp_path: Path) -> None:
     points = at_length(cell.folder(tmp_path), grouped_by_length(cell.data.examples), "f1")
     assert sum(point.score for point in points) == 150 and [point.questions for point in points] == [1] * 4
     assert all(point.tflops == pytest.approx(0.002) for point in points)
-    drawn = make_figure(load_figure("lengths"), Setting(limit=4), tmp_path)
+    drawn = make_figure(load_figure("lengths"), CellRequest(limit=4), Session(tmp_path, compute=False))
     assert drawn.header == ("dataset", "row", "length", "questions", "f1", "tflops")
     assert [row[1] for row in drawn.rows] == ["BM25 Top-5"] * 4
     assert len([ax for ax in drawn.figure.axes if ax.get_visible()]) == 2

@@ -15,7 +15,7 @@ from bench.figures.drawing import Curve, bars, histories_over_epochs, two_levels
 from bench.figures.make import NothingFinishedError, index_cost, make_figure
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
 from bench.results.models import Summary
-from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.session import Session
 from bench.run.training_plan import TRAINING_PART
 from tests import cells
@@ -69,7 +69,7 @@ def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
 )
 def test_nothing_is_computed_where_nothing_may_be(name: str, tmp_path: Path) -> None:
     with pytest.raises(NothingFinishedError, match="--render-only"):
-        make_figure(load_figure(name), Setting(), tmp_path)
+        make_figure(load_figure(name), CellRequest(), Session(tmp_path, compute=False))
 
 
 def test_the_command_computes_nothing_where_nothing_may_be(tmp_path: Path) -> None:
@@ -114,15 +114,19 @@ def test_the_graph_of_an_example_is_drawn_from_the_index_cache_and_built_where_i
 ) -> None:
     figure = load_figure("figA1").model_copy(update={"example": "hotpotqa-sample-003"})
     with pytest.raises(NothingFinishedError):
-        make_figure(figure, Setting(), tmp_path)
-    built = make_figure(figure, Setting(), tmp_path, Session(tmp_path))
+        make_figure(figure, CellRequest(), Session(tmp_path, compute=False))
+    built = make_figure(figure, CellRequest(), Session(tmp_path))
     weights = [row[3] for row in built.rows]
     assert weights and all(
         int(weight >= 0.05) == row[4] for weight, row in zip(weights, built.rows, strict=True)
     )
-    assert make_figure(figure, Setting(), tmp_path).rows == built.rows
+    assert make_figure(figure, CellRequest(), Session(tmp_path, compute=False)).rows == built.rows
     with pytest.raises(UnknownNameError, match="hotpotqa-sample-003"):
-        make_figure(figure.model_copy(update={"example": "hotpotqa-sample-03"}), Setting(), tmp_path)
+        make_figure(
+            figure.model_copy(update={"example": "hotpotqa-sample-03"}),
+            CellRequest(),
+            Session(tmp_path, compute=False),
+        )
 
 
 CURVE = """id: mine
@@ -147,7 +151,7 @@ def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
     for k, score in ((1, 0.0), (3, 1.0)):
         request = CellRequest("bm25", "qasper", options={"order": "document", "k": k}, limit=2)
         finish(results, request, [score, 1.0])
-    drawn = make_figure(figure, Setting(limit=2), results)
+    drawn = make_figure(figure, CellRequest(limit=2), Session(results, compute=False))
     assert drawn.header == ("dataset", "k", "f1", "f1_low", "f1_high", "tflops")
     assert [row[:3] for row in drawn.rows] == [("qasper", 1, 50.0), ("qasper", 3, 100.0)]
     asked = ["figure", str(path), "--limit", "2", "--render-only", "--results", str(results)]

@@ -16,9 +16,8 @@ from bench.metrics.retrieval import retrieval_quality
 from bench.results.index_store import IndexStore
 from bench.results.records import ContextRecord, FlopCounts, Record, RecordStore, TokenCounts, read_records
 from bench.results.summary import summarize
-from bench.run.runner import run_cell
 from bench.schema import Document, DocumentSet, Evidence, Example, Question
-from tests.stand_ins import WordModel, WordModels, examples, stand_in_cell
+from tests.stand_ins import WordModel, WordModels, examples, run_cell, stand_in_cell
 
 MULTI_HOP = Example(
     id="x",

@@ -15,14 +15,14 @@ from bench.cli.main import command
 from bench.errors import BenchError
 from bench.report.content import collect_report
 from bench.report.page import report_page
-from bench.run.cell import CellRequest, Setting
+from bench.run.cell import CellRequest
 from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
 from tests.bench.report.test_graph_page import HOSTILE as WITH_HALF_CHARACTERS
 from tests.bench.report.test_graph_page import Seen
 
 HOSTILE = tuple(text.replace("\ud800", "\u2029") for text in WITH_HALF_CHARACTERS)
 """Data with half a character are refused before anything runs on them."""
-BASE = Setting(limit=2)
+BASE = CellRequest(limit=2)
 FOREIGN = (
     "Thermohaline circulation redistributes heat; isotopic stratigraphy corroborates palaeoclimatic proxies. "
     * 20
@@ -160,7 +160,7 @@ def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path:
 
 
 def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
-    report = collect_report(Setting(limit=1), results)
+    report = collect_report(CellRequest(limit=1), results)
     assert report.tables == () and any(
         "Tables left out" in note and "table1, table1_real, table2" in note for note in report.notes
     )

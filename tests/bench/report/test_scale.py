@@ -22,7 +22,7 @@ MANY_CELLS = """
 import resource, sys
 from pathlib import Path
 from bench.results.index_store import IndexStore
-from bench.run.runner import run_cells
+from tests.stand_ins import run_cells
 from tests.stand_ins import WordModels, examples, stand_in_cell
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (120, hard))

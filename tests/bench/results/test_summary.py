@@ -10,9 +10,9 @@ from bench.results.index_store import IndexStore
 from bench.results.models import read_summary
 from bench.results.summary import summarize
 from bench.run.cell import CellRequest
-from bench.run.cell_folder import finished_summary
-from bench.run.runner import run_cell
+from bench.run.cell_folder import finished_cell
 from tests.bench.report.finished import finish, record
+from tests.stand_ins import run_cell
 
 
 def test_a_metric_that_the_records_lack_is_scored_from_their_text_without_any_model(tmp_path: Path) -> None:
@@ -25,13 +25,15 @@ def test_a_metric_that_the_records_lack_is_scored_from_their_text_without_any_mo
     def refuse() -> ModelSet:
         raise AssertionError("a model was loaded")
 
-    again = finished_summary(more, folder)
+    again = finished_cell(more, folder)
+    assert again is not None
     result = run_cell(more, folder, IndexStore(tmp_path / "indexes"), refuse)
     assert result.answered == 0 and (folder / "records.jsonl").read_bytes() == records
     # Two of the four predictions are the first reference, the others are "something else".
     assert result.summary.metrics["exact_match"].mean == 0.5
     assert result.summary.metrics["f1"].mean == pytest.approx(0.5625)
-    assert finished_summary(more, folder) == result.summary == again
+    found = finished_cell(more, folder)
+    assert found is not None and found.summary == result.summary == again.summary
 
 
 def test_a_failed_question_scores_0_in_a_new_metric_too() -> None:

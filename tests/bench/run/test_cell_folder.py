@@ -12,7 +12,7 @@ from bench.files.atomic import write_json
 from bench.results.models import Summary
 from bench.results.records import RecordStore
 from bench.run.cell import CellRequest, plan_cell
-from bench.run.cell_folder import describe, finished_summary
+from bench.run.cell_folder import describe, finished_cell
 from bench.schema import JsonValue
 from tests.bench.faults.runs import run
 from tests.stand_ins import examples, stand_in_cell
@@ -29,7 +29,8 @@ def summarized_by_an_earlier_version(folder: Path) -> tuple[Any, Summary]:
 
 def test_a_cell_that_an_earlier_version_summarized_is_finished_and_summarized_again(tmp_path: Path) -> None:
     cell, summary = summarized_by_an_earlier_version(tmp_path)
-    assert finished_summary(cell, tmp_path / "cell") == summary
+    found = finished_cell(cell, tmp_path / "cell")
+    assert found is not None and found.summary == summary
     assert json.loads((tmp_path / "cell" / "summary.json").read_text()) == summary.to_json()
     assert run(cell, tmp_path).answered == 0
 
@@ -37,7 +38,8 @@ def test_a_cell_that_an_earlier_version_summarized_is_finished_and_summarized_ag
 def test_it_is_summarized_in_memory_while_another_process_has_its_records(tmp_path: Path) -> None:
     cell, summary = summarized_by_an_earlier_version(tmp_path)
     with RecordStore(tmp_path / "cell"):
-        assert finished_summary(cell, tmp_path / "cell") == summary
+        found = finished_cell(cell, tmp_path / "cell")
+    assert found is not None and found.summary == summary
     assert json.loads((tmp_path / "cell" / "summary.json").read_text())["summary_version"] == 1
 
 
@@ -47,7 +49,7 @@ def test_a_cell_whose_records_are_not_those_of_its_summary_is_not_finished(tmp_p
     records = tmp_path / "cell" / "records.jsonl"
     lines = records.read_text().splitlines(keepends=True)
     records.write_text("".join(lines[:cut]))
-    assert finished_summary(cell, tmp_path / "cell") is None
+    assert finished_cell(cell, tmp_path / "cell") is None
 
 
 def test_an_option_that_has_what_suits_the_reader_is_at_its_default() -> None:

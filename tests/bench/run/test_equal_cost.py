@@ -1,34 +1,32 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.errors import BenchError, ConfigError, UnknownNameError
+from bench.errors import ConfigError, UnknownNameError
+from bench.results.models import CellDescription
 from bench.run.cell import Cell, CellRequest
-from bench.run.equal_cost import (
-    closest_k,
-    command_of,
-    match_k,
-    matched_cell,
-    reference_cell,
-    reference_method,
-)
+from bench.run.cell_folder import describe
+from bench.run.equal_cost import closest_k, cost_match, match_costs, next_k, reference_method
+from bench.run.session import Session
 from bench.sweeps.grid import plan_sweep
 from tests import cells
 
 
-def counting(cost: Callable[[int], float]) -> tuple[Callable[[int], float], list[int]]:
-    tried: list[int] = []
-
-    def counted(k: int) -> float:
-        tried.append(k)
-        return cost(k)
-
-    return counted, tried
+def search(
+    target: float, cost: Callable[[int], float], known: Mapping[int, float] | None = None
+) -> tuple[int, list[int]]:
+    """The k that is nearest to the target, and those that were tried for it."""
+    costs, tried = dict(known or {}), list[int]()
+    while (k := closest_k(target, costs)) is None:
+        tried.append(next_k(target, costs))
+        costs[tried[-1]] = cost(tried[-1])
+    return k, tried
 
 
 @pytest.mark.parametrize(
@@ -36,32 +34,28 @@ def counting(cost: Callable[[int], float]) -> tuple[Callable[[int], float], list
     [(100, 1), (149, 1), (150, 1), (151, 2), (690, 7), (749, 7), (751, 8), (5_030, 50), (1, 1)],
 )
 def test_the_nearest_k_is_found_in_few_steps_where_cost_is_linear(target: float, k: int) -> None:
-    cost, tried = counting(lambda k: 100.0 * k)
-    assert closest_k(target, cost) == k
+    found, tried = search(target, lambda k: 100.0 * k)
+    assert found == k
     assert len(tried) == len(set(tried)) <= 5
 
 
 def test_reading_everything_is_the_most_there_is() -> None:
-    cost, tried = counting(lambda k: 50.0 + 10 * min(k, 9))
-    assert closest_k(1e9, cost) == 20  # 20 costs what 80 costs: all nine chunks
+    k, tried = search(1e9, lambda k: 50.0 + 10 * min(k, 9))
+    assert k == 20  # 20 costs what 80 costs: all nine chunks
     assert len(tried) < 6
 
 
 def test_neighbours_whose_costs_are_known_are_not_asked_for() -> None:
-    cost, tried = counting(lambda k: 100.0 * k)
-    assert closest_k(640, cost, {5: 500.0, 6: 600.0, 7: 700.0, 30: 3000.0}) == 6 and not tried
-    assert closest_k(640, cost, {5: 500.0, 30: 3000.0}) == 6 and tried == [6, 7]
-    assert closest_k(1e9, cost, {9: 140.0, 10: 140.0, 5: 100.0}) == 9  # the smallest that reads everything
-
-
-def test_a_cost_that_cannot_be_had_ends_the_search() -> None:
-    assert closest_k(900, lambda k: 100.0 * k if k < 9 else None) is None
+    known = {5: 500.0, 6: 600.0, 7: 700.0, 30: 3000.0}
+    assert search(640, lambda k: 100.0 * k, known) == (6, [])
+    assert search(640, lambda k: 100.0 * k, {5: 500.0, 30: 3000.0}) == (6, [6, 7])
+    assert closest_k(1e9, {9: 140.0, 10: 140.0, 5: 100.0}) == 9  # the smallest that reads everything
 
 
 def test_the_nearest_of_all_that_were_tried_is_taken_where_cost_falls_first() -> None:
     """Self-Route reads everything after too few passages: k = 1 at 1.8 times the cost was taken."""
     costs = {1: 1.82, 2: 1.6, 3: 1.3, 4: 1.2, 5: 1.25}
-    assert closest_k(1.0, lambda k: costs.get(k, 1.3)) == 4
+    assert search(1.0, lambda k: costs.get(k, 1.3))[0] == 4
 
 
 @settings(deadline=None)
@@ -77,13 +71,15 @@ def test_no_other_k_is_nearer_whatever_the_curve(
     costs = [frame]
     for step in steps:
         costs.append(costs[-1] + step)
-    cost, tried = counting(lambda k: costs[min(k, len(costs)) - 1])
-    k = closest_k(target, cost, {k: costs[min(k, len(costs)) - 1] for k in known})
-    assert k is not None and not set(tried) & set(known)
-    strictly = all(a < b for a, b in zip(costs, costs[1:], strict=False))
-    if strictly:  # on a plateau the search may stop before the next rise
+
+    def cost(k: int) -> float:
+        return costs[min(k, len(costs)) - 1]
+
+    k, tried = search(target, cost, {k: cost(k) for k in known})
+    assert not set(tried) & set(known) and len(set(tried)) == len(tried) < 30
+    if all(a < b for a, b in zip(costs, costs[1:], strict=False)):
+        # on a plateau the search may stop before the next rise
         assert abs(cost(k) - target) == min(abs(c - target) for c in costs)
-    assert len(set(tried)) < 30
 
 
 @pytest.mark.parametrize("k", [7, "7", None, "document"])
@@ -99,60 +95,67 @@ def test_auto_names_a_method() -> None:
 
 def test_the_reference_is_the_method_with_its_defaults_on_the_same_data_and_model() -> None:
     request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=3, seed=4)
-    cell = reference_cell(request)
-    assert cell is not None
-    assert cell.request == CellRequest("full_context", "hotpotqa", limit=3, seed=4)
-    assert reference_cell(CellRequest("bm25", "hotpotqa", options={"k": 3})) is None
-    named = reference_cell(CellRequest("bm25", "hotpotqa", options={"k": "auto:tfidf:k=2,order=document"}))
+    match = cost_match(request)
+    assert match is not None
+    assert match.reference.request == CellRequest("full_context", "hotpotqa", limit=3, seed=4)
+    assert cost_match(CellRequest("bm25", "hotpotqa", options={"k": 3})) is None
+    named = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:tfidf:k=2,order=document"}))
     assert named is not None
-    assert named.request == CellRequest("tfidf", "hotpotqa", options={"k": 2, "order": "document"})
-    with pytest.raises(ConfigError, match="expected key=value"):
-        reference_cell(CellRequest("bm25", "hotpotqa", options={"k": "auto:tfidf:garlic"}))
-    with pytest.raises(UnknownNameError, match="Unknown method 'no_such_method'"):
-        reference_cell(CellRequest("bm25", "hotpotqa", options={"k": "auto:no_such_method"}))
+    options = {"k": 2, "order": "document"}
+    assert named.reference.request == CellRequest("tfidf", "hotpotqa", options=options)
 
 
-def test_the_matched_cell_is_the_cell_of_that_k(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "k", "message"),
+    [
+        ("bm25", "auto:tfidf:garlic", "expected key=value"),
+        ("bm25", "auto:no_such_method", "Unknown method 'no_such_method'"),
+        ("full_context", "auto:bm25", "'full_context' has no option 'k'"),
+    ],
+)
+def test_a_match_that_cannot_be_is_refused_before_anything_runs(method: str, k: str, message: str) -> None:
+    with pytest.raises((ConfigError, UnknownNameError), match=message):
+        cost_match(CellRequest(method, "hotpotqa", options={"k": k}))
+
+
+class Costing(Session):
+    """A session that runs nothing: its cells cost what they are said to cost."""
+
+    def __init__(self, results: Path, cost: Callable[[Cell], float | None], compute: bool = True) -> None:
+        super().__init__(results, compute=compute)
+        self.cost, self.ran = cost, list[list[Any]]()
+
+    def run_all(self, groups: Any, **options: Any) -> Any:
+        for group in groups:
+            self.ran.append([cell.identity.config.get("k", cell.request.method) for cell in group])
+            for cell in group:
+                folder = cell.folder(self.results)
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "cell.json").write_text(describe(cell).model_dump_json())
+        return {}
+
+    def finished(self, cell: Cell) -> Any:
+        cost = self.cost(cell) if (cell.folder(self.results) / "cell.json").exists() else None
+        about = CellDescription.model_validate(describe(cell).model_dump())
+        return None if cost is None else cells.finished(cells.summary(query_flops={"mean": cost}), about)
+
+
+def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_path: Path) -> None:
+    def cost(cell: Cell) -> float:
+        return 20.0 + 10.0 * int(cell.identity.config.get("k", 0)) if "k" in cell.identity.config else 91.0
+
     request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=2)
-
-    def cost_of(cell: Cell) -> float:
-        return 10.0 * int(cell.identity.config["k"])
-
-    cell = match_k(request, 71.0, tmp_path, cost_of)
+    match = cost_match(request)
+    assert match is not None
+    session = Costing(tmp_path, cost)
+    (cell,) = match_costs([match], session)
     assert cell is not None
     assert (cell.identity.config["k"], cell.identity.config["b"]) == (7, 0.5)
-    assert match_k(request, 71.0, tmp_path, lambda cell: None) is None
-    with pytest.raises(ConfigError, match="'full_context' has no option 'k'"):
-        match_k(CellRequest("full_context", "hotpotqa", options={"k": "auto:bm25"}), 71.0, tmp_path, cost_of)
-
-
-def test_a_matched_cell_is_found_among_finished_ones_and_nothing_is_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2)
-    finished = {"full_context": 430.0, 4: 400.0, 5: 500.0}
-
-    def summary(cell: Cell, folder: Path) -> object:
-        cost = finished.get(cell.identity.config.get("k", cell.request.method))
-        return None if cost is None else cells.summary(query_flops={"mean": cost})
-
-    monkeypatch.setattr("bench.run.equal_cost.finished_summary", summary)
-    cell = matched_cell(request, tmp_path)
-    assert cell is not None and cell.identity.config["k"] == 4
-    del finished[4]
-    assert matched_cell(request, tmp_path) is None
-
-
-def test_the_command_to_run_first_is_complete() -> None:
-    request = CellRequest("pecan", "qasper", "tiny", "my data.json", limit=5, dtype="float32")
-    assert command_of(request, Path("results")) == (
-        "bench run --method pecan --dataset qasper --model tiny --data 'my data.json' --limit 5 "
-        "--dtype float32"
-    )
-    assert command_of(CellRequest("pecan", "qasper", seed=3), Path("r")).endswith("--seed 3 --results r")
-    assert command_of(
-        CellRequest("pecan", "qasper", options={"variant": "garlic"}), Path("results")
-    ).endswith(" --set variant=garlic")
+    assert session.ran == [["full_context"], [5, 6], [7, 8]], "neighbours share a run"
+    rendering = Costing(tmp_path, cost, compute=False)
+    (found,) = match_costs([match], rendering)
+    assert found is not None and found.identity == cell.identity and not rendering.ran
+    assert match_costs([match], Costing(tmp_path / "empty", cost, compute=False)) == [None]
 
 
 def test_a_sweep_takes_numbers() -> None:
@@ -160,5 +163,5 @@ def test_a_sweep_takes_numbers() -> None:
         (CellRequest("bm25", "hotpotqa", options={"k": "auto:pecan"}), {"b": [0.5]}),
         (CellRequest("bm25", "hotpotqa"), {"k": ["auto:pecan"]}),
     ):
-        with pytest.raises(BenchError, match="a sweep takes numbers, such as --grid k=1:14"):
+        with pytest.raises(ConfigError, match="a sweep takes numbers"):
             plan_sweep(base, grid)

@@ -12,12 +12,12 @@ from bench.data.source import SoundExample, open_source
 from bench.errors import ConfigError
 from bench.files.paths import SAMPLE_SETS
 from bench.models.spec import resolve
-from bench.run.cell import Setting, plan_cell
+from bench.results.finished import FinishedCell
+from bench.run.cell import CellRequest, plan_cell
 from bench.run.fitness import MAX_TOKENS_PER_WORD, refusal, tokens_per_word, unfit_models
-from bench.run.runner import CellResult
 from bench.run.session import Session
 from bench.schema import Document, DocumentSet
-from tests.cells import summary
+from tests.cells import description, summary
 
 REPOSITORY = Path(__file__).parents[3]
 PROSE = (REPOSITORY / "README.md").read_text()
@@ -64,17 +64,20 @@ def test_the_proposal_names_readers_with_size_and_command(monkeypatch: pytest.Mo
 def test_the_default_reader_refuses_foreign_text_and_a_named_one_warns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("bench.run.session.run_cells", lambda *_, **__: [CellResult(tmp_path, summary(), 0)])
+    monkeypatch.setattr(
+        "bench.run.session.run_group",
+        lambda cells, *_: [FinishedCell(cells[0].folder(tmp_path), description(), summary())],
+    )
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"question": "What is it?", "documents": [PROSE]}))
     session = Session(tmp_path)
-    unnamed = plan_cell(Setting(data=str(path), model_named=False).request("bm25", ""))
+    unnamed = plan_cell(CellRequest(data=str(path), model_named=False).of("bm25", ""))
     with pytest.raises(ConfigError, match=r"tiny reads only text like(.|\n)*--model qwen2.5-coder-0.5b"):
-        session.run_together([(unnamed, None)])
-    named = plan_cell(Setting(data=str(path)).request("bm25", ""))
+        session.run(unnamed)
+    named = plan_cell(CellRequest(data=str(path)).of("bm25", ""))
     with caplog.at_level(logging.WARNING):
-        session.run_together([(named, None)])
+        session.run(named)
     assert "so the answers mean nothing" in caplog.text
     assert named.unfit == ("tiny",)
-    generated = plan_cell(Setting(limit=1, model_named=False).request("bm25", "qasper"))
+    generated = plan_cell(CellRequest(limit=1, model_named=False).of("bm25", "qasper"))
     assert generated.unfit == ()

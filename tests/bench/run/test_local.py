@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ from bench.run import local as local_workers
 from bench.run.cell import CellRequest
 from bench.run.executors import ExecutorOptions
 from bench.run.hooks import HelperProgress
-from bench.run.local import Group, LocalWorkers
-from bench.run.session import Session
+from bench.run.local import LocalWorkers
+from bench.run.session import Group, Session
 from bench.sweeps.grid import plan_sweep
 from tests.bench.run.ray.test_ray import rows
 from tests.stand_ins import WordModels
 
 REPOSITORY = Path(__file__).parents[3]
-SWEEP = ["sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--no-track", "--probe", "0"]
+SWEEP = ["sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--no-track"]
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +47,7 @@ def stand_in_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def two_groups(results: Path) -> list[Group]:
     cells = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"b": [0.5, 0.75]})
-    return [[(point.cell.request, point.cell.folder(results))] for point in cells]
+    return [[replace(point.cell, out=point.cell.folder(results))] for point in cells]
 
 
 def until(condition: Any, seconds: float = 60) -> None:
@@ -57,7 +58,7 @@ def until(condition: Any, seconds: float = 60) -> None:
 
 
 def finished(group: Group) -> bool:
-    return all((folder / "summary.json").exists() for _, folder in group)
+    return all((cell.folder(Path()) / "summary.json").exists() for cell in group)
 
 
 def test_a_helper_does_the_work_of_the_command(tmp_path: Path) -> None:
@@ -72,30 +73,28 @@ def test_a_helper_does_the_work_of_the_command(tmp_path: Path) -> None:
 
 def test_what_somebody_is_at_work_on_is_left_to_them(tmp_path: Path) -> None:
     first, second = groups = two_groups(tmp_path)
-    with RecordStore(second[0][1]), LocalWorkers(2).helping(groups, tmp_path, 32, None):
+    with RecordStore(second[0].folder(tmp_path)), LocalWorkers(2).helping(groups, tmp_path, 32, None):
         until(lambda: finished(first))
-    assert not finished(second) and not (second[0][1] / "cell.json").exists()
+    assert not finished(second) and not (second[0].folder(tmp_path) / "cell.json").exists()
 
 
-@pytest.mark.parametrize("probe", ["0", "1"])
-def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path, probe: str) -> None:
+def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path) -> None:
     """It once waited for the first cell of another run while all others were free."""
     first, second = two_groups(tmp_path)
-    arguments = [*SWEEP, "--results", str(tmp_path), "--probe", probe, "--grid", "b=0.5,0.75"]
+    arguments = [*SWEEP, "--results", str(tmp_path), "b=0.5,0.75"]
     command = [sys.executable, "-m", "bench.cli.main", *arguments]
     pipe = subprocess.PIPE
-    with RecordStore(first[0][1]):
+    with RecordStore(first[0].folder(tmp_path)):
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True)
         until(lambda: finished(second))
         assert not finished(first)
-    output, warned = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "2 of 2 cells finished" in output
-    assert ("probe 1/2: another run has locked these cells" in warned) == (probe != "0")
     assert finished(first)
 
 
 def test_a_sweep_on_two_processes_shows_every_cell(tmp_path: Path) -> None:
-    arguments = [*SWEEP, "--results", str(tmp_path), "--workers", "2", "--grid", "b=0.5,0.75"]
+    arguments = [*SWEEP, "--results", str(tmp_path), "--workers", "2", "b=0.5,0.75"]
     command = [sys.executable, "-m", "bench.cli.main", *arguments]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert "2 of 2 cells finished" in done.stdout and "b=0.5 " in done.stdout and "b=0.75 " in done.stdout
@@ -118,7 +117,7 @@ def models(self, cell):
 
 bench.run.session.Session.models = models
 """
-FOUR = ["--limit", "4", "--grid", "b=0.5,0.6,0.75,0.8", "--in-flight", "1"]
+FOUR = ["--limit", "4", "b=0.5,0.6,0.75,0.8", "--in-flight", "1"]
 
 
 def sweep_of_four(results: Path, workers: int) -> subprocess.Popen[str]:

@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 
 from bench.errors import BenchError
+from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell
-from bench.run.cell_folder import finished_summary
+from bench.run.cell_folder import finished_cell
 from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
-from bench.run.runner import CellResult, run_cell, run_cells
 from bench.run.time_limit import TimeLimit
 from bench.schema import Document, DocumentSet, Example, Index, Prediction, Question
-from tests.stand_ins import Echo, WordModels, examples, stand_in_cell
+from tests.stand_ins import Echo, WordModels, examples, run_cell, run_cells, stand_in_cell
 
 
-def run(cell: Any, folder: Path, **options: Any) -> CellResult:
+def run(cell: Any, folder: Path, **options: Any) -> FinishedCell:
     return run_cell(cell, folder / "cell", IndexStore(folder / "indexes"), WordModels, **options)
 
 
@@ -168,7 +168,7 @@ def test_records_that_changed_after_the_summary_are_summarised_again(tmp_path: P
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[0]["scores"]["f1"] = 0.0
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert finished_summary(cell, tmp_path / "cell") is None
+    assert finished_cell(cell, tmp_path / "cell") is None
     assert run(cell, tmp_path).summary.metrics["f1"].mean == 0.5
 
 
@@ -271,7 +271,7 @@ import asyncio, sys
 from pathlib import Path
 from bench.results.index_store import IndexStore
 from bench.run.hooks import RunHooks
-from bench.run.runner import run_cell
+from tests.stand_ins import run_cell
 from tests.stand_ins import WordModel, WordModels, examples, stand_in_cell
 folder, most, questions, in_flight = Path(sys.argv[1]), *map(int, sys.argv[2:])
 class Counting(RunHooks):

@@ -19,10 +19,9 @@ from bench.method.contract import Checkpoints, Reference, Training, TrainingItem
 from bench.results.index_store import CheckpointFile, IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
-from bench.run.runner import probe_cells, run_cell
 from bench.run.training_plan import NoTrainingDataError, TrainingPlan, plan_training, with_source
 from bench.schema import Document, DocumentSet, Example, Index, Prediction, Question
-from tests.stand_ins import Echo, WordModels, examples, stand_in_cell
+from tests.stand_ins import Echo, WordModels, examples, run_cell, stand_in_cell
 
 
 class Counting(Echo):
@@ -83,20 +82,6 @@ def test_the_method_learns_once_from_all_documents_before_the_first_question(tmp
     again = counting_cell(examples(6))
     result = run_cell(again, tmp_path / "other", IndexStore(tmp_path / "indexes"), WordModels)
     assert not again.method.trained_on and result.answered == 6
-
-
-def test_questions_of_a_probe_are_answered_with_what_was_learned(tmp_path: Path) -> None:
-    """Its indexes were once finished before the method had learned."""
-    cell = counting_cell(examples(6))
-    indexes = IndexStore(tmp_path / "indexes")
-    probed = probe_cells([(cell, tmp_path / "cell")], indexes, WordModels, 3)
-    assert (probed.asked, probed.indexed) == (3, 0), "the training built them, untimed"
-    assert [record.trace["all"] for record in read_records(tmp_path / "cell" / "records.jsonl")] == [6] * 3
-    undisturbed = run(counting_cell(examples(6)), tmp_path / "undisturbed")
-    strip = {"wall_s"}
-    assert [r.model_dump(exclude=strip) for r in run(cell, tmp_path)] == [
-        r.model_dump(exclude=strip) for r in undisturbed
-    ]
 
 
 def test_what_was_learned_depends_on_the_documents(tmp_path: Path) -> None:

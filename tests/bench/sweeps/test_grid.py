@@ -14,14 +14,12 @@ from bench.errors import BenchError, ConfigError
 from bench.files.atomic import write_json
 from bench.method.registry import load_method
 from bench.results.index_store import IndexStore
-from bench.run.cell import CellRequest, Setting
+from bench.run.cell import CellRequest
 from bench.run.cell_folder import describe
-from bench.run.runner import run_cells
+from bench.run.session import Session
 from bench.schema import JsonValue
-from bench.sweeps.cost import GroupCost, Timing, duration, measure, survey, with_timing
+from bench.sweeps.cost import survey
 from bench.sweeps.grid import (
-    GridCell,
-    folders_below,
     from_flags,
     parse_grid,
     plan_experiment,
@@ -29,6 +27,7 @@ from bench.sweeps.grid import (
     shared_runs,
 )
 from performance.scale import synthetic_records
+from tests.stand_ins import run_cells
 
 
 def test_ranges_include_both_ends_and_lists_are_json_or_text() -> None:
@@ -71,7 +70,7 @@ def test_cells_that_differ_in_replayed_options_only_share_a_run() -> None:
 
 
 def test_an_option_is_fixed_or_varied_and_checked_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match="k: given with --set and with --grid"):
+    with pytest.raises(ConfigError, match="k: fixed and varied"):
         plan_sweep(CellRequest("bm25", "hotpotqa", options={"k": 2}), {"k": [1]})
     with pytest.raises(ConfigError, match="Method 'bm25': k=0"):
         plan_sweep(CellRequest("bm25", "hotpotqa"), {"k": [1, 0]})
@@ -109,7 +108,7 @@ def test_a_sweep_over_stop_rules_equals_separate_runs(tmp_path: Path) -> None:
 
 
 def flags(methods: list[str], assignments: list[str] = [], axes: list[str] = []) -> Any:  # noqa: B006 - read only
-    setting = Setting(limit=1)
+    setting = CellRequest(limit=1)
     return from_flags(methods, ["hotpotqa"], ["tiny"], assignments, axes, setting)
 
 
@@ -135,7 +134,7 @@ def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> Non
             ["bm25", "dragon"],
             [],
             ["t_p=1"],
-            "--grid t_p: none of the methods has this option. Their options: bm25:",
+            "axis t_p: none of the methods has this option. Their options: bm25:",
         ),
         (
             ["bm25", "dragon"],
@@ -144,7 +143,7 @@ def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> Non
             "--set raptor.k: 'raptor' is none of the methods bm25, dragon",
         ),
         (["bm25", "bm25"], [], [], "--method bm25 is given twice"),
-        (["bm25", "dragon"], ["k=3"], ["bm25.k=1"], "k: given with --set and with --grid"),
+        (["bm25", "dragon"], ["k=3"], ["bm25.k=1"], "k: fixed and varied"),
         (["bm52"], [], [], "Unknown method 'bm52'. Did you mean 'bm25'?"),
         (["bm25"], [], ["kk=1"], "Method 'bm25' has no option 'kk'. Did you mean 'k'?"),
         (
@@ -153,7 +152,7 @@ def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> Non
             ["k=1,1.0"],
             "bm25 k=1.0 on hotpotqa with tiny is the same cell as bm25 k=1; give it once",
         ),
-        (["bm25"], [], ["k=1:9999", "b=0.1,0.2"], "--grid has 19,998 points; at most 10,000"),
+        (["bm25"], [], ["k=1:9999", "b=0.1,0.2"], "The grid has 19,998 points; at most 10,000"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_before_anything_runs(
@@ -182,7 +181,7 @@ def sweep(*arguments: str | Path) -> Any:
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
-BM25 = ["--method", "bm25", "--dataset", "hotpotqa", "--limit", "6", "--grid", "k=1,3", "--no-track"]
+BM25 = ["--method", "bm25", "--dataset", "hotpotqa", "--limit", "6", "k=1,3", "--no-track"]
 
 
 def count_forwards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -199,58 +198,38 @@ def count_forwards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def test_a_dry_run_asks_the_probe_alone_and_the_sweep_goes_on_from_there(
+def left(result: Any, method: str = "bm25") -> list[str]:
+    """What a sweep says of a group: cells, finished, to ask, to index, TFLOPs left."""
+    row = next(line for line in result.output.splitlines() if line.startswith(f"| {method}"))
+    return [cell.strip() for cell in row.strip("|").split("|")][3:]
+
+
+def test_a_sweep_asks_every_question_once_and_a_dry_run_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = count_forwards(monkeypatch)
-    dry = sweep(*BM25, "--results", tmp_path, "--dry-run", "--probe", 2)
-    assert dry.exit_code == 0, dry.output
-    row = next(line for line in dry.output.splitlines() if line.startswith("bm25  "))
-    assert row.split()[:9] == ["bm25", "hotpotqa", "(sample)", "tiny", "2", "0", "6", "3", "3"]
-    assert "?" not in row  # FLOPs and time are known now
-    assert "2 questions of each line were asked as a probe; nothing else was run" in dry.output
-    assert len(asked) == 3  # one to load the model, two to time it
-    kept = [len(path.read_text().splitlines()) for path in tmp_path.rglob("records.jsonl")]
-    assert kept == [3, 3]
-    assert not list(tmp_path.rglob("summary.json"))  # nothing passes for finished
-
-    done = sweep(*BM25, "--results", tmp_path, "--probe", 1)
-    assert done.exit_code == 0, done.output
-    assert len(asked) == len(set(asked)) == 6  # no question twice
-    assert "2 of 2 cells finished" in done.output and "     2/2 k=3 " in done.output
-
-    again = sweep(*BM25, "--results", tmp_path)
-    assert again.exit_code == 0 and len(asked) == 6
-    assert next(line for line in again.output.splitlines() if line.startswith("bm25  ")).split()[4:9] == [
-        "2", "2", "6", "0", "0",
-    ]  # fmt: skip
-
-
-def test_a_dry_run_runs_nothing_unless_a_probe_is_asked_for(tmp_path: Path) -> None:
     dry = sweep(*BM25, "--results", tmp_path, "--dry-run")
     assert dry.exit_code == 0 and "Nothing was run" in dry.output
-    assert not list(tmp_path.rglob("*.jsonl"))
-
-
-def test_probed_records_equal_those_of_a_run_without_a_probe(tmp_path: Path) -> None:
-    assert sweep(*BM25, "--results", tmp_path / "probed", "--probe", 2).exit_code == 0
-    assert sweep(*BM25, "--results", tmp_path / "plain", "--probe", 0).exit_code == 0
-    cells = sorted(path.parent.name for path in (tmp_path / "plain").rglob("records.jsonl"))
-    assert len(cells) == 2
-    for cell in cells:
-        assert_same(rows(tmp_path / "probed/cells" / cell), rows(tmp_path / "plain/cells" / cell), cell)
+    assert left(dry) == ["2", "0", "6", "6", "?"]
+    assert not asked and not list(tmp_path.rglob("*.jsonl"))
+    done = sweep(*BM25, "--results", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert len(asked) == len(set(asked)) == 6
+    assert "2 of 2 cells finished" in done.output and "     2/2 k=3 " in done.output
+    again = sweep(*BM25, "--results", tmp_path)
+    assert again.exit_code == 0 and len(asked) == 6
+    assert left(again) == ["2", "2", "0", "0", "0"]
 
 
 def test_a_file_is_swept_and_flags_beside_it_are_refused_or_go_before_it(tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text("name: two ks\nmethods: bm25\ndatasets: hotpotqa\nlimit: 6\ngrid: {k: [1, 3]}\n")
-    result = sweep(path, "--limit", 2, "--dry-run", "--probe", 0, "--results", tmp_path, "--no-track")
+    result = sweep(path, "--limit", 2, "--dry-run", "--results", tmp_path, "--no-track")
     assert result.exit_code == 0, result.output
-    assert result.output.startswith("two ks: 2 cells\n")
-    row = next(line for line in result.output.splitlines() if line.startswith("bm25  "))
-    assert row.split() == ["bm25", "hotpotqa", "(sample)", "tiny", "2", "0", "2", "2", "2", "?", "?"]
+    assert "two ks: 2 cells\n" in result.output
+    assert left(result) == ["2", "0", "2", "2", "?"]
     both = sweep(path, "--method", "bm25")
-    assert "move --method, --dataset, --set and --grid into it" in str(both.exception)
+    assert "move --method, --dataset, --set and the grid into it" in str(both.exception)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -260,111 +239,38 @@ def test_a_sweep_of_nothing_says_what_it_needs() -> None:
     assert "a sweep needs a grid" in str(sweep("--method", "bm25", "--dataset", "qasper").exception)
 
 
-@pytest.mark.parametrize("probe", [[], ["--probe", "0"]], ids=["probed", "not probed"])
-def test_what_cannot_be_run_is_reported_and_the_rest_is_run(tmp_path: Path, probe: list[str]) -> None:
-    arguments = ["--method", "bm25", "--dataset", "hotpotqa", "--no-track", *probe]
-    out = tmp_path / "out"
-    first = sweep(*arguments, "--limit", 1, "--grid", "b=0.5,0.75", "--results", tmp_path, "--out", out)
-    assert first.exit_code == 0 and sorted(p.name for p in out.iterdir()) == ["b=0.5", "b=0.75"]
-    arguments += ["--limit", "2", "--set", "k=2"]
-    second = sweep(*arguments, "--grid", "b=0.5,0.8", "--results", tmp_path, "--out", out)
-    assert "holds the records of another cell" in str(second.exception)
-    assert "1 of 2 cells finished" in second.output and (out / "b=0.8" / "summary.json").is_file()
-    row = next(line for line in second.output.splitlines() if line.startswith("bm25 k=2 b=0.5  "))
-    assert row.split()[-1] == "?"
+def test_what_cannot_be_run_is_reported_and_the_rest_is_run(tmp_path: Path) -> None:
+    (bad, _) = (point.cell for point in plan_sweep(CellRequest("bm25", "hotpotqa", limit=1), {"b": [0.5, 1]}))
+    write_json(bad.folder(tmp_path) / "cell.json", {**describe(bad).to_json(), "cell_id": "another"})
+    result = sweep(*BM25[:4], "--limit", "1", "--no-track", "b=0.5,1", "--results", tmp_path)
+    assert "holds the records of another cell" in str(result.exception)
+    assert "1 of 2 cells finished" in result.output
 
 
-def test_a_probe_that_fails_says_why_although_nothing_is_run_after_it(tmp_path: Path) -> None:
-    arguments = ["--method", "bm25", "--dataset", "hotpotqa", "--no-track"]
-    arguments += ["--results", str(tmp_path), "--out", str(tmp_path / "out"), "--grid", "b=0.5,0.75"]
-    assert sweep(*arguments, "--limit", 1).exit_code == 0
-    dry = sweep(*arguments, "--limit", 2, "--set", "k=2", "--dry-run", "--probe", 3)
-    assert dry.exit_code == 0 and dry.output.count("holds the records of another cell") == 2
-    assert "?: its questions could not be asked" in dry.output
-
-
-def two_entries(folder: Path, orders: str) -> Path:
-    path = folder / "sweep.yaml"
-    entries = [
-        f"  - {{method: bm25, set: {{order: {order}}}, grid: {{k: [1, 3]}}}}" for order in orders.split()
-    ]
-    path.write_text("\n".join(["methods:", *entries, "datasets: hotpotqa", "limit: 1"]))
-    return path
-
-
-def test_entries_that_differ_in_fixed_options_get_folders_of_their_own(tmp_path: Path) -> None:
-    arguments = ["--no-track", "--probe", "0", "--results", tmp_path, "--out", tmp_path / "out"]
-    result = sweep(two_entries(tmp_path, "rank document"), *arguments)
-    assert result.exit_code == 0, result.output
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
-        "order=document,k=1", "order=document,k=3", "order=rank,k=1", "order=rank,k=3",
-    ]  # fmt: skip
-    orders = {
-        path.parent.name: json.loads(path.read_text())["config"]["order"]
-        for path in (tmp_path / "out").rglob("cell.json")
-    }
-    assert all(name.startswith(f"order={order},") for name, order in orders.items()) and len(orders) == 4
-
-
-def test_cells_that_no_name_tells_apart_are_refused(tmp_path: Path) -> None:
-    one, other = plan_sweep(CellRequest("bm25", "hotpotqa", limit=1), {"k": [1, 3]})
-    alike = [[replace(one, point={"k": "a/b"}), replace(other, point={"k": "a_b"})]]
-    with pytest.raises(ConfigError, match="bm25 k=a/b on .* and bm25 k=a_b on .* both lie in .*out/k=a_b"):
-        folders_below(tmp_path / "out", alike)
-
-
-def test_durations_read_as_people_say_them() -> None:
-    assert [duration(s) for s in (None, 0.4, 89, 91, 7000, 7500)] == [
-        "?",
-        "0 s",
-        "89 s",
-        "2 min",
-        "117 min",
-        "2 h 5 min",
-    ]
-
-
-def test_an_index_that_groups_share_is_counted_once_and_learning_methods_are_not_estimated(
-    tmp_path: Path,
-) -> None:
+def test_an_index_that_groups_share_is_counted_once(tmp_path: Path) -> None:
     groups = plan_experiment(flags(["raptor"], [], ["k=1,3", "mode=ct,tt"]))
-    costs = survey(groups, lambda point: point.cell.folder(tmp_path), IndexStore(tmp_path / "indexes"))
-    assert [(cost.to_ask, cost.to_index) for cost in costs] == [(1, 1), (1, 0)]
-    assert costs[0].flops is None
-    known = replace(costs[0], query_flops=3e12, index_flops=5e12)
-    assert known.flops == 8e12
-    assert with_timing(known, Timing(query_s=3.0, index_s=None)).seconds == 3.0 + 5.0  # by its FLOPs
-    assert with_timing(known, Timing(query_s=3.0, index_s=1.0)).seconds == 4.0
-    learner = replace(costs[0].cells[0].cell, training=object())  # type: ignore[arg-type]  # any plan
-    learning = replace(known, cells=(replace(costs[0].cells[0], cell=learner),))
-    assert (learning.flops, with_timing(learning, Timing(1.0, 1.0)).seconds) == (None, None)
-
-    def never(cost: GroupCost, count: int) -> Any:
-        raise AssertionError("asked")
-
-    assert measure(learning, never, 3, warm=False) is None
+    costs = survey(groups, Session(tmp_path, compute=False))
+    assert [(cost.to_ask, cost.to_index, cost.flops) for cost in costs] == [(1, 1, None), (1, 0, None)]
 
 
 def test_records_of_other_cells_and_questions_count_for_nothing_in_the_cost(tmp_path: Path) -> None:
-    """A sweep whose --out holds another cell once said that nothing was left to ask."""
+    """A folder that held another cell's records once said that nothing was left to ask."""
     (point,) = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"k": [3]})
-    folder, indexes = tmp_path / "cell", IndexStore(tmp_path / "indexes")
+    folder = point.cell.folder(tmp_path)
     records = list(synthetic_records(point.cell.data.examples))
     records[1] = records[1].model_copy(update={"error": "lost"})
     foreign = records[0].model_copy(update={"example_id": "of another data set"})
-    folder.mkdir()
+    folder.mkdir(parents=True)
     lines = [record.to_line() for record in (records[1], records[0], foreign, records[0])]
     (folder / "records.jsonl").write_text("".join(lines) + lines[0][:50])
 
     def to_ask(retry_failed: bool = False) -> tuple[int, float | None]:
-        (cost,) = survey([[point]], lambda _: folder, indexes, retry_failed)
-        return cost.to_ask, cost.query_flops
+        (cost,) = survey([[point]], Session(tmp_path, retry_failed=retry_failed, compute=False))
+        return cost.to_ask, cost.flops
 
-    both = (records[0].flops.query + records[1].flops.query) / 2
-    assert to_ask() == (0, both)
-    assert to_ask(retry_failed=True) == (1, records[0].flops.query)
-    write_json(folder / "cell.json", describe(point.cell).to_json())
-    assert to_ask() == (0, both)
+    index = records[0].flops.index
+    assert to_ask() == (0, 0.0 + index)
+    assert to_ask(retry_failed=True) == (1, records[0].flops.query + float(index))
     write_json(folder / "cell.json", {**describe(point.cell).to_json(), "cell_id": "another"})
     assert to_ask() == (2, None)
 
@@ -374,11 +280,12 @@ def test_what_a_question_costs_is_estimated_by_the_cell_that_reads_most(tmp_path
     group = plan_sweep(CellRequest("bm25", "hotpotqa", limit=2), {"k": [1, 3, 5]})
     (record, *_) = synthetic_records(group[0].cell.data.examples)
     for point, flops in zip(group, (10, 50, 30), strict=True):
-        line = record.model_copy(update={"flops": record.flops.model_copy(update={"query": flops})}).to_line()
-        (tmp_path / point.folder).mkdir()
-        (tmp_path / point.folder / "records.jsonl").write_text(line)
-    (cost,) = survey([group], lambda point: tmp_path / point.folder, IndexStore(tmp_path / "indexes"))
-    assert (cost.to_ask, cost.query_flops) == (1, 50)
+        costs = record.flops.model_copy(update={"query": flops, "index": 0})
+        folder = point.cell.folder(tmp_path)
+        folder.mkdir(parents=True)
+        (folder / "records.jsonl").write_text(record.model_copy(update={"flops": costs}).to_line())
+    (cost,) = survey([group], Session(tmp_path, compute=False))
+    assert (cost.to_ask, cost.flops) == (1, 50)
 
 
 def test_as_many_cells_as_are_allowed_are_planned_and_one_more_is_refused(
@@ -390,9 +297,3 @@ def test_as_many_cells_as_are_allowed_are_planned_and_one_more_is_refused(
     assert sum(map(len, groups)) == 4
     with pytest.raises(ConfigError, match="6 cells; at most 4"):
         plan_experiment(flags(["bm25", "dragon"], [], ["k=1,2,3"]))
-
-
-def test_an_option_value_with_a_path_in_it_stays_one_folder() -> None:
-    (planned,) = plan_sweep(CellRequest("bm25", "hotpotqa", "tiny", limit=1), {"k": [3]})
-    assert planned.folder == "k=3"
-    assert GridCell({"embedder": "../../tmp/x"}, planned.cell).folder == "embedder=.._.._tmp_x"

@@ -1,23 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+from click.testing import CliRunner
 
+from bench.cli.run import command
 from bench.data.cards import load_card
 from bench.errors import ModelUnavailableError
-from bench.models.model_set import LoadedModels
 from bench.models.presets import PRESETS
 from bench.models.spec import resolve
-from bench.results.index_store import IndexStore
-from bench.results.records import read_records
-from bench.run.cell import Cell, CellRequest, Setting, plan_cell
-from bench.run.cell_folder import finished_summary
-from bench.run.equal_cost import reference_cell
-from bench.run.runner import run_cell
-from bench.tables.cells import TableData, collect, plan_table, retrieval_view
+from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.equal_cost import cost_match
+from bench.run.hooks import RunHooks
+from bench.run.session import Session
+from bench.tables.cells import Plan, TableData, plan_table, retrieval_view, table_cells
 from bench.tables.definition import Row, TableDefinition, load_table
 from bench.tables.render import render
 from tests.bench.models.builders import save_causal
@@ -33,13 +32,20 @@ def definition(*rows: Row) -> TableDefinition:
     return TableDefinition(id="t", title="T", source="S", datasets=("hotpotqa",), metrics=("f1",), rows=rows)
 
 
-def runner(results: Path, ran: list[str]) -> Callable[[Cell], object]:
-    def run(cell: Cell) -> object:
-        ran.append(f"{cell.request.method} {cell.identity.config.get('k', '')}".strip())
-        folder = cell.folder(results)
-        return run_cell(cell, folder, IndexStore(results / "indexes"), lambda: LoadedModels(cell.roles))
+class Ran(RunHooks):
+    """Remembers which cells ran."""
 
-    return run
+    def __init__(self) -> None:
+        self.cells: list[str] = []
+
+    def on_start(self, cells: Sequence[Cell], done: object) -> None:
+        self.cells += [f"{c.request.method} {c.identity.config.get('k', '')}".strip() for c in cells]
+
+
+def made(
+    table: TableDefinition, planned: Mapping[tuple[str, str], Plan], results: Path, compute: bool = True
+) -> TableData:
+    return table_cells(table, planned, Session(results, compute=compute))
 
 
 AUTO = Row(id="topx", label="BM25 Top-X", method="bm25", set={"k": "auto:closed_book"})
@@ -50,22 +56,22 @@ BM25 = Row(id="bm25", label="BM25", method="bm25", set={"k": 5})
 def test_a_table_asks_as_many_questions_of_each_data_set_as_it_says(reader: str) -> None:
     table = definition(BM25).model_copy(update={"questions": {"hotpotqa": 3}})
 
-    def asked(setting: Setting) -> int:
+    def asked(setting: CellRequest) -> int:
         cell = plan_table(table, setting)["bm25", "hotpotqa"]
         assert isinstance(cell, Cell)
         return cell.identity.n_examples
 
-    assert asked(Setting(reader)) == 3
-    assert asked(Setting(reader, limit=2)) == 2
+    assert asked(CellRequest(model=reader)) == 3
+    assert asked(CellRequest(model=reader, limit=2)) == 2
 
 
 def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str, tmp_path: Path) -> None:
     table = definition(MORE, BM25)
-    planned = plan_table(table, Setting(reader, limit=2))
-    ran: list[str] = []
-    table_data = collect(table, planned, tmp_path, runner(tmp_path, ran))
+    planned = plan_table(table, CellRequest(model=reader, limit=2))
+    ran = Ran()
+    table_data = table_cells(table, planned, Session(tmp_path, hooks=[ran]))
     assert list(table_data.cells) == [("more", "hotpotqa"), ("bm25", "hotpotqa")]
-    assert ran[:2] == ["bm25 5", "bm25 5"]  # its own row, then again as the reference: nothing is computed
+    assert ran.cells[0] == "bm25 5" and len(ran.cells) == len(set(ran.cells)) <= 5
     more = table_data.cells["more", "hotpotqa"]
     assert more.summary is not None and more.description is not None
     k = more.description.config["k"]
@@ -74,55 +80,41 @@ def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str,
     bm25 = table_data.cells["bm25", "hotpotqa"]
     assert bm25.summary is not None
     target = bm25.summary.query_flops.mean
-    costs = {int(name.split()[1]): name for name in ran if name.startswith("tfidf")}
+    costs = {int(name.split()[1]): name for name in ran.cells if name.startswith("tfidf")}
     nearest = min(costs, key=lambda tried: abs(flops(table, tried, reader, tmp_path) - target))
     assert k == nearest
     note = f"TF-IDF Top-X: k with the same cost as bm25: {k} (hotpotqa)."
     assert note in render(table_data, {}).markdown
-    again = collect(table, planned, tmp_path)  # only rendering: the same cells are found, nothing is run
-    assert again.cells == table_data.cells
+    again = made(table, planned, tmp_path, compute=False)
+    assert [cell.description for cell in again.cells.values()] == [
+        cell.description for cell in table_data.cells.values()
+    ]
 
 
 def flops(table: TableDefinition, k: int, reader: str, results: Path) -> float:
     row = Row(id="x", label="x", method="tfidf", set={"k": k})
-    cell = plan_table(definition(row), Setting(reader, limit=2))["x", "hotpotqa"]
+    cell = plan_table(definition(row), CellRequest(model=reader, limit=2))["x", "hotpotqa"]
     assert isinstance(cell, Cell)
-    summary = finished_summary(cell, cell.folder(results))
-    assert summary is not None
-    return summary.query_flops.mean
+    finished = Session(results, compute=False).finished(cell)
+    assert finished is not None
+    return finished.summary.query_flops.mean
 
 
 def test_a_cost_below_any_passage_gives_one_passage(reader: str, tmp_path: Path) -> None:
-    planned = plan_table(definition(AUTO), Setting(reader, limit=2))
-    ran: list[str] = []
-    cell = collect(definition(AUTO), planned, tmp_path, runner(tmp_path, ran)).cells["topx", "hotpotqa"]
-    assert ran[0] == "closed_book"
+    planned = plan_table(definition(AUTO), CellRequest(model=reader, limit=2))
+    cell = made(definition(AUTO), planned, tmp_path).cells["topx", "hotpotqa"]
     assert cell.description is not None and cell.description.config["k"] == 1
 
 
 def test_rendering_alone_finds_no_k_before_the_reference_has_run(reader: str, tmp_path: Path) -> None:
-    planned = plan_table(definition(AUTO), Setting(reader, limit=2))
-    assert collect(definition(AUTO), planned, tmp_path).cells["topx", "hotpotqa"].missing == "not run yet"
+    planned = plan_table(definition(AUTO), CellRequest(model=reader, limit=2))
+    cell = made(definition(AUTO), planned, tmp_path, compute=False).cells["topx", "hotpotqa"]
+    assert cell.missing == "not run yet"
 
 
-def test_bench_run_names_the_command_that_must_come_first(reader: str, tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    from bench.cli.run import command
-    from bench.errors import ConfigError
-
+def test_bench_run_runs_what_its_k_depends_on(reader: str, tmp_path: Path) -> None:
     arguments = ["--method", "bm25", "--dataset", "hotpotqa", "--model", reader, "--limit", "2", "--no-track"]
     arguments += ["--set", "k=auto:closed_book", "--results", str(tmp_path)]
-    result = CliRunner().invoke(command, arguments)
-    assert isinstance(result.exception, ConfigError)
-    assert str(result.exception).endswith(
-        f"Run first: bench run --method closed_book --dataset hotpotqa --model {reader} --data sample "
-        f"--limit 2 --results {tmp_path}"
-    )
-    request = CellRequest("bm25", "hotpotqa", reader, options={"k": "auto:closed_book"}, limit=2)
-    reference = reference_cell(request)
-    assert reference is not None
-    runner(tmp_path, [])(reference)
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     assert "k=auto:closed_book: k=1 is closest to" in result.output
@@ -135,8 +127,8 @@ def test_a_row_without_its_encoder_is_left_out_and_says_why(reader: str, tmp_pat
         Row(id="dpr", label="DPR", method="dpr", set={"encoder": "dpr"}),
         Row(id="closed_book", label="Closed book", method="closed_book"),
     )
-    planned = plan_table(definition(*rows), Setting(reader, limit=1))
-    table_data = collect(definition(*rows), planned, tmp_path, runner(tmp_path, []))
+    planned = plan_table(definition(*rows), CellRequest(model=reader, limit=1))
+    table_data = made(definition(*rows), planned, tmp_path)
     assert table_data.cells["closed_book", "hotpotqa"].summary is not None
     for row in ("dragon", "dpr"):
         assert table_data.cells[row, "hotpotqa"].summary is None
@@ -150,10 +142,10 @@ def test_a_row_without_its_encoder_is_left_out_and_says_why(reader: str, tmp_pat
 def test_without_the_reader_there_is_no_table(tmp_path: Path) -> None:
     table = definition(Row(id="closed_book", label="Closed book", method="closed_book"))
     with pytest.raises(ModelUnavailableError, match="no folder .*nowhere"):
-        plan_table(table, Setting("./nowhere", limit=1))
-    planned = plan_table(table, Setting("llama-3.1-8b", limit=1))
+        plan_table(table, CellRequest(model="./nowhere", limit=1))
+    planned = plan_table(table, CellRequest(model="llama-3.1-8b", limit=1))
     with pytest.raises(ModelUnavailableError, match=r"meta-llama/Llama-3\.1-8B-Instruct"):
-        collect(table, planned, tmp_path, runner(tmp_path, []))
+        made(table, planned, tmp_path)
 
 
 def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: Path) -> None:
@@ -163,8 +155,8 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
         Row(id="closed_book", label="Closed book", method="closed_book"),
     )
     table = definition(*rows)
-    planned = plan_table(table, Setting(reader, limit=4))
-    view = retrieval_view(collect(table, planned, tmp_path, runner(tmp_path, [])))
+    planned = plan_table(table, CellRequest(model=reader, limit=4))
+    view = retrieval_view(made(table, planned, tmp_path))
     assert view.definition.id == "t_retrieval"
     rendered = render(view, {})
     lines = [line for line in rendered.markdown.splitlines() if line.startswith("|")]
@@ -180,8 +172,8 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
 
 def test_a_cell_without_measures_shows_dashes(reader: str, tmp_path: Path) -> None:
     table = definition(BM25)
-    planned = plan_table(table, Setting(reader, limit=2))
-    table_data = collect(table, planned, tmp_path, runner(tmp_path, []))
+    planned = plan_table(table, CellRequest(model=reader, limit=2))
+    table_data = made(table, planned, tmp_path)
     cell = table_data.cells["bm25", "hotpotqa"]
     assert cell.summary is not None
     del cell.summary.retrieval["evidence_recall"]
@@ -202,7 +194,7 @@ def test_rows_take_larger_and_smaller_models_from_the_tables_roles(reader: str, 
         Row(id="none", label="none", method="pecan", model="medium"),
     )
     table = definition(*rows).model_copy(update={"models": {reader: {"large": reader, "small": other}}})
-    planned = plan_table(table, Setting(reader, limit=2))
+    planned = plan_table(table, CellRequest(model=reader, limit=2))
 
     mixed = planned["mixed", "hotpotqa"]
     assert isinstance(mixed, Cell) and mixed.reader.name == "other-llama"
@@ -216,7 +208,8 @@ def test_a_row_for_one_reader_is_no_cell_of_another() -> None:
     """PECAN's heads are chosen for ``tiny``; of another model these are other heads."""
     (row,) = [row for row in load_table("pecan_open").rows if row.only_reader]
     own, other = (
-        plan_table(definition(row), Setting(name))[row.id, "hotpotqa"] for name in ("tiny", "tiny-s")
+        plan_table(definition(row), CellRequest(model=name))[row.id, "hotpotqa"]
+        for name in ("tiny", "tiny-s")
     )
     assert isinstance(own, Cell) and own.identity.config["heads"] == row.set["heads"]
     assert other == "its options are for tiny alone"
@@ -280,14 +273,16 @@ def test_lengths_of_a_row_shrink_with_the_readers_chunks() -> None:
 def test_as_many_nodes_are_read_as_another_method_reads_on_average(reader: str, tmp_path: Path) -> None:
     fixed = {"progress_control": "off", "n_nodes": "auto:bm25", "graph": "tree"}
     row = Row(id="fixed", label="Fixed", method="pecan", set=fixed)
-    table = definition(row)
-    planned = plan_table(table, Setting(reader, limit=2))
-    assert collect(table, planned, tmp_path).cells["fixed", "hotpotqa"].missing == "not run yet"
-    cell = collect(table, planned, tmp_path, runner(tmp_path, [])).cells["fixed", "hotpotqa"]
+    table, setting = definition(row), CellRequest(model=reader, limit=2)
+    planned = plan_table(table, setting)
+    unknown = made(table, planned, tmp_path, compute=False).cells["fixed", "hotpotqa"]
+    assert unknown.missing == "not run yet"
+    cell = made(table, planned, tmp_path).cells["fixed", "hotpotqa"]
     assert cell.finished is not None
-    reference = reference_cell(CellRequest("pecan", "hotpotqa", reader, options=fixed, limit=2))
-    assert reference is not None
-    read = [len(r.context) for r in read_records(reference.folder(tmp_path) / "records.jsonl")]
+    reference = made(definition(BM25), plan_table(definition(BM25), setting), tmp_path, compute=False)
+    bm25 = reference.cells["bm25", "hotpotqa"].finished
+    assert bm25 is not None
+    read = [len(record.context) for record in bm25.records]
     assert cell.finished.description.config["n_nodes"] == max(1, round(fmean(read)))
     shown = render(TableData(table, {("fixed", "hotpotqa"): cell}), {})
     assert "nodes read, the average of bm25:" in shown.markdown
@@ -299,8 +294,8 @@ def test_top_x_of_garlics_table_costs_what_garlic_does() -> None:
     for row in table.rows:
         if row.id.endswith("_topx"):
             options = row.options(load_card("hotpotqa"), as_published=False)
-            reference = reference_cell(CellRequest(row.method, "hotpotqa", "tiny", options=options))
-            assert reference is not None and reference.identity == garlic.identity
+            match = cost_match(CellRequest(row.method, "hotpotqa", "tiny", options=options))
+            assert match is not None and match.reference.identity == garlic.identity
 
 
 def test_garlics_ablations_all_search_as_garlic_does() -> None:
@@ -308,6 +303,6 @@ def test_garlics_ablations_all_search_as_garlic_does() -> None:
     table = load_table("garlic2")
     assert {row.set.get("variant") for row in table.rows} == {"garlic"}
     options = {"variant": "garlic", "progress_control": "off", "n_nodes": "auto:pecan"}
-    reference = reference_cell(CellRequest("pecan", "hotpotqa", "tiny", options=options))
+    match = cost_match(CellRequest("pecan", "hotpotqa", "tiny", options=options))
     garlic = plan_cell(CellRequest("pecan", "hotpotqa", "tiny", options={"variant": "garlic"}))
-    assert reference is not None and reference.identity == garlic.identity
+    assert match is not None and match.reference.identity == garlic.identity

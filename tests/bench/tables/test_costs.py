@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.results.records import FlopCounts, Record, RecordStore, TokenCounts
-from bench.run.cell import Setting
+from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.caption import about_shares
@@ -137,4 +137,4 @@ def test_costs_by_part_are_a_view_of_a_table(two_rows: TableData) -> None:
 
 def test_tables_without_costs_refuse_the_view() -> None:
     with pytest.raises(Exception, match="--columns costs is for tables with a row per method"):
-        make_table(TableRequest(load_table("tableA3"), Setting(), Session(Path("nowhere")), view="costs"))
+        make_table(TableRequest(load_table("tableA3"), CellRequest(), Session(Path("nowhere")), view="costs"))

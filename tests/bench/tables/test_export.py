@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.errors import BenchError, DataError
-from bench.models.model_set import LoadedModels
-from bench.results.index_store import IndexStore
-from bench.run.cell import Cell, Setting
-from bench.run.runner import run_cell
-from bench.tables.cells import TableData, collect, plan_table
+from bench.run.cell import CellRequest
+from bench.run.session import Session
+from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.export import export_table, exported_table
 from bench.tables.order import order_agreements
@@ -42,14 +40,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> TableData:
     reader = str(save_causal(folder / "small-llama", max_position_embeddings=4096))
     results = folder / "results"
 
-    def run(cell: Cell) -> object:
-        if (cell.request.method, cell.request.dataset) == ("closed_book", "musique"):
-            return None
-        where = cell.folder(results)
-        return run_cell(cell, where, IndexStore(results / "indexes"), lambda: LoadedModels(cell.roles))
-
-    planned = plan_table(TABLE, Setting(reader, limit=2))
-    return collect(TABLE, planned, results, run)
+    planned = plan_table(TABLE, CellRequest(model=reader, limit=2))
+    run = {key: cell for key, cell in planned.items() if key != ("closed", "musique")}
+    table_cells(TABLE, run, Session(results))
+    return table_cells(TABLE, planned, Session(results, compute=False))
 
 
 def test_the_same_table_comes_back_without_data_records_and_models(table: TableData, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.flops.meter import Meter, metered
 from bench.models.embedder import SentenceEncoder
 from bench.models.model_set import LoadedModels
-from bench.run.cell import Cell, CellRequest, Setting, plan_cell
+from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.judge_protocol import PROTOCOLS
 from bench.run.session import Session
-from bench.tables.cells import TableData, collect, plan_table
+from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import Row, TableDefinition, load_table
 from bench.tables.formats import three_digits
 from bench.tables.judged import judged_table
@@ -64,9 +64,8 @@ def made(kind: str, data: Path, results: Path, **more: Any) -> tuple[TableData, 
         rows=ROWS,
         **more,
     )
-    planned = plan_table(definition, Setting(data=str(data), limit=2))
-    session = Session(results)
-    return collect(definition, planned, results, session.run), planned
+    planned = plan_table(definition, CellRequest(data=str(data), limit=2))
+    return table_cells(definition, planned, Session(results)), planned
 
 
 def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp_path: Path) -> None:
@@ -75,13 +74,13 @@ def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp
     cell = planned["bm25", "chronicles"]
     before = (cell.folder(results) / "records.jsonl").read_bytes()
     assert stored_time(cell, results) is None
-    rendered = timed_table(table, planned, {}, None, results).rows
+    rendered = timed_table(table, planned, {}, Session(results, compute=False)).rows
     assert all(line[1] == "–" for line in rendered)
     times = measure(cell, results, LoadedModels(cell.roles), questions=2)
     assert times is not None and len(times.seconds) == 2 and all(taken > 0 for taken in times.seconds)
     assert stored_time(cell, results) == times
     assert "core" in times.machine or "NVIDIA" in times.machine
-    lines = timed_table(table, planned, {}, Session(results), results)
+    lines = timed_table(table, planned, {}, Session(results))
     by_row = {line[0].rpartition(": ")[2]: line for line in lines.rows}
     assert by_row["BM25"][3] == f"{times.mean:.2f}"  # what is kept is not measured again
     assert by_row["Closed book"][1] == "–" and by_row["Closed book"][5] == "2"
@@ -118,7 +117,7 @@ def test_a_question_that_fails_is_not_timed_and_takes_no_other_along(
     (results / "query_times" / f"{cell.identity.folder}.json").unlink()
     noted.bad = {"0", "1"}
     assert measure(cell, results, LoadedModels(cell.roles), questions=2) is None
-    made_table = timed_table(table, planned, {}, Session(results), results)
+    made_table = timed_table(table, planned, {}, Session(results))
     by_row = {line[0].rpartition(": ")[2]: line for line in made_table.rows}
     assert by_row["BM25"][1] == by_row["BM25"][3] == "–" and by_row["Closed book"][5] == "2"
     assert [n for n in made_table.notes if "timed" in n] == [
@@ -153,7 +152,7 @@ def test_ranking_is_timed_without_the_reader_and_finishing_the_index_belongs_to_
     assert 0.25 <= measured.mean_ranking < 0.5
     assert measured.mean >= 0.75
     printed = {("bm25", "chronicles", "seconds"): Published(9.4, "P", "BM25")}
-    there = timed_table(table, planned, printed, None, results)
+    there = timed_table(table, planned, printed, Session(results, compute=False))
     assert next(line for line in there.rows if line[0].endswith("BM25"))[1:3] == (
         three_digits(measured.mean_ranking),
         "9.4",
@@ -227,9 +226,9 @@ def test_what_was_timed_on_another_machine_is_shown_but_measured_again(
     monkeypatch.setattr("bench.tables.latency.machine", lambda: "abacus")
     measure(cell, results, LoadedModels(cell.roles), questions=2)
     monkeypatch.setattr("bench.tables.latency.machine", lambda: "loom")
-    there = timed_table(table, planned, {}, None, results)
+    there = timed_table(table, planned, {}, Session(results, compute=False))
     assert "Measured on: abacus." in there.caption[0]
-    again = timed_table(table, planned, {}, Session(results), results)
+    again = timed_table(table, planned, {}, Session(results))
     assert "Measured on: loom." in again.caption[0]
     kept = stored_time(cell, results)
     assert kept is not None and kept.machine == "loom"
@@ -238,37 +237,39 @@ def test_what_was_timed_on_another_machine_is_shown_but_measured_again(
 def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     table, planned = made("judged", data, results, judged_against="bm25")
-    nothing = judged_table(table, planned, None, results, "tiny")
+    nothing = judged_table(table, Session(results, compute=False), "tiny")
     assert [line[1] for line in nothing.rows] == ["–", "–"]
     assert "Not judged, or only in part: chronicles (toy.jsonl): Closed book." in nothing.notes
-    asked = judged_table(table, planned, Session(results), results, "tiny")
+    asked = judged_table(table, Session(results), "tiny")
     (line, gone) = asked.rows
     assert line[0] == "chronicles (toy.jsonl): Closed book" and gone[1] == "–"
     counts = [sum(map(int, cell.split(" / "))) for cell in line[1:5]]
     unparsable = int(line[6])
     assert sum(counts) + unparsable == 4 * 2
     assert float(line[8]) > 0
-    again = judged_table(table, planned, None, results, "tiny")
+    again = judged_table(table, Session(results, compute=False), "tiny")
     assert again.rows == asked.rows
     assert "never taught to judge" in asked.caption[0]
     assert not any("Not judged" in note for note in asked.notes)
     table.definition.__dict__["judged_against"] = "other"
     with pytest.raises(DataError, match="judged_against is 'other'"):
-        judged_table(table, planned, None, results, "tiny")
+        judged_table(table, Session(results, compute=False), "tiny")
 
 
 def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
     table, planned = made("judged", data, results, judged_against="bm25")
-    asked = judged_table(table, planned, Session(results), results, "tiny", protocol=PROTOCOLS["paper"])
+    asked = judged_table(table, Session(results), "tiny", protocol=PROTOCOLS["paper"])
     assert asked.columns == ("Data and method", "wins", "BM25 wins", "failed", "n", "TFLOPs")
     (line, gone) = asked.rows
     assert line[1:5] == ("–", "–", "2", "2")  # tiny writes no JSON
     assert gone[1] == "–"
     assert "without a JSON object" in asked.caption[0]
-    assert judged_table(table, planned, None, results, "tiny").rows[0][1] == "–", "kept apart from ours"
+    assert judged_table(table, Session(results, compute=False), "tiny").rows[0][1] == "–", (
+        "kept apart from ours"
+    )
     with pytest.raises(ConfigError, match="--protocol is for tables of judgements"):
-        make_table(TableRequest(load_table("table1"), Setting(), Session(results), protocol="paper"))
+        make_table(TableRequest(load_table("table1"), CellRequest(), Session(results), protocol="paper"))
 
 
 def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere() -> None:
@@ -284,7 +285,7 @@ def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere(
 @pytest.mark.parametrize("name", ["gor1", "gor2", "gor3", "gor4", "gor7", "gor8"])
 def test_the_tables_of_graph_of_records_can_be_planned_on_the_sample(name: str) -> None:
     definition = load_table(name).on("sample")
-    planned = plan_table(definition, Setting(limit=1))
+    planned = plan_table(definition, CellRequest(limit=1))
     without = {row for (row, _), plan in planned.items() if isinstance(plan, str)}
     assert without == {row.id for row in definition.rows if row.model}  # named beside llama-2-7b-chat alone
     cells = {plan.identity.cell_id for plan in planned.values() if isinstance(plan, Cell)}
@@ -297,5 +298,5 @@ def test_the_supervised_row_learns_from_the_training_part_alone(data: Path) -> N
     assert cell.training is not None and len(cell.training.sets) == 8
     asked = {example.documents.id for example in cell.data.examples}
     assert asked.isdisjoint(documents.id for documents in cell.training.sets)
-    planned = plan_table(load_table("gor3").on("sample"), Setting(data=str(data), limit=1))
+    planned = plan_table(load_table("gor3").on("sample"), CellRequest(data=str(data), limit=1))
     assert "train_on=PATH" in str(planned["supervised", "chronicles"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.errors import BenchError, ConfigError
-from bench.run.cell import Setting
+from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.definition import load_table, with_rows
 from bench.tables.make import TableRequest, make_table
@@ -17,15 +17,20 @@ from bench.tables.make import TableRequest, make_table
 @pytest.mark.parametrize(
     ("table", "setting", "options", "message"),
     [
-        ("table1", Setting(), {"judge": "tiny"}, "table1 has no judge: --judge is for tables of judgements"),
-        ("table1", Setting(), {"protocol": "paper"}, "--protocol is for tables of judgements"),
-        ("table1", Setting(limit=5), {"exported": Path("x")}, "leave out --model and --limit"),
-        ("table1", Setting(model_named=True), {"exported": Path("x")}, "leave out --model and --limit"),
-        ("tableA3", Setting(), {"view": "costs"}, "tableA3 shows no costs"),
+        (
+            "table1",
+            CellRequest(),
+            {"judge": "tiny"},
+            "table1 has no judge: --judge is for tables of judgements",
+        ),
+        ("table1", CellRequest(), {"protocol": "paper"}, "--protocol is for tables of judgements"),
+        ("table1", CellRequest(limit=5), {"exported": Path("x")}, "leave out --model and --limit"),
+        ("table1", CellRequest(model_named=True), {"exported": Path("x")}, "leave out --model and --limit"),
+        ("tableA3", CellRequest(), {"view": "costs"}, "tableA3 shows no costs"),
     ],
 )
 def test_an_option_that_the_table_would_ignore_is_refused(
-    table: str, setting: Setting, options: dict[str, Any], message: str, tmp_path: Path
+    table: str, setting: CellRequest, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         make_table(TableRequest(load_table(table), setting, Session(tmp_path), **options))
@@ -44,9 +49,9 @@ def test_a_judge_that_does_not_exist_is_an_error_before_the_answers(
     def run(*_: object, **__: object) -> None:
         raise AssertionError("questions were asked")
 
-    monkeypatch.setattr(Session, "run_together", run)
+    monkeypatch.setattr(Session, "run_all", run)
     request = TableRequest(
-        load_table("gor2").on("sample"), Setting(limit=1), Session(tmp_path), judge="nobody"
+        load_table("gor2").on("sample"), CellRequest(limit=1), Session(tmp_path), judge="nobody"
     )
     with pytest.raises(BenchError, match="nobody"):
         make_table(request)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.errors import ConfigError
 from bench.results.finished import read_finished
-from bench.run.cell import CellRequest, Setting
+from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row, TableDefinition, load_table
@@ -75,7 +75,7 @@ def test_a_table_without_a_row_to_compare_with_refuses(table: TableData, tmp_pat
     with pytest.raises(ConfigError, match="ratio_to"):
         paired_table(without)
     request = TableRequest(
-        load_table("tableA3"), Setting(), Session(tmp_path), view="paired", render_only=True
+        load_table("tableA3"), CellRequest(), Session(tmp_path, compute=False), view="paired"
     )
     with pytest.raises(ConfigError, match="tables of scores"):
         make_table(request)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.main import command
-from bench.run.cell import Cell, Setting
+from bench.run.cell import Cell, CellRequest
 from bench.tables.cells import plan_table
 from bench.tables.definition import list_tables, load_table
 from tests.bench.report.finished import finish
@@ -22,7 +22,7 @@ SCORES = (1, 0.25, 0.5, 0)
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some finished cells of Table 1 on HotpotQA."""
     folder = tmp_path_factory.mktemp("results")
-    setting = Setting(limit=len(SCORES))
+    setting = CellRequest(limit=len(SCORES))
     planned = plan_table(load_table("table1"), setting)
     for row in ("full_context", "bm25_top5", "pecan"):
         cell = planned[row, "hotpotqa"]
@@ -40,8 +40,8 @@ def results(cells: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     for name in (
         "bench.run.session.Session.run",
-        "bench.run.session.Session.run_together",
-        "bench.run.runner.run_cells",
+        "bench.run.session.Session._run_group",
+        "bench.run.session.run_group",
         "bench.models.loader.load_tokenizer",
         "bench.models.model_set.LoadedModels.__init__",
     ):

@@ -355,7 +355,7 @@ def test_mirroring_again_changes_nothing_and_imports_no_mlflow(results: Path) ->
         "import sys, pathlib, subprocess; from bench.tracking.hooks import MlflowHooks\n"
         "subprocess.Popen = None\n"
         f"hooks = MlflowHooks(pathlib.Path({str(results)!r}))\n"
-        f"hooks.on_cell_finished(pathlib.Path({str(cell)!r}), sweep=None, own_files=[])\n"
+        f"hooks.queue(pathlib.Path({str(cell)!r}), None)\n"
         "hooks.close(); print('mlflow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -543,7 +543,7 @@ def test_a_long_end_of_a_session_says_how_many_cells_are_left(
     monkeypatch.setattr(hooks_module, "SILENT_S", 0.0)
     hooks = MlflowHooks(tmp_path)
     for k in (1, 2, 3):
-        hooks.on_cell_finished(make_cell(tmp_path, k=k), sweep=None, own_files=[])
+        hooks.queue(make_cell(tmp_path, k=k), None)
     with caplog.at_level(logging.INFO):
         hooks.close()
     assert "Writing to MLflow: 3 cells left" in caplog.text and "bench track sync" in caplog.text
@@ -553,7 +553,7 @@ def test_ctrl_c_at_the_end_of_a_session_is_not_waited_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hooks = MlflowHooks(tmp_path)
-    hooks.on_cell_finished(make_cell(tmp_path), sweep=None, own_files=[])
+    hooks.queue(make_cell(tmp_path), None)
 
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
@@ -641,7 +641,7 @@ def test_a_store_that_refuses_every_cell_is_warned_of_once(
     for _ in range(2):
         hooks = MlflowHooks(tmp_path)
         for cell in cells:
-            hooks.on_cell_finished(cell, sweep=None, own_files=[])
+            hooks.queue(cell, None)
         hooks.close()
         (warned,) = [record.getMessage() for record in caplog.records]
         assert "does not show 3 cell(s): the store is damaged" in warned and "--rebuild" in warned
@@ -700,7 +700,7 @@ def run_hooks(results: Path, cells: list[Path], sweep: str | None = None, trace:
     """Hooks of a session that has finished these cells."""
     hooks = MlflowHooks(results, trace=trace)
     for cell in cells:
-        hooks.on_cell_finished(cell, sweep=sweep, own_files=[])
+        hooks.queue(cell, sweep)
     if sweep:
         hooks.on_sweep_finished(sweep, cells)
     hooks.close()
@@ -742,7 +742,7 @@ def test_a_run_never_waits_for_a_server_that_hangs(
     hooks = MlflowHooks(tmp_path)
     start = time.monotonic()
     for k in (1, 2, 3):
-        hooks.on_cell_finished(make_cell(tmp_path, k=k), sweep=None, own_files=[])
+        hooks.queue(make_cell(tmp_path, k=k), None)
         hooks.on_record(record(0, 1.0))
     process = hooks._running._process if hooks._running else None
     hooks.close()
@@ -787,11 +787,11 @@ def test_a_sync_that_dies_is_a_warning_and_the_next_cells_have_another(
     results: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hooks = MlflowHooks(results)
-    hooks.on_cell_finished(make_cell(results, dataset="dying"), sweep=None, own_files=[])
+    hooks.queue(make_cell(results, dataset="dying"), None)
     hooks.on_record(record(0, 1.0))
     assert hooks._running is not None
     hooks._running._process.kill()
-    hooks.on_cell_finished(make_cell(results, dataset="dying", k=2), sweep=None, own_files=[])
+    hooks.queue(make_cell(results, dataset="dying", k=2), None)
     hooks.close()
     assert "does not show 1 cell(s): MLflow ended unexpectedly" in caplog.text
     assert [run.data.params["config.k"] for run in runs_of(results, "dying")] == ["2"]

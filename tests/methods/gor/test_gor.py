@@ -18,11 +18,11 @@ from bench.models.spec import resolve
 from bench.results.index_store import CheckpointFile, IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell, CellRequest, plan_cell
-from bench.run.runner import run_cell
 from bench.schema import Document, DocumentSet, Index, JsonValue, Question
 from methods.gor import Gor, GorConfig
 from methods.gor.records import Records, cosines
 from methods.gor.retrieval import RecordsConfig
+from tests.stand_ins import run_cell
 
 SMALL: dict[str, JsonValue] = {"queries": 4, "k": 3}
 GEOMETRY = resolve("tiny").geometry

@@ -16,18 +16,18 @@ import pytest
 
 from bench.cli.main import main
 from bench.errors import BenchError, ConfigError
+from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.records import Record
 from bench.run.cell import Cell
 from bench.run.executors import ExecutorOptions
 from bench.run.hooks import RunHooks
 from bench.run.ray.cluster import Share, share_out
-from bench.run.runner import CellResult, run_cells
 from bench.schema import Document, DocumentSet, Example
 from performance.crashes import rounded
 from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, Spinning, WatchfulModels
 from tests.bench.run.test_training import counting_cell
-from tests.stand_ins import WordModels, examples, stand_in_cell
+from tests.stand_ins import WordModels, examples, run_cells, stand_in_cell
 
 REPOSITORY = Path(__file__).parents[3]
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
@@ -72,7 +72,7 @@ def executor(cluster: Any) -> Iterator[Executing]:
         one.close()
 
 
-def run(cell: Any, folder: Path, **options: Any) -> CellResult:
+def run(cell: Any, folder: Path, **options: Any) -> FinishedCell:
     (result,) = run_cells(
         [(cell, folder / "cell")],
         IndexStore(folder / "indexes"),
@@ -121,7 +121,7 @@ def test_a_sweep_of_the_shipped_model_is_the_same_on_both(cluster: Any, tmp_path
     for name, where in (("local", []), ("ray", ["--executor", "ray", "--address", cluster.address])):
         main_without_exit(
             ["sweep", "--method", "pecan", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "1"]
-            + ["--results", str(tmp_path / name), "--no-track", "--probe", "0", *where]
+            + ["--results", str(tmp_path / name), "--no-track", *where]
             + ["--grid", "t_p=1,2", "k=1,2"]
         )
     local, ray = (sorted((tmp_path / name / "cells").iterdir()) for name in ("local", "ray"))
@@ -184,7 +184,7 @@ from bench.run.executors import ExecutorOptions
 from bench.run.hooks import RunHooks
 from bench.run.ray.executor import RayExecutor
 from bench.results.index_store import IndexStore
-from bench.run.runner import run_cells
+from tests.stand_ins import run_cells
 from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, WatchfulModels
 from tests.stand_ins import WordModels, examples, stand_in_cell
 folder, address = Path(sys.argv[1]), sys.argv[2]

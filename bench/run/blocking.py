@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def outside_loop(work: Callable[[], T]) -> T:
+def run_blocking(work: Callable[[], T]) -> T:
     """The result of ``work``, which runs an event loop of its own; in another thread where one runs here."""
     try:
         asyncio.get_running_loop()
