@@ -39,7 +39,7 @@ STEPS_TO_WAIT = 3
 
 COMMANDS = (
     ("run", "--method", "pecan", "--dataset", "hotpotqa", "--limit", "2"),
-    ("sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--grid", "k=4:6"),
+    ("sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "k=4:6"),
     ("table", "table1", "--limit", "2", "--render-only"),
 )
 

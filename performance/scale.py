@@ -114,7 +114,7 @@ def write_store(results: Path, data: Path, cells: int) -> list[str]:
     for grid_cell in planned:
         _write_cell(grid_cell.cell, grid_cell.cell.folder(results), records, summary)
     grid = [f"chunk_tokens={','.join(map(str, CHUNKS))}", f"k=1:{per_group}"]
-    return ["--method", "bm25", "--dataset", "hotpotqa", "--data", str(data), "--grid", *grid]
+    return ["--method", "bm25", "--dataset", "hotpotqa", "--data", str(data), *grid]
 
 
 def _write_cell(cell: Cell, folder: Path, records: Sequence[Record], summary: Summary) -> None:

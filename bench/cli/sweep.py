@@ -71,9 +71,9 @@ def command(
     """Run methods on data sets over grids of options.
 
     \b
-    bench sweep --method bm25 --dataset qasper --grid k=1:14
+    bench sweep --method bm25 --dataset qasper k=1:14
     bench sweep --method tfidf --method bm25 --dataset qasper --dataset musique
-                --grid k=1:14 k1=1.2,1.5
+                k=1:14 k1=1.2,1.5
     bench sweep experiment.yaml --dry-run
 
     An option applies to every method that has it, METHOD.OPTION to that method only. Cells that differ

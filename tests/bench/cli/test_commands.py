@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import click
@@ -16,7 +15,6 @@ from bench.cli.main import COMMANDS, command
 from bench.errors import BenchError, ConfigError
 from bench.run.cell import CellRequest
 from bench.run.hooks import RunHooks
-from bench.sweeps.cost import gpu_hours
 from bench.tables.definition import TableDefinition
 from bench.tables.make import KINDS
 
@@ -52,7 +50,7 @@ class Closed(RunHooks):
     [
         ["run", "--method", "bm25", "--dataset", "qasper"],
         ["table", "table1", "--dataset", "qasper"],
-        ["sweep", "--method", "bm25", "--dataset", "qasper", "k=1:2", "--probe", "0"],
+        ["sweep", "--method", "bm25", "--dataset", "qasper", "k=1:2"],
     ],
 )
 def test_an_interrupted_command_says_what_is_kept_and_closes_its_session(
@@ -96,15 +94,3 @@ def test_a_cell_of_several_processes_is_refused_where_one_can_work(tmp_path: Pat
             ["run", "--method", "bm25", "--dataset", "qasper", "--workers", "2", "--results", str(tmp_path)],
             catch_exceptions=False,
         )
-
-
-def group(flops: float | None, seconds: float | None) -> Any:
-    return SimpleNamespace(flops=flops, seconds=seconds)
-
-
-def test_a_sweep_says_the_hours_of_what_is_left_at_the_measured_or_the_named_rate() -> None:
-    timed, untimed, unknown = group(3.6e15, 3600.0), group(7.2e15, None), group(None, None)
-    assert gpu_hours([timed, untimed]) == "Hours of one device like this: 3 at 1 TFLOP/s (measured here)."
-    assert gpu_hours([timed, untimed], 2.0) == "GPU-hours: 1.5 at 2 TFLOP/s (--rate)."
-    assert gpu_hours([timed, unknown], 1.0).endswith("(--rate), without the lines marked ?.")
-    assert gpu_hours([untimed, unknown]) == "", "nothing was measured and no rate is named"

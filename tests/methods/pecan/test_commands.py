@@ -125,7 +125,7 @@ def test_a_sweep_equals_its_cells_run_alone(model: str, tmp_path: Path) -> None:
     fixed = ["--method", "pecan", "--dataset", "hotpotqa", "--model", model, "--set", "summary_tokens=24",
              "--set", "chunk_tokens=60", "--limit", "2", "--no-track", "--in-flight", "1"]
     # fmt: on
-    invoke(sweep, together, *fixed, "--grid", "t_p=1:3", "t_c=0.4,0.6")
+    invoke(sweep, together, *fixed, "t_p=1:3", "t_c=0.4,0.6")
     for t_p in (1, 2, 3):
         for t_c in (0.4, 0.6):
             invoke(run, alone, *fixed, "--set", f"t_p={t_p}", "--set", f"t_c={t_c}")

@@ -122,7 +122,7 @@ def test_a_sweep_of_the_shipped_model_is_the_same_on_both(cluster: Any, tmp_path
         main_without_exit(
             ["sweep", "--method", "pecan", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "1"]
             + ["--results", str(tmp_path / name), "--no-track", *where]
-            + ["--grid", "t_p=1,2", "k=1,2"]
+            + ["t_p=1,2", "k=1,2"]
         )
     local, ray = (sorted((tmp_path / name / "cells").iterdir()) for name in ("local", "ray"))
     assert [p.name for p in local] == [p.name for p in ray] and len(local) == 4
