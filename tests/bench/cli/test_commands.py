@@ -32,10 +32,10 @@ def test_no_command_takes_more_than_a_handful_of_values(name: str) -> None:
 
 
 def test_a_setting_gives_every_request_what_it_says() -> None:
-    setting = CellRequest("tiny-s", "mine.jsonl", 3, 5, "float32")
+    setting = CellRequest(model="tiny-s", data="mine.jsonl", limit=3, seed=5, dtype="float32")
     expected = CellRequest("bm25", "qasper", "tiny-s", "mine.jsonl", {"k": 2}, 3, 5, "float32")
-    assert setting.request("bm25", "qasper", {"k": 2}) == expected
-    assert setting.request("bm25", "qasper", model="tiny").model == "tiny"
+    assert setting.of("bm25", "qasper", {"k": 2}) == expected
+    assert setting.of("bm25", "qasper", model="tiny").model == "tiny"
 
 
 class Closed(RunHooks):
@@ -59,7 +59,7 @@ def test_an_interrupted_command_says_what_is_kept_and_closes_its_session(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bench.run.session.run_cells", interrupted)
+    monkeypatch.setattr("bench.run.session.run_group", interrupted)
     monkeypatch.setattr("bench.cli.options._mlflow_hooks", lambda *_, **__: [Closed()])
     before = Closed.closed
     done = CliRunner().invoke(command, [*arguments, "--limit", "1", "--results", str(tmp_path)])

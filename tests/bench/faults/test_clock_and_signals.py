@@ -54,12 +54,12 @@ import asyncio, sys, time
 from pathlib import Path
 import bench.run.session
 from bench.cli.main import main
-def run_cells(*arguments, **options):
+def run_group(*arguments, **options):
     async def forever():
         Path(sys.argv[1], "running").touch()
         await asyncio.sleep(600)
     asyncio.run(forever())
-bench.run.session.run_cells = run_cells
+bench.run.session.run_group = run_group
 main(["run", "--method", "bm25", "--dataset", "qasper", "--limit=1", "--no-track", "--results", sys.argv[1]])
 """
 
