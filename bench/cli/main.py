@@ -48,7 +48,7 @@ COMMANDS: dict[str, str] = {
 GONE: dict[str, str] = {
     "plan": "bench plan was removed. For GPU-hours of the full data sets from published lengths: "
     "bench table TABLE --simulate-costs --model MODEL --rate TFLOP/S. For the cost of cells that can run "
-    "here, from a few timed questions: bench sweep --dry-run.",
+    "here: bench sweep --dry-run.",
 }
 """Former subcommand -> what to use instead."""
 
