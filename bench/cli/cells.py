@@ -80,7 +80,7 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Pa
     ranked: dict[tuple[int, int], list[Path]] = {}
     for folder, about in matching.items():
         if read_finished(folder) is not None:
-            others = len(set(about.non_defaults or ()) - set(options))
+            others = len(set(about.non_defaults) - set(options))
             ranked.setdefault((others, -about.n_examples), []).append(folder)
     if not ranked:
         raise BenchError(f"No cell of {text} is finished. Unfinished: {', '.join(map(str, matching))}")
@@ -113,9 +113,8 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
 def cell_name(about: CellDescription) -> str:
     """The method with the options that differ from its defaults."""
     from bench.results.curves import cell_label
-    from bench.run.cell_folder import with_method
 
-    return cell_label(with_method(about))
+    return cell_label(about)
 
 
 def counted_questions(about: CellDescription) -> str:

@@ -86,15 +86,13 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
     from bench.cli.terminal import for_people, print_table
     from bench.errors import ConfigError
     from bench.files.atomic import write_text
-    from bench.tables.definition import load_table, renumbered, with_rows
+    from bench.tables.definition import load_table, with_rows
     from bench.tables.make import TableRequest, make_table
 
     if flags.rate is not None and not flags.simulate_costs:
         raise ConfigError(
             f"--rate {flags.rate:g} needs --simulate-costs; for cells that run here: bench sweep --dry-run."
         )
-    if note := renumbered(table_id):
-        click.echo(note, err=True)
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
     session.compute = not flags.render_only
     data = "hub" if flags.columns == "published" else setting.data

@@ -1,4 +1,4 @@
-"""A cell's identity: the hash of everything that can change its records (design idea 7)."""
+"""Hashes of JSON values: identities of cells, keys of indexes."""
 
 from __future__ import annotations
 

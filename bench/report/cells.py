@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.results.finished import FinishedCell
-from bench.run.cell_folder import with_method
 from bench.schema import JsonValue
 
 
@@ -155,11 +154,11 @@ def _sort_key(cell: FinishedCell, settings: Iterable[tuple[str, JsonValue]]) -> 
 
 def options_text(cell: FinishedCell, *, chosen: bool = False) -> str:
     """All options that have a value, as ``k=5, prompt=own``; chosen: only those that are not the defaults."""
-    description = with_method(cell.description) if chosen else cell.description
+    description = cell.description
     return ", ".join(
         f"{key}={_text(value)}"
         for key, value in description.config.items()
-        if (key in (description.non_defaults or ()) if chosen else value not in (None, ""))
+        if (key in description.non_defaults if chosen else value not in (None, ""))
     )
 
 

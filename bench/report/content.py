@@ -21,7 +21,6 @@ from bench.results.curves import CurvePoint, cell_label, curve_point
 from bench.results.finished import find_finished
 from bench.results.models import CellDescription
 from bench.run.cell import CellRequest
-from bench.run.cell_folder import with_method
 from bench.run.fitness import caution
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
@@ -299,7 +298,7 @@ def _sweeps(groups: Sequence[DataGroup]) -> list[FigurePart]:
     for number, group in enumerate(groups):
         curves: dict[str, list[tuple[CurvePoint, NamedCell]]] = {}
         for named in group.cells:
-            point = curve_point(with_method(named.cell.description))
+            point = curve_point(named.cell.description)
             if point is not None:
                 curves.setdefault(point.key, []).append((point, named))
         by_option: dict[str, list[Curve]] = {}
@@ -319,8 +318,15 @@ def _sweeps(groups: Sequence[DataGroup]) -> list[FigurePart]:
 
 def _curve_label(figure: Figure) -> str:
     """The label that :func:`curve_point` gives to the curve of a figure."""
-    about = CellDescription(cell_id=figure.id, method=figure.method, dataset="any", config=figure.set)
-    return cell_label(with_method(about))
+    return cell_label(
+        CellDescription(
+            cell_id=figure.id,
+            method=figure.method,
+            dataset="any",
+            config=figure.set,
+            non_defaults=tuple(figure.set),
+        )
+    )
 
 
 def _sweep(name: str, group: DataGroup, option: str, curves: Sequence[Curve]) -> FigurePart:

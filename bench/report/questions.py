@@ -191,7 +191,7 @@ def _answer(
         "prediction": None if record.prediction is None else shortened(record.prediction, long),
         "error": None if record.error is None else shortened(record.error, long),
         "scores": {name: round(value, 4) for name, value in record.scores.items()},
-        "retrieval": {name: round(value, 4) for name, value in (record.retrieval or {}).items()},
+        "retrieval": {name: round(value, 4) for name, value in record.retrieval.items()},
         "flops": [record.flops.query, record.flops.index],
         "tokens": [record.tokens.prompt, record.tokens.completion, record.tokens.forwarded],
         "flags": [*(["truncated"] if record.truncated else []), *record.flags],

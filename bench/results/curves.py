@@ -61,8 +61,8 @@ def cell_label(cell: CellDescription, without: Collection[str] = ()) -> str:
 
 def _chosen(cell: CellDescription, without: Collection[str]) -> tuple[str, ...]:
     """The non-default options that a label shows, as in ``k=7``."""
-    names = [name for name in cell.config if name in (cell.non_defaults or ()) and name not in without]
-    names.sort(key=lambda name: name not in (cell.replayed or ()))  # of a sweep's cells the others are alike
+    names = [name for name in cell.config if name in cell.non_defaults and name not in without]
+    names.sort(key=lambda name: name not in cell.replayed)  # of a sweep's cells the others are alike
     return tuple(f"{name}={cut(as_text(cell.config[name]), 20)}" for name in names[:_MAX_OPTIONS])
 
 
@@ -73,7 +73,7 @@ def curve_point(cell: CellDescription) -> CurvePoint | None:
     option.
     """
     for option, step in cell.config.items():
-        if option in (cell.replayed or ()) and isinstance(step, int) and not isinstance(step, bool):
+        if option in cell.replayed and isinstance(step, int) and not isinstance(step, bool):
             derived = {"choices", "non_defaults", "replayed"}
             excluded = {*ENVIRONMENT, *derived, "cell_id", "created_at", "git_commit", "data_path"}
             shared = {key: value for key, value in cell.to_json().items() if key not in excluded}

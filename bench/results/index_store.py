@@ -196,8 +196,7 @@ class IndexStore:
             manifest = json.loads((folder / "manifest.json").read_bytes())
             if manifest["format"] != FORMAT_VERSION:
                 raise _Damaged(f"format {manifest['format']}, expected {FORMAT_VERSION}")
-            seal = manifest.pop("sha256_of_this", None)  # older indexes have none
-            if seal is not None and seal != _sealed(manifest):
+            if manifest.pop("sha256_of_this") != _sealed(manifest):
                 raise _Damaged("checksum of manifest.json does not match")
             bodies = {name: (folder / name).read_bytes() for name in ("index.json", "arrays.safetensors")}
             for name, body in bodies.items():

@@ -135,33 +135,21 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
 
     def discard(self, keys: Sequence[KeyT]) -> None:
         """Discard rows, so that they can be appended again."""
-        rows = self.done
         dropped = set(keys)
-        self._rewrite(rows[key] for key in list(self._places) if key not in dropped)
-
-    def replace(self, rows: Sequence[RowT]) -> None:
-        """Replace the rows that have the same keys; rows with new keys are added at the end."""
-        old, new = self.done, {self.key(row): row for row in rows}
-        self._rewrite(new[key] if key in new else old[key] for key in dict.fromkeys((*old, *new)))
+        self._rewrite([key for key in self._places if key not in dropped])
 
     def put_in_order(self, keys: Sequence[KeyT]) -> None:
         """Rewrite the file in the order of ``keys``, so that it does not depend on interruptions."""
         ordered = [key for key in keys if key in self._places]
         if list(self._places) != ordered:
-            old, source = self._places, self._file.fileno()
-            self._rewrite_lines((key, os.pread(source, old[key][1], old[key][0])) for key in ordered)
+            self._rewrite(ordered)
 
-    def _rewrite(self, rows: Iterable[RowT]) -> None:
-        """Replace the content of the file by ``rows``; the old file can be read until the last is written."""
-        self._rewrite_lines(self._lines(rows))
-
-    def _rewrite_lines(self, lines: Iterable[tuple[KeyT, bytes]]) -> None:
-        self._places = self._write(lines)
+    def _rewrite(self, keys: Sequence[KeyT]) -> None:
+        """Replace the content of the file by the rows with these keys, in this order."""
+        old, source = self._places, self._file.fileno()
+        self._places = self._write((key, os.pread(source, old[key][1], old[key][0])) for key in keys)
         self._file.close()
         self._file = self._opened()
-
-    def _lines(self, rows: Iterable[RowT]) -> Iterator[tuple[KeyT, bytes]]:
-        return ((self.key(row), row.to_line().encode("utf-8")) for row in rows)
 
     def _opened(self) -> IO[bytes]:
         """The file, open to append; unbuffered, so that no bytes of a failed write are written later."""
@@ -207,8 +195,9 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
                 with (self.folder / aside).open("ab") as handle:
                     handle.writelines(damaged)
             if damaged or repeated:
-                rows = _RowsOnDisk(file.fileno(), self._places, self.row)
-                self._places = self._write(self._lines(rows.values()))
+                source = file.fileno()
+                kept = self._places.items()
+                self._places = self._write((key, os.pread(source, size, at)) for key, (at, size) in kept)
 
     def _write(self, lines: Iterable[tuple[KeyT, bytes]]) -> dict[KeyT, tuple[int, int]]:
         """Replace the file by one with these lines; returns key -> offset and length of its line."""

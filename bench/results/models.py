@@ -139,11 +139,10 @@ class CellDescription(_Frozen):
     method_version: str = ""
     config: dict[str, JsonValue] = {}
     """All options with their values, defaults included."""
-    non_defaults: tuple[str, ...] | None = None
-    """The options whose value is not the default; None: not recorded."""
-    replayed: tuple[str, ...] | None = None
-    """The options that the method replays: cells that differ only in these are points of one curve. None:
-    not recorded."""
+    non_defaults: tuple[str, ...] = ()
+    """The options whose value is not the default."""
+    replayed: tuple[str, ...] = ()
+    """The options that the method replays: cells that differ only in these are points of one curve."""
     choices: dict[str, JsonValue] = {}
     """Option -> resolved value, as tables print it next to the method's models and prompt."""
     dataset: str = Field(min_length=1)

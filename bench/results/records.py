@@ -111,8 +111,8 @@ class Record(Row):
     )
     scores: dict[str, float] = Field(description="metric -> 0..1; 0 for a failed question")
     context: list[ContextRecord]
-    retrieval: dict[str, float] | None = Field(
-        default=None, description="measures of the context, 0..1, where they are defined; None: not measured"
+    retrieval: dict[str, float] = Field(
+        default={}, description="measures of the context, 0..1, where they are defined"
     )
     tokens: TokenCounts
     flops: FlopCounts

@@ -79,7 +79,7 @@ def summarize(
 
 
 def _score(record: Record, metric: QuestionMetric) -> float:
-    """The record's score; computed now if the record is older than the metric."""
+    """The record's score; computed now if the card did not have the metric then."""
     if metric.name in record.scores:
         return record.scores[metric.name]
     return question_scores(record.prediction, record.answers, [metric], record.drawn)[metric.name]
@@ -91,11 +91,11 @@ def _measured(name: str, records: Sequence[Record], seed: int) -> MeasureInterva
     None if no answered question has it. Failed questions, which have no context, count 0 along with answered
     ones.
     """
-    defined = [record for record in records if record.retrieval and name in record.retrieval]
+    defined = [record for record in records if name in record.retrieval]
     if all(record.error is not None for record in defined):
         return None
     interval = clustered_bootstrap(
-        [(record.retrieval or {})[name] for record in defined],
+        [record.retrieval[name] for record in defined],
         [" ".join(record.document_ids) for record in defined],
         rng=np.random.default_rng([seed, len(defined)]),
     )

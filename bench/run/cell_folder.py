@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,14 @@ from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.method.contract import Method
 from bench.method.registry import load_method, registered_methods
-from bench.metrics.retrieval import retrieval_quality
 from bench.models.served.address import without_url
 from bench.results.finished import FinishedCell, read_finished, records_digest
-from bench.results.json_lines import is_locked
-from bench.results.models import CellDescription, Summary, read_description
+from bench.results.models import CellDescription, read_description
 from bench.results.records import (
     CELL_FILE,
     FLOP_CONVENTION,
-    RECORDS_FILE,
     SUMMARY_FILE,
-    Record,
     RecordStore,
-    read_records,
 )
 from bench.results.summary import SUMMARY_VERSION, summarize
 from bench.run.cell import Cell, suited_options
@@ -52,14 +47,14 @@ def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
 
 def finish(cell: Cell, store: RecordStore, answered: int = 0) -> FinishedCell:
     """The cell whose every question has a record, its summary written; answered: questions just now."""
-    records = dict(store.done)
-    outdated = _measured_anew(cell, records.values())
-    if outdated:
-        store.replace(outdated)
-        records.update((record.example_id, record) for record in outdated)
-    order = [example.id for example in cell.data.examples]
+    records, order = dict(store.done), [example.id for example in cell.data.examples]
     store.put_in_order(order)
-    summary = _summary(cell, [records[example] for example in order], records_digest(store.folder))
+    summary = summarize(
+        [records[example] for example in order],
+        cell.card.metrics,
+        cell_id=cell.identity.cell_id,
+        records_sha256=records_digest(store.folder),
+    )
     write_json(store.folder / SUMMARY_FILE, summary.to_json())
     return FinishedCell(store.folder, read_description(store.folder), summary, answered)
 
@@ -67,37 +62,15 @@ def finish(cell: Cell, store: RecordStore, answered: int = 0) -> FinishedCell:
 def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
     """The finished cell in ``folder``, or None if any of its files is missing, damaged or stale.
 
-    What an earlier version has summarised is summarised again, from the records.
+    A summary without a metric of the card is stale: running the cell writes it again, from the records.
     """
     finished = read_finished(folder)
     if finished is None or finished.id != cell.identity.cell_id:
         return None
     summary = finished.summary
     metrics = set(cell.card.metrics) if summary.n_scored else set()
-    if summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics:
-        return finished
-    again = _summarized_again(cell, finished)
-    return None if again is None else replace(finished, summary=again)
-
-
-def _summarized_again(cell: Cell, finished: FinishedCell) -> Summary | None:
-    """A new summary of the records, written if that is possible here; None if the records are not whole."""
-    try:
-        records = list(read_records(finished.folder / RECORDS_FILE))
-    except BenchError:
-        return None
-    if sorted(record.example_id for record in records) != sorted(e.id for e in cell.data.examples):
-        return None
-    if not is_locked(finished.folder):
-        with contextlib.suppress(BenchError), RecordStore(finished.folder) as store:
-            return finish(cell, store).summary
-    anew = {record.example_id: record for record in _measured_anew(cell, records)}
-    records = [anew.get(record.example_id, record) for record in records]
-    return _summary(cell, records, finished.summary.records_sha256)
-
-
-def _summary(cell: Cell, records: Sequence[Record], digest: str) -> Summary:
-    return summarize(records, cell.card.metrics, cell_id=cell.identity.cell_id, records_sha256=digest)
+    is_current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics
+    return finished if is_current else None
 
 
 def describe(cell: Cell) -> CellDescription:
@@ -133,25 +106,6 @@ def describe(cell: Cell) -> CellDescription:
 
 def _absolute(data: str) -> str:
     return str(Path(data).expanduser().absolute())
-
-
-def with_method(description: CellDescription) -> CellDescription:
-    """The description with its non-default and replayed options.
-
-    If the description lacks them, they come from the installed method; without it nothing changes.
-    """
-    if description.replayed is not None and description.non_defaults is not None:
-        return description
-    try:
-        method = load_method(description.method)
-    except BenchError:  # recorded with a plugin that is not installed here
-        return description
-    return description.model_copy(
-        update={
-            "replayed": tuple(sorted(method.replayed)),
-            "non_defaults": _non_defaults(method, description.config, {}),
-        }
-    )
 
 
 def _non_defaults(
@@ -208,13 +162,6 @@ def _refuse_foreign(cell: Cell, store: RecordStore) -> None:
             f"{store.path} has {len(foreign)} record(s) of questions that this cell does not ask, such as "
             f"{foreign[0]!r}. Choose another --out, or move the file away."
         )
-
-
-def _measured_anew(cell: Cell, records: Iterable[Record]) -> list[Record]:
-    """The records that lack a measure of their context, with it; no question is repeated."""
-    examples = {example.id: example for example in cell.data.examples}
-    measured = ((r, retrieval_quality(r.context, examples[r.example_id])) for r in records)
-    return [r.model_copy(update={"retrieval": quality}) for r, quality in measured if r.retrieval != quality]
 
 
 def method_of(folder: Path) -> type[Method[Any]] | None:

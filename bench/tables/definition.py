@@ -126,26 +126,6 @@ def list_tables() -> list[TableDefinition]:
     return [read_definition(path, TableDefinition) for path in paths]
 
 
-RENUMBERED: Mapping[str, tuple[str, ...]] = {
-    "gor2": ("gor7",),
-    "gor3": ("gor3", "gor8"),
-    "gor7": ("gor5",),
-    "gor8": ("gor2",),
-}
-"""Id -> where the table is that had this id before all ids followed the papers' numbers."""
-
-
-def renumbered(table_id: str) -> str:
-    """What to tell whoever knew the table by its former id; empty where the id means what it meant."""
-    if table_id not in RENUMBERED:
-        return ""
-    former = " and ".join(RENUMBERED[table_id])
-    return (
-        f"{table_id} is now {load_table(table_id).source}, as the paper numbers it; "
-        f"what {table_id} was before is {former}."
-    )
-
-
 def load_table(table_id: str) -> TableDefinition:
     """The definition with that id; raises UnknownNameError or DataError."""
     return load_definition("table", table_id, TABLES, TableDefinition)

@@ -186,7 +186,7 @@ def _lines(cell: TableCell, finished: FinishedCell) -> Iterator[dict[str, JsonVa
             "flags": "+".join(record.flags),
             "error": record.failure.kind if record.failure else "",
             **record.scores,
-            **(record.retrieval or {}),
+            **record.retrieval,
         }
 
 

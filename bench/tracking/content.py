@@ -18,7 +18,6 @@ from bench.results.curves import ENVIRONMENT, CurvePoint, as_text, cell_label, c
 from bench.results.finished import find_cells
 from bench.results.models import CellDescription, Interval, Summary, read_description, read_summary
 from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, TFLOP, Record, read_records
-from bench.run.cell_folder import with_method
 from bench.schema import JsonValue
 
 FORMAT_VERSION = 6
@@ -143,7 +142,7 @@ def finished_cells(folders: Iterable[Path]) -> Iterator[Path]:
 
 def read_run(cell_dir: Path) -> RunContent:
     """The content of a finished cell's run; raises BenchError naming the file that cannot be read."""
-    cell, summary = with_method(read_description(cell_dir)), read_summary(cell_dir)
+    cell, summary = read_description(cell_dir), read_summary(cell_dir)
     display, label = read_display(cell_dir), cell_label(cell)
     start_ms = _milliseconds(cell.created_at, cell_dir / CELL_FILE)
     scores = cell.metrics or tuple(summary.metrics)
@@ -193,7 +192,7 @@ def _cells(record: Record) -> dict[str, JsonValue]:
         "prediction": cut(prediction, _MAX_TEXT),
         "answers": cut(" | ".join(record.answers), _MAX_TEXT),
         **{score: _short(record.scores[score]) for score in scores},
-        **{measure: _short(value) for measure, value in (record.retrieval or {}).items()},
+        **{measure: _short(value) for measure, value in record.retrieval.items()},
         "query_tflops": _short(record.flops.query_tflops),
         "prompt_tokens": record.tokens.prompt,
         "completion_tokens": record.tokens.completion,

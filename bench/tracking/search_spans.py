@@ -71,7 +71,7 @@ def question_span(record: Record, label: str, texts: SourceTexts) -> SpanContent
         attributes={
             "example_id": record.example_id,
             **{name: round(value, 6) for name, value in record.scores.items()},
-            **{name: round(value, 6) for name, value in (record.retrieval or {}).items()},
+            **{name: round(value, 6) for name, value in record.retrieval.items()},
             "query_tflops": float(f"{record.flops.query_tflops:.6g}"),
             "forwarded_tokens": record.tokens.forwarded,
             "truncated": record.truncated,

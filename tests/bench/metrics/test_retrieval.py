@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from bench.method.chunking import chunk_documents
 from bench.metrics.evidence import Place, evidence_places
 from bench.metrics.retrieval import retrieval_quality
 from bench.results.index_store import IndexStore
-from bench.results.records import ContextRecord, FlopCounts, Record, RecordStore, TokenCounts, read_records
+from bench.results.records import ContextRecord, FlopCounts, Record, TokenCounts, read_records
 from bench.results.summary import summarize
 from bench.schema import Document, DocumentSet, Evidence, Example, Question
 from tests.stand_ins import WordModel, WordModels, examples, run_cell, stand_in_cell
@@ -171,7 +170,7 @@ def test_an_answer_that_no_text_needs_to_contain_is_not_looked_for() -> None:
     assert "answer_in_context" not in retrieval_quality([], replace(MULTI_HOP, task="summarization"))
 
 
-def record(name: str, retrieval: dict[str, float] | None, error: str | None = None) -> Record:
+def record(name: str, retrieval: dict[str, float], error: str | None = None) -> Record:
     return Record(
         example_id=name,
         document_ids=[name],
@@ -209,37 +208,15 @@ def test_the_summary_averages_over_the_questions_that_have_a_measure() -> None:
 def test_failures_alone_are_no_measurement() -> None:
     rows = [record("a", {}), record("b", {"evidence_recall": 0.0}, error="ValueError: no")]
     assert summarize(rows, ["f1"]).retrieval == {}
-    assert summarize([record("a", None)], ["f1"]).retrieval == {}
 
 
-def test_a_run_measures_every_context_and_old_records_are_measured_without_asking(tmp_path: Path) -> None:
+def test_a_run_measures_every_context(tmp_path: Path) -> None:
     asked = tuple(replace(e, evidence=(Evidence(0),)) for e in examples(3))
     result = run_cell(stand_in_cell(asked), tmp_path / "cell", IndexStore(tmp_path / "i"), WordModels)
     assert result.summary.retrieval["evidence_recall"].mean == 1.0
     assert result.summary.retrieval["answer_in_context"].mean == 0.0
-    path = tmp_path / "cell" / "records.jsonl"
-    before = path.read_bytes()
-    rows = [json.loads(line) for line in before.splitlines()]
-    for row in rows:
-        measures = {"evidence_recall": 1.0, "mrr": 1.0, "ndcg": 1.0, "answer_in_context": 0.0}
-        assert row.pop("retrieval") == measures
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert {r.retrieval for r in read_records(path)} == {None}
-    again = run_cell(stand_in_cell(asked), tmp_path / "cell", IndexStore(tmp_path / "i"), WordModels)
-    assert again.answered == 0
-    assert again.summary == result.summary
-    assert path.read_bytes() == before
-
-
-def test_replacing_records_keeps_the_others(tmp_path: Path) -> None:
-    with RecordStore(tmp_path) as store:
-        for name in "abc":
-            store.append(record(name, None))
-        store.replace([record("b", {"evidence_recall": 1.0})])
-        store.append(record("d", None))
-    records = list(read_records(tmp_path / "records.jsonl"))
-    assert [r.example_id for r in records] == ["a", "b", "c", "d"]
-    assert [r.retrieval for r in records] == [None, {"evidence_recall": 1.0}, None, None]
+    measures = {"evidence_recall": 1.0, "mrr": 1.0, "ndcg": 1.0, "answer_in_context": 0.0}
+    assert all(r.retrieval == measures for r in read_records(tmp_path / "cell" / "records.jsonl"))
 
 
 @pytest.mark.parametrize(

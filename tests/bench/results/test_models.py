@@ -8,12 +8,12 @@ import pytest
 
 from bench.errors import BenchError
 from bench.files.atomic import write_json
-from bench.results.curves import cell_label, curve_point, shared_options
+from bench.results.curves import curve_point, shared_options
 from bench.results.finished import find_finished, read_finished
 from bench.results.models import CellDescription, Interval, read_description, read_summary
 from bench.results.records import CELL_FILE, SUMMARY_FILE, Failure
 from bench.run.cell import plan_cell
-from bench.run.cell_folder import describe, finished_cell, with_method
+from bench.run.cell_folder import describe
 from tests import cells
 from tests.bench.report.finished import bm25, finish, pecan, record
 
@@ -46,23 +46,6 @@ def test_costs_are_in_tflops_and_scores_in_percent() -> None:
     assert of.interval("evidence_recall") is None
     with pytest.raises(KeyError):
         of.interval("rouge_l")
-
-
-def test_a_cell_recorded_before_descriptions_held_its_options_is_read_and_named_as_a_new_one(
-    tmp_path: Path,
-) -> None:
-    cell = finish(tmp_path, bm25(k=7), [1, 0])
-    folder = cell.folder(tmp_path)
-    new = read_description(folder)
-    assert new.replayed == ("k",) and new.non_defaults == ("k",) and cell_label(new) == "bm25 k=7"
-    rewrite(folder / CELL_FILE, replayed=None, non_defaults=None, training=None)
-    old = read_description(folder)
-    assert (old.replayed, old.non_defaults, old.training) == (None, None, "")
-    assert finished_cell(cell, folder) is not None and len(find_finished(tmp_path).finished) == 1
-    assert with_method(old).model_copy(update={"training": ""}) == new
-    unknown = old.model_copy(update={"method": "not_installed"})
-    assert with_method(unknown) is unknown and cell_label(unknown) == "not_installed"
-    assert curve_point(unknown) is None
 
 
 def test_cells_that_differ_in_their_step_alone_are_points_of_one_curve() -> None:
