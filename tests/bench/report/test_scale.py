@@ -53,9 +53,8 @@ def test_an_open_store_holds_no_record(tmp_path: Path) -> None:
     with RecordStore(folder) as store:
         assert records() == before and len(store.done) == 200
         assert store.done["q199"].question == "question 199?"
-        store.replace([store.done["q7"].model_copy(update={"prediction": "other"})])
         store.put_in_order([f"q{at}" for at in reversed(range(200))])
-        assert records() == before and store.done["q7"].prediction == "other"
+        assert records() == before
     assert [record.example_id for record in read_records(folder / "records.jsonl")][:2] == ["q199", "q198"]
 
 
