@@ -15,9 +15,9 @@ from itertools import count
 from typing import Any, TypeVar
 
 from bench import __version__
-from bench.engine.engine import Request as Forward
-from bench.engine.engine import RequestResult
 from bench.engine.sampling import Sampling
+from bench.engine.scheduler import Request as Forward
+from bench.engine.scheduler import RequestResult
 from bench.errors import BenchError, QuestionError
 from bench.models.embedder import SentenceEncoder
 from bench.models.language_model import CausalLanguageModel
@@ -192,7 +192,7 @@ class Service:
         seed = _integer(body, "seed", 0, 0)
         stops = lm.stops | set(_ids(body.get("stop_token_ids") or [], lm, "stop_token_ids"))
         room = len(ids) + most
-        longest = min(lm.max_positions, lm.engine.kv_cache.tokens)
+        longest = min(lm.max_positions, lm.engine.runner.kv_cache.tokens)
         if not ids or room > longest:
             raise RequestError(f"{len(ids)} tokens and {most} to come: expected some, and at most {longest}.")
         engine = lm.engine

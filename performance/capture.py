@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.engine.engine import Engine, Request
+from bench.engine.engine import Engine
+from bench.engine.scheduler import Request
 from bench.engine.setup import build_engine
 from performance.drawn import CHOICES, MEDIUM, TINY, model, random_tokens
 from performance.measuring import Candidate, by_turns, in_own_process, memory_can_be_measured, peak_memory

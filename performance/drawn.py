@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bench.engine.engine import Engine, Request
+from bench.engine.engine import Engine
+from bench.engine.scheduler import Request
 from performance.measuring import one_thread
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ from typing import Any
 from unittest.mock import patch
 
 from bench.engine import span_attention
-from bench.engine.engine import Engine, Request
+from bench.engine.engine import Engine
+from bench.engine.scheduler import Request
 from bench.engine.setup import build_engine
 from bench.files.atomic import write_json
 from bench.flops.architecture import architecture_from_config
@@ -180,7 +181,7 @@ def prefill(engine: Engine, chosen: Size, target: str = "") -> list[Measurement]
     """Texts through the engine, as a share of the rate of matrix products; target: of that share."""
     import torch
 
-    device, dtype = engine.model.device, engine.model.dtype
+    device, dtype = engine.runner.model.device, engine.runner.model.dtype
     a, b = (torch.randn(chosen.products, chosen.products, device=device).to(dtype) for _ in range(2))
     texts = [random_tokens(chosen.text, random.Random(seed)) for seed in range(chosen.questions)]
 
@@ -215,7 +216,7 @@ def prefill(engine: Engine, chosen: Size, target: str = "") -> list[Measurement]
 
 def _prefill_flops(engine: Engine, tokens: int) -> float:
     """FLOPs of matrix products over a text; what causality leaves out of attention is not counted."""
-    architecture = architecture_from_config(engine.model.config)
+    architecture = architecture_from_config(engine.runner.model.config)
     terms = flops_terms(architecture, forward_usage(architecture, tokens), "matmul")
     return terms["weights"] + terms["attention"] / 2 + terms["head"]
 
@@ -235,7 +236,7 @@ def _capture(engine: Engine, chosen: Size) -> list[Measurement]:
     )
     what = f"{chosen.document:,} tokens with {SPANS} spans over without"
     measurements = [ratio(f"{what}, time", timed["with"], timed["without"], "<= 1.15")]
-    if engine.model.device.type == "cuda":
+    if engine.runner.model.device.type == "cuda":
         with_, without = (_peak_bytes(partial(read, engine, text, spans)) for spans in (SPANS, 0))
         megabytes = {"with_mb": round(with_ / 1e6), "without_mb": round(without / 1e6)}
         measurements.append(
@@ -270,10 +271,10 @@ def _prefix(engine: Engine, chosen: Size) -> list[Measurement]:
 
     def run(share: bool) -> tuple[list[tuple[int, ...]], int]:
         """The answers, and the tokens that were computed for them."""
-        engine.forget()
-        with patch.object(engine, "share_prefixes", share):
-            before = engine.tokens
-            return asyncio.run(in_flight(one, asked, len(asked))), engine.tokens - before
+        engine.scheduler.forget()
+        with patch.object(engine.scheduler, "share_prefixes", share):
+            before = engine.runner.tokens
+            return asyncio.run(in_flight(one, asked, len(asked))), engine.runner.tokens - before
 
     timed = by_turns(
         {
@@ -307,7 +308,7 @@ def _search_attention(engine: Engine, chosen: Size) -> list[Measurement]:
         chosen.rounds,
     )
     name = "searches, attention to the question from the log-sum-exp over from all keys, time"
-    details = {"variable_length": engine.varlen}
+    details = {"variable_length": engine.runner.traits.varlen}
     return [ratio(name, timed["log-sum-exp"], timed["all keys"], **details)]
 
 
@@ -326,7 +327,7 @@ def _finished(engine: Engine, work: Callable[[], Any]) -> Callable[[], Any]:
 
     def run() -> Any:
         value = work()
-        if engine.model.device.type == "cuda":
+        if engine.runner.model.device.type == "cuda":
             import torch
 
             torch.cuda.synchronize()

@@ -46,14 +46,14 @@ def measure(quick: bool) -> list[Measurement]:
     expected: float | None = None
     for text, count in ((part, tokens // PART), (documents, tokens)):
         name = f"document of {count:,} tokens: PECAN's graph"
-        before = engine.tokens
+        before = engine.runner.tokens
 
         def build(text: DocumentSet = text) -> object:
             return asyncio.run(pecan.method.index(text, models))
 
         with _progress(name, engine, expected):
             lines = _timed(name, build)
-        read = engine.tokens - before
+        read = engine.runner.tokens - before
         expected = read * tokens / count
         measurements += [*lines, Measurement(f"{name}: tokens through the model", read, "")]
     return measurements
@@ -92,11 +92,11 @@ def _flat(documents: DocumentSet, models: LoadedModels, name: str) -> list[Measu
 @contextmanager
 def _progress(name: str, engine: Engine, expected: float | None) -> Iterator[None]:
     """Say every half minute how many tokens went through the model, of how many that are expected."""
-    started, first, done = time.perf_counter(), engine.tokens, threading.Event()
+    started, first, done = time.perf_counter(), engine.runner.tokens, threading.Event()
 
     def say() -> None:
         while not done.wait(PROGRESS_S):
-            read, of = engine.tokens - first, f" of about {expected:,.0f}" if expected else ""
+            read, of = engine.runner.tokens - first, f" of about {expected:,.0f}" if expected else ""
             log.info("%s: %s%s tokens after %.0f s", name, f"{read:,}", of, time.perf_counter() - started)
 
     thread = threading.Thread(target=say, daemon=True)

@@ -76,8 +76,8 @@ def _sweep_over_k(limit: int) -> list[Measurement]:
 def _answered(cells: Sequence[Cell], models: LoadedModels, folder: str, *, share: bool) -> list[Record]:
     """The records of a run of the cells; a run of several is a sweep."""
     engine = models.lm().engine
-    engine.share_prefixes = share
-    engine.forget()
+    engine.scheduler.share_prefixes = share
+    engine.scheduler.forget()
     with tempfile.TemporaryDirectory(dir=folder) as place:
         placed = [replace(cell, out=Path(place) / str(at)) for at, cell in enumerate(cells)]
         finished = run_group(placed, Path(place), IndexStore(Path(folder) / "indexes"), lambda: models)

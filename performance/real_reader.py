@@ -18,7 +18,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bench.engine.engine import Engine, Request
+from bench.engine.engine import Engine
+from bench.engine.scheduler import Request
 from bench.engine.setup import build_engine
 from bench.errors import ModelUnavailableError
 from bench.models.loader import load_causal

@@ -124,9 +124,9 @@ def _questions(
         },
         rounds,
     )
-    before = work.lm.engine.tokens
+    before = work.lm.engine.runner.tokens
     together = [one.prediction for one in work.ask(indexes, QUESTIONS_IN_FLIGHT)]
-    forwarded = work.lm.engine.tokens - before
+    forwarded = work.lm.engine.runner.tokens - before
     lengths = [one.completion_tokens for one in together]
     needed = sum(_needed(plain, *one, a, n) for one, a, n in zip(cases, lengths, most, strict=True))
     alone = [one.prediction.text for one in timed["alone"].result]

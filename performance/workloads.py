@@ -88,5 +88,5 @@ def pecan_work(documents: tuple[tuple[str, int], ...], questions: int | None = N
     }
     work = PecanWork(cells, examples, list(sets.values()), LoadedModels(roles))
     asyncio.run(work.models.embedder().embed(["Loaded before anything is timed."]))
-    work.lm.engine.limits  # noqa: B018 - set up on first use
+    work.lm.engine.scheduler.limits  # noqa: B018 - set up on first use
     return work

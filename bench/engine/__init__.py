@@ -1,8 +1,8 @@
 """The engine: many conversations with one model, served together in packed forward passes.
 
-    context (language_model) ──Request──▶ Engine ──rows──▶ one forward ──▶ packed_attention ──▶ kv_cache
-        tokens to keep,               every batch:      (1, T) tokens   ragged only here     keys and values
-        tokens to roll back           who goes next                                         of all contexts
+    context (language_model) ──Request──▶ Engine ──▶ Scheduler ──Steps──▶ Runner ──▶ kernels ──▶ KVCache
+        tokens to keep,               the event    who goes next,     one forward,  ragged     keys and
+        tokens to roll back           loop         no torch           (1, T) tokens only here  values
 
 Methods never see it; they await :class:`bench.models.api.ReadingContext`.
 """

@@ -55,7 +55,7 @@ class Heads:
         return heads
 
 
-def counted(heads: Heads | None, layer: int, total: int) -> list[int] | None:
+def selected_heads(heads: Heads | None, layer: int, total: int) -> list[int] | None:
     """Those of a layer's ``total`` heads that count; None if all do."""
     if heads is None:
         return None

@@ -27,61 +27,13 @@ class Reservation:
     tokens: int
 
 
-class KVCache:
-    """Pre-allocated key and value memory with first-fit reservations.
+class Pages:
+    """Token positions of a KV cache, reserved first-fit in whole pages."""
 
-    Memory is zero-filled: a NaN in memory that was never written would leak through a mask.
-    """
-
-    def __init__(
-        self,
-        *,
-        layers: int,
-        tokens: int,
-        kv_heads: int,
-        head_dim: int,
-        dtype: Any,
-        device: Any,
-        key_centres: Sequence[Any] = (),
-    ) -> None:
-        """Allocate :func:`bytes_per_token` for every token; tokens is rounded down to pages.
-
-        device: of keys and values; a list gives one per layer.
-        key_centres: subtracted from each layer's keys (:mod:`bench.engine.key_centres`); empty: nothing is.
-
-        On a CPU the operating system allocates a page when it is first written. There a second copy of the
-        keys has the tokens in the last dimension, which makes one query times all keys of a context three
-        times as fast.
-        """
-        import torch
-
+    def __init__(self, tokens: int) -> None:
+        """tokens: rounded down to pages."""
         self.tokens = tokens // PAGE * PAGE
-        shape = (self.tokens, kv_heads, head_dim)
-        devices = device if isinstance(device, list) else [device] * layers
-        self.keys = [_zeros(shape, dtype, device) for device in devices]
-        self.values = [_zeros(shape, dtype, device) for device in devices]
-        transposed = (kv_heads, head_dim, self.tokens)
-        on_cpu = all(torch.device(device).type == "cpu" for device in devices)
-        self.keys_transposed = [_zeros(transposed, dtype, device) for device in devices] if on_cpu else []
-        self.key_centres = key_centres or [None] * layers
         self._free: list[Reservation] = [Reservation(0, self.tokens)] if self.tokens else []
-
-    def write(self, layer: int, positions: Any, keys: Any, values: Any) -> None:
-        """Store a layer's keys and values, (kv_heads, T, head_dim), at the given positions, (T,)."""
-        centre = self.key_centres[layer]
-        if centre is not None:
-            keys = (keys.float() - centre[:, None]).to(keys.dtype)
-        self.keys[layer].index_copy_(0, positions, keys.transpose(0, 1))
-        self.values[layer].index_copy_(0, positions, values.transpose(0, 1))
-        if self.keys_transposed:
-            self.keys_transposed[layer].index_copy_(2, positions, keys.transpose(1, 2))
-
-    def copy(self, source: int, target: int, tokens: int) -> None:
-        """Copy keys and values of ``tokens`` positions from one range to another, in all layers."""
-        for pool in (*self.keys, *self.values):
-            pool[target : target + tokens] = pool[source : source + tokens]
-        for keys in self.keys_transposed:
-            keys[:, :, target : target + tokens] = keys[:, :, source : source + tokens]
 
     @property
     def free_tokens(self) -> int:
@@ -110,6 +62,65 @@ class KVCache:
             else:
                 joined.append(gap)
         self._free = joined
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Copy what ``tokens`` positions of one range hold to another."""
+
+
+class KVCache(Pages):
+    """Pre-allocated key and value memory.
+
+    Memory is zero-filled: a NaN in memory that was never written would leak through a mask.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        tokens: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: Any,
+        device: Any,
+        key_centres: Sequence[Any] = (),
+    ) -> None:
+        """Allocate :func:`bytes_per_token` for every token; tokens is rounded down to pages.
+
+        device: of keys and values; a list gives one per layer.
+        key_centres: subtracted from each layer's keys (:mod:`bench.engine.key_centres`); empty: nothing is.
+
+        On a CPU the operating system allocates a page when it is first written. There a second copy of the
+        keys has the tokens in the last dimension, which makes one query times all keys of a context three
+        times as fast.
+        """
+        import torch
+
+        super().__init__(tokens)
+        shape = (self.tokens, kv_heads, head_dim)
+        devices = device if isinstance(device, list) else [device] * layers
+        self.keys = [_zeros(shape, dtype, device) for device in devices]
+        self.values = [_zeros(shape, dtype, device) for device in devices]
+        transposed = (kv_heads, head_dim, self.tokens)
+        on_cpu = all(torch.device(device).type == "cpu" for device in devices)
+        self.keys_transposed = [_zeros(transposed, dtype, device) for device in devices] if on_cpu else []
+        self.key_centres = key_centres or [None] * layers
+
+    def write(self, layer: int, positions: Any, keys: Any, values: Any) -> None:
+        """Store a layer's keys and values, (kv_heads, T, head_dim), at the given positions, (T,)."""
+        centre = self.key_centres[layer]
+        if centre is not None:
+            keys = (keys.float() - centre[:, None]).to(keys.dtype)
+        self.keys[layer].index_copy_(0, positions, keys.transpose(0, 1))
+        self.values[layer].index_copy_(0, positions, values.transpose(0, 1))
+        if self.keys_transposed:
+            self.keys_transposed[layer].index_copy_(2, positions, keys.transpose(1, 2))
+
+    def copy(self, source: int, target: int, tokens: int) -> None:
+        """Copy keys and values of ``tokens`` positions from one range to another, in all layers."""
+        for pool in (*self.keys, *self.values):
+            pool[target : target + tokens] = pool[source : source + tokens]
+        for keys in self.keys_transposed:
+            keys[:, :, target : target + tokens] = keys[:, :, source : source + tokens]
 
 
 def bytes_per_token(layers: int, kv_heads: int, head_dim: int, itemsize: int, *, on_cpu: bool) -> int:

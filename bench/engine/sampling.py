@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,3 +24,14 @@ class Sampling:
     def uniform(self, position: int) -> float:
         """The number in [0, 1) that decides the token at ``position`` of the answer."""
         return float(np.random.default_rng([self.seed, position]).random())
+
+    def draw(self, logits: Any, position: int) -> int:
+        """A token drawn from softmax(logits / temperature), shape (vocabulary,), by its cumulative sum.
+
+        The deciding number depends on the seed and position alone, never on other rows of the pass.
+        """
+        import torch
+
+        cumulative = torch.cumsum(torch.softmax(logits.double() / self.temperature, -1), -1)
+        token = torch.searchsorted(cumulative, self.uniform(position) * cumulative[-1:], right=True)
+        return min(int(token), len(logits) - 1)

@@ -7,11 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.engine.engine import Engine, Limits, varlen_serves
+from bench.engine.engine import Engine
 from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.output_head import output_head
 from bench.engine.placement import index_device, layer_devices
+from bench.engine.runner import Runner
+from bench.engine.scheduler import Limits, Scheduler
 from bench.errors import BenchError
 
 log = logging.getLogger(__name__)
@@ -89,15 +91,15 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
         key_centres=centres,
         **shape,
     )
-    limits = CPU_TILE_LIMITS if attention.on_tiles(model.device, model.dtype) else CPU_LIMITS
-    if model.device.type == "cuda":
-        limits = CUDA_LIMITS
     by_columns(model)
-    share = CUDA_RETAINED_SHARE * kv_cache.tokens if model.device.type == "cuda" else 2 * max_context
-    engine = Engine(name, model, kv_cache, limits, retained_tokens=min(int(share), kv_cache.tokens))
-    engine.head = output_head(model)
-    engine.share_prefixes = os.environ.get(PREFIX_SHARING, "on") != "off"
-    return engine
+    runner = Runner(model, kv_cache, output_head(model))
+    limits = CPU_TILE_LIMITS if runner.traits.tiles else CPU_LIMITS
+    retained = 2 * max_context
+    if model.device.type == "cuda":
+        limits, retained = CUDA_LIMITS, int(CUDA_RETAINED_SHARE * kv_cache.tokens)
+    scheduler = Scheduler(kv_cache, limits, retained_tokens=min(retained, kv_cache.tokens))
+    scheduler.share_prefixes = os.environ.get(PREFIX_SHARING, "on") != "off"
+    return Engine(name, runner, scheduler)
 
 
 def _rope_parameters(config: Any) -> list[Mapping[str, Any]]:
@@ -124,7 +126,9 @@ def _self_check(
     """Serve the probe texts packed and compare with the model's own answers, one text at a time."""
     import torch
 
-    from bench.engine.attention import Batch, Row, UnservableError, serving
+    from bench.engine.attention import Batch, UnservableError, serving
+    from bench.engine.kernel import Row
+    from bench.engine.traits import Traits
 
     kv_cache = KVCache(
         tokens=PAGE * len(probe),
@@ -141,7 +145,7 @@ def _self_check(
         first += len(ids)
     half = model.dtype in (torch.bfloat16, torch.float16)
     with torch.inference_mode():
-        batch = Batch(rows, kv_cache, model.device, varlen=varlen_serves(model))
+        batch = Batch(rows, kv_cache, model.device, Traits.of(model))
         try:
             with serving(batch, model):
                 logits = model(

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
+from bench.engine.heads import selected_heads
+from bench.engine.kernel import Job, Kernel, Layer, Row, Workspace, by_heads
+from bench.engine.kv_cache import KVCache
+from bench.engine.traits import Traits
+
 FEW = 512
 """Most positions from the first to the last watched token of a row: a question's tokens, not a document's."""
 PIECE = 64
@@ -31,6 +36,12 @@ class Watching:
     """First position of its context in the KV cache."""
     spans: Sequence[tuple[int, int]]
     """Half-open ranges of positions in the context."""
+
+    @classmethod
+    def of(cls, row: Row) -> Watching:
+        """Those of a row that watches spans."""
+        start, spans = row.watching.start, row.recording.spans
+        return cls(row.first + start, len(row.watching), row.cached + start, row.base, spans)
 
     @property
     def reach(self) -> tuple[int, int]:
@@ -136,6 +147,34 @@ class SpanAttention:
             mask = torch.zeros(allowed.shape, device=allowed.device)
             self._masks[window] = mask.masked_fill_(~allowed, float("-inf"))
         return self._masks[window]
+
+
+class NearSpans(Kernel):
+    """Records rows whose spans lie close together, after others have answered them."""
+
+    @staticmethod
+    def records(row: Row, traits: Traits) -> bool:
+        """Rows with spans near each other, where the kernel that answers them gives log-sum-exps."""
+        return (traits.varlen or (traits.tiles and row.new > 1)) and Watching.of(row).near
+
+    def __init__(self, jobs: Sequence[Job], cache: KVCache, space: Workspace, traits: Traits) -> None:
+        super().__init__(jobs, cache, space, traits)
+        self._groups = [
+            (rows, SpanAttention([Watching.of(row) for row in rows], space.device, space.most))
+            for rows in by_heads(job.row for job in jobs)
+        ]
+
+    def run(self, layer: Layer) -> None:
+        """Rows with the same choice of heads together."""
+        for rows, spans in self._groups:
+            only = selected_heads(rows[0].recording.heads, layer.index, len(layer.query))
+            spans.add(layer.query, layer.keys, layer.lse, layer.scale, layer.window, only)
+
+    def settle(self) -> None:
+        """Give every row its total."""
+        for rows, spans in self._groups:
+            for row, total in zip(rows, spans.totals(), strict=True):
+                row.recording.add(total)
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

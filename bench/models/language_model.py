@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.engine.engine import Engine, Limits, Request, RequestResult
 from bench.engine.heads import Heads
 from bench.engine.prefixes import Slot
 from bench.engine.sampling import Sampling
+from bench.engine.scheduler import Limits, Request, RequestResult
 from bench.errors import WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import current_meter
 from bench.models.api import Geometry, Span
 from bench.models.conversation import CLOSED, ChatModel, Conversation
 from bench.models.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from bench.engine.engine import Engine
 
 
 class CausalLanguageModel(ChatModel):
@@ -66,7 +69,7 @@ class CausalLanguageModel(ChatModel):
     def forget(self) -> None:
         """Drop the keys and values that closed contexts left for others."""
         if "engine" in vars(self):
-            self.engine.forget()
+            self.engine.scheduler.forget()
 
     @cached_property
     def engine(self) -> Engine:
@@ -79,7 +82,7 @@ class CausalLanguageModel(ChatModel):
         longest = min(self.max_positions, max(self.geometry.window, self.geometry.input_limit))
         engine = build_engine(self.name, self._hf_model, max_context=longest)
         if self._limits is not None:
-            engine.limits = self._limits
+            engine.scheduler.limits = self._limits
         return engine
 
     async def open(self, max_tokens: int | None = None) -> EngineContext:
@@ -89,10 +92,10 @@ class CausalLanguageModel(ChatModel):
         memory reserved for its contexts, cannot hold that many tokens.
         """
         room = self.room(max_tokens)
-        if room > self.engine.kv_cache.tokens:
+        if room > self.engine.runner.kv_cache.tokens:
             raise WindowExceededError(
                 f"{self.name}: a context of {room} tokens was requested; the memory for keys and values holds"
-                f" {self.engine.kv_cache.tokens}. Use a device with more memory."
+                f" {self.engine.runner.kv_cache.tokens}. Use a device with more memory."
             )
         return EngineContext(self, await self.engine.reserve(room), room)
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from bench.conformance import MethodConformance
-from bench.engine.engine import Engine, Request
+from bench.engine.engine import Engine
+from bench.engine.scheduler import Request
 from bench.method.validation import require_prediction
 from bench.models.language_model import CausalLanguageModel
 from bench.models.model_set import load_language_model

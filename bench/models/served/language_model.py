@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.engine.engine import RequestResult
 from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
+from bench.engine.scheduler import RequestResult
 from bench.errors import ConfigError, NoAttentionError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Meter, current_meter, metered

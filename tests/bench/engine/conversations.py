@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.engine import Engine
 from bench.engine.heads import Heads
+from bench.engine.scheduler import Request, RequestResult
 from tests.bench.models.builders import VOCAB
 
 CHOICES = (5, 6)

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from bench.engine.engine import Engine
+from bench.engine.traits import Traits
 
 
 def serve_like_a_gpu(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine takes the path of a GPU in half precision, with its own dtype."""
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
-    engine.varlen = True
+    engine.runner.traits = Traits(varlen=True, together=True)
 
 
 def varlen_attn(

@@ -20,13 +20,15 @@ from transformers import (
     GptOssForCausalLM,
 )
 
-from bench.engine import attention, span_attention
-from bench.engine import engine as engine_module
-from bench.engine.engine import Engine, Limits, Request, RequestResult
+from bench.engine import prefill, span_attention
+from bench.engine.engine import Engine
 from bench.engine.heads import Heads
 from bench.engine.kv_cache import PAGE, KVCache
+from bench.engine.prefill import Fused
 from bench.engine.prefixes import Slot
+from bench.engine.scheduler import Limits, Outcome, Request, RequestResult, Step
 from bench.engine.setup import RefusedModelError, build_engine
+from bench.engine.traits import Traits
 from bench.errors import InvalidLogitsError
 from tests.bench.engine.conversations import CHOICES, Script, play, play_all, recomputed, script
 from tests.bench.engine.paged import serve_like_a_gpu
@@ -69,11 +71,10 @@ def test_attention_of_chosen_heads_is_that_of_a_full_eager_recomputation(
 def agrees_with_recomputing(
     family: str, path: str, heads: Sequence[Heads | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "decodes_together", lambda device: path not in ("one by one", "tiles"))
-    monkeypatch.setattr(attention, "on_tiles", lambda device, dtype: path == "tiles")
-    monkeypatch.setattr(attention, "MASKED_QUERIES", 8)
+    monkeypatch.setattr(prefill, "MASKED_QUERIES", 8)
     model = causal_model(family, "eager")
     engine = build_engine(family, model, max_context=1024)
+    engine.runner.traits = Traits(together=path not in ("one by one", "tiles"), tiles=path == "tiles")
     if path.startswith("variable"):
         serve_like_a_gpu(engine, monkeypatch)
     if path.endswith("all keys"):
@@ -114,7 +115,7 @@ def test_the_text_does_not_depend_on_what_shares_the_pass(family: str) -> None:
     together = play_all(engine, plans)
     shuffled = list(zip(plans, alone, strict=True))
     random.Random(1).shuffle(shuffled)
-    engine.limits = Limits(tokens=33, rows=5)  # another packing altogether
+    engine.scheduler.limits = Limits(tokens=33, rows=5)  # another packing altogether
     again = play_all(engine, [plan for plan, _ in shuffled])
     for one, other in [
         *zip(alone, together, strict=True),
@@ -128,13 +129,13 @@ def test_the_text_does_not_depend_on_what_shares_the_pass(family: str) -> None:
 @pytest.mark.parametrize("tiles", [True, False], ids=["fused", "by blocks"])
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
 def test_half_precision_on_a_cpu_stays_near_full_precision_and_ignores_its_neighbours(
-    family: str, tiles: bool, monkeypatch: pytest.MonkeyPatch
+    family: str, tiles: bool
 ) -> None:
     """Over 12 random conversations of four families bf16 moved attention to spans by at most 8.6e-3 (values
     to 0.1; logits by 0.74 of 6), and no logit by what else was in the pass."""
-    monkeypatch.setattr(attention, "on_tiles", lambda device, dtype: tiles and dtype == torch.bfloat16)
     plans = [script(seed) for seed in range(4)]
     engine = build_engine(family, causal_model(family).bfloat16(), max_context=1024)
+    engine.runner.traits = Traits(tiles=tiles, rounds=True)
     full = play_all(build_engine(family, causal_model(family), max_context=1024), plans)
     half = play_all(engine, plans)
     alone = [play_all(engine, [plan])[0] for plan in plans]
@@ -150,21 +151,21 @@ def test_a_step_is_one_forward_and_every_token_goes_through_once() -> None:
     play_all(engine, [plan])
     kept = len(plan.opening) + sum(len(node) for node, _ in plan.steps) + len(plan.last)
     probed = sum(len(suffix) for _, suffix in plan.steps)
-    assert engine.tokens == kept + probed + plan.decode - 1
-    assert engine.passes == 1 + len(plan.steps) + plan.decode
+    assert engine.runner.tokens == kept + probed + plan.decode - 1
+    assert engine.runner.passes == 1 + len(plan.steps) + plan.decode
 
 
 def test_questions_in_flight_share_passes() -> None:
     engine = build_engine("llama", causal_model("llama"), max_context=1024)
     plans = [Script([9] * 20, [([10] * 5, [11] * 3)] * 4, [12] * 4, 6) for _ in range(12)]
     play_all(engine, plans)
-    assert engine.passes <= 1 + 4 + 6 + 2, "twelve questions in step need hardly more passes than one"
+    assert engine.runner.passes <= 1 + 4 + 6 + 2, "twelve questions in step need hardly more passes than one"
 
 
 def test_a_long_prompt_goes_in_pieces_and_lets_others_through() -> None:
     model = causal_model("llama")
     engine = build_engine("llama", model, max_context=1024)
-    engine.limits = Limits(tokens=32, rows=8)
+    engine.scheduler.limits = Limits(tokens=32, rows=8)
     long = [8 + i % 400 for i in range(700)]
     order: list[str] = []
 
@@ -180,7 +181,7 @@ def test_a_long_prompt_goes_in_pieces_and_lets_others_through() -> None:
 
     results = run(both())
     assert order == ["short", "long"]
-    assert engine.passes >= 700 // 32
+    assert engine.runner.passes >= 700 // 32
     logits, _ = recomputed(causal_model("llama", "eager"), long, [(0, 1)])
     assert results[0].logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
 
@@ -188,14 +189,14 @@ def test_a_long_prompt_goes_in_pieces_and_lets_others_through() -> None:
 def test_no_pass_has_more_new_tokens_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoding rows go first, and a piece of a prompt takes only what they leave."""
     engine = build_engine("llama", causal_model("llama"), max_context=1024)
-    engine.limits = Limits(tokens=16, rows=8)
-    forward, passes = engine._forward, list[int]()
+    engine.scheduler.limits = Limits(tokens=16, rows=8)
+    forward, passes = engine.runner.forward, list[int]()
 
-    def counted(batch: Any) -> None:
-        passes.append(sum(len(tokens) for _, tokens in batch))
-        forward(batch)
+    def counted(steps: Sequence[Step]) -> list[Outcome]:
+        passes.append(sum(len(step.tokens) for step in steps))
+        return forward(steps)
 
-    monkeypatch.setattr(engine, "_forward", counted)
+    monkeypatch.setattr(engine.runner, "forward", counted)
     play_all(engine, [script(seed) for seed in range(6)])
     assert max(passes) == 16
 
@@ -204,7 +205,7 @@ def small_engine(pages: int) -> Engine:
     model = causal_model("llama")
     engine = build_engine("llama", model, max_context=512)
     config = model.config
-    engine.kv_cache = KVCache(
+    engine.scheduler.pages = engine.runner.kv_cache = KVCache(
         layers=config.num_hidden_layers,
         tokens=pages * PAGE,
         kv_heads=config.num_key_value_heads,
@@ -221,7 +222,7 @@ def test_contexts_wait_for_memory_in_order_and_all_get_through() -> None:
     engine = small_engine(4)  # two contexts of 512 at a time
     tight = play_all(engine, plans)
     assert [p[-1].answer for p in tight] == [p[-1].answer for p in roomy]
-    assert engine.kv_cache.free_tokens == engine.kv_cache.tokens
+    assert engine.runner.kv_cache.free_tokens == engine.runner.kv_cache.tokens
 
 
 def test_a_large_context_that_waits_is_not_overtaken_by_a_small_one() -> None:
@@ -259,17 +260,16 @@ def test_a_cancelled_context_at_the_head_of_the_queue_holds_up_nobody() -> None:
         return slot
 
     slot = run(cancel_the_first())
-    assert engine.kv_cache.free_tokens == PAGE
+    assert engine.runner.kv_cache.free_tokens == PAGE
     engine.release(slot)
-    assert engine.kv_cache.free_tokens == engine.kv_cache.tokens
+    assert engine.runner.kv_cache.free_tokens == engine.runner.kv_cache.tokens
 
 
 @pytest.mark.parametrize("lengths", [(20, PAGE + 40, 20), (PAGE + 40, PAGE + 40, 20)], ids=["uneven", "even"])
 def test_a_context_in_the_last_page_decodes_beside_a_longer_one(
-    monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, ...]
+    lengths: tuple[int, ...],
 ) -> None:
     """Rows are copied together, each up to its end, where a view of them would reach behind the cache."""
-    monkeypatch.setattr(attention, "decodes_together", lambda device: True)
     pages = sum(-(-(length + 10) // PAGE) for length in lengths)
 
     async def answer(engine: Engine, length: int) -> RequestResult:
@@ -278,14 +278,15 @@ def test_a_context_in_the_last_page_decodes_beside_a_longer_one(
         return await engine.run(Request(slot, tokens, decode=6, limit=length + 10))
 
     async def at_once(engine: Engine, lengths: Sequence[int]) -> list[RequestResult]:
+        engine.runner.traits = Traits(together=True)
         return list(await asyncio.gather(*(answer(engine, length) for length in lengths)))
 
     engine = small_engine(pages)
     together = run(at_once(engine, lengths))
-    assert engine.kv_cache.free_tokens == 0, "the last context lies in the last page"
+    assert engine.runner.kv_cache.free_tokens == 0, "the last context lies in the last page"
     alone = [run(at_once(small_engine(pages), [length]))[0] for length in lengths]
     assert [result.answer for result in together] == [result.answer for result in alone]
-    assert engine.passes <= 7, "none was repeated row by row"
+    assert engine.runner.passes <= 7, "none was repeated row by row"
 
 
 def test_a_context_larger_than_the_arena_is_refused() -> None:
@@ -299,17 +300,17 @@ def test_out_of_memory_makes_passes_smaller_and_loses_no_question(
     plans = [script(seed) for seed in range(8)]
     expected = play_all(small_engine(64), plans)
     engine = small_engine(64)
-    forward = engine._forward
+    forward = engine.runner.forward
 
-    def limited(batch: Any) -> None:
-        if sum(len(tokens) for _, tokens in batch) > 40:
+    def limited(steps: Sequence[Step]) -> list[Outcome]:
+        if sum(len(step.tokens) for step in steps) > 40:
             raise torch.OutOfMemoryError("simulated")
-        forward(batch)
+        return forward(steps)
 
-    monkeypatch.setattr(engine, "_forward", limited)
+    monkeypatch.setattr(engine.runner, "forward", limited)
     played = play_all(engine, plans)
     assert [p[-1].answer for p in played] == [p[-1].answer for p in expected]
-    assert engine.limits.tokens <= 40
+    assert engine.scheduler.limits.tokens <= 40
     assert "out of memory" in caplog.text
 
 
@@ -320,7 +321,7 @@ def test_a_cancelled_question_leaves_its_neighbours_alone() -> None:
 
     async def with_one_cancelled() -> list[Any]:
         tasks = [asyncio.create_task(play(engine, plan)) for plan in plans]
-        while engine.passes < 2:
+        while engine.runner.passes < 2:
             await asyncio.sleep(0)
         tasks[2].cancel()
         return list(await asyncio.gather(*tasks, return_exceptions=True))
@@ -330,7 +331,7 @@ def test_a_cancelled_question_leaves_its_neighbours_alone() -> None:
     assert [p[-1].answer for i, p in enumerate(outcomes) if i != 2] == [
         p[-1].answer for i, p in enumerate(expected) if i != 2
     ]
-    assert engine.kv_cache.free_tokens == engine.kv_cache.tokens
+    assert engine.runner.kv_cache.free_tokens == engine.runner.kv_cache.tokens
 
 
 def test_a_row_whose_forward_fails_takes_no_neighbour_along() -> None:
@@ -455,11 +456,7 @@ def test_a_model_that_cannot_be_served_rightly_is_refused_with_the_reason(build:
 
 
 def test_a_model_whose_packed_logits_are_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def causal_over_neighbours(batch: Any, layer: int, row: Any, *_: Any) -> None:
-        """A wrong kernel: leaves the rows' outputs zero."""
-        _[-1][row.first : row.first + row.new] = 0
-
-    monkeypatch.setattr(attention, "_wide", causal_over_neighbours)
+    monkeypatch.setattr(Fused, "run", lambda self, layer: layer.out.zero_())
     with pytest.raises(RefusedModelError, match="differ from its own"):
         build_engine("llama", causal_model("llama"), max_context=256)
 
@@ -476,4 +473,3 @@ def test_an_event_loop_that_went_away_leaves_nothing_behind() -> None:
 
     run(abandoned())
     assert play_all(engine, [script(0)])[0][-1].answer == play_all(small_engine(8), [script(0)])[0][-1].answer
-    assert engine_module.GATHER_TURNS > 0

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from bench.engine import span_attention
-from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.engine import Engine
 from bench.engine.heads import Heads
+from bench.engine.scheduler import Request, RequestResult
 from bench.engine.setup import build_engine
 from tests.bench.engine.conversations import CHOICES, Script, play_all, recomputed, script
 from tests.bench.models.builders import VOCAB, causal_model
@@ -126,12 +127,12 @@ def test_a_context_that_takes_over_a_prefix_has_the_logits_that_it_has_alone(
             served.release(slot, retain=True)
 
     def all_of_them(share: bool) -> tuple[list[tuple[float, ...]], int]:
-        served.share_prefixes, before = share, served.tokens
+        served.scheduler.share_prefixes, before = share, served.runner.tokens
 
         async def one_by_one() -> list[tuple[float, ...]]:
             return [await ask(ids) for ids in asked]
 
-        return asyncio.run(one_by_one()), served.tokens - before
+        return asyncio.run(one_by_one()), served.runner.tokens - before
 
     served = engine(kind)
     shared, computed = all_of_them(share=True)
@@ -142,4 +143,4 @@ def test_a_context_that_takes_over_a_prefix_has_the_logits_that_it_has_alone(
 
 def test_half_precision_on_a_gpu_is_served_in_one_call(kind: tuple[str, torch.dtype]) -> None:
     """The path that all other tests of a GPU mean to test, with a torch that has it."""
-    assert engine(kind).varlen == (kind[0] == "cuda" and kind[1] == torch.bfloat16)
+    assert engine(kind).runner.traits.varlen == (kind[0] == "cuda" and kind[1] == torch.bfloat16)

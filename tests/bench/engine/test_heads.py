@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.engine.heads import Heads, counted
+from bench.engine.heads import Heads, selected_heads
 
 
 def test_a_list_of_heads_is_read_and_written_in_one_spelling() -> None:
@@ -25,8 +25,8 @@ def test_heads_are_distinct_in_order_and_at_least_one(pairs: tuple[tuple[int, in
 
 def test_a_layer_says_which_of_its_heads_count_and_nothing_if_all_do() -> None:
     heads = Heads(((1, 0), (1, 2), (2, 0), (2, 1), (2, 2)))
-    assert [counted(heads, layer, 3) for layer in range(4)] == [[], [0, 2], None, []]
-    assert counted(None, 1, 3) is None
+    assert [selected_heads(heads, layer, 3) for layer in range(4)] == [[], [0, 2], None, []]
+    assert selected_heads(None, 1, 3) is None
     assert Heads.of_layers([2, 0], 2).pairs == ((0, 0), (0, 1), (2, 0), (2, 1))
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from bench.engine import attention, setup
-from bench.engine.engine import Request
+from bench.engine import setup
 from bench.engine.key_centres import POSITIONS, key_centres
+from bench.engine.scheduler import Request
 from bench.engine.setup import build_engine
 from tests.bench.engine.conversations import play_all, script
 from tests.bench.models.builders import causal_model
@@ -30,13 +31,14 @@ def biased(family: str, dtype: torch.dtype, **options: Any) -> Any:
 
 
 def attention_recorded(model: Any) -> list[Any]:
-    results = play_all(build_engine("biased", model, max_context=1024), [script(seed) for seed in range(3)])
+    engine = build_engine("biased", model, max_context=1024)
+    engine.runner.traits = replace(engine.runner.traits, tiles=False)
+    results = play_all(engine, [script(seed) for seed in range(3)])
     return [result.attention for conversation in results for result in conversation[:-1]]
 
 
 def test_attention_under_large_key_biases_survives_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """By blocks, whose scores are rounded; fused attention does not round them."""
-    monkeypatch.setattr(attention, "on_tiles", lambda device, dtype: False)
     exact = attention_recorded(biased("qwen2", torch.float32))
 
     def worst(model: Any) -> float:
@@ -62,7 +64,7 @@ def test_what_is_stored_of_a_bias_alone_is_zero_on_average(family: str) -> None:
             if hasattr(module, "k_proj"):
                 module.k_proj.weight.zero_()
     engine = build_engine(family, model, max_context=POSITIONS)
-    engine.share_prefixes = False
+    engine.scheduler.share_prefixes = False
 
     async def read() -> int:
         slot = await engine.reserve(POSITIONS)
@@ -70,7 +72,7 @@ def test_what_is_stored_of_a_bias_alone_is_zero_on_average(family: str) -> None:
         return slot.range.start
 
     start = asyncio.run(read())
-    for keys in engine.kv_cache.keys:
+    for keys in engine.runner.kv_cache.keys:
         stored = keys[start : start + POSITIONS].float()
         assert stored.abs().max() < 1
 

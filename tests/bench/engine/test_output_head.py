@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench.engine.engine import Engine, Request
+from bench.engine.engine import Engine
 from bench.engine.output_head import output_head
+from bench.engine.scheduler import Request
 from bench.engine.setup import build_engine
 from tests.bench.models.builders import VOCAB, causal_model
 
@@ -30,7 +31,7 @@ def test_choices_of_a_reader_in_half_precision_do_not_tie(family: str) -> None:
     engine = build_engine(family, model, max_context=256)
     tokens = tuple(range(8, VOCAB))
     read = torch.tensor(probed(engine, tokens).logits)
-    engine.head = None
+    engine.runner.head = None
     rounded = torch.tensor(probed(engine, tokens).logits)
     assert len(set(rounded.tolist())) < len(tokens) * 0.9
     assert len(set(read.tolist())) > len(tokens) * 0.99

@@ -15,10 +15,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from bench.engine import attention
-from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.engine import Engine
 from bench.engine.heads import Heads
+from bench.engine.scheduler import Request, RequestResult
 from bench.engine.setup import build_engine
+from bench.engine.traits import Traits
 from performance.drawn import SMALL, model
 
 FIRST, SECOND = (torch.device("meta", at) for at in (0, 1))
@@ -157,12 +158,12 @@ def test_layers_on_two_devices_give_what_one_device_gives(
     monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
     expected = requests(build_engine("small", model(SMALL), max_context=512))
-    monkeypatch.setattr(attention, "decodes_together", lambda device: together)
     monkeypatch.setattr("torch.inference_mode", torch.no_grad)
     monkeypatch.setattr("torch.tensor", _tensor)
     with Devices():
         engine = build_engine("small", spread(model(SMALL)), max_context=512)
-        assert {keys.device for keys in engine.kv_cache.keys} == {FIRST, SECOND}
+        engine.runner.traits = Traits(together=together)
+        assert {keys.device for keys in engine.runner.kv_cache.keys} == {FIRST, SECOND}
         results = requests(engine)
     for mine, theirs in zip(results, expected, strict=True):
         assert (mine.answer, mine.finish) == (theirs.answer, theirs.finish)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from bench.engine.engine import Engine, Request, RequestResult
+from bench.engine.engine import Engine
 from bench.engine.kv_cache import PAGE, Reservation
 from bench.engine.prefixes import BLOCK, PrefixIndex, Slot, block_hashes
+from bench.engine.scheduler import Outcome, Request, RequestResult, Step
 from bench.engine.setup import build_engine
 from bench.errors import InvalidLogitsError
 from tests.bench.models.builders import CAUSAL_FAMILIES, VOCAB, causal_model
@@ -22,7 +24,7 @@ TAILS = [[random.Random(seed).randrange(8, VOCAB) for _ in range(20 + seed)] for
 
 def engine_of(family: str = "llama", *, share: bool = True, **overrides: Any) -> Engine:
     engine = build_engine(family, causal_model(family, **overrides), max_context=512)
-    engine.share_prefixes = share
+    engine.scheduler.share_prefixes = share
     return engine
 
 
@@ -56,7 +58,7 @@ def test_answers_are_those_of_contexts_alone_and_the_beginning_is_forwarded_once
     results = one_after_another(sharing, prompts)
     assert [one.answer for one in results] == [one.answer for one in expected]
     assert [one.reused for one in results] == [0] + [len(STORY)] * 5
-    assert sharing.tokens == alone.tokens - 5 * len(STORY)
+    assert sharing.runner.tokens == alone.runner.tokens - 5 * len(STORY)
 
 
 def test_requests_in_flight_wait_for_the_first_that_begins_alike() -> None:
@@ -113,22 +115,22 @@ def test_a_context_that_failed_or_was_cancelled_never_reaches_another_question(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = engine_of()
-    forward = engine._forward
+    forward = engine.runner.forward
 
-    def failing(scheduled: Any) -> None:
-        forward(scheduled)
-        for request, _ in scheduled:
-            if request.decode == 3:
-                engine._fail(request, InvalidLogitsError("not a number"))
+    def failing(steps: Sequence[Step]) -> list[Outcome]:
+        outcomes = forward(steps)
+        for step, outcome in zip(steps, outcomes, strict=True):
+            outcome.valid = step.request.decode != 3
+        return outcomes
 
-    monkeypatch.setattr(engine, "_forward", failing)
+    monkeypatch.setattr(engine.runner, "forward", failing)
 
     async def failed_cancelled_then_asked() -> tuple[int, int]:
         with pytest.raises(InvalidLogitsError):
             await ask(engine, STORY + TAILS[0], decode=3, retain=False)
         after_failure = (await ask(engine, STORY + TAILS[1], retain=False)).reused
         task = asyncio.create_task(ask(engine, STORY + TAILS[2], decode=100, retain=False))
-        while engine.passes < 12:
+        while engine.runner.passes < 12:
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -141,10 +143,10 @@ def test_a_context_that_failed_or_was_cancelled_never_reaches_another_question(
 def test_a_request_whose_leader_is_cancelled_goes_on_by_itself() -> None:
     async def leaderless() -> RequestResult:
         engine = engine_of()
-        engine.limits = type(engine.limits)(tokens=40, rows=4)
+        engine.scheduler.limits = type(engine.scheduler.limits)(tokens=40, rows=4)
         leader = asyncio.create_task(ask(engine, STORY + TAILS[0], retain=False))
         follower = asyncio.create_task(ask(engine, STORY + TAILS[1]))
-        while engine.passes < 2:
+        while engine.runner.passes < 2:
             await asyncio.sleep(0)
         leader.cancel()
         return await asyncio.wait_for(follower, 30)
@@ -156,14 +158,17 @@ def test_a_request_whose_leader_is_cancelled_goes_on_by_itself() -> None:
 
 def test_closed_contexts_make_room_the_least_recently_used_first() -> None:
     engine = engine_of()
-    engine.prefixes.most = 10 * PAGE
+    engine.scheduler.prefixes.most = 10 * PAGE
     others = [[random.Random(100 + i).randrange(8, VOCAB) for _ in range(200)] for i in range(3)]
     one_after_another(engine, [*others, others[0]])
-    retained = engine.prefixes.retained_tokens
-    assert retained == 3 * PAGE and engine.kv_cache.free_tokens == engine.kv_cache.tokens - retained
+    retained = engine.scheduler.prefixes.retained_tokens
+    assert (
+        retained == 3 * PAGE
+        and engine.runner.kv_cache.free_tokens == engine.runner.kv_cache.tokens - retained
+    )
 
     async def one_page_more_than_is_free() -> list[int]:
-        held = await engine.reserve(engine.kv_cache.free_tokens)
+        held = await engine.reserve(engine.runner.kv_cache.free_tokens)
         page = await engine.reserve(PAGE)
         for slot in (page, held):
             engine.release(slot)
@@ -177,17 +182,17 @@ def test_lack_of_memory_takes_closed_contexts_before_it_makes_passes_smaller(
 ) -> None:
     engine = engine_of()
     one_after_another(engine, [STORY])
-    limits, forward, faults = engine.limits, engine._forward, [MemoryError()]
+    limits, forward, faults = engine.scheduler.limits, engine.runner.forward, [MemoryError()]
 
-    def scarce(scheduled: Any) -> None:
+    def scarce(steps: Sequence[Step]) -> list[Outcome]:
         if faults:
             raise faults.pop()
-        forward(scheduled)
+        return forward(steps)
 
-    monkeypatch.setattr(engine, "_forward", scarce)
-    assert engine.prefixes.retained_tokens
+    monkeypatch.setattr(engine.runner, "forward", scarce)
+    assert engine.scheduler.prefixes.retained_tokens
     one_after_another(engine, [TAILS[5]], retain=False)
-    assert (engine.limits, engine.prefixes.retained_tokens) == (limits, 0)
+    assert (engine.scheduler.limits, engine.scheduler.prefixes.retained_tokens) == (limits, 0)
 
 
 def test_two_texts_of_one_hash_are_told_apart() -> None:
@@ -206,7 +211,7 @@ def test_a_fault_in_choosing_who_is_next_reaches_everybody_who_waits(monkeypatch
     def broken() -> Any:
         raise RuntimeError("no order")
 
-    monkeypatch.setattr(engine, "_choose", broken)
+    monkeypatch.setattr(engine.scheduler, "next", broken)
 
     async def two() -> list[Any]:
         asked = asyncio.gather(*(ask(engine, tail) for tail in TAILS[:2]), return_exceptions=True)

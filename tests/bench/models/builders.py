@@ -32,7 +32,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from bench.engine.engine import Limits
+from bench.engine.scheduler import Limits
 from bench.flops.architecture import architecture_from_config
 from bench.models.api import Geometry
 from bench.models.language_model import CausalLanguageModel
@@ -224,7 +224,7 @@ def language_model(
         chat_style=chat_style,
         limits=limits,
     )
-    lm.engine.share_prefixes = share_prefixes
+    lm.engine.scheduler.share_prefixes = share_prefixes
     return lm
 
 

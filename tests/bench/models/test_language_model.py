@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.engine.engine import Limits
 from bench.engine.heads import Heads
+from bench.engine.scheduler import Limits
 from bench.errors import ConfigError, InvalidLogitsError, WindowExceededError
 from bench.flops.formulas import flops_of_usage, forward_flops
 from bench.flops.meter import Meter, Usage, metered
@@ -283,7 +283,7 @@ def test_a_pass_may_end_before_a_span_that_is_watched() -> None:
         await context.probe(["Yes", "No"])
         context.watch(await context.extend(NODES[1], focus=(2, len(NODES[1]))))
         asked = await context.extend(QUESTION)
-        lm.engine.limits = Limits(tokens_per_pass, 64)
+        lm.engine.scheduler.limits = Limits(tokens_per_pass, 64)
         await context.probe(["Yes", "No"])
         return context.recorded(asked)
 
@@ -736,7 +736,7 @@ def test_a_closed_context_gives_its_memory_back_and_refuses_work() -> None:
             await context.extend("text")
             await context.probe(["Yes", "No"])
         context.close()
-        assert lm.engine.kv_cache.free_tokens == lm.engine.kv_cache.tokens
+        assert lm.engine.runner.kv_cache.free_tokens == lm.engine.runner.kv_cache.tokens
         with pytest.raises(RuntimeError, match="it is closed"):
             await context.extend("more")
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from bench.engine.engine import _drawn
 from bench.engine.sampling import Sampling
 from tests.bench.models.builders import language_model
 
@@ -20,7 +19,7 @@ def test_tokens_are_drawn_from_the_softmax_at_the_temperature() -> None:
     logits = torch.tensor([1.0, 3.0, -2.0, 2.0, 0.0])
     draws = 20_000
     for temperature in (0.5, 2.0):
-        counts = Counter(_drawn(logits, Sampling(temperature, seed), 0) for seed in range(draws))
+        counts = Counter(Sampling(temperature, seed).draw(logits, 0) for seed in range(draws))
         expected = torch.softmax(logits / temperature, -1).numpy()
         shares = np.array([counts[token] for token in range(5)]) / draws
         np.testing.assert_allclose(shares, expected, atol=4 * np.sqrt(0.25 / draws))
@@ -32,7 +31,7 @@ def test_the_last_token_is_drawn_where_rounding_leaves_nothing_above() -> None:
             return float(np.nextafter(1.0, 0.0))
 
     logits = torch.full((300,), -8.0)
-    assert _drawn(logits, Always(0.7, 0), 0) == 299
+    assert Always(0.7, 0).draw(logits, 0) == 299
 
 
 def test_a_cold_draw_is_the_greedy_text() -> None:

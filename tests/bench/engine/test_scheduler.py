@@ -1,0 +1,70 @@
+"""Who goes next and what becomes of it, without a model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from bench.engine.kv_cache import PAGE, Pages
+from bench.engine.scheduler import Limits, Outcome, Request, Scheduler
+
+
+def scheduler(tokens: int = 8, rows: int = 4) -> Scheduler:
+    return Scheduler(Pages(16 * PAGE), Limits(tokens, rows))
+
+
+def request(of: Scheduler, prompt: int, **options: int) -> Request:
+    from bench.engine.prefixes import Slot
+
+    free = of.allocate(PAGE)
+    assert free is not None
+    return Request(Slot(free), list(range(prompt)), **{"limit": PAGE, **options})
+
+
+def turn(of: Scheduler, token: int = 7) -> list[tuple[int, list[int]]]:
+    """One pass in which every step reads the same token: each request's prompt and the tokens chosen."""
+    steps = of.next()
+    for step in steps:
+        if of.advance(step, Outcome(token)):
+            of.requests.remove(step.request)
+    return [(step.request.prompt, step.tokens) for step in steps]
+
+
+def test_a_long_prompt_goes_in_pieces_that_leave_decoding_rows_their_token() -> None:
+    queue = scheduler(tokens=8)
+    queue.add(request(queue, 3, decode=4))
+    queue.add(request(queue, 12))
+    assert turn(queue) == [(3, [0, 1, 2]), (12, [0, 1, 2, 3, 4])]
+    assert turn(queue) == [(3, [7]), (12, [5, 6, 7, 8, 9, 10, 11])]
+    assert turn(queue) == [(3, [7])], "the prompt is finished: it wanted no token"
+
+
+def test_an_answer_ends_at_a_stop_at_its_length_or_at_the_end_of_its_context() -> None:
+    queue = scheduler(tokens=512)
+    stops = request(queue, 5, decode=9)
+    stops.stops = frozenset({7})
+    asked = [stops, request(queue, 5, decode=2), request(queue, 5, decode=9, limit=7)]
+    for one in asked:
+        queue.add(one)
+    while queue.requests:
+        turn(queue)
+    assert [(one.finish, one.answer) for one in asked] == [
+        ("stop", []),
+        ("length", [7, 7]),
+        ("window", [7, 7]),
+    ]
+
+
+def test_a_suffix_is_rolled_back_and_no_more_rows_go_than_the_limit() -> None:
+    queue = scheduler(tokens=100, rows=2)
+    probes = [request(queue, 4) for _ in range(3)]
+    for probe in probes:
+        probe.suffix, probe.choices = [90, 91], [1]
+        queue.add(probe)
+    assert len(turn(queue)) == 2 and len(turn(queue)) == 1
+    assert [probe.slot.tokens for probe in probes] == [[0, 1, 2, 3]] * 3
+
+
+def test_the_scheduler_needs_no_torch() -> None:
+    code = "import sys, bench.engine.scheduler; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
