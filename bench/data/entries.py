@@ -3,7 +3,8 @@
 What an entry *means* is up to :mod:`bench.data.formats`; here a file becomes a stream of raw entries,
 each with its place. A part that cannot be read becomes a :class:`Problem` in the stream, so that
 loading can stop at the first one and checking can list them all. Lines, arrays, CSV and parquet are
-streamed: only one entry is in memory at a time.
+streamed: only one entry is in memory at a time. An entry of a line or CSV row is named by its line, any other
+by its number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -23,23 +25,23 @@ Container = Literal["JSON lines", "JSON array", "JSON objects", "CSV", "parquet"
 
 MAX_LINE_BYTES = 64 * 2**20
 """Longest accepted line or CSV field: ten times the longest NarrativeQA story, and no memory trap."""
-_READ_CHARS = 2**20
+_MAX_DEPTH = 200
+"""Deepest nesting of a JSON value that is read."""
 _BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an entry begins: a line (or parquet row), counted from 1."""
+    """Where an entry is: its line, the row of a parquet file, or its number in a JSON value, from 1."""
 
     path: Path
     number: int
-    unit: Literal["line", "row"] = "line"
-    item: int | None = None
-    """Number of the entry, from 1, if one line holds several."""
+    unit: Literal["line", "row", "item"] = "line"
 
     def __str__(self) -> str:
-        place = f"{self.path}:{self.number}" if self.unit == "line" else f"{self.path}: row {self.number}"
-        return place if self.item is None else f"{place} (item {self.item})"
+        if self.unit == "line":
+            return f"{self.path}:{self.number}"
+        return f"{self.path}: {self.unit} {self.number}"
 
 
 @dataclass(frozen=True)
@@ -181,131 +183,59 @@ def _holds_entries(value: dict[str, JsonValue]) -> bool:
 # --- JSON values: one array, or concatenated objects --------------------------------------------
 
 
-class _Malformed(Exception):
-    def __init__(self, line: int, message: str) -> None:
-        self.line = line
-        super().__init__(message)
-
-
 def _json_values(path: Path) -> Iterator[Entry | Problem]:
     """Entries of an array, of one object that maps names to entries, or of concatenated objects."""
+    import ijson
+
+    position = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            scanner = _Scanner(file)
-            position = 0
-            for value, line, key in scanner.entries():
-                place = Place(path, line, item=position + 1 if line == 1 else None)
+        with _opened(path) as file:
+            file.seek(len(_BOM) if file.read(3) == _BOM else 0)
+            for key, value in _keyed_values(file):
+                place = Place(path, position + 1, "item")
                 if isinstance(value, dict):
                     yield Entry(value, place, position, key)
-                    position += 1
                 else:
                     yield Problem(str(place), f"expected a JSON object, found {_kind(value)}")
-    except _Malformed as error:
-        yield Problem(f"{path}:{error.line}", f"not JSON: {error}; repair the file from here on")
-    except UnicodeDecodeError:
-        yield Problem(*_first_line_not_utf8(path))
+                position += 1
+    except (ijson.JSONError, UnicodeDecodeError, RecursionError) as error:
+        place = Place(path, position + 1, "item")
+        cut = " (is the file cut off?)" if "EOF" in str(error) else ""
+        yield Problem(str(place), f"not JSON in UTF-8: {_fault(error)}{cut}; repair the file from here on")
 
 
-class _Scanner:
-    """Reads JSON values from a text stream one at a time and tracks their line numbers."""
+def _keyed_values(file: IO[bytes]) -> Iterator[tuple[str, JsonValue]]:
+    """The items of a JSON array, or the entries of concatenated objects with their keys, if they have any.
 
-    def __init__(self, stream: IO[str]) -> None:
-        self._stream = stream
-        self._buffer = ""
-        self._at = 0
-        self._before = 0  # characters read and dropped
-        self._line = 1
+    Half of a surrogate pair, which is no character, becomes a question mark. Raises RecursionError for a
+    value that is nested too deeply.
+    """
+    import ijson
 
-    def entries(self) -> Iterator[tuple[JsonValue, int, str]]:
-        """Entries with line and key (empty if they have none)."""
-        if self._peek() == "[":
-            self._skip("[")
-            if self._peek() != "]":
-                yield (*self._value(), "")
-                while self._peek() == ",":
-                    self._skip(",")
-                    yield (*self._value(), "")
-            self._skip("]")
-        while self._peek():
-            line, members = self._line, list(self._members())
-            if members and all(isinstance(value, dict) for _, value, _ in members):
-                for key, value, at in members:
-                    yield value, at, key
+    builder, depth, is_array = ijson.ObjectBuilder(), 0, False
+    for event, value in ijson.basic_parse(file, multiple_values=True):
+        if depth == 0 and event == "start_array":
+            is_array, depth = True, 1
+            continue
+        depth += event in ("start_map", "start_array")
+        depth -= event in ("end_map", "end_array")
+        if depth > _MAX_DEPTH:
+            raise RecursionError("nested too deeply")
+        if is_array and depth == 0:
+            is_array = False
+            continue
+        builder.event(event, float(value) if isinstance(value, Decimal) else value)
+        if depth == is_array:
+            whole = builder.value
+            if is_array or not (isinstance(whole, dict) and _holds_entries(whole)):
+                yield "", whole
             else:
-                yield {key: value for key, value, _ in members}, line, ""
-
-    def _members(self) -> Iterator[tuple[str, JsonValue, int]]:
-        """Keys, values and lines of the object that starts here."""
-        self._skip("{")
-        more = self._peek() != "}"
-        while more:
-            if self._peek() != '"':
-                raise self._malformed(f"expected a quoted key, found {self._next_token()}", self._at)
-            key, line = self._value()
-            self._skip(":")
-            value, _ = self._value()
-            yield key, value, line
-            more = self._peek() == ","
-            if more:
-                self._skip(",")
-        self._skip("}")
-
-    def _value(self) -> tuple[JsonValue, int]:
-        self._peek()
-        line = self._line
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._buffer, self._at)
-            except (ValueError, RecursionError) as error:
-                if self._fill():
-                    continue  # the value may continue past the buffer
-                at = error.pos if isinstance(error, json.JSONDecodeError) else self._at
-                fault = error.msg if isinstance(error, json.JSONDecodeError) else _reason(error)
-                raise self._malformed(fault, at) from None
-            if len(self._buffer) - end < 3 and self._fill():
-                continue  # a number may continue: "1", "1." and "1e-" are all prefixes of 1e-5
-            self._line += self._buffer.count("\n", self._at, end)
-            self._at = end
-            return value, line
-
-    def _peek(self) -> str:
-        """The next character that is not white space; empty at the end."""
-        while True:
-            while self._at < len(self._buffer):
-                character = self._buffer[self._at]
-                if character not in " \t\r\n":
-                    return character
-                self._line += character == "\n"
-                self._at += 1
-            if not self._fill():
-                return ""
-
-    def _skip(self, expected: str) -> None:
-        if self._peek() != expected:
-            raise self._malformed(f"expected {expected!r}, found {self._next_token()}", self._at)
-        self._at += 1
-
-    def _next_token(self) -> str:
-        return repr(self._peek()) if self._peek() else "the end of the file (is it cut off?)"
-
-    def _fill(self) -> bool:
-        """Read more, at least as much as the value read so far; False at the end."""
-        more = self._stream.read(max(_READ_CHARS, len(self._buffer) - self._at))
-        if more:
-            self._before += self._at
-            self._buffer, self._at = self._buffer[self._at :] + more, 0
-        return bool(more)
-
-    def _malformed(self, fault: str, at: int) -> _Malformed:
-        line = self._line + self._buffer.count("\n", self._at, at)
-        return _Malformed(line, f"{fault} at character {self._before + at + 1} of the file")
+                yield from whole.items()
+            builder = ijson.ObjectBuilder()
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON value")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _decode_json(text: str) -> JsonValue:
@@ -314,12 +244,8 @@ def _decode_json(text: str) -> JsonValue:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at character {error.pos + 1}") from None
-    except RecursionError as error:
-        raise ValueError(_reason(error)) from None
-
-
-def _reason(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 # --- CSV ----------------------------------------------------------------------------------------
@@ -397,6 +323,11 @@ def _not_utf8(error: UnicodeDecodeError) -> str:
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
+
+
+def _fault(error: Exception) -> str:
+    """The first line of a JSON error, whose others show the place."""
+    return str(error).removeprefix("b'").partition("\\n")[0].splitlines()[0].rstrip(".")
 
 
 def _one_line(error: BaseException) -> str:

@@ -44,8 +44,7 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     """The first ``limit`` examples that the card selects, in file order.
 
     data: ``sample`` (the set that ships with the project), ``hub`` (the full set), or a path. In a folder
-    with several sets, the file or folder named after this one is used, and of several files there the one
-    with most questions.
+    with several sets, the file or folder named after this one is used.
     training: load what a method may learn from instead of what is evaluated. From the hub these are the
     card's training files, from the sample its training part if it has one, from a folder its file ``train``
     if it has one beside the evaluated ``test``, from any other path every example that names no other
@@ -55,7 +54,6 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     if limit is not None and limit < 1:
         raise ConfigError(f"limit {limit}: expected at least 1; leave it out to use all examples.")
     kind: SourceKind
-    chosen = ""
     match data:
         case "sample":
             kind, name, source = "sample", "sample", _sample(card, training)
@@ -64,17 +62,15 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
         case _:
             if any("\ud800" <= character <= "\udfff" for character in data):
                 raise ConfigError(f"{data!a}: the name is not UTF-8, and records hold it. Rename it.")
-            path, chosen = _own_part(Path(data).expanduser(), card, training)
+            path = _own_part(Path(data).expanduser(), card, training)
             kind, name, source = "path", path.resolve().name, open_source(path, card.formats)
-    selector = _Selector(card, kind, training)
-    examples, warnings = _collect(card, source, limit, selector)
-    if chosen:
-        warnings.insert(0, chosen)
+    selected = _select(card, source, kind, limit, training)
+    warnings = selected.warnings.lines()
     expected = card.hub.examples if card.hub and kind == "hub" and not training else None
-    if limit is None and expected is not None and selector.seen != expected:
-        warnings.append(f"{source.path}: {selector.seen} examples; the card expects {expected}")
+    if limit is None and expected is not None and selected.seen != expected:
+        warnings.append(f"{source.path}: {selected.seen} examples; the card expects {expected}")
     return LoadedData(
-        examples=tuple(examples),
+        examples=tuple(selected.examples),
         label=f"{card.name} ({name})",
         source=kind,
         format=source.format.name,
@@ -108,75 +104,81 @@ def unwanted_split(card: Card, sound: SoundExample, split: str | None = None) ->
     return sound.split if wanted and sound.split != wanted else ""
 
 
-class _Selector:
-    """Selects examples by split and by the card's selection, and counts the ones it drops."""
-
-    def __init__(self, card: Card, kind: SourceKind, training: bool) -> None:
-        self.training = training
-        self.split = TRAINING_SPLIT if training and card.split else card.split
-        self.selection = None if kind == "sample" else card.selection
-        evaluated = self.selection if not training else None
-        self.documents = evaluated.documents if evaluated else None
-        self.rows = evaluated.rows if evaluated else None
-        self.skip = evaluated.skip if evaluated and kind == "hub" else None
-        self.skipped: dict[str, None] = {}
-        """Ids of the document sets at the beginning that are left out."""
-        self.seen = 0
-        """Examples of the split, selected or not."""
-        self.other_splits: Counter[str] = Counter()
-        self.too_short = 0
-        self.over_document_limit = 0
-        self.over_row_limit = 0
-
-    def accepts(self, card: Card, sound: SoundExample) -> bool:
-        """Whether the example is used; dropped examples are counted."""
-        if other := unwanted_split(card, sound, self.split):
-            self.other_splits[other] += 1
-            return False
-        self.seen += 1
-        documents = sound.example.documents.id
-        if documents in self.skipped or len(self.skipped) < (self.skip or 0):
-            self.skipped[documents] = None
-            return False
-        if self.selection is None or self.selection.more_than is None:
-            return True
-        long = length(sound.example, self.selection) > self.selection.more_than
-        self.too_short += not long
-        return long
-
-    def listed_splits(self) -> str:
-        """The dropped splits with their sizes: ``dev 12, train 400``."""
-        return ", ".join(f"{name} {count}" for name, count in sorted(self.other_splits.items()))
-
-    def remarks(self) -> Iterator[str]:
-        """One sentence per kind of dropped examples."""
-        if self.other_splits:
-            yield f"only the split {self.split!r} is used; left out: {self.listed_splits()}"
-        if self.too_short and self.selection:
-            unit = self.selection.measured_by or "words"
-            yield (
-                f"only examples of more than {self.selection.more_than:,} ({unit}) are used, as in "
-                f"{self.selection.source}; left out: {self.too_short}"
-            )
-        if self.skipped and self.selection:
-            yield (
-                f"questions on the first {len(self.skipped)} document sets are left out, as in "
-                f"{self.selection.source}"
-            )
-        if self.over_row_limit and self.selection:
-            yield (
-                f"only the first {self.rows} questions are used, as in {self.selection.source}; left out: "
-                f"{self.over_row_limit}"
-            )
-        if self.over_document_limit and self.selection:
-            yield (
-                f"only the questions on the first {self.documents} document sets are used, as in "
-                f"{self.selection.source}; left out: {self.over_document_limit}"
-            )
-
-
 TRAINING_SPLIT = "train"
 """The training split's name in files that hold several splits."""
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """What is used of a source."""
+
+    examples: list[Example]
+    seen: int
+    """Examples of the split, selected or not."""
+    warnings: Tally
+
+
+def _select(card: Card, source: Source, kind: SourceKind, limit: int | None, training: bool) -> _Selected:
+    """The first ``limit`` examples of the card's split and selection; raises DataError for none."""
+    split = TRAINING_SPLIT if training and card.split else card.split
+    selection = (None if kind == "sample" else card.selection) or Selection(source="")
+    longer_than = selection.more_than or 0
+    most = (selection.documents, selection.rows, selection.skip if kind == "hub" else None)
+    most_documents, most_rows, skip = (None, None, None) if training else most
+    examples: list[Example] = []
+    warnings = Tally()
+    documents: dict[str, DocumentSet] = {}  # questions on one text share it in memory
+    other_splits: Counter[str] = Counter()
+    skipped: set[str] = set()
+    seen = too_short = over_rows = over_documents = 0
+    for sound in _sound_examples(card, source, warnings):
+        example, id_ = sound.example, sound.example.documents.id
+        if other := unwanted_split(card, sound, split):
+            other_splits[other] += 1
+            continue
+        seen += 1
+        if id_ in skipped or len(skipped) < (skip or 0):
+            skipped.add(id_)
+        elif longer_than and length(example, selection) <= longer_than:
+            too_short += 1
+        elif most_documents == len(documents) and id_ not in documents:
+            over_documents += 1
+        elif most_rows == len(examples):
+            over_rows += 1
+        else:
+            shared = documents.setdefault(id_, example.documents)
+            question = example.question if example.question.strip() else card.query
+            examples.append(replace(example, dataset=card.name, documents=shared, question=question))
+            if len(examples) == limit:
+                break
+    found = ", ".join(f"{name} {count}" for name, count in sorted(other_splits.items()))
+    as_in, bound = f"as in {selection.source}", f"{longer_than:,} ({selection.measured_by or 'words'})"
+    rows, sets = f"first {most_rows} questions", f"questions on the first {most_documents} document sets"
+    remarks = [
+        text
+        for applies, text in (
+            (other_splits, f"only the split {split!r} is used; left out: {found}"),
+            (
+                too_short,
+                f"only examples of more than {bound} are used, {as_in}; left out: {too_short}",
+            ),
+            (skipped, f"questions on the first {len(skipped)} document sets are left out, {as_in}"),
+            (over_rows, f"only the {rows} are used, {as_in}; left out: {over_rows}"),
+            (over_documents, f"only the {sets} are used, {as_in}; left out: {over_documents}"),
+        )
+        if applies
+    ]
+    if not examples and other_splits and not seen:
+        purpose = "learned from" if training else "evaluated"
+        raise DataError(
+            f"{source.path}: no question of the split {split!r}, which is {purpose}; found {found}. Use a "
+            "file of that split."
+        )
+    if not examples:
+        raise DataError(f"{source.path}: no examples" + (f": {'; '.join(remarks)}." if remarks else "."))
+    for remark in remarks:
+        warnings.add(str(source.path), remark)
+    return _Selected(examples, seen, warnings)
 
 
 def length(example: Example, selection: Selection) -> float:
@@ -185,41 +187,6 @@ def length(example: Example, selection: Selection) -> float:
     if recorded is not None:
         return float(recorded)
     return sum(len(document.full_text.split()) for document in example.documents.documents)
-
-
-def _collect(
-    card: Card, source: Source, limit: int | None, selector: _Selector
-) -> tuple[list[Example], list[str]]:
-    examples: list[Example] = []
-    warnings = Tally()
-    documents: dict[str, DocumentSet] = {}  # questions on one text share it in memory
-    for sound in _sound_examples(card, source, warnings):
-        if not selector.accepts(card, sound):
-            continue
-        example = sound.example
-        if selector.documents == len(documents) and example.documents.id not in documents:
-            selector.over_document_limit += 1
-            continue
-        if selector.rows == len(examples):
-            selector.over_row_limit += 1
-            continue
-        shared = documents.setdefault(example.documents.id, example.documents)
-        question = example.question if example.question.strip() else card.query
-        examples.append(replace(example, dataset=card.name, documents=shared, question=question))
-        if limit is not None and len(examples) == limit:
-            break
-    remarks = list(selector.remarks())
-    if not examples and selector.other_splits and not selector.seen:
-        purpose = "learned from" if selector.training else "evaluated"
-        raise DataError(
-            f"{source.path}: no question of the split {selector.split!r}, which is {purpose}; found "
-            f"{selector.listed_splits()}. Use a file of that split."
-        )
-    if not examples:
-        raise DataError(f"{source.path}: no examples" + (f": {'; '.join(remarks)}." if remarks else "."))
-    for remark in remarks:
-        warnings.add(str(source.path), remark)
-    return examples, warnings.lines()
 
 
 def _sound_examples(card: Card, source: Source, warnings: Tally) -> Iterator[SoundExample]:
@@ -305,8 +272,8 @@ def _part_files(folder: Path) -> list[Path]:
     return sorted([*data_files(folder), *(file for file in folder.glob("*.txt") if file.is_file())])
 
 
-def _own_part(path: Path, card: Card, training: bool) -> tuple[Path, str]:
-    """The path, or what belongs to the card and the split in a folder; and what was chosen.
+def _own_part(path: Path, card: Card, training: bool) -> Path:
+    """The path, or what belongs to the card and the split in a folder.
 
     That is the file or folder named after the card; in a folder with a file for each split, which is named
     after it, that of the evaluated split or of the training split. Raises DataUnavailableError for a folder
@@ -317,42 +284,15 @@ def _own_part(path: Path, card: Card, training: bool) -> tuple[Path, str]:
         split = TRAINING_SPLIT if training else card.split or "test"
         of_split = [file for file in _part_files(part) if file.stem.lower() == split]
         if len(of_split) == 1:
-            return of_split[0], ""
+            return of_split[0]
     if part != path:
-        return _fullest(part, card)
+        return part
     others = sorted({inside.stem for inside in path.iterdir()} & set(card_names())) if path.is_dir() else []
     if others:
         raise DataUnavailableError(
             f"{path}: no file or folder named {card.name}; there are {', '.join(others)}."
         )
-    return path, ""
-
-
-def _fullest(folder: Path, card: Card) -> tuple[Path, str]:
-    """Of a folder with several sources, the one with most questions of the card's set, and a word on it.
-
-    Files with errors are passed over, unless all have some: then the folder itself is the answer, and opening
-    it says what is wrong.
-    """
-    if not folder.is_dir():
-        return folder, ""
-    try:
-        open_source(folder)
-    except DataError:
-        counted = [(_usable(file, card), file) for file in data_files(folder)]
-        most = max((count for count, _ in counted), default=0)
-        if most:
-            file = next(file for count, file in counted if count == most)
-            return file, f"{folder}: {file.name} has most questions ({most}) of {len(counted)} data files"
-    return folder, ""
-
-
-def _usable(file: Path, card: Card) -> int:
-    """How many questions of the card's set the file holds; 0 where it cannot be used as it is."""
-    try:
-        return sum(1 for _ in _sound_examples(card, open_source(file, card.formats), Tally()))
-    except DataError:
-        return 0
+    return path
 
 
 def _hub(card: Card, training: bool) -> Source:

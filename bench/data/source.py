@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from bench.data.document_files import DOCUMENT_SUFFIXES
+from bench.data.document_files import DOCUMENT_SUFFIXES, MAX_TEXT_CHARS
 from bench.data.entries import Container, Entry, Place, Problem, container_of, read_entries
 from bench.data.folder import DocumentFolder, open_folder, questions_file
 from bench.data.format import EntryError, Format, Parsed
@@ -143,6 +143,10 @@ def faults_of(example: Example, *, answers_optional: bool = False) -> Iterator[s
         yield "there is no reference answer; is this a test file whose answers are withheld?"
     if not example.id.strip():
         yield "the id is empty"
+    for document in example.documents.documents:
+        if len(document.text) > MAX_TEXT_CHARS:
+            size = f"{len(document.text):,} characters"
+            yield f"the document {document.title!r} has {size}; at most {MAX_TEXT_CHARS:,} are read. Split it"
     for name, text in _texts(example):
         try:
             text.encode("utf-8")

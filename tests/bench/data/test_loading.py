@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.data import load, loading
+from bench.data import TextCounter, check, load, loading
 from bench.data.cards import load_card
 from bench.data.loading import DataUnavailableError, has_training_part
 from bench.errors import ConfigError, DataError
@@ -65,6 +65,16 @@ def test_the_first_error_stops_and_names_its_line(tmp_path: Path) -> None:
         'found True. A right line: {"question": '
     )
     assert f"bench data check {path}" in str(error.value)
+
+
+def test_a_document_longer_than_is_read_anywhere_is_refused_before_it_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.data.source.MAX_TEXT_CHARS", 10)
+    path = write(tmp_path / "dev.jsonl", line(0))
+    with pytest.raises(DataError, match=r":1: the document 'T' has 14 characters; at most 10 are read"):
+        load(QASPER, str(path))
+    assert not check(path, TextCounter("none", "words", lambda text: pytest.fail(text))).usable
 
 
 def test_warnings_are_grouped(tmp_path: Path) -> None:
@@ -146,23 +156,6 @@ def test_folders(tmp_path: Path) -> None:
     write(tmp_path / "test.jsonl", line(0), line(1))
     loaded = load(QASPER, str(tmp_path))
     assert (len(loaded.examples), loaded.label) == (2, "qasper (test.jsonl)"), "the evaluated split's"
-
-
-def test_of_several_files_of_a_set_the_one_with_most_questions_is_used_and_named(tmp_path: Path) -> None:
-    folder = tmp_path / "qasper"
-    folder.mkdir()
-    write(folder / "a.jsonl", line(0))
-    write(folder / "b.jsonl", line(0), line(1), line(2))
-    write(folder / "c.jsonl", line(0), line(1), line(2), line(3), {})
-    write(folder / "d.jsonl", line(3), line(4), line(5))
-    loaded = load(QASPER, str(tmp_path))
-    assert (len(loaded.examples), loaded.label) == (3, "qasper (b.jsonl)")
-    assert loaded.warnings[0] == f"{folder}: b.jsonl has most questions (3) of 4 data files"
-    assert load(QASPER, str(tmp_path)).revision == load(QASPER, str(folder / "b.jsonl")).revision
-    for name in "abd":
-        (folder / f"{name}.jsonl").unlink()
-    with pytest.raises(DataError, match="c.jsonl:5"):
-        load(QASPER, str(tmp_path))
 
 
 def test_parquet_shards_of_a_folder(tmp_path: Path) -> None:
