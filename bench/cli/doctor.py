@@ -251,7 +251,7 @@ def _mlflow(results: Path) -> Check:
     """Whether MLflow can open the store that runs are mirrored to; if not, with MLflow's message."""
     from bench.tracking.store import OFF, choose_store, is_server, public_uri, scrub, sqlite_path
 
-    uri = choose_store(None, results)
+    uri = choose_store(results)
     if uri == OFF:
         return Check("mlflow", "skipped", "mirroring is off (BENCH_TRACKING_URI=off)")
     require("Showing cells in MLflow", "mlflow")
@@ -269,10 +269,10 @@ def _mlflow(results: Path) -> Check:
     if is_server(uri):
         remedy = (
             "Start the server, correct BENCH_TRACKING_URI / MLFLOW_TRACKING_URI, or run with --no-track; "
-            "records are written in any case, and bench track sync mirrors them later."
+            "records are written in any case, and bench ui mirrors them later."
         )
     else:
-        remedy = "Rebuild the store from the records: bench track sync --rebuild"
+        remedy = "Rebuild the store from the records: bench ui --rebuild"
     with tempfile.TemporaryDirectory(prefix="bench-doctor-") as folder:  # MLflow may leave an empty ./mlruns
         try:
             done = subprocess.run(

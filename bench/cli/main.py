@@ -40,8 +40,7 @@ COMMANDS: dict[str, str] = {
     "model": "describe a model, check for its files, or fetch them",
     "doctor": "check packages, methods, disk, device, MLflow store and a short run",
     "serve": "models of this machine behind an OpenAI-compatible address",
-    "ui": "serve the MLflow UI on 127.0.0.1 over results/",
-    "track": "rebuild the MLflow mirror from the records",
+    "ui": "show the finished cells in MLflow on 127.0.0.1",
 }
 """Subcommand -> its one-line help; the code is ``bench.cli.<name>.command``."""
 

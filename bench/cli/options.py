@@ -65,9 +65,6 @@ protocol_option = click.option(
     help="how to ask the judge: both_orders, by four criteria, a win needs both orders; paper, one JSON "
     "verdict per pair (Graph of Records, App. D.3)",
 )
-trace_option = click.option(
-    "--trace", is_flag=True, help="also write MLflow traces of each question, one span per visited node"
-)
 set_option = click.option(
     "--set",
     "assignments",
@@ -161,16 +158,14 @@ def session_options(command: Command) -> Command:
     """
 
     @functools.wraps(command)
-    def with_session(
-        *arguments: Any, track: bool, trace: bool, executor: Any, threads: int | None, **values: Any
-    ) -> Any:
+    def with_session(*arguments: Any, track: bool, executor: Any, threads: int | None, **values: Any) -> Any:
         from bench.run.progress import Progress
         from bench.run.session import Session
         from bench.run.threads import Threads
 
         names = ("results", "in_flight", "timeout_s", "retry_failed")
         run = {name: values.pop(name) for name in names}
-        hooks = [Progress(), *_mlflow_hooks(run["results"], track=track, trace=trace)]
+        hooks = [Progress(), *(_mlflow_hooks(run["results"]) if track else [])]
         session = Session(**run, hooks=hooks, executor=executor, threads=Threads.begin(threads))
         click.get_current_context().find_root().call_on_close(session.close)
         return command(*arguments, **values, session=session)
@@ -182,17 +177,14 @@ def session_options(command: Command) -> Command:
         retry_failed_option,
         threads_option,
         track_option,
-        trace_option,
     )
     return cast("Command", _with(executor_options(with_session), *options))
 
 
-def _mlflow_hooks(results: Path, *, track: bool, trace: bool) -> list[RunHooks]:
-    if not track:
-        return []
+def _mlflow_hooks(results: Path) -> list[RunHooks]:
     from bench.tracking.hooks import MlflowHooks
 
-    return [MlflowHooks(results, trace=trace)]
+    return [MlflowHooks(results)]
 
 
 def executor_options(command: Command) -> Command:

@@ -94,10 +94,10 @@ def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator
 
     The cells' runs are deleted, and their points on the curves of their sweeps.
     """
-    from bench.tracking.content import read_display, sweep_cells
+    from bench.tracking.content import read_sweeps, sweep_cells
     from bench.tracking.store import local_store, sqlite_path
 
-    sweeps = {name for folder in selected for name in read_display(folder).sweeps}
+    sweeps = {name for folder in selected for name in read_sweeps(folder)}
     yield
     uri = local_store(results)
     database = sqlite_path(uri)
@@ -112,4 +112,4 @@ def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator
         for name in sorted(sweeps):
             mirror.forget_sweep(name, left.get(name, []))
     except Exception as error:  # noqa: BLE001 -- MLflow and its layers raise many types
-        click.echo(f"warning: MLflow still shows them ({error}): bench track sync --rebuild", err=True)
+        click.echo(f"warning: MLflow still shows them ({error}). Run: bench ui --rebuild", err=True)

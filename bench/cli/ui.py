@@ -1,4 +1,4 @@
-"""``bench ui``: the MLflow web interface for a results folder, on this machine only."""
+"""``bench ui``: a results folder in MLflow's web interface, on this machine only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from bench.cli.options import results_option
+from bench.errors import BenchError
 
 
 @click.command(name="ui")
@@ -18,13 +19,41 @@ from bench.cli.options import results_option
     help="open the newest run's data set in a browser: its curves, else its runs",
 )
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
+@click.option(
+    "--rebuild", is_flag=True, help="first delete mlflow.db and its artifacts with your notes in MLflow"
+)
 @results_option
-def command(browse: bool, port: int, results: Path) -> None:
-    """Serve the MLflow UI on 127.0.0.1 until Ctrl-C."""
-    from bench.tracking.ui import UiServer, require_port, require_store, stop_on_signals
+def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
+    """Show the finished cells in the MLflow UI on 127.0.0.1 until Ctrl-C.
 
-    database = require_store(results)
-    require_port(port)
+    What MLflow does not show yet, or shows otherwise than the records have it, is written first. With a
+    tracking server (BENCH_TRACKING_URI or MLFLOW_TRACKING_URI) that is all: open its address.
+    """
+    from bench.packages import require
+    from bench.tracking.store import public_uri, remove_local_store, sqlite_path, store_to_show
+    from bench.tracking.sync import not_shown, sync
+    from bench.tracking.ui import UiServer, nothing_to_show, require_port, stop_on_signals
+
+    require("bench ui", "mlflow")
+    uri = store_to_show(results)
+    database = sqlite_path(uri)
+    if database is not None:
+        require_port(port)
+    if rebuild and database is None:
+        raise BenchError(f"--rebuild only works on a SQLite store of this machine, not on {public_uri(uri)}.")
+    if rebuild and database is not None:
+        remove_local_store(database)
+    missing = not_shown(results, uri)
+    if missing:
+        click.echo(f"Writing {len(missing)} cell(s) to MLflow ...", err=True)
+    for result in sync(results, missing, uri=uri):
+        if result.message:
+            click.echo(f"warning: {result.name}: {result.message}", err=True)
+    if database is None:
+        click.echo(f"MLflow at {public_uri(uri)} shows the finished cells of {results}.")
+        return
+    if not database.is_file():
+        raise nothing_to_show(results)
     with stop_on_signals() as stop, UiServer(database, port) as server:
         click.echo(f"Starting MLflow for {database.parent} ...", err=True)
         if server.wait_until_up(stop):

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from bench.schema import JsonValue
 FORMAT_VERSION = 6
 """Increment it when a run's content changes for the same cell: every run is then rewritten."""
 DISPLAY_FILE = "mlflow.json"
-"""In a cell's folder: its :class:`Display`."""
+"""In a cell's folder: the sweeps that it belongs to, the last one its parent run; not part of its records."""
 EXPERIMENT_PREFIX = "longdoc-bench"
 TABLE_ROWS = 1_000
 """Rows of one table artifact; the UI takes 3 s to draw 1,000 and minutes to draw 10,000."""
@@ -31,8 +31,6 @@ TAG_CELL, TAG_SWEEP, TAG_CURVE = "bench.cell_id", "bench.sweep", "bench.curve"
 """Tags of the runs of a cell, a sweep, and a curve, whose metrics have an option's value as their step."""
 TAG_DIGEST = "bench.content"
 """Tag with the digest of a run's content, written last: a run without it is incomplete."""
-TAG_TRACES = "bench.traces"
-"""Tag of a cell's run with traces of its questions."""
 
 _MAX_PARAM = 500
 """Characters of a parameter's value; MLflow's own limits are 6,000, older servers' 500."""
@@ -56,44 +54,30 @@ _NOT_PARAMETERS = {
 _RENAMED = {"data_label": "data"}
 
 
-@dataclass(frozen=True)
-class Display:
-    """How to show a cell; not part of its records."""
-
-    sweeps: tuple[str, ...] = ()
-    """Its sweeps: it is on the curves of all of them, and its run is a child of the last one's."""
-    traces: bool = False
-    """Whether to write traces of its questions."""
-
-
-def read_display(cell_dir: Path) -> Display:
-    """The display stored in a cell's folder, or the default one."""
+def read_sweeps(cell_dir: Path) -> list[str]:
+    """The sweeps of a cell: it is on the curves of all of them, and its run is a child of the last one's."""
     try:
-        stored = json.loads((cell_dir / DISPLAY_FILE).read_bytes())
-        return Display(tuple(map(str, stored["sweeps"])), bool(stored["traces"]))
+        return list(map(str, json.loads((cell_dir / DISPLAY_FILE).read_bytes())["sweeps"]))
     except (OSError, ValueError, LookupError, TypeError):
-        return Display()
+        return []
 
 
-def note_display(cell_dir: Path, *, sweep: str | None = None, traces: bool = False) -> None:
-    """Store that a cell belongs to a sweep, and whether it has traces; neither is ever undone."""
-    before = read_display(cell_dir)
-    sweeps = (*(name for name in before.sweeps if name != sweep), sweep) if sweep else before.sweeps
-    after = Display(sweeps, before.traces or traces)
+def note_sweep(cell_dir: Path, sweep: str) -> None:
+    """Store that a cell belongs to a sweep, from now on its last one."""
+    before = read_sweeps(cell_dir)
+    after = [*(name for name in before if name != sweep), sweep]
     if after != before:
-        write_json(cell_dir / DISPLAY_FILE, {**asdict(after), "sweeps": list(sweeps)})
+        write_json(cell_dir / DISPLAY_FILE, {"sweeps": after})
 
 
 @dataclass(frozen=True)
 class RunContent:
-    """Everything in one MLflow run except its tables of questions and its traces."""
+    """Everything in one MLflow run except its tables of questions."""
 
     cell: CellDescription
     summary: Summary
-    display: Display
+    sweeps: Sequence[str]
     experiment: str
-    label: str
-    """The method with its non-default options, as in ``bm25 k=7``."""
     name: str
     start_ms: int
     end_ms: int
@@ -110,7 +94,7 @@ class RunContent:
 
 
 def content_digest(cell_dir: Path) -> str:
-    """Hash of everything that the run shows: cell, summary (which has the records' hash) and display.
+    """Hash of everything that the run shows: cell, summary (which has the records' hash) and sweeps.
 
     Raises BenchError if there is no cell.
     """
@@ -124,7 +108,7 @@ def sweep_cells(results: Path) -> dict[str, list[Path]]:
     """Every sweep with its finished cells below ``results``."""
     sweeps: dict[str, list[Path]] = {}
     for cell_dir in finished_cells([results]):
-        for name in read_display(cell_dir).sweeps:
+        for name in read_sweeps(cell_dir):
             sweeps.setdefault(name, []).append(cell_dir)
     return sweeps
 
@@ -143,22 +127,20 @@ def finished_cells(folders: Iterable[Path]) -> Iterator[Path]:
 def read_run(cell_dir: Path) -> RunContent:
     """The content of a finished cell's run; raises BenchError naming the file that cannot be read."""
     cell, summary = read_description(cell_dir), read_summary(cell_dir)
-    display, label = read_display(cell_dir), cell_label(cell)
     start_ms = _milliseconds(cell.created_at, cell_dir / CELL_FILE)
     scores = cell.metrics or tuple(summary.metrics)
     return RunContent(
         cell=cell,
         summary=summary,
-        display=display,
+        sweeps=read_sweeps(cell_dir),
         experiment=f"{EXPERIMENT_PREFIX}/{cell.dataset}",
-        label=label,
-        name=f"{label} · {cell.data} · {cell.model or 'no model'}",
+        name=f"{cell_label(cell)} · {cell.data} · {cell.model or 'no model'}",
         start_ms=start_ms,
         end_ms=max(start_ms, _milliseconds("", cell_dir / SUMMARY_FILE)),
         params=dict(_params(cell)),
         metrics=dict(_metrics(summary, scores[0] if scores else "")),
         scores=scores,
-        tags=dict(_tags(cell, display)),
+        tags=dict(_tags(cell)),
         note=_note(cell, cell_dir.name),
         point=curve_point(cell),
     )
@@ -258,11 +240,8 @@ def _digest(parts: Iterable[bytes]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _tags(cell: CellDescription, display: Display) -> Iterator[tuple[str, str]]:
+def _tags(cell: CellDescription) -> Iterator[tuple[str, str]]:
     yield TAG_CELL, cell.cell_id
-    if display.traces:
-        yield TAG_TRACES, "true"
-        yield "mlflow.runType", "genai_evaluate"  # listed with MLflow's evaluation runs, compared there
     yield "mlflow.source.name", "bench run"
     yield "mlflow.source.type", "LOCAL"
     if cell.git_commit:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
@@ -23,7 +23,7 @@ from bench.results.finished import FinishedCell
 from bench.results.records import Record
 from bench.run.cell import Cell
 from bench.run.hooks import RunHooks
-from bench.tracking.content import content_digest, note_display, sweep_cells, sweep_digest
+from bench.tracking.content import content_digest, note_sweep, sweep_cells, sweep_digest
 from bench.tracking.store import (
     FAILED,
     OFF,
@@ -45,18 +45,17 @@ SILENT_S, BETWEEN_LINES_S = 10.0, 30.0
 """Seconds that the end of a session waits before it says what for, and between two such lines."""
 PAUSE_S = 120.0
 """Minimum seconds between two syncs during a run: importing MLflow takes some 5 s of processor time."""
-_MEANWHILE = "The records are complete; Ctrl-C leaves the rest to: bench track sync"
+_MEANWHILE = "The records are complete; Ctrl-C leaves the rest to: bench ui"
 
 
 class MlflowHooks(RunHooks):
     """Keeps an MLflow store up to date with a session; errors are only logged."""
 
-    def __init__(self, results: Path, *, trace: bool = False) -> None:
-        """trace: also write how each question was answered, one span per visited node."""
-        self._results, self._trace = results.resolve(), trace
-        self._uri = choose_store(None, results)
+    def __init__(self, results: Path) -> None:
+        """results: the folder of the session's cells."""
+        self._results = results.resolve()
+        self._uri = choose_store(results)
         self._queued: dict[Path, None] = {}
-        self._own_files: set[Path] = set()
         self._running: _Sync | None = None
         self._started = -PAUSE_S
         self._warned: set[str] = set()
@@ -65,20 +64,20 @@ class MlflowHooks(RunHooks):
 
     def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
         """Queue the cell for the next sync."""
-        self.queue(finished.folder, sweep, [Path(cell.request.data)] if cell.data.source == "path" else [])
+        self.queue(finished.folder, sweep)
 
-    def queue(self, folder: Path, sweep: str | None = None, own_files: Sequence[Path] = ()) -> None:
-        """Queue a cell's folder for the next sync; own_files: the user's files that its data came from."""
+    def queue(self, folder: Path, sweep: str | None = None) -> None:
+        """Queue a cell's folder for the next sync."""
         if self._uri != OFF and importlib.util.find_spec("mlflow") is None:
             log.info("%s Records are complete without it.", missing("Showing cells in MLflow", "mlflow"))
             self._uri = OFF
         if self._uri == OFF:
             return
         try:
-            note_display(folder, sweep=sweep, traces=self._trace)
+            if sweep is not None:
+                note_sweep(folder, sweep)
             if not is_shown(self._uri, content_digest(folder)):
                 self._queued[folder.resolve()] = None
-                self._own_files.update(path.resolve() for path in own_files)
         except (BenchError, OSError) as error:
             self._warn(f"{folder.name}: {error}")
 
@@ -140,7 +139,7 @@ class MlflowHooks(RunHooks):
             return False
         cells, self._queued, self._started = list(self._queued), {}, time.monotonic()
         try:
-            self._running = _Sync(self._uri, self._results, cells, self._own_files)
+            self._running = _Sync(self._uri, self._results, cells)
         except OSError as error:
             self._warn(f"{len(cells)} cell(s): {error}. {REMEDY}")
         return self._running is not None
@@ -156,12 +155,11 @@ class MlflowHooks(RunHooks):
 class _Sync:
     """One ``python -m bench.tracking.sync``."""
 
-    def __init__(self, uri: str, results: Path, cells: Sequence[Path], own_files: Iterable[Path]) -> None:
+    def __init__(self, uri: str, results: Path, cells: Sequence[Path]) -> None:
         self.cells = cells
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        documents = [f"--documents={path}" for path in own_files]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bench.tracking.sync", *documents, str(results), *map(str, cells)],
+            [sys.executable, "-P", "-m", "bench.tracking.sync", str(results), *map(str, cells)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,7 +26,6 @@ from bench.tracking.content import (
     TAG_CURVE,
     TAG_DIGEST,
     TAG_SWEEP,
-    TAG_TRACES,
     RunContent,
     content_digest,
     question_tables,
@@ -35,7 +33,7 @@ from bench.tracking.content import (
     sweep_digest,
 )
 from bench.tracking.store import artifact_root, sqlite_path
-from bench.tracking.ui_view import CURVES_TAG, VIEW_TAG, curves_view, saved_view
+from bench.tracking.ui_view import CELLS_TAG, CURVES_TAG, cells_view, curves_view
 
 State = Literal["created", "updated", "unchanged"]
 
@@ -49,7 +47,7 @@ _DEFAULTS = {
 """Settings of MLflow that the user has not set."""
 _DRAWN_SCORES = 2
 """Scores that a curve shows along with its cost: the data set's first ones, as F1 and ROUGE-L."""
-_NOT_COPIED = {TAG_DIGEST, TAG_TRACES, "mlflow.loggedArtifacts", "mlflow.parentRunId", "mlflow.runName"}
+_NOT_COPIED = {TAG_DIGEST, "mlflow.loggedArtifacts", "mlflow.parentRunId", "mlflow.runName"}
 """Tags that a run's replacement does not take over."""
 _EXPERIMENT_NOTE = "One run per cell. Compare runs of the same `data` and `model` only."
 
@@ -61,18 +59,14 @@ class MovedStoreError(Exception):
 class Mirror:
     """Writes cells to one MLflow store; a local store has one writer at a time."""
 
-    def __init__(self, uri: str, results: Path, own_files: Sequence[Path] = ()) -> None:
-        """Open the store; a SQLite database and its tables are created if missing.
-
-        own_files: the user's own data files, for the texts in traces.
-        """
+    def __init__(self, uri: str, results: Path) -> None:
+        """Open the store; a SQLite database and its tables are created if missing."""
         for name, value in _DEFAULTS.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient
 
         for library in ("mlflow", "alembic"):
             logging.getLogger(library).setLevel(logging.ERROR)
-        self._uri, self._own_files = uri, own_files
         self._artifact_root = artifact_root(uri, results)
         self._database = sqlite_path(uri)
         if self._database is None:
@@ -99,7 +93,7 @@ class Mirror:
             before = self._find(experiment_id, TAG_CELL, content.cell.cell_id)
             current = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
             if current is not None:
-                self._delete(experiment_id, [run for run in before if run is not current])
+                self._delete([run for run in before if run is not current])
                 return "unchanged"
             run_id = self._create(experiment_id, content, before)
             try:
@@ -107,9 +101,9 @@ class Mirror:
             except (BenchError, MlflowException) as error:
                 if isinstance(error, MlflowException) and error.error_code != "INVALID_PARAMETER_VALUE":
                     raise
-                self._delete(experiment_id, [self._client.get_run(run_id)])
+                self._delete([self._client.get_run(run_id)])
                 raise BenchError(str(error)) from error
-            self._delete(experiment_id, before)
+            self._delete(before)
             self._client.set_tag(run_id, TAG_DIGEST, digest)
         return "updated" if before else "created"
 
@@ -119,7 +113,7 @@ class Mirror:
             for experiment in self._client.search_experiments():
                 for cell_id in cell_ids:
                     runs = self._find(experiment.experiment_id, TAG_CELL, cell_id)
-                    self._delete(experiment.experiment_id, runs)
+                    self._delete(runs)
 
     def forget_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
         """Take the sweep's removed cells off its curves; cell_dirs: its cells that are left.
@@ -133,19 +127,15 @@ class Mirror:
                 if experiment.name in shown:
                     continue
                 for run in self._find(experiment.experiment_id, TAG_SWEEP, name):
-                    self._delete(
-                        experiment.experiment_id, self._curves(experiment.experiment_id, run.info.run_id)
-                    )
-                    self._delete(experiment.experiment_id, [run])
+                    self._delete(self._curves(experiment.experiment_id, run.info.run_id))
+                    self._delete([run])
 
     def show_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
         """Draw the curves of a sweep on each of its data sets; cell_dirs: all cells of the sweep.
 
         A curve is a child of the sweep's run whose metrics have the option as their step, so that MLflow's
-        charts show scores and cost over that option. The figure is an artifact of the sweep's run.
+        charts show scores and cost over that option.
         """
-        from bench.tracking.sweep_figure import draw_curves
-
         digest = sweep_digest(name, cell_dirs)
         experiments: dict[str, list[RunContent]] = {}
         for cell_dir in cell_dirs:
@@ -167,10 +157,7 @@ class Mirror:
                 if self._database is not None:  # a server may have curves of other results folders
                     drawn = {_quoted(f"{name} {key}") for key in curves}
                     known = self._curves(experiment_id, parent_id)
-                    self._delete(experiment_id, [r for r in known if r.data.tags[TAG_CURVE] not in drawn])
-                with tempfile.TemporaryDirectory() as folder:
-                    if draw_curves(list(curves.values()), Path(folder)):
-                        self._client.log_artifacts(parent_id, folder)
+                    self._delete([r for r in known if r.data.tags[TAG_CURVE] not in drawn])
                 self._client.set_terminated(parent_id, "FINISHED", max(c.end_ms for c in cells))
                 self._client.set_tag(parent_id, TAG_DIGEST, digest)
 
@@ -183,7 +170,7 @@ class Mirror:
             tags = {
                 "mlflow.experimentKind": "custom_model_development",
                 "mlflow.note.content": _EXPERIMENT_NOTE,
-                VIEW_TAG: saved_view(content.scores, content.start_ms),
+                CELLS_TAG: cells_view(content.scores, content.start_ms),
             }
             return str(self._client.create_experiment(name, artifact_location=location, tags=tags))
         if self._database and location and experiment.artifact_location != location:
@@ -208,8 +195,8 @@ class Mirror:
         for run in before:
             tags |= {name: text for name, text in run.data.tags.items() if name not in _NOT_COPIED}
         tags |= content.tags
-        if content.display.sweeps:
-            tags["mlflow.parentRunId"], _ = self._sweep(experiment_id, content.display.sweeps[-1], content)
+        if content.sweeps:
+            tags["mlflow.parentRunId"], _ = self._sweep(experiment_id, content.sweeps[-1], content)
         run = self._client.create_run(experiment_id, content.start_ms, tags, content.name)
         return str(run.info.run_id)
 
@@ -227,10 +214,6 @@ class Mirror:
         self._client.log_dict(run_id, content.summary.to_json(), SUMMARY_FILE)
         for name, table in question_tables(cell_dir):
             self._client.log_table(run_id, table, name)
-        if content.display.traces:
-            from bench.tracking.traces import write_traces
-
-            write_traces(self._uri, experiment_id, run_id, cell_dir, content, self._own_files)
         status = "FAILED" if content.summary.all_failed else "FINISHED"
         self._client.set_terminated(run_id, status, content.end_ms)
 
@@ -285,7 +268,7 @@ class Mirror:
             history = (m for metric in names for m in self._client.get_metric_history(run_id, metric))
             drawn = {(metric.key, metric.step): metric.value for metric in history}
         if not runs or any(values.get(at) != value for at, value in drawn.items()):
-            self._delete(experiment_id, runs)
+            self._delete(runs)
             tags = {
                 TAG_CURVE: key,
                 "mlflow.parentRunId": parent_id,
@@ -299,18 +282,9 @@ class Mirror:
         self._log_metrics(run_id, new, cell)
         self._client.set_terminated(run_id, "FINISHED", max(content.end_ms for _, content in curve))
 
-    def _delete(self, experiment_id: str, runs: Iterable[Any]) -> None:
-        """Delete runs with their traces, which would outlive them."""
+    def _delete(self, runs: Iterable[Any]) -> None:
         for run in runs:
-            run_id = run.info.run_id
-            while TAG_TRACES in run.data.tags and (
-                traces := self._client.search_traces(
-                    locations=[experiment_id], run_id=run_id, max_results=100, include_spans=False
-                )
-            ):
-                if not self._client.delete_traces(experiment_id, trace_ids=[t.info.trace_id for t in traces]):
-                    break
-            self._client.delete_run(run_id)
+            self._client.delete_run(run.info.run_id)
 
     def _lock(self) -> AbstractContextManager[object]:
         """Lock a SQLite store, so that searching for a run and writing it is atomic."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from bench.errors import BenchError
 from bench.results.finished import ARTIFACT_FOLDER
 
 RESULTS = Path("results")
@@ -23,12 +24,12 @@ DATABASE = "mlflow.db"
 OFF = "off"
 """The tracking URI that switches mirroring off (``BENCH_TRACKING_URI=off``)."""
 
-REMEDY = "The records are safe; show them later with: bench track sync"
+REMEDY = "The records are safe; show them later with: bench ui"
 """Advice in messages about a store that accepts no cells."""
 FAILED: Final = "failed"
 """First word of the line that a sync prints for a failure."""
 
-_REBUILD = "rebuild the store from the records: bench track sync --rebuild"
+_REBUILD = "rebuild the store from the records: bench ui --rebuild"
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("MovedStoreError", f"the results folder was moved or copied; {_REBUILD}"),
     ("out-of-date database schema", f"the store was made by another version of MLflow; {_REBUILD}"),
@@ -56,16 +57,22 @@ def local_store(results_dir: Path = RESULTS) -> str:
     return f"sqlite:///{results_dir.resolve() / DATABASE}"
 
 
-def choose_store(tracking_uri: str | None = None, results_dir: Path = RESULTS) -> str:
-    """``tracking_uri``, else ``BENCH_TRACKING_URI``, ``MLFLOW_TRACKING_URI`` or the local store.
+def choose_store(results_dir: Path = RESULTS) -> str:
+    """``BENCH_TRACKING_URI``, else ``MLFLOW_TRACKING_URI``, else the local store.
 
     A relative SQLite path becomes absolute, so that the working directory does not matter.
     """
-    uri = tracking_uri or next((os.environ[name] for name in _URI_VARIABLES if os.environ.get(name)), "")
+    uri = next((os.environ[name] for name in _URI_VARIABLES if os.environ.get(name)), "")
     if not uri:
         return local_store(results_dir)
     path = sqlite_path(uri)
     return f"sqlite:///{path}" if path else uri
+
+
+def store_to_show(results_dir: Path = RESULTS) -> str:
+    """The store that runs are mirrored to; the local one where mirroring is off."""
+    uri = choose_store(results_dir)
+    return local_store(results_dir) if uri == OFF else uri
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -176,9 +183,12 @@ def unreachable_reason(uri: str, timeout_s: float = 5.0) -> str | None:
 
 
 def remove_local_store(database: Path) -> None:
-    """Delete a SQLite store and its artifacts; raises OSError if that is not permitted."""
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
+    """Delete a SQLite store and its artifacts; raises BenchError if that is not permitted."""
+    try:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            database.with_name(database.name + suffix).unlink(missing_ok=True)
+    except OSError as error:
+        raise BenchError(f"Cannot delete {database}: {error.strerror or error}.") from error
     shutil.rmtree(database.parent / ARTIFACT_FOLDER, ignore_errors=True)
 
 

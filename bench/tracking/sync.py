@@ -1,7 +1,7 @@
 """``python -m bench.tracking.sync RESULTS [CELL ...]`` brings an MLflow store up to date with the records.
 
-:class:`~bench.tracking.hooks.MlflowHooks` starts it during a run; ``bench track sync`` calls :func:`sync`
-directly. It has no state: each call compares the content of the store with the records. So the next call
+:class:`~bench.tracking.hooks.MlflowHooks` starts it during a run; ``bench ui`` calls :func:`sync` directly.
+It has no state: each call compares the content of the store with the records. So the next call
 repairs whatever was killed or refused.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,9 +17,18 @@ from typing import Literal
 import click
 
 from bench.errors import BenchError
-from bench.tracking.content import finished_cells, read_display, sweep_cells
+from bench.tracking.content import content_digest, finished_cells, read_sweeps, sweep_cells, sweep_digest
 from bench.tracking.mirror import Mirror, State
-from bench.tracking.store import FAILED, REMEDY, advice_on, choose_store, is_server, scrub, unreachable_reason
+from bench.tracking.store import (
+    FAILED,
+    REMEDY,
+    advice_on,
+    choose_store,
+    is_server,
+    is_shown,
+    scrub,
+    unreachable_reason,
+)
 
 _UNANSWERED = ("Max retries exceeded", "timed out", "Timeout", "Connection refused", "Connection aborted")
 
@@ -39,13 +48,11 @@ class SyncResult:
     """For ``failed``: the reason."""
 
 
-def sync(
-    results: Path, cells: Iterable[Path], *, uri: str, own_files: Sequence[Path] = ()
-) -> Iterator[SyncResult]:
+def sync(results: Path, cells: Iterable[Path], *, uri: str) -> Iterator[SyncResult]:
     """Write finished cells to a store, then the curves of their sweeps.
 
-    results: folder with all cells of the sweeps. uri: the store. own_files: the user's own data files, for
-    the texts in traces. Raises StoreError, without secrets, as soon as the store accepts nothing.
+    results: folder with all cells of the sweeps. uri: the store. Raises StoreError, without secrets, as soon
+    as the store accepts nothing.
     """
     cells, sweeps = list(cells), set[str]()
     if not cells:
@@ -53,11 +60,11 @@ def sync(
     if reason := unreachable_reason(uri):  # before MLflow is imported
         raise StoreError(scrub(f"the tracking server does not answer ({reason}). {REMEDY}", uri))
     try:
-        mirror = Mirror(uri, results, own_files)
+        mirror = Mirror(uri, results)
         for cell_dir in cells:
             try:
                 yield SyncResult(cell_dir.name, mirror.show(cell_dir))
-                sweeps.update(read_display(cell_dir).sweeps)
+                sweeps.update(read_sweeps(cell_dir))
             except BenchError as error:  # concerns only this cell
                 yield SyncResult(cell_dir.name, FAILED, scrub(str(error), uri))
         for name, members in sweep_cells(results).items() if sweeps else ():
@@ -68,6 +75,15 @@ def sync(
                 yield SyncResult(name, FAILED, scrub(str(error), uri))
     except Exception as error:  # MLflow and its layers raise many types
         raise StoreError(scrub(_explain(f"{type(error).__name__}: {error}", uri), uri)) from None
+
+
+def not_shown(results: Path, uri: str) -> list[Path]:
+    """The finished cells that a store does not show as they are, with those of sweeps that have changed."""
+    cells = [cell for cell in finished_cells([results]) if not is_shown(uri, content_digest(cell))]
+    for name, members in sweep_cells(results).items():
+        if not is_shown(uri, sweep_digest(name, members)):
+            cells += members
+    return list(dict.fromkeys(cells))
 
 
 def _explain(error: str, uri: str) -> str:
@@ -87,15 +103,14 @@ def _one_line(text: str) -> str:
 @click.command()
 @click.argument("results", type=click.Path(path_type=Path))
 @click.argument("cells", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--documents", multiple=True, type=click.Path(path_type=Path), help="for the texts in traces")
-def main(results: Path, cells: tuple[Path, ...], documents: tuple[Path, ...]) -> None:
+def main(results: Path, cells: tuple[Path, ...]) -> None:
     """Show CELLS, by default all of RESULTS, and print a line for each; exit code 1 if any failed."""
     with contextlib.suppress(OSError):
         os.nice(5)  # the run has priority
     finished = list(finished_cells(cells or [results]))
     failed = 0
     try:
-        for result in sync(results, finished, uri=choose_store(None, results), own_files=documents):
+        for result in sync(results, finished, uri=choose_store(results)):
             failed += result.state == FAILED
             click.echo(f"{result.state} {result.name}: {_one_line(result.message)}")
     except StoreError as error:

@@ -20,11 +20,11 @@ from types import FrameType, TracebackType
 from typing import IO, Any, Self
 
 from bench.errors import BenchError, ConfigError
-from bench.results.finished import ARTIFACT_FOLDER, find_cells
+from bench.results.finished import ARTIFACT_FOLDER
 from bench.schema import JsonValue
 from bench.tracking.content import EXPERIMENT_PREFIX
-from bench.tracking.store import DATABASE, advice_on, choose_store, public_uri, sqlite_path
-from bench.tracking.ui_view import CURVES_TAG, curves_url, runs_url
+from bench.tracking.store import advice_on
+from bench.tracking.ui_view import CELLS_TAG, CURVES_TAG, view_url
 
 HOST = "127.0.0.1"
 START_DEADLINE_S = 180.0
@@ -44,28 +44,11 @@ _GUNICORN = "--threads 8 --timeout 120 --graceful-timeout 1 --no-control-socket"
 commands for anyone who reaches the port: on a shared machine, any of its users."""
 
 
-def require_store(results_dir: Path) -> Path:
-    """The SQLite database to show: the one that runs are mirrored to, else the results folder's own.
-
-    Raises BenchError, which says how to create one or which tracking server to open instead.
-    """
-    store = choose_store(None, results_dir)
-    database = sqlite_path(store) or results_dir / DATABASE
-    if database.is_file():
-        return database.resolve()
-    if "://" in store and sqlite_path(store) is None:
-        raise BenchError(
-            f"Runs are mirrored to {public_uri(store)} (BENCH_TRACKING_URI or MLFLOW_TRACKING_URI), and "
-            f"{database} does not exist. Open that address, or unset the variable and run: bench track sync"
-        )
+def nothing_to_show(results_dir: Path) -> BenchError:
+    """The error for a results folder without a finished cell and without a store."""
     where = f" --results {results_dir}" if results_dir != Path("results") else ""
-    if next(find_cells(results_dir), None) is not None:
-        raise BenchError(
-            f"{database} does not exist: the records of {results_dir} are not mirrored yet. "
-            f"Run: bench track sync{where}"
-        )
-    raise BenchError(
-        f"There is nothing to show: {results_dir} has no MLflow store and no records. Run first, for "
+    return BenchError(
+        f"There is nothing to show: {results_dir} has no MLflow store and no finished cell. Run first, for "
         f"example: bench run --method bm25 --dataset qasper{where}"
     )
 
@@ -154,8 +137,8 @@ class UiServer:
         for experiment in sorted(experiments, key=lambda experiment: experiment["experiment_id"] == last):
             number = experiment["experiment_id"]
             has_curves = any(tag["key"] == CURVES_TAG for tag in experiment.get("tags", []))
-            curves = curves_url(self.url, number) if has_curves else ""
-            urls[experiment["name"]] = (runs_url(self.url, number), curves)
+            curves = view_url(self.url, number, CURVES_TAG) if has_curves else ""
+            urls[experiment["name"]] = (view_url(self.url, number, CELLS_TAG), curves)
         return urls
 
     def _post(self, call: str, content: Mapping[str, JsonValue]) -> Any:

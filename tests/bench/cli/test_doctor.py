@@ -118,7 +118,7 @@ def test_the_tracking_store_is_opened_by_mlflow_and_its_own_message_shown(
     (tmp_path / "mlflow.db").write_bytes(b"this is no database" * 100)
     broken = checks(tmp_path)["mlflow"]
     assert broken.state == "failed" and "MLflow says: (sqlite3.DatabaseError)" in broken.detail
-    assert "bench track sync --rebuild" in broken.remedy
+    assert "bench ui --rebuild" in broken.remedy
     monkeypatch.setenv("BENCH_TRACKING_URI", "http://ann:s3cret99@127.0.0.1:9")
     gone = checks(tmp_path)["mlflow"]
     assert gone.state == "failed" and "--no-track" in gone.remedy

@@ -39,7 +39,7 @@ def test_a_run_is_finished_although_its_tracking_server_is_gone(
     result = session.run(cell)
     session.close()
     assert result.summary.n == 3 and result.summary.n_failed == 0
-    assert "does not show 1 cell(s)" in caplog.text and "bench track sync" in caplog.text
+    assert "does not show 1 cell(s)" in caplog.text and "bench ui" in caplog.text
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -61,7 +61,7 @@ def test_a_store_of_another_schema_is_a_warning_with_the_way_out(
     hooks.queue(make_cell(store, dataset="schema", k=2), None)
     hooks.close()
     assert "made by another version of MLflow" in caplog.text
-    assert "bench track sync --rebuild" in caplog.text
+    assert "bench ui --rebuild" in caplog.text
 
 
 def test_a_server_that_is_no_tracking_server_is_a_warning(store: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_server_that_is_no_tracking_server_is_a_warning(store: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         uri = f"http://127.0.0.1:{server.server_address[1]}"
-        with pytest.raises(StoreError, match="bench track sync"):
+        with pytest.raises(StoreError, match="bench ui"):
             list(sync(store, [make_cell(store)], uri=uri))
         server.shutdown()
 

@@ -4,9 +4,7 @@ import base64
 import hashlib
 import http.server
 import json
-import logging
 import platform
-import shutil
 import signal
 import socket
 import sqlite3
@@ -17,7 +15,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.main import command as bench
-from bench.cli.track import command as track
-from bench.errors import BenchError
 from bench.files.atomic import write_json
-from bench.results.finished import find_cells
 from bench.results.records import (
     CELL_FILE,
     RECORDS_FILE,
@@ -45,14 +40,12 @@ from bench.tracking.content import (
     DISPLAY_FILE,
     TABLE_ROWS,
     content_digest,
-    finished_cells,
-    note_display,
+    note_sweep,
     question_tables,
     read_run,
     sweep_digest,
 )
 from bench.tracking.hooks import MlflowHooks
-from bench.tracking.mirror import Mirror
 from bench.tracking.store import (
     artifact_root,
     choose_store,
@@ -160,11 +153,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def show_all(
-    cells: list[Path], results: Path, uri: str | None = None, *, sweep: str | None = None, trace: bool = False
+    cells: list[Path], results: Path, uri: str | None = None, *, sweep: str | None = None
 ) -> list[SyncResult]:
     """What became of cells that the hooks of a session noted."""
-    for cell in cells:
-        note_display(cell, sweep=sweep, traces=trace)
+    for cell in cells if sweep else ():
+        note_sweep(cell, sweep)
     return list(sync(results, cells, uri=uri or local_store(results)))
 
 
@@ -189,6 +182,15 @@ def runs_of(results: Path, dataset: str) -> list[Any]:
     mlflow_client = client(results)
     experiment = mlflow_client.get_experiment_by_name(f"longdoc-bench/{dataset}")
     return list(mlflow_client.search_runs([experiment.experiment_id]))
+
+
+def view_of(results: Path, dataset: str, name: str) -> dict[str, Any]:
+    """A saved view of the experiment, which the UI opens."""
+    experiment = client(results).get_experiment_by_name(f"longdoc-bench/{dataset}")
+    state = json.loads(experiment.tags[f"mlflow.sharedViewState.{name}"])["state"]
+    opened = json.loads(zlib.decompress(base64.b64decode(state.removeprefix("deflate;"))))
+    assert isinstance(opened, dict)
+    return opened
 
 
 def table_of(run: Any) -> dict[str, Any]:
@@ -239,16 +241,10 @@ def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results
     ]
     artifacts = {a.path for a in client(results).list_artifacts(run.info.run_id)}
     assert artifacts == {"cell.json", "summary.json", "questions.json"}
-
-
-def test_artifacts_lie_in_the_results_folder_and_nothing_in_the_working_directory(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    show(make_cell(results, dataset="places"), results)
-    (run,) = runs_of(results, "places")
-    assert run.info.artifact_uri.startswith((results / "mlflow-artifacts" / "places").as_uri())
-    assert list(tmp_path.iterdir()) == []
+    assert run.info.artifact_uri.startswith((results / "mlflow-artifacts" / "qasper").as_uri())
+    assert view_of(results, "qasper", "bench")["selectedColumns"][:2] == ["metrics.`f1`", "metrics.`f1_low`"]
+    columns = {column[9:-1] for column in view_of(results, "qasper", "bench")["selectedColumns"]}
+    assert columns <= run.data.metrics.keys()  # none stays empty
 
 
 def test_a_cell_that_failed_is_a_failed_run_and_says_why_in_the_table(results: Path) -> None:
@@ -259,26 +255,6 @@ def test_a_cell_that_failed_is_a_failed_run_and_says_why_in_the_table(results: P
     assert by_n[4].data.metrics["errors.RuntimeError"] == 1
     first = dict(zip(table_of(by_n[4])["columns"], table_of(by_n[4])["data"][0], strict=True))
     assert first["prediction"] == "FAILED: RuntimeError: out of memory"
-
-
-def test_an_unfinished_cell_is_left_out(results: Path) -> None:
-    cell = make_cell(results, dataset="unfinished")
-    summary = (cell / SUMMARY_FILE).read_bytes()
-    (cell / SUMMARY_FILE).unlink()
-    assert cell not in finished_cells([results])
-    (cell / SUMMARY_FILE).write_bytes(summary)
-    assert cell in finished_cells([results])
-
-
-def test_the_experiment_opens_with_scores_and_cost_as_columns(results: Path) -> None:
-    show(make_cell(results, dataset="columns"), results)
-    experiment = client(results).get_experiment_by_name("longdoc-bench/columns")
-    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
-    view = json.loads(experiment.tags["mlflow.sharedViewState.bench"])
-    state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
-    assert state["selectedColumns"][:3] == ["metrics.`f1`", "metrics.`f1_low`", "metrics.`f1_high`"]
-    (run,) = runs_of(results, "columns")
-    assert {c[9:-1] for c in state["selectedColumns"]} <= run.data.metrics.keys()  # none stays empty
 
 
 def test_a_table_too_long_for_the_ui_is_split_and_complete(tmp_path: Path) -> None:
@@ -293,24 +269,6 @@ def test_a_table_too_long_for_the_ui_is_split_and_complete(tmp_path: Path) -> No
     ]
     ids = [example_id for table in tables.values() for example_id in table["example_id"]]
     assert ids == [f"q{i}" for i in range(long)]
-
-
-def test_a_cell_that_mlflow_refuses_does_not_hold_up_the_next(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = [make_cell(results, dataset="refused", k=k) for k in (1, 2)]
-    write = Mirror._fill
-
-    def refuse_first(mirror: Mirror, experiment_id: str, run_id: str, cell_dir: Path, content: Any) -> None:
-        if cell_dir == cells[0]:
-            content = replace(content, params={"a(b)": "not a name that MLflow takes"})
-        write(mirror, experiment_id, run_id, cell_dir, content)
-
-    monkeypatch.setattr(Mirror, "_fill", refuse_first)
-    first, second = show_all(cells, results)
-    assert (first.state, second.state) == ("failed", "created")
-    assert "a(b)" in first.message
-    assert [run.data.params["config.k"] for run in runs_of(results, "refused")] == ["2"]
 
 
 def test_names_and_values_that_mlflow_refuses_are_made_legal(results: Path) -> None:
@@ -383,7 +341,7 @@ def test_a_changed_cell_is_written_again_and_keeps_the_users_notes(results: Path
 
 def test_a_run_that_was_cut_off_is_written_again(results: Path) -> None:
     cell = make_cell(results, dataset="cut_off", n=2)
-    show(cell, results, trace=True)
+    show(cell, results)
     (cut_off,) = runs_of(results, "cut_off")
     client(results).delete_tag(cut_off.info.run_id, "bench.content")  # the last thing that is written
     assert not is_shown(local_store(results), content_digest(cell))
@@ -391,7 +349,6 @@ def test_a_run_that_was_cut_off_is_written_again(results: Path) -> None:
     (run,) = runs_of(results, "cut_off")
     assert run.info.run_id != cut_off.info.run_id
     assert is_shown(local_store(results), content_digest(cell))
-    assert len(client(results).search_traces(locations=[run.info.experiment_id])) == 2
 
 
 def test_a_store_whose_creation_was_cut_off_is_created_whole_the_next_time(tmp_path: Path) -> None:
@@ -457,17 +414,6 @@ def test_a_removed_cell_is_on_no_curve_and_an_empty_sweep_leaves_the_store(resul
     assert list(runs_of(results, "shrinking")) == []
 
 
-def test_two_runs_of_one_cell_become_one(results: Path) -> None:
-    cell = make_cell(results, dataset="twice")
-    show(cell, results)
-    (first,) = runs_of(results, "twice")
-    client(results).create_run(
-        first.info.experiment_id, tags={"bench.cell_id": first.data.tags["bench.cell_id"]}
-    )
-    assert show(cell, results).state == "unchanged"
-    assert [run.info.run_id for run in runs_of(results, "twice")] == [first.info.run_id]
-
-
 def test_two_syncs_at_once_write_each_cell_once(tmp_path: Path) -> None:
     cells = [make_cell(tmp_path, k=k) for k in (1, 2, 3)]
     command = [sys.executable, "-m", "bench.tracking.sync", str(tmp_path)]
@@ -478,91 +424,47 @@ def test_two_syncs_at_once_write_each_cell_once(tmp_path: Path) -> None:
     assert len(runs_of(tmp_path, "qasper")) == len(cells)
 
 
-def test_cells_of_a_sweep_share_one_parent_also_when_synced_later(results: Path) -> None:
-    cells = [make_cell(results, dataset="sweep", k=k) for k in (1, 2)]
-    show_all(cells, results, sweep="bm25 over k")
-    finish(cells[0], [record(i, 1.0) for i in range(6)])
-    show(cells[0], results)  # no word of the sweep this time
-    (parent,) = [r for r in runs_of(results, "sweep") if "bench.sweep" in r.data.tags]
-    children = [r for r in runs_of(results, "sweep") if "bench.cell_id" in r.data.tags]
-    assert parent.info.run_name == "bm25 over k"
-    assert [r.data.tags["mlflow.parentRunId"] for r in children] == [parent.info.run_id] * 2
-
-
-def test_a_sweep_has_a_curve_whose_metrics_have_the_option_as_their_step(results: Path) -> None:
+def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_their_step(
+    results: Path,
+) -> None:
     cells = [
         make_cell(results, dataset="curve", k=k, order=order)
         for order in ("rank", "document")
         for k in (1, 2, 3)
     ]
     show_all(cells[:4], results, sweep="bm25 over k")
-    show_all(cells + cells[:1], results, sweep="bm25 over k")
-    curves = [r for r in runs_of(results, "curve") if "bench.curve" in r.data.tags]
-    assert sorted(r.info.run_name for r in curves) == ["bm25 over k", "order=document bm25 over k"]
-    f1 = 100 * sum((i % 5) / 4 for i in range(6)) / 6
-    for run in curves:
-        history = client(results).get_metric_history(run.info.run_id, "f1")
-        assert sorted(m.step for m in history) == [1, 2, 3]
-        assert history[0].value in (pytest.approx(f1), pytest.approx(f1 / 100))
-        assert len(client(results).get_metric_history(run.info.run_id, "query_tflops")) == 3
-
+    show_all(cells, results, sweep="bm25 over k")
     finish(cells[1], [record(i, 1.0) for i in range(6)])
-    show_all(cells, results)
-    shown = [r for r in runs_of(results, "curve") if "bench.curve" in r.data.tags]
-    (run,) = [r for r in shown if r.info.run_name == "bm25 over k"]
-    changed = {m.step: m.value for m in client(results).get_metric_history(run.info.run_id, "f1")}
-    assert sorted(changed) == [1, 2, 3] and changed[1] == changed[3] < changed[2]
+    show_all(cells, results)  # no word of the sweep this time
+    runs = runs_of(results, "curve")
+    (parent,) = [r for r in runs if "bench.sweep" in r.data.tags]
+    assert {r.data.tags["mlflow.parentRunId"] for r in runs if r is not parent} == {parent.info.run_id}
+    curves = {r.info.run_name: r for r in runs if "bench.curve" in r.data.tags}
+    assert curves.keys() == {"bm25 over k", "order=document bm25 over k"}
+    for run in curves.values():
+        assert run.data.metrics.keys() == {"f1", "rouge_l", "query_tflops"}
+        points = client(results).get_metric_history(run.info.run_id, "query_tflops")
+        assert sorted(m.step for m in points) == [1, 2, 3]
+    history = client(results).get_metric_history(curves["bm25 over k"].info.run_id, "f1")
+    changed = {m.step: m.value for m in history}
+    assert sorted(changed) == [1, 2, 3] and changed[1] == changed[3] < changed[2] == 1.0
+
+    view = view_of(results, "curve", "curves")
+    assert view["orderByKey"] == "metrics.`f1`"  # by time, MLflow folds the curves below their parent
+    shown = client(results).search_runs([parent.info.experiment_id], view["searchFilter"])
+    assert {r.info.run_id for r in shown} == {r.info.run_id for r in curves.values()}
 
 
-def test_curves_are_named_by_what_tells_them_apart(results: Path) -> None:
-    first, second, other = (
-        [make_cell(results, dataset="names", k=k, order="document", b=b) for k in (1, 2)]
-        for b in (0.1, 0.2, 0.3)
-    )
-    show_all(first, results, sweep="grown")
-
-    def curves() -> list[str]:
-        runs = runs_of(results, "names")
-        return sorted(r.info.run_name for r in runs if "bench.curve" in r.data.tags)
-
-    assert curves() == ["b=0.1 order=document bm25 over k"]
-    show_all([*first, *second, *other], results, sweep="grown")
-    assert curves() == ["b=0.1 bm25 over k", "b=0.2 bm25 over k", "b=0.3 bm25 over k"]
-
-
-def test_only_the_main_score_has_its_interval_among_the_metrics(results: Path) -> None:
-    show(make_cell(results, dataset="few"), results)
-    (run,) = runs_of(results, "few")
-    bounds = {name for name in run.data.metrics if name.endswith(("_low", "_high"))}
-    assert bounds == {"f1_low", "f1_high"}
-
-
-def test_a_long_end_of_a_session_says_how_many_cells_are_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(hooks_module, "SILENT_S", 0.0)
-    hooks = MlflowHooks(tmp_path)
-    for k in (1, 2, 3):
-        hooks.queue(make_cell(tmp_path, k=k), None)
-    with caplog.at_level(logging.INFO):
-        hooks.close()
-    assert "Writing to MLflow: 3 cells left" in caplog.text and "bench track sync" in caplog.text
-
-
-def test_ctrl_c_at_the_end_of_a_session_is_not_waited_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hooks = MlflowHooks(tmp_path)
-    hooks.queue(make_cell(tmp_path), None)
-
-    def interrupt(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(hooks_module.time, "sleep", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        hooks.close()
-    hooks.close()  # at exit
-    assert hooks._running is None
+def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(results: Path) -> None:
+    cells = [make_cell(results, dataset="moving", k=k) for k in (1, 2)]
+    for name in ("first", "second"):
+        show_all(cells, results, sweep=name)
+    runs = runs_of(results, "moving")
+    parents = {r.info.run_name: r.info.run_id for r in runs if "bench.sweep" in r.data.tags}
+    children = [r for r in runs if "bench.cell_id" in r.data.tags]
+    assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parents["second"]}
+    curves = [r for r in runs if "bench.curve" in r.data.tags]
+    assert {r.data.tags["mlflow.parentRunId"] for r in curves} == set(parents.values())
 
 
 def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
@@ -581,58 +483,6 @@ def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
 # --- the store is only a mirror -------------------------------------------------------------------
 
 
-def snapshot(results: Path) -> dict[str, Any]:
-    """Everything a user sees, by cell, without the ids that MLflow makes up."""
-    seen = {}
-    for experiment in client(results).search_experiments():
-        for run in client(results).search_runs([experiment.experiment_id]):
-            tags = dict(run.data.tags)
-            seen[tags["bench.cell_id"]] = {
-                "experiment": experiment.name,
-                "info": (run.info.run_name, run.info.status, run.info.start_time, run.info.end_time),
-                "params": run.data.params,
-                "metrics": run.data.metrics,
-                "tags": tags,
-                "table": table_of(run),
-            }
-    return seen
-
-
-def test_sync_rebuilds_the_same_store_from_the_records_quietly(tmp_path: Path) -> None:
-    for options in ({}, {"k": 9}, {"dataset": "musique", "failed": 2}):
-        make_cell(tmp_path, **options)
-    outside = make_cell(tmp_path / "elsewhere", dataset="hotpotqa")
-    sync = [
-        sys.executable,
-        "-m",
-        "bench.cli.main",
-        "track",
-        "sync",
-        "--results",
-        str(tmp_path / "cells" / ".."),
-    ]
-    shutil.move(tmp_path / "elsewhere", tmp_path.parent / f"{tmp_path.name}-elsewhere")
-    outside = tmp_path.parent / f"{tmp_path.name}-elsewhere" / "cells" / outside.name
-
-    first = subprocess.run([*sync, str(outside)], capture_output=True, text=True, check=True)
-    assert first.stderr == ""
-    assert len(first.stdout.splitlines()) == 5
-    assert first.stdout.endswith("4 created\n")
-    seen = snapshot(tmp_path)
-    assert len(seen) == 4
-
-    again = CliRunner().invoke(
-        track, ["sync", "--results", str(tmp_path), str(outside), "--rebuild", "--yes"]
-    )  # deletes database and artifacts
-    assert (again.exit_code, again.output.splitlines()[-1].split(": ")[1]) == (0, "4 created")
-    assert snapshot(tmp_path) == seen
-
-    copy = tmp_path.parent / f"{tmp_path.name}-copy"
-    shutil.copytree(tmp_path, copy)
-    with pytest.raises(StoreError, match="bench track sync --rebuild"):  # its database names the old place
-        show(next(finished_cells([copy])), copy)
-
-
 def test_a_store_that_refuses_every_cell_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -644,31 +494,8 @@ def test_a_store_that_refuses_every_cell_is_warned_of_once(
             hooks.queue(cell, None)
         hooks.close()
         (warned,) = [record.getMessage() for record in caplog.records]
-        assert "does not show 3 cell(s): the store is damaged" in warned and "--rebuild" in warned
+        assert "does not show 3 cell(s): the store is damaged" in warned and "bench ui --rebuild" in warned
         caplog.clear()
-
-
-def test_sync_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = CliRunner().invoke(track, ["sync", "--results", str(tmp_path)])
-    assert isinstance(nothing.exception, BenchError)
-    assert "No finished cells below" in str(nothing.exception)
-    make_cell(tmp_path)
-    remote = CliRunner().invoke(
-        track, ["sync", "--results", str(tmp_path), "--uri", "http://me:pw12@127.0.0.1:9", "--rebuild"]
-    )
-    assert isinstance(remote.exception, BenchError)
-    assert "pw12" not in str(remote.exception)
-    monkeypatch.setenv("BENCH_TRACKING_URI", "off")
-    off = CliRunner().invoke(track, ["sync", "--results", str(tmp_path)])
-    assert "BENCH_TRACKING_URI=off" in str(off.exception)
-
-
-def test_cells_are_found_but_not_their_copies_in_the_artifacts(results: Path, tmp_path: Path) -> None:
-    cells = {make_cell(tmp_path), make_cell(tmp_path, k=3)}
-    artifacts = tmp_path / "mlflow-artifacts" / "qasper" / "0" / "artifacts"
-    artifacts.mkdir(parents=True)
-    (artifacts / CELL_FILE).write_text("{}")
-    assert set(find_cells(tmp_path)) == cells
 
 
 # --- a store that does not answer never stops a run -----------------------------------------------
@@ -684,21 +511,21 @@ def test_an_unreachable_server_is_one_warning(tmp_path: Path, caplog: pytest.Log
     cells = [make_cell(tmp_path), make_cell(tmp_path, k=9)]
     uri = f"http://somebody:s3cret@127.0.0.1:{free_port()}"
     before = set(sys.modules)
-    with pytest.raises(StoreError, match="Connection refused.*bench track sync") as refused:
+    with pytest.raises(StoreError, match="Connection refused.*bench ui") as refused:
         list(sync(tmp_path, cells, uri=uri))
     assert set(sys.modules) - before == set()  # nothing is imported for it
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_TRACKING_URI", uri)
         run_hooks(tmp_path, cells)
     (warned,) = [record.getMessage() for record in caplog.records]
-    assert "does not show 2 cell(s)" in warned and "bench track sync" in warned
+    assert "does not show 2 cell(s)" in warned and "bench ui" in warned
     for secret in ("s3cret", "somebody"):
         assert secret not in warned + str(refused.value)
 
 
-def run_hooks(results: Path, cells: list[Path], sweep: str | None = None, trace: bool = False) -> MlflowHooks:
+def run_hooks(results: Path, cells: list[Path], sweep: str | None = None) -> MlflowHooks:
     """Hooks of a session that has finished these cells."""
-    hooks = MlflowHooks(results, trace=trace)
+    hooks = MlflowHooks(results)
     for cell in cells:
         hooks.queue(cell, sweep)
     if sweep:
@@ -747,16 +574,8 @@ def test_a_run_never_waits_for_a_server_that_hangs(
     process = hooks._running._process if hooks._running else None
     hooks.close()
     assert time.monotonic() - start < 5
-    assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench track sync" in caplog.text
+    assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench ui" in caplog.text
     assert process is not None and process.returncode == -signal.SIGKILL  # it has been ended
-
-
-def test_a_server_that_accepts_and_never_answers_is_noticed() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        start = time.monotonic()
-        reason = unreachable_reason(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.3)
-    assert reason == "no answer within 0.3 s"
-    assert time.monotonic() - start < 1
 
 
 def test_a_locked_store_is_a_warning(
@@ -771,45 +590,30 @@ def test_a_locked_store_is_a_warning(
         run_hooks(results, [cell])
     finally:
         holder.close()
-    assert "bench track sync" in caplog.text
+    assert "bench ui" in caplog.text
     assert show(cell, results).state in ("created", "updated")
 
 
 def test_a_store_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="bench track sync"):
+    with pytest.raises(StoreError, match="bench ui"):
         show(make_cell(tmp_path), tmp_path, f"sqlite:///{tmp_path}/file/mlflow.db")
     with pytest.raises(StoreError, match="BENCH_TRACKING_URI=sqlite:///"):
         show(make_cell(tmp_path, k=2), tmp_path, (tmp_path / "mlruns").as_uri())
 
 
-def test_a_sync_that_dies_is_a_warning_and_the_next_cells_have_another(
-    results: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    hooks = MlflowHooks(results)
-    hooks.queue(make_cell(results, dataset="dying"), None)
-    hooks.on_record(record(0, 1.0))
-    assert hooks._running is not None
-    hooks._running._process.kill()
-    hooks.queue(make_cell(results, dataset="dying", k=2), None)
-    hooks.close()
-    assert "does not show 1 cell(s): MLflow ended unexpectedly" in caplog.text
-    assert [run.data.params["config.k"] for run in runs_of(results, "dying")] == ["2"]
-
-
 # --- which store, and how it is named -------------------------------------------------------------
 
 
-def test_the_store_is_the_option_then_bench_then_mlflow_then_the_results_folder(
+def test_the_store_is_that_of_bench_then_mlflow_then_the_results_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert choose_store(None, Path("results")) == f"sqlite:///{tmp_path}/results/mlflow.db"
+    assert choose_store(Path("results")) == f"sqlite:///{tmp_path}/results/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://lab:5000")
     assert choose_store() == "http://lab:5000"
     monkeypatch.setenv("BENCH_TRACKING_URI", "sqlite:///here.db")
     assert choose_store() == f"sqlite:///{tmp_path}/here.db"
-    assert choose_store("http://given") == "http://given"
     monkeypatch.setenv("BENCH_TRACKING_URI", "off")
     cell = make_cell(tmp_path)
     run_hooks(tmp_path, [cell])
@@ -833,127 +637,10 @@ def test_credentials_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "https://lab/api" in message
 
 
-def test_an_address_that_cannot_be_read_is_a_warning_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("BENCH_TRACKING_URI", "http://ann:pw1234@[half")
-    run_hooks(tmp_path, [make_cell(tmp_path)])
-    assert "an address that cannot be read does not show 1 cell(s)" in caplog.text
-    assert "pw1234" not in caplog.text
-
-
-def test_a_folder_that_is_no_cell_is_a_warning_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run_hooks(tmp_path, [tmp_path])
-    assert CELL_FILE in caplog.text
-    with pytest.raises(BenchError, match="is not a cell"):
-        content_digest(tmp_path)
-
-
-def test_metrics_of_a_curve_are_the_first_two_scores_and_the_cost(results: Path) -> None:
-    for k in (1, 2):
-        show(make_cell(results, dataset="drawn", k=k), results, sweep="over k")
-    experiment = client(results).get_experiment_by_name("longdoc-bench/drawn")
-    (run,) = [r for r in runs_of(results, "drawn") if "bench.curve" in r.data.tags]
-    assert run.data.metrics.keys() == {"f1", "rouge_l", "query_tflops"}
-    view = json.loads(experiment.tags["mlflow.sharedViewState.curves"])
-    state = json.loads(zlib.decompress(base64.b64decode(view["state"].removeprefix("deflate;"))))
-    assert state["searchFilter"] == "tags.`bench.curve` LIKE '%'"
-    assert state["orderByKey"] == "metrics.`f1`"  # by time, MLflow folds the curves below their parent
-    runs = client(results).search_runs([experiment.experiment_id], state["searchFilter"])
-    assert [r.info.run_id for r in runs] == [run.info.run_id]
-
-
-def test_a_sweep_has_its_figure_as_an_artifact_also_when_it_is_rebuilt(results: Path) -> None:
-    cells = [make_cell(results, dataset="figure", k=k) for k in (1, 2)]
-    show_all(cells, results, sweep="sweep of k")
-    (parent,) = [r for r in runs_of(results, "figure") if "bench.sweep" in r.data.tags]
-    names = {a.path for a in client(results).list_artifacts(parent.info.run_id)}
-    assert names >= {"trade_off.png", "trade_off.svg", "trade_off.csv"}
-    folder = Path(parent.info.artifact_uri.removeprefix("file://"))
-    assert (folder / "trade_off.png").read_bytes().startswith(b"\x89PNG")
-    assert (folder / "trade_off.csv").read_text().startswith("dataset,k,f1,f1_low,f1_high,tflops\n")
-    (folder / "trade_off.png").unlink()
-    assert is_shown(local_store(results), sweep_digest("sweep of k", cells))
-    client(results).delete_tag(parent.info.run_id, "bench.content")
-    assert [shown.state for shown in sync(results, cells, uri=local_store(results))] == ["unchanged"] * 2
-    assert (folder / "trade_off.png").is_file()
-
-
-def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(results: Path) -> None:
-    cells = [make_cell(results, dataset="moving", k=k) for k in (1, 2)]
-    for name in ("first", "second"):
-        show_all(cells, results, sweep=name)
-    runs = runs_of(results, "moving")
-    parents = {r.info.run_name: r.info.run_id for r in runs if "bench.sweep" in r.data.tags}
-    children = [r for r in runs if "bench.cell_id" in r.data.tags]
-    assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parents["second"]}
-    curves = [r for r in runs if "bench.curve" in r.data.tags]
-    assert {r.data.tags["mlflow.parentRunId"] for r in curves} == set(parents.values())
-    for curve in curves:
-        history = client(results).get_metric_history(curve.info.run_id, "f1")
-        assert sorted(m.step for m in history) == [1, 2]
-
-
-def test_search_steps_are_traces_and_follow_the_records(results: Path) -> None:
-    cell = make_cell(results, dataset="traced", n=2)
-    assert show(cell, results).state == "created"
-    (run,) = runs_of(results, "traced")
-
-    def traces_of_the_run() -> list[Any]:
-        (current,) = runs_of(results, "traced")
-        return list(
-            client(results).search_traces(locations=[current.info.experiment_id], run_id=current.info.run_id)
-        )
-
-    assert traces_of_the_run() == []
-    assert show(cell, results, trace=True).state == "updated"
-    assert show(cell, results, trace=True).state == "unchanged"
-    traces = traces_of_the_run()
-    assert sorted(t.info.tags["bench.example_id"] for t in traces) == ["q0", "q1"]
-    for trace in traces:
-        assert trace.info.execution_duration == 250
-        assert trace.info.state == "OK" and trace.info.response_preview == "Ilse, they say"
-        root, passages, answer = trace.data.spans
-        assert [s.name for s in (root, passages, answer)] == ["bm25", "passages", "answer"]
-        assert passages.parent_id == answer.parent_id == root.span_id
-        assert root.start_time_ns == passages.start_time_ns <= passages.end_time_ns == answer.start_time_ns
-        assert answer.end_time_ns <= root.end_time_ns == root.start_time_ns + 250_000_000
-        assert answer.outputs == "Ilse, they say"
-        assert passages.outputs[0]["metadata"]["title"] == "The bridge"
-        assessments = {a.name: a for a in trace.info.assessments}
-        assert assessments["f1"].value == 2 * assessments["rouge_l"].value
-        assert assessments["tflops"].value == 3.0
-        assert assessments["f1"].source.source_type == "CODE"
-        assert assessments["expected_response"].value == "Ilse Brandt | Ilse"
-    (run,) = runs_of(results, "traced")
-    assert run.data.tags["mlflow.runType"] == "genai_evaluate"
-
-    finish(cell, [record(0, 0.25), record(1, 0.0, failed=True)])
-    assert show(cell, results).state == "updated"  # shown once, always shown
-    traces = traces_of_the_run()
-    assert sorted(t.info.state for t in traces) == ["ERROR", "OK"]
-
-    content = json.loads((cell / CELL_FILE).read_text())
-    (cell / CELL_FILE).write_text(json.dumps({**content, "dtype": "bfloat16"}))
-    show(cell, results)  # the run is replaced, its traces go with it
-    assert len(client(results).search_traces(locations=[run.info.experiment_id])) == 2
-
-
-def test_sync_writes_traces_when_asked(results: Path) -> None:
-    cell = make_cell(results, dataset="sync_traced", n=2)
-    arguments = ["sync", "--results", str(cell), "--uri", local_store(results)]
-    assert CliRunner().invoke(track, arguments).exit_code == 0
-    assert CliRunner().invoke(track, [*arguments, "--trace"]).output.startswith("updated")
-    (run,) = runs_of(results, "sync_traced")
-    traces = client(results).search_traces(locations=[run.info.experiment_id], run_id=run.info.run_id)
-    assert len(traces) == 2
-
-
 def test_cells_of_a_session_are_shown_when_it_ends(results: Path) -> None:
     cells = [make_cell(results, dataset="beside", k=k) for k in (1, 2)]
-    run_hooks(results, cells, "beside", trace=True)
+    run_hooks(results, cells, "beside")
     runs = runs_of(results, "beside")
     (parent,) = [r for r in runs if "bench.sweep" in r.data.tags]
     assert parent.data.tags["bench.content"] == sweep_digest("beside", cells)
     assert {r.data.tags["mlflow.parentRunId"] for r in runs if r is not parent} == {parent.info.run_id}
-    assert len(client(results).search_traces(locations=[parent.info.experiment_id])) == 12

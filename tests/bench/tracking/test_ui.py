@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from bench.errors import BenchError, ConfigError
 from bench.tracking.store import local_store
 from bench.tracking.sync import sync
 from bench.tracking.ui import StopRequest, UiServer
-from tests.bench.tracking.test_tracking import make_cell
+from tests.bench.tracking.test_tracking import make_cell, runs_of
 
 
 def invoke(*arguments: str | Path) -> BaseException | None:
@@ -35,19 +36,50 @@ def test_without_records_it_says_how_to_make_some(tmp_path: Path) -> None:
     assert "bench run --method" in str(error)
 
 
-def test_with_records_but_no_store_it_names_sync(tmp_path: Path) -> None:
+class NotServed(UiServer):
+    """A server that is asked to stop before it answers."""
+
+    def __init__(self, database: Path, port: int) -> None: ...
+
+    def wait_until_up(self, stop: StopRequest) -> bool:
+        return False
+
+    def stop(self) -> None: ...
+
+
+def test_it_writes_what_is_missing_and_rebuilds_all_of_it_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.tracking.ui.UiServer", NotServed)
+    for options in ({}, {"k": 9}, {"dataset": "musique"}):
+        make_cell(tmp_path, **options)
+    monkeypatch.setenv("BENCH_TRACKING_URI", "off")  # of runs; who asks for the UI wants to see them
+    (tmp_path / "mlflow.db").write_bytes(b"this is no database" * 100)
+    rebuilt = CliRunner().invoke(ui, ["--results", str(tmp_path), "--rebuild"])
+    assert rebuilt.exit_code == 0 and "warning" not in rebuilt.output, rebuilt.output
+    runs = [run for dataset in ("qasper", "musique") for run in runs_of(tmp_path, dataset)]
+    assert sorted(run.data.params["config.k"] for run in runs) == ["5", "5", "9"]
+
+    make_cell(tmp_path, k=10)
+    assert "Writing 1 cell(s)" in CliRunner().invoke(ui, ["--results", str(tmp_path)]).output
+    assert "Writing" not in CliRunner().invoke(ui, ["--results", str(tmp_path)]).output
+
+    copy = tmp_path.parent / f"{tmp_path.name}-copy"
+    shutil.copytree(tmp_path, copy)
+    make_cell(copy, k=11)
+    moved = invoke("--results", copy)  # its database names the old place
+    assert isinstance(moved, BenchError) and "was moved" in str(moved)
+
+
+def test_a_store_that_is_not_local_is_not_rebuilt_and_no_secret_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_cell(tmp_path)
-    error = invoke("--results", tmp_path)
-    assert isinstance(error, BenchError)
-    assert f"bench track sync --results {tmp_path}" in str(error)
-
-
-def test_with_a_tracking_server_it_names_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://ann:pw1234@lab.example/mlflow")
-    error = invoke("--results", tmp_path)
-    assert isinstance(error, BenchError)
-    assert "https://lab.example/mlflow" in str(error)
-    assert "pw1234" not in str(error)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:pw1234@127.0.0.1:9")
+    for arguments in (("--rebuild",), ()):
+        error = invoke("--results", tmp_path, *arguments)
+        assert isinstance(error, BenchError)
+        assert "pw1234" not in str(error)
 
 
 def test_a_taken_port_is_refused_with_a_free_one(tmp_path: Path) -> None:
@@ -68,9 +100,7 @@ def test_a_damaged_store_ends_with_what_mlflow_said(tmp_path: Path) -> None:
     with UiServer(tmp_path / "mlflow.db", free_port()) as server:
         with pytest.raises(BenchError, match="MLflow did not start") as error:
             server.wait_until_up(StopRequest())
-    assert "the store is damaged; rebuild the store from the records: bench track sync --rebuild" in str(
-        error.value
-    )
+    assert "bench ui --rebuild" in str(error.value)
 
 
 @pytest.mark.slow
