@@ -4,7 +4,7 @@
 #   docker run --rm -v "$PWD/results:/work/results" longdoc-bench table table1
 #   docker run --rm --gpus all -v ...   with CUDA; models of the hub: -v ~/.cache/huggingface:/root/.cache/huggingface
 # On Linux, --user "$(id -u):$(id -g)" leaves results that are yours; make the folder first.
-# bench ui and bench serve answer on 127.0.0.1 only: run them with --network host, or outside of the container.
+# bench ui answers on 127.0.0.1 only: run it with --network host, or outside of the container.
 FROM python:3.11-slim
 
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu

@@ -21,7 +21,7 @@ BROUGHT_BY: Mapping[str, str] = {
     "gguf": "longdoc-bench[gguf]",
     **dict.fromkeys(("pypdf", "docx", "bs4"), "longdoc-bench[documents]"),
     "ray": "longdoc-bench[ray]",
-    **dict.fromkeys(("uvicorn", "starlette", "httpx2"), "longdoc-bench[serve]"),
+    "httpx2": "longdoc-bench[served]",
 }
 """Import name -> what to install; methods know their own (:meth:`bench.method.contract.Method.packages`)."""
 

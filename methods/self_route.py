@@ -107,8 +107,8 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
         if self.config.decline == "word":
             return super().probed_roles()
         ways_out = (
-            "self_route asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp,"
-            " bench serve); or --set decline=word."
+            "self_route asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp)"
+            "; or --set decline=word."
         )
         return {**super().probed_roles(), "reader": ways_out}
 

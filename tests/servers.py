@@ -1,4 +1,4 @@
-"""Servers on 127.0.0.1 for the tests: ours, and the same model speaking as the servers of others do."""
+"""Servers on 127.0.0.1 for the tests: a shipped model that speaks as the servers of others do."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from bench.models.model_set import load_language_model
+from bench.engine.sampling import Sampling
+from bench.engine.scheduler import Request as Forward
+from bench.engine.scheduler import RequestResult
+from bench.models.model_set import load_embedder, load_language_model
 from bench.models.spec import resolve
-from bench.serve import Offered, RequestError, Service, build_app
 
 Body = dict[str, Any]
 
@@ -38,22 +40,105 @@ def serving(app: Any, port: int = 0) -> Iterator[str]:
         thread.join()
 
 
-def tiny() -> Service:
-    """The shipped model as ``bench serve`` has it."""
-    spec = resolve("tiny")
-    return Service({"tiny": Offered(load_language_model(spec), spec.revision)})
+class RequestError(Exception):
+    """A request that cannot be answered; its text says why."""
 
 
-def bench_app(*names: str) -> Any:
-    """``bench serve`` with the shipped models of these names."""
-    from bench.models.model_set import load_embedder
+class Service:
+    """A reader or an encoder of this machine that answers as vLLM's routes do."""
 
-    offered = {}
-    for name in names:
+    def __init__(self, name: str) -> None:
         spec = resolve(name)
-        model = load_language_model(spec) if spec.kind == "causal" else load_embedder(spec)
-        offered[name] = Offered(model, spec.revision)
-    return build_app(offered)
+        self.name = name
+        self.model: Any = load_language_model(spec) if spec.kind == "causal" else load_embedder(spec)
+
+    async def complete(self, body: Body) -> Body:
+        """A completion of token ids; ``logprob_token_ids`` are those of its first token."""
+        ids, choices = list(body["prompt"]), tuple(body.get("logprob_token_ids") or ())
+        result = await self._run(ids, body, choices)
+        choice = self._choice(result) | {"text": self._text(result), "token_ids": list(result.answer)}
+        if choices:
+            listed = {
+                f"token_id:{id_}": logit - result.log_mass
+                for id_, logit in zip(choices, result.logits, strict=True)
+            }
+            choice["logprobs"] = {"top_logprobs": [listed]}
+        return self._reply(choice, len(ids), result)
+
+    async def chat(self, body: Body) -> Body:
+        """The answer to a conversation of user and assistant turns in the model's own template."""
+        lm = self.model
+        ids = list(lm.chat.opening)
+        for message in body["messages"]:
+            text = message["content"]
+            if message["role"] == "user":
+                ids += lm.tokenize(text).ids
+            else:
+                reply = lm.tokenize(lm.chat.answer_prefix + text).ids
+                ids += [*lm.chat.reply_opening, *reply, *lm.chat.next_turn]
+        ids += lm.chat.closing
+        most = body.get("top_logprobs", 0)
+        vocabulary = tuple(range(lm.architecture.vocab)) if most else ()
+        result = await self._run(ids, body, vocabulary)
+        choice = self._choice(result) | {"message": {"role": "assistant", "content": self._text(result)}}
+        if most:
+            best = sorted(zip(result.logits, vocabulary, strict=True), reverse=True)[:most]
+            likely = [
+                {"token": lm.hf_tokenizer.decode([id_]), "logprob": logit - result.log_mass}
+                for logit, id_ in best
+            ]
+            choice["logprobs"] = {"content": [{**likely[0], "top_logprobs": likely}]}
+        return self._reply(choice, len(ids), result)
+
+    async def embed(self, body: Body) -> Body:
+        """The embeddings of a list of texts, cut at the encoder's length."""
+        texts = body["input"]
+        vectors = await self.model.embed(texts)
+        tokens = sum(min(length, self.model.max_tokens) for length in self.model.token_lengths(texts))
+        data = [{"index": at, "embedding": row.tolist()} for at, row in enumerate(vectors)]
+        return {"data": data, "model": self.name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+    async def _run(self, ids: list[int], body: Body, choices: tuple[int, ...]) -> RequestResult:
+        """Generate after the ids; the context is kept for requests with the same beginning."""
+        lm, most = self.model, body["max_tokens"]
+        room, longest = (
+            len(ids) + most,
+            min(self.model.max_positions, self.model.engine.runner.kv_cache.tokens),
+        )
+        if room > longest:
+            raise RequestError(f"{len(ids)} tokens and {most} to come: expected at most {longest}.")
+        temperature = body.get("temperature")
+        slot, done = await lm.engine.reserve(room), False
+        try:
+            result: RequestResult = await lm.engine.run(
+                Forward(
+                    slot,
+                    ids,
+                    choices=choices,
+                    decode=most,
+                    stops=lm.stops | set(body.get("stop_token_ids") or ()),
+                    limit=room,
+                    sampling=Sampling(temperature, body["seed"]) if temperature else None,
+                )
+            )
+            done = True
+        finally:
+            lm.engine.release(slot, retain=done)
+        return result
+
+    def _text(self, result: RequestResult) -> str:
+        return str(self.model.hf_tokenizer.decode(list(result.answer), skip_special_tokens=True))
+
+    def _choice(self, result: RequestResult) -> Body:
+        return {"logprobs": None, "finish_reason": "stop" if result.finish == "stop" else "length"}
+
+    def _reply(self, choice: Body, prompt: int, result: RequestResult) -> Body:
+        usage = {
+            "prompt_tokens": prompt,
+            "completion_tokens": len(result.answer) + (result.finish == "stop"),
+            "prompt_tokens_details": {"cached_tokens": result.reused},
+        }
+        return {"model": self.name, "choices": [choice], "usage": usage}
 
 
 Post = Callable[[Body], Awaitable[Body]]
@@ -66,12 +151,12 @@ async def plainly(body: Body, post: Post) -> Any:
     return await post(body)
 
 
-def dialect_app(kind: str, around: Around = plainly, **entry: Any) -> Starlette:
-    """``tiny`` behind the routes of one kind of server; entry: fields of its list of models."""
-    service = tiny()
+def dialect_app(kind: str, around: Around = plainly, *, model: str = "tiny", **entry: Any) -> Starlette:
+    """A shipped model behind the routes of one kind of server; entry: fields of its list of models."""
+    service = Service(model)
     routes = {"vllm": _vllm, "sglang": _sglang, "llamacpp": _llamacpp, "openai": _openai}[kind](service)
     owner = {"openai": "someone"}.get(kind, kind)
-    listing = {"data": [{"id": "tiny", "object": "model", "owned_by": owner, **entry}]}
+    listing = {"data": [{"id": model, "object": "model", "owned_by": owner, **entry}]}
 
     def handler(answer: Any) -> Callable[[Request], Awaitable[Any]]:
         async def get(request: Request) -> Any:
@@ -95,7 +180,11 @@ def dialect_app(kind: str, around: Around = plainly, **entry: Any) -> Starlette:
 
 
 def _vllm(service: Service) -> Body:
-    return {"/version": {"version": "0.33.0"}, "/v1/completions": service.complete}
+    return {
+        "/version": {"version": "0.33.0"},
+        "/v1/completions": service.complete,
+        "/v1/embeddings": service.embed,
+    }
 
 
 def _sglang(service: Service) -> Body:

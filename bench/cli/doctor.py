@@ -319,8 +319,8 @@ def _self_test() -> Check:
 
 
 _ONLY_GENERATE = (
-    "Methods that only generate work. Those that ask how likely Yes is, as a search does, need vLLM, SGLang, "
-    "llama.cpp or bench serve."
+    "Methods that only generate work. Those that ask how likely Yes is, as a search does, need vLLM, SGLang "
+    "or llama.cpp."
 )
 
 

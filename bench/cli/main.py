@@ -39,7 +39,6 @@ COMMANDS: dict[str, str] = {
     "flops": "compute the FLOPs of a forward pass from the model's config",
     "model": "describe a model, check for its files, or fetch them",
     "doctor": "check packages, methods, disk, device, MLflow store and a short run",
-    "serve": "models of this machine behind an OpenAI-compatible address",
     "ui": "show the finished cells in MLflow on 127.0.0.1",
 }
 """Subcommand -> its one-line help; the code is ``bench.cli.<name>.command``."""

@@ -22,23 +22,6 @@ model_option = click.option(
     show_default=True,
     help="reader: preset, hub id, folder, or server:URL#MODEL",
 )
-server_options = (
-    click.option(
-        "--server-kind",
-        type=click.Choice(("vllm", "sglang", "llamacpp", "openai", "bench")),
-        help="of a reader server:URL#MODEL  [default: as the server says]",
-    ),
-    click.option(
-        "--tokenizer",
-        metavar="NAME",
-        help="of a served reader: the same model as a preset, hub id or folder  [default: by MODEL]",
-    ),
-    click.option(
-        "--architecture",
-        metavar="FILE",
-        help="of a served reader: its config.json, for the cost  [default: the tokenizer's]",
-    ),
-)
 data_option = click.option(
     "--data", default="sample", show_default=True, help="sample, hub, or a file or folder"
 )
@@ -137,18 +120,9 @@ def takes_setting(command: Command) -> Command:
 
 
 def setting_options(command: Command) -> Command:
-    """--model with what describes a served one, --data, --limit, --seed, --dtype: one ``setting``."""
-    options = (model_option, *server_options, data_option, limit_option, seed_option, dtype_option)
-
-    @functools.wraps(command)
-    def with_server(*arguments: Any, model: str, **values: Any) -> Any:
-        from bench.models.served.address import completed
-
-        names = {"kind": "server_kind", "tokenizer": "tokenizer", "architecture": "architecture"}
-        own = {name: values.pop(option) for name, option in names.items()}
-        return takes_setting(command)(*arguments, model=completed(model, own), **values)
-
-    return cast("Command", _with(with_server, *options))
+    """--model, --data, --limit, --seed and --dtype; the command takes one ``setting``."""
+    options = (model_option, data_option, limit_option, seed_option, dtype_option)
+    return cast("Command", _with(takes_setting(command), *options))
 
 
 def session_options(command: Command) -> Command:

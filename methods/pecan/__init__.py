@@ -109,7 +109,7 @@ class Pecan(Method[PecanConfig]):
             return {}
         ways_out = (
             "PECAN's search asks after every node how likely Yes is. Two ways out: a server that says so"
-            " (vLLM, SGLang, llama.cpp, bench serve); or a searcher that is loaded here, with the served"
+            " (vLLM, SGLang, llama.cpp); or a searcher that is loaded here, with the served"
             " model as reader: --set search_model=NAME."
         )
         return {"searcher": ways_out}

@@ -65,8 +65,8 @@ class Rerank(OverRanker[RerankConfig]):
         if self.config.scorer != READER:
             return super().probed_roles()
         ways_out = (
-            "rerank asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp,"
-            " bench serve); or a cross-encoder, --set scorer=NAME."
+            "rerank asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp)"
+            "; or a cross-encoder, --set scorer=NAME."
         )
         return {**super().probed_roles(), "reader": ways_out}
 

@@ -1,4 +1,4 @@
-"""Models behind a server of others: vLLM, SGLang, llama.cpp, ``bench serve``, any OpenAI-compatible endpoint.
+"""Models behind a server of others: vLLM, SGLang, llama.cpp, any OpenAI-compatible endpoint.
 
 The server computes; prompts, tokens and costs stay ours. An :mod:`address <bench.models.served.address>`
 names server and model, a :mod:`dialect <bench.models.served.dialects>` says how one kind of server is asked

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from bench.errors import ConfigError
 from bench.schema import JsonValue
 
-Kind = Literal["vllm", "sglang", "llamacpp", "openai", "bench"]
+Kind = Literal["vllm", "sglang", "llamacpp", "openai"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SCHEME = "server:"
@@ -131,24 +131,6 @@ def parse_address(text: str) -> ServerAddress:
         patience_s=_seconds(text, "patience", options, PATIENCE_S),
         timeout_s=_seconds(text, "timeout", options, TIMEOUT_S),
     )
-
-
-def completed(text: str, options: Mapping[str, str | None]) -> str:
-    """The address with these options where it has none of its own; any other name as it is.
-
-    Raises ConfigError for options with a model that is not served.
-    """
-    set_options = {name: value for name, value in options.items() if value is not None}
-    if not is_address(text):
-        if set_options:
-            raise ConfigError(
-                f"--model {text}: {' and '.join(set_options)} describe a model behind a server. Name one as"
-                f" {FORM}, or"
-                " leave them out."
-            )
-        return text
-    own = {part.partition("=")[0] for part in text.split("#")[2:]}
-    return text + "".join(f"#{name}={value}" for name, value in set_options.items() if name not in own)
 
 
 def without_url(value: JsonValue) -> JsonValue:

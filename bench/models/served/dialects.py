@@ -1,9 +1,9 @@
 """How each kind of server is asked and read; pure functions of requests and responses.
 
-vLLM, SGLang, llama.cpp and ``bench serve`` take token ids and give log-probabilities of ids; an
-OpenAI-compatible endpoint takes messages and gives a list of the likeliest tokens, as text. Every sampling
-parameter that a server could set otherwise by default is set. Field names: vLLM's ``CompletionRequest``,
-SGLang's ``/generate``, llama.cpp's ``/completion`` (each project's own documentation, autumn 2026).
+vLLM, SGLang and llama.cpp take token ids and give log-probabilities of ids; an OpenAI-compatible endpoint
+takes messages and gives a list of the likeliest tokens, as text. Every sampling parameter that a server could
+set otherwise by default is set. Field names: vLLM's ``CompletionRequest``, SGLang's ``/generate``,
+llama.cpp's ``/completion`` (each project's own documentation, autumn 2026).
 """
 
 from __future__ import annotations
@@ -166,20 +166,6 @@ class CompletionsDialect(Dialect):
             finish=_finish(choice.get("finish_reason")),
             **_usage(body),
             log_probabilities=log_probabilities,
-        )
-
-
-class BenchDialect(CompletionsDialect):
-    """``bench serve``, which speaks as vLLM does and says which revision it has loaded."""
-
-    kind: Kind = "bench"
-
-    def describe(self, entry: Body, get: Get) -> Described:
-        """As vLLM, with a revision."""
-        origin = str(entry.get("root") or "")
-        version = _text(get(f"{self.address.root}/version"), "version")
-        return Described(
-            self.kind, version, str(entry.get("revision") or ""), origin, _count(entry.get("max_model_len"))
         )
 
 
@@ -353,19 +339,16 @@ TITLES: Mapping[Kind, str] = {
     "sglang": "SGLang",
     "llamacpp": "llama.cpp",
     "openai": "an OpenAI-compatible endpoint",
-    "bench": "bench serve",
 }
 """Kind of server -> its name in tables and messages."""
 DIALECTS: Mapping[Kind, type[Dialect]] = {
-    dialect.kind: dialect
-    for dialect in (CompletionsDialect, SglangDialect, LlamaCppDialect, ChatDialect, BenchDialect)
+    dialect.kind: dialect for dialect in (CompletionsDialect, SglangDialect, LlamaCppDialect, ChatDialect)
 }
 _OWNERS: Mapping[str, Kind] = {
     "vllm": "vllm",
     "sglang": "sglang",
     "llamacpp": "llamacpp",
     "llama.cpp": "llamacpp",
-    "longdoc-bench": "bench",
 }
 """``owned_by`` in a list of models -> kind of server."""
 

@@ -43,7 +43,7 @@ _MOST = 12
 _SLACK = 4
 """Tokens by which llama.cpp may exceed a limit to complete a character; they are cut off here."""
 _NO_PROBES = (
-    "This method asks how likely a word is (a search's Yes or No). Use vllm, sglang, llamacpp or bench serve,"
+    "This method asks how likely a word is (a search's Yes or No). Use vllm, sglang or llamacpp,"
     " or a method that only generates."
 )
 

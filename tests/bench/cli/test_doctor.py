@@ -17,7 +17,7 @@ from bench.cli.doctor import Check, examine, healthy
 from bench.cli.main import command
 from bench.errors import ConfigError
 from bench.method.registry import BrokenPluginError
-from tests.servers import Body, Post, bench_app, dialect_app, serving
+from tests.servers import Body, Post, dialect_app, serving
 
 
 @pytest.fixture(autouse=True)
@@ -166,14 +166,14 @@ def of_server(results: Path, app: Any, options: str = "") -> dict[str, Check]:
 
 
 def test_a_sound_server_passes(tmp_path: Path) -> None:
-    outcomes = of_server(tmp_path, bench_app("tiny"))
+    outcomes = of_server(tmp_path, dialect_app("vllm"))
     assert {check.state for check in outcomes.values()} == {"ok"}
-    assert "bench serve" in outcomes["server"].detail and "prompts as token ids" in outcomes["server"].detail
+    assert "vLLM 0.33.0" in outcomes["server"].detail and "prompts as token ids" in outcomes["server"].detail
     assert "4 M parameters" in outcomes["tokenizer"].detail
 
 
 def test_a_served_encoder_is_asked_for_vectors(tmp_path: Path) -> None:
-    with serving(bench_app("minilm")) as url:
+    with serving(dialect_app("vllm", model="minilm")) as url:
         outcomes = checks(tmp_path, model=f"server:{url}#minilm")
     assert outcomes["prompts"].state == "ok" and "vectors of length" in outcomes["prompts"].detail
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +13,13 @@ from bench.errors import NoAttentionError
 from bench.flops.meter import Meter, metered
 from bench.models.api import Span
 from bench.models.loader import load_stop_configs, load_tokenizer
-from bench.models.model_set import load_embedder
-from bench.models.served.address import completed, parse_address
+from bench.models.served.address import parse_address
 from bench.models.served.client import ServerClient, WrongCountError
 from bench.models.served.dialects import DIALECTS, Answer, Described, Question
 from bench.models.served.embedder import ServedEmbedder
 from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import resolve
-from bench.serve import Offered, Service
+from tests.servers import Service
 
 ADDRESS = "server:http://127.0.0.1:9/v1#tiny"
 
@@ -109,7 +107,7 @@ def test_llamacpp_is_asked_for_the_whole_vocabulary_where_its_list_lacks_a_choic
     assert first["n_probs"] < 2048 and full is not None and full[1]["n_probs"] == 2048
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "bench"])
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp"])
 def test_ids_beyond_the_limit_and_the_end_of_turn_are_no_answer(kind: str) -> None:
     async def talk() -> None:
         lm = Scripted(kind, lambda q: Answer("", (7, 8, 9, 2), "stop", len(q.ids), cached_tokens=3))
@@ -126,7 +124,7 @@ def test_ids_beyond_the_limit_and_the_end_of_turn_are_no_answer(kind: str) -> No
     asyncio.run(talk())
 
 
-@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "openai", "bench"])
+@pytest.mark.parametrize("kind", ["vllm", "sglang", "llamacpp", "openai"])
 def test_every_parameter_that_could_sample_is_set(kind: Any) -> None:
     body = DIALECTS[kind](parse_address(ADDRESS)).request(Question([1], [("user", "x")], 3, [2]))[1]
     sent = {**body, **body.get("sampling_params", {})}
@@ -136,7 +134,7 @@ def test_every_parameter_that_could_sample_is_set(kind: Any) -> None:
         assert sent["samplers"] == ["temperature"] and sent["repeat_penalty"] == 1.0
     else:
         assert sent["top_p"] == 1.0
-    if kind in ("vllm", "sglang", "bench"):
+    if kind in ("vllm", "sglang"):
         assert sent["repetition_penalty"] == 1.0 and sent["min_p"] == 0.0 and sent["top_k"] in (0, -1)
 
 
@@ -151,8 +149,8 @@ def test_a_served_context_gives_no_attention() -> None:
 
 
 def test_a_served_encoder_cuts_counts_and_credits_as_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    local = load_embedder(resolve("minilm"))
-    service = Service({"minilm": Offered(local, "1")})
+    service = Service("minilm")
+    local = service.model
     client = ServerClient(parse_address("server:http://127.0.0.1:9/v1#minilm"))
     wrong = 0
 
@@ -184,11 +182,6 @@ def test_a_served_encoder_cuts_counts_and_credits_as_a_local_one(monkeypatch: py
         asyncio.run(served.embed(texts))
 
 
-def test_options_complete_an_address_and_are_refused_beside_a_local_model(tmp_path: Path) -> None:
-    own = f"{ADDRESS}#kind=vllm"
-    assert completed(own, {"kind": "openai", "tokenizer": "tiny"}) == f"{own}#tokenizer=tiny"
-    assert completed("tiny", {"kind": None}) == "tiny"
-    with pytest.raises(Exception, match="describe a model behind a server"):
-        completed("tiny", {"kind": "vllm"})
+def test_a_served_model_is_named_without_its_place() -> None:
     assert parse_address("server:http://h:1#/models/a/tiny.gguf").name == "server:tiny.gguf"
     assert parse_address("server:http://h:1#org/tiny").name == "server:org/tiny"

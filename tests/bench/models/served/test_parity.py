@@ -11,13 +11,13 @@ import pytest
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
-from tests.servers import bench_app, dialect_app, serving
+from tests.servers import dialect_app, serving
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[str]:
-    """``bench serve`` with the shipped reader and encoder."""
-    with serving(bench_app("tiny", "minilm")) as url:
+def reader() -> Iterator[str]:
+    """The shipped reader behind vLLM's routes."""
+    with serving(dialect_app("vllm")) as url:
         yield url
 
 
@@ -55,12 +55,12 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_served_reader_gives_the_same_texts_tokens_and_flops(
-    method: str, ours: str, tmp_path: Path
+    method: str, reader: str, tmp_path: Path
 ) -> None:
     dataset = "chronicles" if method == "gor" else "musique"
     here, there = (
         answered(tmp_path / name, CellRequest(method, dataset, model=model, options=METHODS[method], limit=1))
-        for name, model in (("here", "tiny"), ("there", f"server:{ours}#tiny"))
+        for name, model in (("here", "tiny"), ("there", f"server:{reader}#tiny"))
     )
     assert len(here) == 1
     for one, other in zip(here, there, strict=True):
@@ -96,10 +96,11 @@ def test_every_dialect_gives_the_same_search_and_answer(
         assert steps and all(a == pytest.approx(b, abs=1e-4) for a, b in steps)
 
 
-def test_a_served_encoder_gives_the_same_ranking_at_the_same_cost(ours: str, tmp_path: Path) -> None:
-    here, there = (
-        answered(tmp_path / name, CellRequest("sbert", "musique", options={"encoder": encoder}, limit=2))
-        for name, encoder in (("here", "minilm"), ("there", f"server:{ours}#minilm"))
-    )
+def test_a_served_encoder_gives_the_same_ranking_at_the_same_cost(tmp_path: Path) -> None:
+    with serving(dialect_app("vllm", model="minilm")) as url:
+        here, there = (
+            answered(tmp_path / name, CellRequest("sbert", "musique", options={"encoder": encoder}, limit=2))
+            for name, encoder in (("here", "minilm"), ("there", f"server:{url}#minilm"))
+        )
     for one, other in zip(here, there, strict=True):
         same(one, other)
