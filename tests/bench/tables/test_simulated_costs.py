@@ -1,31 +1,20 @@
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
 from bench.data.cards import load_card
-from bench.errors import DataError, UnknownNameError
+from bench.errors import UnknownNameError
 from bench.models.spec import resolve
-from bench.tables.definition import Row, load_table
-from bench.tables.formats import DASH
+from bench.tables.definition import load_table
 from bench.tables.published import published
 from bench.tables.simulated_costs import (
-    FOLDER,
-    BestPassages,
-    Compressed,
-    NotDerivableError,
     SimulatedCell,
-    answering_flops,
     derive,
     document_lengths,
     load_statistics,
@@ -44,9 +33,7 @@ def cells() -> Mapping[tuple[str, str], SimulatedCell]:
 
 
 def flops(cells: Mapping[tuple[str, str], SimulatedCell], row: str, dataset: str) -> int:
-    derived = cells[row, dataset].derived
-    assert derived is not None
-    return derived.flops
+    return cells[row, dataset].flops
 
 
 def test_hours_of_the_full_sets_follow_from_costs_questions_and_the_named_rate(
@@ -56,17 +43,8 @@ def test_hours_of_the_full_sets_follow_from_costs_questions_and_the_named_rate(
     assert "GPU-hours" not in render_simulated(table, READER).markdown
     markdown = render_simulated(table, READER, rate=4e14).markdown
     questions = {"narrativeqa": 10557, "qasper": 1451, "hotpotqa": 7405, "musique": 2417}
-    seconds = sum(n * flops(cells, "bm25_top5", name) for name, n in questions.items()) / 4e14
+    seconds = sum(n * cells["bm25_top5", name].flops for name, n in questions.items()) / 4e14
     assert "at 400 TFLOP/s (--rate): " in markdown and f"BM25 Top-5 {seconds / 3600:.2g}," in markdown
-    known = sum(n * flops(cells, "full_context", name) for name, n in questions.items())
-    assert f"Full context {known / 4e14 / 3600:.2g}," in markdown
-    assert f"PECAN {DASH}." in markdown
-
-
-def test_prompt_and_answer_cost_what_a_count_by_hand_says() -> None:
-    # 10 tokens at once, then one on 10 and one on 11 cached ones: 12 tokens, 100 + 11 + 12 pairs.
-    assert answering_flops(resolve(READER).architecture, 10, 2) == 2 * N * 12 + QUADRATIC * 123
-    assert answering_flops(resolve(READER).architecture, 10, 0) == 2 * N * 10 + QUADRATIC * 100
 
 
 def test_full_context_is_the_mean_over_documents_and_not_the_cost_of_the_mean_one(
@@ -75,7 +53,9 @@ def test_full_context_is_the_mean_over_documents_and_not_the_cost_of_the_mean_on
     statistics, card = load_statistics("table1"), load_card("hotpotqa")
     lengths = document_lengths(card, statistics)
     assert len(lengths) == 20 and abs(sum(lengths) / 20 - 1318) < 1
-    by_hand = [answering_flops(resolve(READER).architecture, n + 58 + 22, 5) for n in lengths]
+    # A prompt of p tokens at once, then 5 tokens on p, p + 1, ..., p + 4 cached ones.
+    prompts = [n + 58 + 22 for n in lengths]
+    by_hand = [2 * N * (p + 5) + QUADRATIC * (p**2 + 5 * p + 15) for p in prompts]
     assert flops(cells, "full_context", "hotpotqa") == round(sum(by_hand) / 20)
     assert flops(cells, "full_context", "hotpotqa") > 23_561_256_263_680  # of 1,318 tokens
 
@@ -97,9 +77,7 @@ def test_passages_are_chunks_but_never_more_than_the_document(
     cells: Mapping[tuple[str, str], SimulatedCell],
 ) -> None:
     def tokens(row: str, dataset: str) -> int:
-        derived = cells[row, dataset].derived
-        assert derived is not None
-        return derived.tokens
+        return cells[row, dataset].tokens or 0
 
     assert tokens("bm25_top5", "musique") == 5 * 300 + 4 + 58 + 20 + 5
     read = [min(4 * 300, n) for n in document_lengths(load_card("hotpotqa"), load_statistics("table1"))]
@@ -114,18 +92,18 @@ def test_a_dense_ranker_pays_for_its_question(cells: Mapping[tuple[str, str], Si
     assert flops(cells, "sbert_top5", "musique") == flops(cells, "bm25_top5", "musique") + asked
 
 
-def test_compression_pays_for_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compression_pays_for_every_pass() -> None:
     # MuSiQue at its mean: round(0.58 * 2267) = 1,315 are kept; 2,267 + round(5.4 * 1315) = 9,368 tokens go
     # through Phi-2 (2,779,683,840; 4 * 32 * 2560), each on 1,024; 1,315 and 58 + 20 reach the reader, which
     # answers with 5.
     statistics = load_statistics("table1").model_copy(update={"spread": {}})
     row = next(row for row in load_table("table1").rows if row.id == "longllmlingua")
-    derived = derive(
+    _, spent = derive(
         statistics.rows[row.id], row, load_card("musique"), statistics, resolve(READER).architecture
     )
     prompt = 1315 + 58 + 20
     reader = 2 * N * (prompt + 5) + QUADRATIC * (prompt**2 + 5 * prompt + 15)
-    assert derived.flops == reader + 2 * 2_779_683_840 * 9368 + 327_680 * 9368 * 1024
+    assert spent == reader + 2 * 2_779_683_840 * 9368 + 327_680 * 9368 * 1024
 
 
 def test_which_rows_agree_within_five_percent(cells: Mapping[tuple[str, str], SimulatedCell]) -> None:
@@ -139,9 +117,6 @@ def test_which_rows_agree_within_five_percent(cells: Mapping[tuple[str, str], Si
         ("dragon_top5", "qasper"),
         ("dragon_topx", "musique"),
     }
-    assert {key for key, cell in cells.items() if cell.fitted} == {
-        ("longllmlingua", dataset) for dataset in load_table("table1").datasets
-    }
 
 
 def test_no_published_cost_is_an_input(
@@ -149,18 +124,16 @@ def test_no_published_cost_is_an_input(
 ) -> None:
     monkeypatch.setattr("bench.tables.simulated_costs.published", lambda table: {})
     without = {(c.row.id, c.dataset): c for c in simulate(load_table("table1"), READER)}
-    assert {k: c.derived for k, c in without.items()} == {k: c.derived for k, c in cells.items()}
+    assert {k: c.flops for k, c in without.items()} == {k: c.flops for k, c in cells.items()}
     assert all(cell.published_tflops is None for cell in without.values())
 
 
 def test_what_cannot_be_derived_says_why(cells: Mapping[tuple[str, str], SimulatedCell]) -> None:
     for row in ("raptor_tt", "memwalker", "pecan"):
-        assert all(cells[row, d].derived is None and cells[row, d].note for d in ("qasper", "musique"))
+        assert all(cells[row, d].tokens is None and cells[row, d].note for d in ("qasper", "musique"))
     text = render_simulated(load_table("table1"), READER).markdown
-    assert "35 of the 40 values that can be compared agree within 5 %, 4 of them fitted" in text
-    assert "Further off: RAPTOR-CT Top-5, narrativeqa (−5.1 %), qasper (−7.1 %), musique (−5.3 %)" in text
-    assert "Not derived: MeMWalker, narrativeqa, qasper, hotpotqa, musique: the number of navigation" in text
-    assert "Not derived: PECAN, narrativeqa, qasper, hotpotqa, musique: the search reads nodes" in text
+    assert "35 of the 40 published costs are met within 5 %." in text
+    assert "PECAN, not derived: the search reads nodes" in text
 
 
 def test_the_numbers_in_the_remarks_follow_from_the_statistics(
@@ -183,22 +156,7 @@ def test_the_numbers_in_the_remarks_follow_from_the_statistics(
 def test_another_reader_has_costs_but_no_published_ones() -> None:
     cells = simulate(load_table("table1"), "llama-3.2-1b")
     assert all(cell.published_tflops is None for cell in cells)
-    assert any(cell.derived is not None for cell in cells)
-    assert "the paper's costs are for llama-3.1-8b" in (
-        render_simulated(load_table("table1"), "llama-3.2-1b").markdown.lower()
-    )
-
-
-def test_all_formats_hold_every_cell_and_are_the_same_twice() -> None:
-    first, again = (render_simulated(load_table("table1"), READER) for _ in range(2))
-    assert first == again
-    rows = list(csv.DictReader(io.StringIO(first.csv)))
-    assert len(rows) == 13 * 4
-    by_place = {(row["row"], row["dataset"]): row for row in rows}
-    assert by_place["bm25_top5", "musique"]["tflops"] == "26.8044"
-    assert by_place["bm25_top5", "musique"]["published"] == "26.3"
-    assert by_place["pecan", "musique"]["tflops"] == "" and by_place["pecan", "musique"]["note"]
-    assert first.html.count("<table>") == 4 and first.latex.count("\\begin{tabular}") == 4
+    assert any(cell.tokens is not None for cell in cells)
 
 
 def test_the_command_needs_neither_torch_nor_network_nor_results(tmp_path: Path) -> None:
@@ -220,32 +178,10 @@ def test_the_command_needs_neither_torch_nor_network_nor_results(tmp_path: Path)
     assert not (tmp_path / "cells").exists()
 
 
-def test_a_table_without_statistics_and_a_faulty_file_are_named(tmp_path: Path) -> None:
+def test_a_table_without_statistics_is_named() -> None:
     with pytest.raises(UnknownNameError, match="cost statistics 'table2'"):
         simulate(load_table("table2"), READER)
-    text: dict[str, Any] = YAML(typ="safe", pure=True).load((FOLDER / "table1.yaml").read_text("utf-8"))
-    text["rows"]["pecan"] = {"reads": "tea leaves"}
-    (tmp_path / "table1.yaml").write_text(json.dumps(text), "utf-8")
-    with pytest.raises(DataError, match=r"table1\.yaml:\d+: rows\.pecan"):
-        load_statistics("table1", tmp_path)
-    text["rows"]["pecan"] = {"reads": "document"}
-    (tmp_path / "table1.yaml").write_text(json.dumps({**text, "table": "table9"}), "utf-8")
-    with pytest.raises(DataError, match="table is 'table9'"):
-        load_statistics("table1", tmp_path)
 
 
 def test_every_row_of_the_table_has_its_statistics() -> None:
     assert set(load_statistics("table1").rows) == {row.id for row in load_table("table1").rows}
-
-
-def test_a_row_without_a_number_of_passages_or_a_length_is_not_derived() -> None:
-    statistics, card = load_statistics("table1"), load_card("qasper")
-    reader = resolve(READER).architecture
-    row = Row(id="x", label="X", method="bm25", set={"k": "auto:pecan"})
-    with pytest.raises(NotDerivableError, match="k = 'auto:pecan'"):
-        derive(BestPassages(reads="passages"), row, card, statistics, reader)
-    half = Compressed(
-        reads="compressed", compressor="phi-2", fitted_rate={"qasper": 0.5}, kept_passes=1, attended=10
-    )
-    with pytest.raises(NotDerivableError, match="mean length of the documents"):
-        derive(half, row, load_card("qmsum").model_copy(update={"name": "qasper"}), statistics, reader)
