@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from bench.results.comparison import Comparison, Pair
     from bench.results.records import Record
     from bench.run.cell import CellRequest
-    from bench.tables.printed_pairs import PrintedPair
 
 WIDTH = 100
 """Characters of a line on the terminal."""
@@ -103,22 +102,15 @@ def command(pair: CellPair, metric: str, show: int) -> None:
     """
     from bench.cli.terminal import for_people, print_columns, print_labelled
     from bench.results.comparison import compare
-    from bench.results.models import read_description
     from bench.tables.html_text import printable
-    from bench.tables.printed_pairs import printed_pair
 
     comparison = compare(*pair.records(), metric)
-    lines = [describe(comparison, pair.first, pair.second)]
-    cells = [read_description(folder) for folder in pair.folders()]
-    for measure in (metric, "tflops"):
-        printed = printed_pair(cells[0], cells[1], comparison.pairs, measure)
-        if printed is not None:
-            lines.append(describe_printed(printed, pair.first, pair.second))
+    text = describe(comparison, pair.first, pair.second)
     console = for_people()
     if console is None:
-        click.echo("\n".join(lines))
+        click.echo(text)
     else:
-        print_labelled(console, "\n".join(lines))
+        print_labelled(console, text)
     for question in most_different(comparison, show):
         click.echo()
         if console is None:
@@ -213,20 +205,6 @@ def _index_tflops(records: Iterable[Record]) -> float:
     """The mean over the document sets."""
     by_set = {tuple(record.document_ids): record.flops.index_tflops for record in records}
     return sum(by_set.values()) / len(by_set)
-
-
-def describe_printed(printed: PrintedPair, first: str, second: str) -> str:
-    """What a paper prints of the two, and whether our order is the paper's."""
-    tau = printed.tau
-    spread = f" [{tau.low:.0f}, {tau.high:.0f}]" if tau.low is not None and tau.high is not None else ""
-    same = {1.0: "the same order here", -1.0: "the reversed order here"}.get(tau.mean, "no order here")
-    if printed.first == printed.second:
-        same = "no order there"
-    unit = " TFLOPs" if printed.metric == "tflops" else " %"
-    return (
-        f"paper       {first} {printed.first:g}{unit}, {second} {printed.second:g}{unit} ({printed.source}); "
-        f"{same}: Kendall's tau {tau.mean:.0f}{spread}"
-    )
 
 
 def _p(value: float) -> str:

@@ -113,7 +113,7 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
     for suffix, text in files.items():
         write_text(path.with_name(f"{path.name}.{suffix}"), text)
     if console := for_people():
-        print_table(console, rendered.table, path.with_name(f"{path.name}.md"))
+        print_table(console, rendered, path.with_name(f"{path.name}.md"))
     else:
-        click.echo(rendered.markdown)
+        click.echo(rendered.markdown())
     click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")

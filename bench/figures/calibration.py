@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from bench.method.trace import SearchTrace
 from bench.metrics.auroc import auroc
 from bench.metrics.retrieval import retrieval_quality
 from bench.metrics.statistics import Interval
-from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.results.finished import FinishedCell
+from bench.results.records import Record
 from bench.schema import Example
 
 BINS = 8
@@ -57,12 +57,12 @@ class Calibration:
         ]
 
 
-def calibration_of(folder: Path, examples: Sequence[Example]) -> Calibration:
+def calibration_of(cell: FinishedCell, examples: Sequence[Example]) -> Calibration:
     """The judged steps of a finished cell; empty for a method that is not asked, or does not search."""
     by_id = {example.id: example for example in examples}
     steps: list[Judged] = []
     questions = 0
-    for record in read_records(folder / RECORDS_FILE):
+    for record in cell.read_records():
         judged = _judged(record, by_id[record.example_id]) if record.example_id in by_id else []
         questions += bool(judged)
         steps += judged

@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import functools
 import io
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
+import numpy as np
+
 from bench.figures.calibration import CalibrationPanel
-from bench.figures.labels import Anchor, Box, place_labels
 from bench.figures.lengths import LengthPanel
 from bench.files.atomic import write_bytes, write_text
 from bench.method.graph_view import DrawnNode, GraphView
@@ -443,54 +443,27 @@ class PointLabel:
 
 def label_points(figure: Figure, named: Sequence[tuple[Axes, Sequence[PointLabel]]]) -> None:
     """Write names beside their points; call it last, since it freezes the layout."""
+    from adjustText import adjust_text
+
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    for ax, labels in named:
-        _label_panel(figure, ax, labels)
-
-
-def _label_panel(figure: Figure, ax: Axes, labels: Sequence[PointLabel]) -> None:
-    """The labels of one panel, placed in units of 1/72 inch."""
-    scale, inside = 72 / figure.dpi, ax.get_window_extent()
     ground = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}
-    texts = [
-        ax.annotate(
-            label.text, (label.x, label.y), xytext=(0, 0), textcoords="offset points", ha="center",
-            va="center", fontsize=_LABEL_SIZE, linespacing=1.0, color=label.colour, zorder=4,
-            fontweight="bold" if label.bold else "normal", bbox=ground,
-        )
-        for label in labels
-    ]  # fmt: skip
-    anchors = []
-    for label, text in zip(labels, texts, strict=True):
-        (x, y), extent = ax.transData.transform((label.x, label.y)), text.get_window_extent()
-        anchors.append(Anchor(x * scale, y * scale, 4.5, extent.width * scale + 4, extent.height * scale + 1))
-    bounds = Box(inside.x0 * scale + 1, inside.y0 * scale + 1, inside.x1 * scale + 4, inside.y1 * scale + 2)
-    for anchor, text, place in zip(
-        anchors, texts, place_labels(anchors, bounds, _covered_by_lines(ax, scale)), strict=True
-    ):
-        box = place.box
-        text.set_position(((box.left + box.right) / 2 - anchor.x, (box.bottom + box.top) / 2 - anchor.y))
-        if place.leader is not None:
-            ends = [ax.transData.inverted().transform((x / scale, y / scale)) for x, y in place.leader]
-            ax.plot(*zip(*ends, strict=True), color="#666666", linewidth=0.5, zorder=2.8)
-
-
-def _covered_by_lines(ax: Axes, scale: float) -> list[Box]:
-    """Boxes along everything that is drawn as a line, in units of 1/72 inch."""
-    boxes = []
-    for line in ax.lines:
-        places = [(x * scale, y * scale) for x, y in ax.transData.transform(line.get_xydata())]
-        if len(places) == 1:
-            ((x, y),) = places
-            boxes.append(Box(x - 4, y - 4, x + 4, y + 4))
-        for (x0, y0), (x1, y1) in itertools.pairwise(places):
-            parts = 1 if x0 == x1 or y0 == y1 else 8
-            for part in range(parts):
-                xs = sorted(x0 + (x1 - x0) * at / parts for at in (part, part + 1))
-                ys = sorted(y0 + (y1 - y0) * at / parts for at in (part, part + 1))
-                boxes.append(Box(xs[0] - 1, ys[0] - 1, xs[1] + 1, ys[1] + 1))
-    return boxes
+    for ax, labels in named:
+        texts = [
+            ax.text(
+                label.x, label.y, label.text, ha="center", va="center", fontsize=_LABEL_SIZE,
+                linespacing=1.0, color=label.colour, zorder=2.9, bbox=ground,
+                fontweight="bold" if label.bold else "normal",
+            )
+            for label in labels
+        ]  # fmt: skip
+        leader = {"arrowstyle": "-", "color": "#666666", "linewidth": 0.5, "zorder": 2.8}
+        points = np.concatenate([line.get_xydata() for line in ax.lines if line.get_marker() != "None"])
+        adjust_text(
+            texts, x=points[:, 0], y=points[:, 1], target_x=[label.x for label in labels],
+            target_y=[label.y for label in labels], ax=ax, expand=(1.15, 1.4), force_text=(0.5, 1.0),
+            force_static=(0.3, 0.6), iter_lim=1000, arrowprops=leader,  # a limit of time would not repeat
+        )  # fmt: skip
 
 
 LEAST_RATIO = 1.5

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
 from bench.data.lengths import LENGTH
-from bench.results.records import RECORDS_FILE, read_records
+from bench.results.finished import FinishedCell
 from bench.schema import Example
 
 GROUPS = 4
@@ -63,9 +62,9 @@ def grouped_by_length(examples: Sequence[Example]) -> Grouped:
     return Grouped(tuple(quarters), "words")
 
 
-def at_length(folder: Path, grouped: Grouped, metric: str) -> list[Point]:
+def at_length(cell: FinishedCell, grouped: Grouped, metric: str) -> list[Point]:
     """The points of a finished cell; questions without a reference are in no score."""
-    records = list(read_records(folder / RECORDS_FILE))
+    records = list(cell.read_records())
     points = []
     for length, ids in grouped.groups:
         own = [record for record in records if record.example_id in ids]

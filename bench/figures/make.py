@@ -99,7 +99,7 @@ def _lengths(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
         for row in definition.rows:
             finished = table.cells[row.id, dataset].finished
             if finished is not None:
-                lines[row.label] = at_length(finished.folder, groups, figure.metric)
+                lines[row.label] = at_length(finished, groups, figure.metric)
         if lines:
             panels.append(LengthPanel(dataset, lines, groups.unit))
     _require(bool(panels), f"any row of {figure.id}", setting)
@@ -197,8 +197,7 @@ def _calibration(figure: Figure, setting: CellRequest, session: Session) -> Draw
     for dataset in figure.on(setting.data):
         cells = _variants(figure, dataset, setting, session)
         steps = {
-            name: calibration_of(finished.folder, cell.data.examples)
-            for name, (cell, finished) in cells.items()
+            name: calibration_of(finished, cell.data.examples) for name, (cell, finished) in cells.items()
         }
         if any(calibration.steps for calibration in steps.values()):
             label = next(cell.data.label for cell, _ in cells.values())

@@ -24,14 +24,11 @@ from bench.run.cell import CellRequest
 from bench.run.fitness import caution
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
-from bench.tables.caption import about_order, caption, footnotes
 from bench.tables.cells import Plan, TableData, plan_table, table_cells
 from bench.tables.definition import TableDefinition, list_tables
 from bench.tables.formats import Section
-from bench.tables.notes import notes_of
-from bench.tables.order import order_agreements
 from bench.tables.published import has_published, published
-from bench.tables.render import columns, sections
+from bench.tables.render import render
 
 
 @dataclass(frozen=True)
@@ -230,23 +227,18 @@ def _part(table: TableData) -> TablePart:
     cells = {key: cell for key, cell in table.cells.items() if key[1] in finished}
     shown = TableData(definition.model_copy(update={"datasets": finished}), cells)
     if definition.kind == "amortised":
-        plain = amortised_table(shown, published(definition.published_as))
-        head, sentences, notes = plain.columns, plain.caption[1:], plain.notes
-        parts = [Section("", plain.rows)]
+        text = amortised_table(shown, published(definition.published_as))
     else:
         values = published(definition.published_as) if has_published(definition.published_as) else {}
-        about = notes_of(shown, values)
-        head, sentences = tuple(columns(shown, values)), tuple(caption(about)[1:])
-        parts = sections(shown, values)
-        notes = (*about_order(order_agreements(shown, values)), *footnotes(about))
+        text = render(shown, values)
     return TablePart(
         id=definition.id,
         title=definition.title,
         source=definition.source,
-        columns=head,
-        sections=tuple(parts),
-        caption=sentences,  # without the first, which repeats title and source
-        notes=(*missing, *notes),
+        columns=text.columns,
+        sections=text.sections,
+        caption=text.caption[1:],  # without the first, which repeats title and source
+        notes=(*missing, *text.notes),
         finished=sum(cell.summary is not None for cell in cells.values()),
         planned=len(cells),
     )

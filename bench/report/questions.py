@@ -11,7 +11,7 @@ from bench.method.contract import Method
 from bench.method.trace import SearchStep, SearchTrace
 from bench.report.cells import DataGroup, NamedCell, options_text
 from bench.results.passages import SourceTexts
-from bench.results.records import RECORDS_FILE, ContextRecord, Record, read_records
+from bench.results.records import ContextRecord, Record
 from bench.run.cell_folder import method_of
 from bench.schema import JsonValue
 
@@ -115,7 +115,7 @@ def _set(
             f"{group.label}: {len(group.cells) - len(cells)} of {len(group.cells)} finished cells are left "
             "out of the questions; rows of tables come first."
         )
-    records = [list(read_records(named.cell.folder / RECORDS_FILE)) for named in cells]
+    records = [list(named.cell.records) for named in cells]
     questions: dict[str, Record] = {}
     for run in sorted(records, key=len, reverse=True):  # the longest run has the order of the data
         for record in run:

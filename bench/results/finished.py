@@ -30,7 +30,11 @@ class FinishedCell:
     @cached_property
     def records(self) -> tuple[Record, ...]:
         """Its records in the order of the data; read on first use. Raises BenchError like read_records."""
-        return tuple(read_records(self.folder / RECORDS_FILE))
+        return tuple(self.read_records())
+
+    def read_records(self) -> Iterator[Record]:
+        """Its records in the order of the data, one at a time. Raises BenchError like read_records."""
+        return read_records(self.folder / RECORDS_FILE)
 
     @property
     def id(self) -> str:

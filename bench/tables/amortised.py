@@ -6,9 +6,8 @@ from bench.results.records import TFLOP
 from bench.tables.caption import about_amortised, about_shares, caption, without_values
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
-from bench.tables.formats import DASH, three_digits
+from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.notes import notes_of
-from bench.tables.plain import PlainTable
 from bench.tables.published import PublishedValues
 
 QUESTIONS = (1, 2, 4, 8)
@@ -24,7 +23,7 @@ def amortised_cost(cell: TableCell, questions: int) -> float | None:
 
 def amortised_table(
     table: TableData, published: PublishedValues | None = None, costs: AllCosts | None = None
-) -> PlainTable:
+) -> TextTable:
     """One line per row and data set: index, question, and their total for each number of questions.
 
     published: the paper's values, for further columns. costs: of the cells, for the shares of their parts.
@@ -60,7 +59,7 @@ def amortised_table(
                 )
             )
     definition, notes = table.definition, notes_of(table)
-    return PlainTable(
+    return plain_table(
         definition.id,
         definition.title,
         columns,

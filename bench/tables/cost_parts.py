@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from bench.flops.meter import Meter
 from bench.results.finished import FinishedCell
-from bench.results.records import RECORDS_FILE, TFLOP, Record, read_records
+from bench.results.records import TFLOP, Record
 from bench.tables.cells import TableData
 
 PROBE = "probe"
@@ -68,7 +68,7 @@ def costs_of(table: TableData) -> dict[tuple[str, str], CellCosts]:
 def cell_costs(cell: FinishedCell) -> CellCosts:
     """The parts of a cell's costs; the index of each document set counts once."""
     reader = str(cell.description.models["reader"]["name"])
-    questions: list[Record] = list(read_records(cell.folder / RECORDS_FILE))
+    questions: list[Record] = list(cell.read_records())
     indexes = {tuple(record.document_ids): record.flops.index_by_model for record in questions}
     return CellCosts(
         _parts(

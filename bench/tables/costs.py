@@ -5,12 +5,11 @@ from __future__ import annotations
 from bench.tables.caption import about_cost_parts, about_shares, caption, without_values
 from bench.tables.cells import TableData
 from bench.tables.cost_parts import AllCosts, shares_of
-from bench.tables.formats import DASH, three_digits
+from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.notes import notes_of
-from bench.tables.plain import PlainTable
 
 
-def costs_table(table: TableData, costs: AllCosts) -> PlainTable:
+def costs_table(table: TableData, costs: AllCosts) -> TextTable:
     """One line per data set and row: cost of a question and of an index, total and by part."""
     definition, notes = table.definition, notes_of(table)
     reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
@@ -40,7 +39,7 @@ def costs_table(table: TableData, costs: AllCosts) -> PlainTable:
                     str(cell.summary.n),
                 )
             )
-    return PlainTable(
+    return plain_table(
         f"{definition.id}_costs",
         f"{definition.title}: what the costs are made of",
         columns,

@@ -19,7 +19,7 @@ from bench.errors import BenchError, DataError
 from bench.files.atomic import write_json, write_text
 from bench.results.finished import FinishedCell
 from bench.results.models import CellDescription, Summary
-from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.results.records import RECORDS_FILE, Record
 from bench.schema import JsonValue
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
@@ -120,7 +120,7 @@ def question_values(definition: TableDefinition, cell: FinishedCell) -> dict[str
                 "+".join(_distinct(record.document_ids)),
                 {**(record.scores if record.answers else {}), "tflops": record.flops.query / 1e12},
             )
-            for record in read_records(cell.folder / RECORDS_FILE)
+            for record in cell.read_records()
         }
     path = _files(definition, cell.folder)[1]
     try:
@@ -168,7 +168,7 @@ def _files(definition: TableDefinition, folder: Path) -> tuple[Path, Path]:
 
 
 def _lines(cell: TableCell, finished: FinishedCell) -> Iterator[dict[str, JsonValue]]:
-    for record in read_records(finished.folder / RECORDS_FILE):
+    for record in finished.read_records():
         yield {
             "row": cell.row.id,
             "dataset": cell.dataset,

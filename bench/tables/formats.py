@@ -1,4 +1,4 @@
-"""A table of text as Markdown, LaTeX (booktabs) and HTML; the same table gives the same bytes."""
+"""A table of text as Markdown, LaTeX (booktabs) and CSV; the same table gives the same bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
-
-from bench.tables.html_text import filled, source_hash
 
 DASH = "–"
 MINUS = "−"
@@ -40,6 +38,17 @@ class TextTable:
     """Headings over several columns, from the second column on: (text, number of columns); for LaTeX."""
     brief: tuple[str, ...] = ()
     """The sentences of caption and notes that a terminal shows; empty: the first two of the caption."""
+    csv: str = ""
+    """The table's values, for other programs."""
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """The rows of all sections."""
+        return tuple(row for section in self.sections for row in section.rows)
+
+    def files(self) -> dict[str, str]:
+        """Suffix -> content, in the order in which the user sees them."""
+        return {"md": self.markdown(), "tex": self.latex(), "csv": self.csv}
 
     def markdown(self) -> str:
         """A heading, a grid per section, the caption and the notes."""
@@ -81,11 +90,6 @@ class TextTable:
             lines += ["\\end{itemize}"]
         return "\n".join([*lines, "\\par}"]) + "\n"
 
-    def html(self) -> str:
-        """A self-contained page: no script, no network; every text is escaped."""
-        policy = f"default-src 'none'; style-src {source_hash(_STYLE)}; base-uri 'none'; form-action 'none'"
-        return filled(_PAGE, table=self, policy=policy, style=_STYLE)
-
     def _tabular(self, section: Section) -> str:
         """The grid of a section, its headings below those that span several columns."""
         from pandas import DataFrame
@@ -113,80 +117,28 @@ class TextTable:
         return " & ".join(["", *over]) + r" \\" + "".join(rules) + "\n" if over else ""
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """One table in its formats."""
-
-    table: TextTable
-    csv: str
-
-    @property
-    def markdown(self) -> str:
-        """The table with its whole caption and all notes."""
-        return self.table.markdown()
-
-    @property
-    def latex(self) -> str:
-        """The table for a paper."""
-        return self.table.latex()
-
-    @property
-    def html(self) -> str:
-        """The table as a page."""
-        return self.table.html()
-
-    def files(self) -> dict[str, str]:
-        """Suffix -> content, in the order in which the user sees them."""
-        return {"md": self.markdown, "tex": self.latex, "csv": self.csv, "html": self.html}
+def plain_table(
+    id: str,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+    caption: Sequence[str],
+    notes: Sequence[str] = (),
+) -> TextTable:
+    """A table of a single section whose CSV has the same rows and columns."""
+    return TextTable(
+        id, title, tuple(columns), (Section("", tuple(rows)),), tuple(caption), tuple(notes),
+        csv=csv_text((columns, *rows)),
+    )  # fmt: skip
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{{ policy|safe }}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ table.title }}</title>
-<style>{{ style|safe }}</style>
-</head>
-<body>
-<h1>{{ table.title }}</h1>
-{% for section in table.sections -%}
-<div class="scroll" tabindex="0" role="region" aria-label="{{ section.heading or table.title }}">
-<table>{% if section.heading %}<caption>{{ section.heading }}</caption>{% endif -%}
-<thead><tr>{% for name in table.columns %}<th scope="col">{{ name }}</th>{% endfor %}</tr></thead>
-<tbody>
-{% for row in section.rows -%}
-<tr><th scope="row">{{ row[0] }}</th>{% for text in row[1:] %}<td>{{ text }}</td>{% endfor %}</tr>
-{% endfor -%}
-</tbody></table>
-</div>
-{% endfor -%}
-<p>{{ table.caption|join(" ") }}</p>
-{% if table.notes -%}
-<ul>
-{% for note in table.notes -%}
-<li>{{ note }}</li>
-{% endfor -%}
-</ul>
-{% endif -%}
-</body>
-</html>
-"""
+def csv_text(rows: Sequence[Sequence[object]]) -> str:
+    """The rows, headings first, as CSV with line feeds as line ends."""
+    from pandas import DataFrame
 
-_STYLE = """
-body { margin: 0 auto; max-width: 1200px; padding: 16px 20px 40px; font: 15px/1.5 system-ui, sans-serif;
-  color: #1b222c; background: #ffffff; overflow-wrap: break-word; }
-h1 { font-size: 20px; }
-.scroll { overflow-x: auto; margin: 14px 0; }
-table { border-collapse: collapse; font-size: 14px; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: 4px 0; white-space: nowrap; }
-th, td { padding: 3px 10px; text-align: right; white-space: nowrap; font-weight: 400; }
-th:first-child { text-align: left; padding-left: 2px; }
-thead th { font-weight: 600; border-top: 2px solid; border-bottom: 1px solid; }
-tbody tr:last-child > * { border-bottom: 2px solid; }
-p, li { font-size: 13px; max-width: 110ch; }
-"""
+    head, *body = map(list, rows)
+    frame = DataFrame(body, columns=head, dtype=object)
+    return str(frame.to_csv(index=False, lineterminator="\n"))
 
 
 def _in_markdown(text: str) -> str:

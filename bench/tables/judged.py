@@ -28,9 +28,8 @@ from bench.tables.caption import (
     without_values,
 )
 from bench.tables.cells import TableData
-from bench.tables.formats import DASH, three_digits
+from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.notes import notes_of
-from bench.tables.plain import PlainTable
 from bench.tables.published import PublishedValues
 
 FOLDER = "judgements"
@@ -91,7 +90,7 @@ def judged_table(
     dtype: str | None = None,
     published: PublishedValues | None = None,
     protocol: JudgeProtocol = BOTH_ORDERS,
-) -> PlainTable:
+) -> TextTable:
     """One line per data set and row: outcomes of the reference row against it, by criterion.
 
     published: the paper's win rates, for further columns. protocol: how the judge is asked; with the paper's
@@ -135,7 +134,7 @@ def judged_table(
             rows.append((label, *(line(summary) if summary else empty), *printed))
             unjudged += [] if summary else [label]
     notes, spec = notes_of(table), resolve(judge, dtype=dtype)
-    return PlainTable(
+    return plain_table(
         definition.id,
         definition.title,
         columns,

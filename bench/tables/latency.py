@@ -43,9 +43,8 @@ from bench.run.session import Session
 from bench.schema import Example, Index, JsonValue, Question
 from bench.tables.caption import about_times, caption, not_timed, without_values
 from bench.tables.cells import Plan, TableCell, TableData
-from bench.tables.formats import DASH, three_digits
+from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.notes import notes_of
-from bench.tables.plain import PlainTable
 from bench.tables.published import Published
 
 log = logging.getLogger(__name__)
@@ -131,7 +130,7 @@ class _Clocked:
     ranking_s: float | None
 
 
-class _Forgetful:
+class _ColdModels:
     """A model set whose models can drop what they have read."""
 
     def __init__(self, models: ModelSet) -> None:
@@ -161,7 +160,7 @@ class _Forgetful:
 
 async def _answer_alone(cell: Cell, results: Path, loaded: ModelSet, questions: int) -> list[_Clocked]:
     examples = cell.data.examples
-    models = _Forgetful(loaded)
+    models = _ColdModels(loaded)
     store = IndexStore(results / "indexes")
     prepared: dict[str, Prepared] = {}
 
@@ -215,7 +214,7 @@ def timed_table(
     planned: Mapping[tuple[str, str], Plan],
     published: Mapping[tuple[str, str, str], Published],
     session: Session,
-) -> PlainTable:
+) -> TextTable:
     """One line per row and data set: seconds of ranking with the published ones, and with the reader.
 
     Cells that were not timed on this machine are measured now. If the session runs nothing, only stored
@@ -243,7 +242,7 @@ def timed_table(
     machines = {measured.machine for measured in times}
     loads = [measured.load for measured in times if measured.load is not None]
     notes = notes_of(table)
-    return PlainTable(
+    return plain_table(
         table.definition.id,
         table.definition.title,
         columns,

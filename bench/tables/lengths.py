@@ -17,8 +17,7 @@ from bench.models.spec import ModelSpec, resolve
 from bench.schema import DocumentSet
 from bench.tables.caption import about_lengths, not_measured
 from bench.tables.definition import TableDefinition
-from bench.tables.formats import DASH
-from bench.tables.plain import PlainTable
+from bench.tables.formats import DASH, TextTable, plain_table
 from bench.tables.published import PublishedValues, published
 
 COLUMNS = (
@@ -44,7 +43,7 @@ def lengths_table(
     limit: int | None,
     cache: Path | None = None,
     measure: bool = True,
-) -> PlainTable:
+) -> TextTable:
     """One row per data set, with the paper's values; only the tokenizer of the model is loaded.
 
     The length of a document set is the sum over its documents, titles included, without any prompt; the
@@ -74,7 +73,7 @@ def lengths_table(
         )
     about = tuple(about_lengths(spec.label, window, definition.source, definition.notes))
     columns = (*COLUMNS, *(PRINTED[row] for row in definition.printed_rows))
-    return PlainTable(
+    return plain_table(
         definition.id, definition.title, columns, tuple(rows), about, tuple(not_measured(missing))
     )
 

@@ -18,7 +18,7 @@ from bench.tables.cost_parts import costs_of
 from bench.tables.costs import costs_table
 from bench.tables.definition import TableDefinition
 from bench.tables.export import export_table, exported_table
-from bench.tables.formats import Rendered
+from bench.tables.formats import TextTable
 from bench.tables.judged import judged_table
 from bench.tables.latency import timed_table
 from bench.tables.lengths import lengths_table
@@ -61,7 +61,7 @@ class TableRequest:
         return self.definition.id + ("" if self.view == "scores" else f"_{self.view}") + protocol
 
 
-def make_table(request: TableRequest) -> Rendered:
+def make_table(request: TableRequest) -> TextTable:
     """The table; missing cells run first unless the session runs nothing.
 
     Raises ConfigError for a view that the table does not have, and BenchError if it cannot be made.
@@ -96,7 +96,7 @@ def make_table(request: TableRequest) -> Rendered:
     return KINDS[definition.kind](request)
 
 
-def _scores(request: TableRequest) -> Rendered:
+def _scores(request: TableRequest) -> TextTable:
     printed = published(request.definition.published_as) if request.definition.printed else {}
     if request.exported is not None:
         return render(exported_table(request.definition, request.exported), printed)
@@ -106,35 +106,35 @@ def _scores(request: TableRequest) -> Rendered:
     if request.view == "retrieval":
         return render(retrieval_view(table), printed)
     if request.view == "paired":
-        return paired_table(table).render()
+        return paired_table(table)
     costs = costs_of(table)
     if request.view == "costs":
-        return costs_table(table, costs).render()
+        return costs_table(table, costs)
     return render(table, printed, costs)
 
 
-def _amortised(request: TableRequest) -> Rendered:
+def _amortised(request: TableRequest) -> TextTable:
     table, _ = _collected(request)
     costs = costs_of(table)
     if request.view == "costs":
-        return costs_table(table, costs).render()
-    return amortised_table(table, published(request.definition.published_as), costs).render()
+        return costs_table(table, costs)
+    return amortised_table(table, published(request.definition.published_as), costs)
 
 
-def _timed(request: TableRequest) -> Rendered:
+def _timed(request: TableRequest) -> TextTable:
     table, planned = _collected(request)
-    return timed_table(table, planned, published(request.definition.published_as), request.session).render()
+    return timed_table(table, planned, published(request.definition.published_as), request.session)
 
 
-def _judged(request: TableRequest) -> Rendered:
+def _judged(request: TableRequest) -> TextTable:
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
     resolve(judge, dtype=dtype).identity()  # a judge that is not there is an error before hours of answers
     table, _ = _collected(request)
     printed = published(request.definition.published_as)
-    return judged_table(table, request.session, judge, dtype, printed, PROTOCOLS[request.protocol]).render()
+    return judged_table(table, request.session, judge, dtype, printed, PROTOCOLS[request.protocol])
 
 
-def _lengths(request: TableRequest) -> Rendered:
+def _lengths(request: TableRequest) -> TextTable:
     definition, setting = request.definition, request.setting
     return lengths_table(
         definition,
@@ -143,14 +143,14 @@ def _lengths(request: TableRequest) -> Rendered:
         setting.limit,
         cache=request.session.results / "lengths",
         measure=request.session.compute,
-    ).render()
+    )
 
 
-def _settings(request: TableRequest) -> Rendered:
-    return settings_table(request.definition, request.setting.model).render()
+def _settings(request: TableRequest) -> TextTable:
+    return settings_table(request.definition, request.setting.model)
 
 
-KINDS: Mapping[str, Callable[[TableRequest], Rendered]] = {
+KINDS: Mapping[str, Callable[[TableRequest], TextTable]] = {
     "cells": _scores,
     "amortised": _amortised,
     "timed": _timed,

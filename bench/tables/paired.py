@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 from bench.errors import ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.results.comparison import Comparison, compare
-from bench.results.records import RECORDS_FILE, Record, read_records
+from bench.results.records import Record
 from bench.tables.caption import caption, without_values
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row
-from bench.tables.formats import DASH, MINUS
+from bench.tables.formats import DASH, MINUS, TextTable, plain_table
 from bench.tables.notes import notes_of
-from bench.tables.plain import PlainTable
 
 ALL = "all data sets"
 
 
-def paired_table(table: TableData) -> PlainTable:
+def paired_table(table: TableData) -> TextTable:
     """One line per data set and row; first, if there are several, one per row over all data sets.
 
     Only data sets on which both rows have finished cells count, and of these the questions that both have.
@@ -37,7 +36,7 @@ def paired_table(table: TableData) -> PlainTable:
         for section, comparisons in sections.items()
         for (row_id, comparison), adjusted in zip(comparisons.items(), _holm(comparisons), strict=True)
     ]
-    return PlainTable(
+    return plain_table(
         f"{definition.id}_paired",
         f"{definition.title}: against {reference.label}, question by question",
         (
@@ -87,8 +86,9 @@ def _records(cell: TableCell, dataset: str) -> list[Record]:
     """The cell's records, with ids that no other data set has; none if it is not finished."""
     if cell.finished is None:
         return []
-    records = read_records(cell.finished.folder / RECORDS_FILE)
-    return [r.model_copy(update={"example_id": f"{dataset}/{r.example_id}"}) for r in records]
+    return [
+        r.model_copy(update={"example_id": f"{dataset}/{r.example_id}"}) for r in cell.finished.read_records()
+    ]
 
 
 def _line(comparison: Comparison, adjusted: float) -> tuple[str, ...]:

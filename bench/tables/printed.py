@@ -6,15 +6,14 @@ from bench.errors import ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.tables.caption import about_printed
 from bench.tables.definition import TableDefinition, load_table
-from bench.tables.formats import DASH, Rendered, Section, TextTable
-from bench.tables.plain import csv_text
+from bench.tables.formats import DASH, Section, TextTable, csv_text
 from bench.tables.published import Cell, has_published, places, published
 
 NO_SCORES = {"tokens", "samples", "setting", "seconds"}
 """Metrics that are neither scores nor costs; of these others one decimal is printed also where it is 0."""
 
 
-def printed_table(definition: TableDefinition) -> Rendered:
+def printed_table(definition: TableDefinition) -> TextTable:
     """A section per data set with a column per metric, or, for a single metric, a column per data set.
 
     Raises ConfigError for a table that no paper has.
@@ -56,14 +55,14 @@ def printed_table(definition: TableDefinition) -> Rendered:
         scores=not NO_SCORES.issuperset(metrics),
     )
     long = [(row, labels[row], *place, value.value, value.source) for (row, *place), value in values.items()]
-    table = TextTable(
+    return TextTable(
         f"{definition.id}_published",
         f"{of_paper.title}: as published",
         ("Row", *columns),
         tuple(sections),
         tuple(about),
+        csv=csv_text((("row", "method", "dataset", "metric", "value", "source"), *long)),
     )
-    return Rendered(table, csv_text((("row", "method", "dataset", "metric", "value", "source"), *long)))
 
 
 def _with_decimals(value: float) -> str:

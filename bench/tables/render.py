@@ -8,10 +8,9 @@ from bench.metrics import METRIC_LABELS
 from bench.tables.caption import about_order, about_shares, brief, caption, footnotes
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
-from bench.tables.formats import DASH, MINUS, Rendered, Section, TextTable, three_digits
+from bench.tables.formats import DASH, MINUS, Section, TextTable, csv_text, three_digits
 from bench.tables.notes import compared, known_metrics, notes_of
 from bench.tables.order import order_agreements
-from bench.tables.plain import csv_text
 from bench.tables.published import PublishedValues
 
 
@@ -23,10 +22,10 @@ def sections(table: TableData, published: PublishedValues) -> list[Section]:
     ]
 
 
-def render(table: TableData, published: PublishedValues, costs: AllCosts | None = None) -> Rendered:
+def render(table: TableData, published: PublishedValues, costs: AllCosts | None = None) -> TextTable:
     """The table in all formats, with the published values; costs: of its cells, for their shares."""
     notes = notes_of(table, published)
-    text = TextTable(
+    return TextTable(
         id=table.definition.id,
         title=table.definition.title,
         columns=tuple(columns(table, published)),
@@ -39,8 +38,8 @@ def render(table: TableData, published: PublishedValues, costs: AllCosts | None 
         ),
         spans=_spans(table, published),
         brief=tuple(brief(notes)),
+        csv=_csv(table, published),
     )
-    return Rendered(text, _csv(table, published))
 
 
 def _score(cell: TableCell, metric: str) -> str:

@@ -7,12 +7,11 @@ from bench.models.spec import resolve
 from bench.schema import JsonValue
 from bench.tables.caption import about_settings
 from bench.tables.definition import Row, TableDefinition
-from bench.tables.formats import DASH
-from bench.tables.plain import PlainTable
+from bench.tables.formats import DASH, TextTable, plain_table
 from bench.tables.published import published
 
 
-def settings_table(definition: TableDefinition, model: str) -> PlainTable:
+def settings_table(definition: TableDefinition, model: str) -> TextTable:
     """One line per option: our default on each data set and the published value.
 
     A row's id is the option's name; model: the reader. Nothing is run.
@@ -30,7 +29,7 @@ def settings_table(definition: TableDefinition, model: str) -> PlainTable:
         rows.append((row.label, *values))
     columns = ("Setting", *(text for name in definition.datasets for text in (name, f"{name} publ.")))
     about = about_settings(definition.title, definition.source, definition.notes)
-    return PlainTable(definition.id, definition.title, columns, tuple(rows), tuple(about))
+    return plain_table(definition.id, definition.title, columns, tuple(rows), tuple(about))
 
 
 def _default(row: Row, dataset: str, model: str) -> JsonValue:

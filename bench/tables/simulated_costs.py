@@ -25,8 +25,7 @@ from bench.flops.meter import Usage
 from bench.models.presets import PAPER_INPUT_LIMIT
 from bench.models.spec import resolve
 from bench.tables.definition import Row, TableDefinition
-from bench.tables.formats import DASH, MINUS, Rendered, Section, TextTable, three_digits
-from bench.tables.plain import csv_text
+from bench.tables.formats import DASH, MINUS, Section, TextTable, csv_text, three_digits
 from bench.tables.published import published
 
 TOLERANCE = 0.05
@@ -191,7 +190,7 @@ def document_lengths(card: Card, statistics: CostStatistics) -> list[int]:
     return [round(known.mean_tokens / fmean(shares) * share) for share in shares]
 
 
-def render_simulated(definition: TableDefinition, model: str, rate: float | None = None) -> Rendered:
+def render_simulated(definition: TableDefinition, model: str, rate: float | None = None) -> TextTable:
     """Derived and published costs with their relative differences and explanations, in all formats.
 
     rate: FLOP/s that one GPU sustains; the caption then states the hours for all questions of the full sets.
@@ -199,7 +198,7 @@ def render_simulated(definition: TableDefinition, model: str, rate: float | None
     statistics, cells = load_statistics(definition.id), simulate(definition, model)
     columns = ("Method", "tokens", "TFLOPs", "TFLOPs publ.", "difference")
     lines = [(cell.dataset, _line(cell)) for cell in cells]
-    text = TextTable(
+    return TextTable(
         id=f"{definition.id}_simulated",
         title=f"{definition.title}: cost from token statistics alone",
         columns=columns,
@@ -216,8 +215,8 @@ def render_simulated(definition: TableDefinition, model: str, rate: float | None
             *([_gpu_hours(cells, rate)] if rate else []),
         ),
         notes=tuple(_notes(cells)),
+        csv=csv_text([("dataset", *columns), *((name, *line) for name, line in lines)]),
     )
-    return Rendered(text, csv_text([("dataset", *columns), *((name, *line) for name, line in lines)]))
 
 
 def _line(cell: SimulatedCell) -> tuple[str, ...]:

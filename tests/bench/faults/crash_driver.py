@@ -44,7 +44,7 @@ def work(folder: Path) -> None:
         for row, result in zip(rows, results, strict=True)
     }
     rendered = render(TableData(definition, table_cells), {})
-    for suffix, text in (("md", rendered.markdown), ("tex", rendered.latex), ("csv", rendered.csv)):
+    for suffix, text in (("md", rendered.markdown()), ("tex", rendered.latex()), ("csv", rendered.csv)):
         write_text(folder / "tables" / f"t.{suffix}", text)
 
 

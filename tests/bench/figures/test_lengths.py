@@ -11,6 +11,7 @@ from bench.errors import ConfigError
 from bench.figures.definition import load_figure, with_more_rows
 from bench.figures.lengths import at_length, grouped_by_length
 from bench.figures.make import make_figure
+from bench.results.finished import read_finished
 from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.schema import Document, DocumentSet, Example
@@ -46,7 +47,9 @@ def test_other_questions_are_grouped_in_quarters_by_words() -> None:
 
 def test_the_figure_has_the_means_of_each_length(tmp_path: Path) -> None:
     cell = finish(tmp_path, CellRequest("bm25", "hotpotqa", options={"k": 5}, limit=4), (1, 0.5, 0, 0))
-    points = at_length(cell.folder(tmp_path), grouped_by_length(cell.data.examples), "f1")
+    done = read_finished(cell.folder(tmp_path))
+    assert done is not None
+    points = at_length(done, grouped_by_length(cell.data.examples), "f1")
     assert sum(point.score for point in points) == 150 and [point.questions for point in points] == [1] * 4
     assert all(point.tflops == pytest.approx(0.002) for point in points)
     drawn = make_figure(load_figure("lengths"), CellRequest(limit=4), Session(tmp_path, compute=False))

@@ -43,7 +43,7 @@ def test_an_index_pays_from_the_first_question_at_which_it_is_cheaper() -> None:
 
 def test_a_row_that_was_not_run_shows_dashes_and_why() -> None:
     missing = TableCell(Row(id="x", label="X", method="x"), "qasper", None, "not run yet")
-    rendered = amortised_table(table(cell("full_context", 0, 5), missing)).render()
+    rendered = amortised_table(table(cell("full_context", 0, 5), missing))
 
-    assert "| qasper: X" in rendered.markdown and "Without values: X: not run yet." in rendered.markdown
-    assert rendered.latex.count(r"\\") == 3 and "qasper: X,–" in rendered.csv
+    assert "| qasper: X" in rendered.markdown() and "Without values: X: not run yet." in rendered.markdown()
+    assert rendered.latex().count(r"\\") == 3 and "qasper: X,–" in rendered.csv

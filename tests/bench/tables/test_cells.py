@@ -84,7 +84,7 @@ def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str,
     nearest = min(costs, key=lambda tried: abs(flops(table, tried, reader, tmp_path) - target))
     assert k == nearest
     note = f"TF-IDF Top-X: k with the same cost as bm25: {k} (hotpotqa)."
-    assert note in render(table_data, {}).markdown
+    assert note in render(table_data, {}).markdown()
     again = made(table, planned, tmp_path, compute=False)
     assert [cell.description for cell in again.cells.values()] == [
         cell.description for cell in table_data.cells.values()
@@ -132,7 +132,7 @@ def test_a_row_without_its_encoder_is_left_out_and_says_why(reader: str, tmp_pat
     assert table_data.cells["closed_book", "hotpotqa"].summary is not None
     for row in ("dragon", "dpr"):
         assert table_data.cells[row, "hotpotqa"].summary is None
-    text = render(table_data, {}).markdown
+    text = render(table_data, {}).markdown()
     assert (
         "facebook/dragon-plus-query-encoder" in text
         and "facebook/dpr-question_encoder-single-nq-base" in text
@@ -159,14 +159,14 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
     view = retrieval_view(made(table, planned, tmp_path))
     assert view.definition.id == "t_retrieval"
     rendered = render(view, {})
-    lines = [line for line in rendered.markdown.splitlines() if line.startswith("|")]
+    lines = [line for line in rendered.markdown().splitlines() if line.startswith("|")]
     header = [cell.strip() for cell in lines[0].strip("|").split("|")]
     assert header == ["Method", "Recall", "MRR", "nDCG", "Answer in context", "TFLOPs", "n"]
     values = {line.split("|")[1].strip(): line.split("|")[2:6] for line in lines[2:]}
     full, none = "100.0 [100.0, 100.0]", "0.0 [0.0, 0.0]"
     assert [cell.strip() for cell in values["Oracle"]] == [full, "–", "–", full]  # a selection, no ranking
     assert [cell.strip() for cell in values["Closed book"]] == [none] * 4
-    assert "Recall: share of the labelled evidence" in rendered.markdown
+    assert "Recall: share of the labelled evidence" in rendered.markdown()
     assert "evidence_recall,100,100,100" in rendered.csv
 
 
@@ -179,7 +179,7 @@ def test_a_cell_without_measures_shows_dashes(reader: str, tmp_path: Path) -> No
     del cell.summary.retrieval["evidence_recall"]
     half = cell.summary.retrieval["answer_in_context"].model_copy(update={"n": 1})
     cell.summary.retrieval["answer_in_context"] = half
-    text = render(retrieval_view(table_data), {}).markdown
+    text = render(retrieval_view(table_data), {}).markdown()
     assert "| BM25   |      – |" in text
     assert "BM25: Answer in context is defined for 1 of 2 (hotpotqa)." in text
 
@@ -285,7 +285,7 @@ def test_as_many_nodes_are_read_as_another_method_reads_on_average(reader: str, 
     read = [len(record.context) for record in bm25.records]
     assert cell.finished.description.config["n_nodes"] == max(1, round(fmean(read)))
     shown = render(TableData(table, {("fixed", "hotpotqa"): cell}), {})
-    assert "nodes read, the average of bm25:" in shown.markdown
+    assert "nodes read, the average of bm25:" in shown.markdown()
 
 
 def test_top_x_of_garlics_table_costs_what_garlic_does() -> None:

@@ -112,10 +112,10 @@ def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
     ]
     for rendered in (
         render(two_rows, {}, costs_of(two_rows)),
-        amortised_table(two_rows, {}, costs_of(two_rows)).render(),
+        amortised_table(two_rows, {}, costs_of(two_rows)),
     ):
-        assert notes[0] in rendered.markdown
-    assert "probes" not in render(two_rows, {}).markdown
+        assert notes[0] in rendered.markdown()
+    assert "probes" not in render(two_rows, {}).markdown()
 
 
 def test_a_share_that_differs_between_data_sets_is_a_range(two_rows: TableData) -> None:

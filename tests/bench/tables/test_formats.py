@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from bench.tables.formats import Section, TextTable, latex_escape
-from bench.tables.html_text import source_hash
-from bench.tables.plain import PlainTable
+from bench.tables.formats import Section, TextTable, latex_escape, plain_table
 
 EVIL = '<script>alert("1")</script> & co_ | 100% {x} ~ ^ # $5 \\ --model – × −'
 
@@ -22,42 +18,6 @@ def table(*sections: Section, spans: tuple[tuple[str, int], ...] = ()) -> TextTa
 
 
 TWO = (Section("first", (("a", "1", "2"),)), Section(EVIL, ((EVIL, "3", "4"), ("[b] * c", "5", "6"))))
-
-
-class _Tags(HTMLParser):
-    """Open tags, and all that was text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.texts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def test_html_is_one_page_that_shows_text_as_text_and_fetches_nothing() -> None:
-    page = table(*TWO).html()
-    tags = _Tags()
-    tags.feed(page)
-    assert not tags.open and "script" not in tags.seen and tags.seen.count("table") == 2
-    assert EVIL in tags.texts and tags.texts.count(EVIL) >= 3
-    assert not re.search(r"(src|href)\s*=|https?:|@import|url\(", page)
-    style = page.split("<style>")[1].split("</style>")[0]
-    assert f"style-src {source_hash(style)}" in page and "default-src 'none'" in page
-
-
-def test_the_same_table_gives_the_same_bytes() -> None:
-    assert table(*TWO).html() == table(*TWO).html() and table(*TWO).latex() == table(*TWO).latex()
 
 
 def test_latex_text_is_printed_as_it_is() -> None:
@@ -75,11 +35,10 @@ def test_spanning_headings_stand_over_their_columns() -> None:
 
 
 def test_a_table_of_one_part_has_no_section_heading() -> None:
-    rendered = PlainTable("p", "P", ("A", "B"), (("x|y", "1"),), ("Said.",), ("noted",)).render()
-    assert rendered.markdown == ("# P\n\n| A    | B |\n|------|--:|\n| x\\|y | 1 |\n\nSaid.\n\n- noted\n")
+    rendered = plain_table("p", "P", ("A", "B"), (("x|y", "1"),), ("Said.",), ("noted",))
+    assert rendered.markdown() == ("# P\n\n| A    | B |\n|------|--:|\n| x\\|y | 1 |\n\nSaid.\n\n- noted\n")
     assert rendered.csv == "A,B\nx|y,1\n"
-    assert "<caption>" not in rendered.html and "\\label{tab:p}" in rendered.latex
-    assert list(rendered.files()) == ["md", "tex", "csv", "html"]
+    assert "\\label{tab:p}" in rendered.latex() and list(rendered.files()) == ["md", "tex", "csv"]
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")

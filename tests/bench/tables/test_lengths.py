@@ -6,8 +6,8 @@ import pytest
 
 from bench.schema import Document, DocumentSet
 from bench.tables.definition import load_table
+from bench.tables.formats import TextTable
 from bench.tables.lengths import lengths_table, token_lengths
-from bench.tables.plain import PlainTable
 
 
 def test_every_document_set_counts_once_and_documents_add_up() -> None:
@@ -36,7 +36,7 @@ def test_the_sample_sets_have_their_rows_beside_the_published_lengths() -> None:
 def test_measured_lengths_are_kept_and_rendering_alone_never_measures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def table(limit: int, measure: bool) -> PlainTable:
+    def table(limit: int, measure: bool) -> TextTable:
         definition = load_table("tableA3").on("sample", ("hotpotqa",))
         return lengths_table(definition, "tiny", "sample", limit, tmp_path, measure)
 

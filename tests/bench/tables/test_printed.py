@@ -28,15 +28,15 @@ def test_every_published_value_is_shown_once(table: str) -> None:
     assert {(line["row"], line["dataset"], line["metric"]): float(line["value"]) for line in lines} == {
         cell: value.value for cell, value in values.items()
     }
-    shown = [text for section in rendered.table.sections for line in section.rows for text in line[1:]]
+    shown = [text for section in rendered.sections for line in section.rows for text in line[1:]]
     numbers = sorted(float(text.replace(",", "")) for text in shown if text != "–")
     assert numbers == sorted(value.value for value in values.values())
 
 
 def test_a_table_of_other_data_shows_the_papers_sets_and_rows() -> None:
-    text = printed_table(load_table("gor1")).markdown
+    text = printed_table(load_table("gor1")).markdown()
     assert "| GoR               | 19.8 | 34.5 | 7.8 |" in text and "chronicles" not in text
-    of_ours = printed_table(load_table("table1_real")).markdown
+    of_ours = printed_table(load_table("table1_real")).markdown()
     assert "1.5 billion" not in of_ours and "narrativeqa" not in of_ours, (
         "the paper's title, the table's sets"
     )

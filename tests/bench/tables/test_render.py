@@ -71,7 +71,7 @@ PUBLISHED = {("bm25_top5", "qasper", "f1"): Published(44.1, "Table 1", "BM25 Top
 
 
 def test_markdown_shows_ours_beside_the_published_value(table: TableData) -> None:
-    text = render(table, PUBLISHED).markdown
+    text = render(table, PUBLISHED).markdown()
     row = next(line for line in text.splitlines() if "BM25" in line)
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         "BM25 Top-5",
@@ -85,16 +85,16 @@ def test_markdown_shows_ours_beside_the_published_value(table: TableData) -> Non
 
 
 def test_no_column_stands_for_what_the_papers_do_not_print(table: TableData) -> None:
-    text = render(table, {}).markdown
+    text = render(table, {}).markdown()
     assert "publ. |" not in text and "in brackets" not in text
     assert "The papers print none of these values." in text
-    assert "published" not in render(table, {}).latex.split("\\bottomrule")[0]
+    assert "published" not in render(table, {}).latex().split("\\bottomrule")[0]
 
 
 def test_values_printed_for_other_data_sets_are_a_command_away(table: TableData) -> None:
     definition = table.definition.model_copy(update={"id": "gor1", "sample": ("qasper",)})
     of_sample = replace(table, definition=definition)
-    text = render(of_sample, {}).markdown
+    text = render(of_sample, {}).markdown()
     assert "values for other data sets only: bench table gor1 --columns published." in text
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_subtracted_from_a_published_value_where_reader_or_data_are_s
 ) -> None:
     shown = replace(table, cells={key: described(cell, **stand_in) for key, cell in table.cells.items()})
     rendered = render(shown, PUBLISHED)
-    for text in (rendered.markdown, rendered.latex, rendered.html):
+    for text in (rendered.markdown(), rendered.latex()):
         assert "44.1" in text and "44.1 (" not in text and "ours against it" not in text
         assert "stand-ins, so no difference is shown" in text
     row = next(csv.DictReader(io.StringIO(rendered.csv)))
@@ -117,7 +117,7 @@ def test_a_row_without_published_values_does_not_make_the_others_comparable(tabl
         key: replace(cell, row=cell.row.model_copy(update={"stand_in": key[0] == "bm25_top5"}))
         for key, cell in table.cells.items()
     }
-    text = render(replace(table, cells=shown), PUBLISHED).markdown
+    text = render(replace(table, cells=shown), PUBLISHED).markdown()
     assert "no difference is shown" in text and "in brackets" not in text
 
 
@@ -129,7 +129,7 @@ def test_a_published_value_stands_alone_where_we_have_none(table: TableData) -> 
     }
     shown = {
         cells[1].strip(" \\"): [cell.strip() for cell in cells[-3:-1]]
-        for line in render(table, known).markdown.splitlines()
+        for line in render(table, known).markdown().splitlines()
         if len(cells := line.split("|")) > 8
     }
     assert shown["Dragon"] == ["50.5", "–"]
@@ -144,7 +144,7 @@ def test_a_cost_is_said_in_percent_of_the_published_one(
 ) -> None:
     """1 TFLOP is four times 0.25, which is 300 % more, and a quarter of 4."""
     known = {("bm25_top5", "qasper", "tflops"): Published(printed, "Table 1", "BM25 Top-5")}
-    row = next(line for line in render(table, known).markdown.splitlines() if "BM25" in line)
+    row = next(line for line in render(table, known).markdown().splitlines() if "BM25" in line)
     assert row.strip("|").split("|")[-1].strip() == beside
 
 
@@ -155,7 +155,7 @@ def test_a_measure_that_some_questions_do_not_have_says_how_many_do(table: Table
     known = summary(0.5, 2.0, retrieval={"evidence_recall": recall})
     shown = {**table.cells, key: cell(table.cells[key].row, known)}
     definition = table.definition.model_copy(update={"metrics": ("f1", "evidence_recall")})
-    text = render(TableData(definition, shown), {}).markdown
+    text = render(TableData(definition, shown), {}).markdown()
     assert ("is defined for" in text) == (defined < 40)
     if defined < 40:
         assert f"- PECAN | 100%: Recall is defined for {defined} of 40 (qasper)." in text
@@ -163,7 +163,7 @@ def test_a_measure_that_some_questions_do_not_have_says_how_many_do(table: Table
 
 def test_nothing_stays_hidden(table: TableData) -> None:
     table = replace(table, cells={k: described(c, model_small=True) for k, c in table.cells.items()})
-    text = render(table, PUBLISHED).markdown
+    text = render(table, PUBLISHED).markdown()
     assert (
         "- PECAN | 100%: failed and scored 0: 3 of 40 (qasper: ValueError 3); "
         "truncated context: 2 of 40 (qasper); empty_document: 1 of 40 (qasper)." in text
@@ -187,7 +187,7 @@ def test_every_flag_under_a_table_is_explained() -> None:
 def test_rows_without_values_on_some_data_say_on_which(table: TableData) -> None:
     definition = table.definition.model_copy(update={"datasets": ("qasper", "musique")})
     more = {(row.id, "musique"): TableCell(row, "musique", None, "not run yet") for row in definition.rows}
-    text = render(TableData(definition, {**table.cells, **more}), PUBLISHED).markdown
+    text = render(TableData(definition, {**table.cells, **more}), PUBLISHED).markdown()
     assert "- Without values on musique: BM25 Top-5, PECAN | 100%: not run yet." in text
     assert "- Without values: Dragon: not run yet." in text
 
@@ -196,17 +196,17 @@ def test_it_is_said_where_nothing_went_wrong(table: TableData) -> None:
     well = {key: cell for key, cell in table.cells.items() if key[0] != "pecan"}
     rows = tuple(row for row in table.definition.rows if row.id != "pecan")
     definition = table.definition.model_copy(update={"rows": rows})
-    text = render(TableData(definition, well), PUBLISHED).markdown
+    text = render(TableData(definition, well), PUBLISHED).markdown()
     assert "- No question failed and no context was truncated." in text and "docs/records.md" not in text
     assert "×" not in text  # the row that the ratio is to is not there
 
 
 def test_a_missing_interval_has_its_reason(table: TableData) -> None:
-    assert "Without an interval" not in render(table, PUBLISHED).markdown
+    assert "Without an interval" not in render(table, PUBLISHED).markdown()
     alone = {"mean": 0.5, "low": None, "high": None, "reason": "fewer than 2 documents"}
     key = ("pecan", "qasper")
     bare = cell(table.cells[key].row, summary(0.5, 1.0, metrics={"f1": alone}))
-    text = render(replace(table, cells={**table.cells, key: bare}), PUBLISHED).markdown
+    text = render(replace(table, cells={**table.cells, key: bare}), PUBLISHED).markdown()
     assert "- Without an interval: qasper: fewer than 2 documents." in text
 
 
@@ -214,24 +214,24 @@ def test_prompts_of_methods_and_stand_ins_are_told_apart(table: TableData) -> No
     key = ("pecan", "qasper")
     models = {**MODELS, "compressor": {"name": "tiny-s"}}
     own = described(table.cells[key], config={}, models=models)
-    text = render(replace(table, cells={**table.cells, key: own}), PUBLISHED).markdown
+    text = render(replace(table, cells={**table.cells, key: own}), PUBLISHED).markdown()
     assert "Prompt: pecan (PECAN | 100%: its own)." in text
     assert "Other models: minilm. Other small stand-ins: tiny-s." in text
 
 
 def test_a_model_whose_scores_show_little_is_said_to_be_one(table: TableData) -> None:
-    assert "do not rank the methods" not in render(table, PUBLISHED).markdown
+    assert "do not rank the methods" not in render(table, PUBLISHED).markdown()
     smollm2 = {"reader": {"name": "smollm2-135m"}}
     shown = {k: described(c, model_small=False, models=smollm2) for k, c in table.cells.items()}
-    text = render(replace(table, cells=shown), PUBLISHED).markdown
+    text = render(replace(table, cells=shown), PUBLISHED).markdown()
     assert text.count("do not rank the methods") == 1
     assert "small stand-in" not in text
 
 
 def test_cells_run_outside_of_a_checkout_have_no_commit_in_the_caption(table: TableData) -> None:
-    assert "Commit: abc." in render(table, PUBLISHED).markdown
+    assert "Commit: abc." in render(table, PUBLISHED).markdown()
     shown = {k: described(c, git_commit=None) for k, c in table.cells.items()}
-    assert "Commit" not in render(replace(table, cells=shown), PUBLISHED).markdown
+    assert "Commit" not in render(replace(table, cells=shown), PUBLISHED).markdown()
 
 
 def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:
@@ -239,12 +239,12 @@ def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:
 
 
 def test_markdown_rows_have_as_many_cells_as_the_header(table: TableData) -> None:
-    rows = [line for line in render(table, PUBLISHED).markdown.splitlines() if line.startswith("|")]
+    rows = [line for line in render(table, PUBLISHED).markdown().splitlines() if line.startswith("|")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {7}
 
 
 def test_latex_is_escaped_and_balanced(table: TableData) -> None:
-    text = render(table, PUBLISHED).latex
+    text = render(table, PUBLISHED).latex()
     body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
     assert {line.replace(r"\&", "").count("&") for line in body} == {5}
     assert r"tiny \& co\_" in text and r"100\%" in text and "–" not in text
@@ -253,19 +253,13 @@ def test_latex_is_escaped_and_balanced(table: TableData) -> None:
     assert latex_escape(r"\{}") == r"\textbackslash{}\{\}"
 
 
-def test_html_shows_the_same_cells(table: TableData) -> None:
-    page = render(table, PUBLISHED).html
-    assert page.count("<tr>") == 1 + 3 and "<td>44.1 (−19.1)</td>" in page
-    assert '<th scope="row">PECAN | 100%</th>' in page and "<li>Without values: Dragon" in page
-
-
 def test_a_corpus_score_is_explained(table: TableData) -> None:
-    assert "BLEU-4" not in render(table, {}).markdown
+    assert "BLEU-4" not in render(table, {}).markdown()
     definition = table.definition.model_copy(update={"metrics": ("f1", "bleu_4")})
     for table_cell in table.cells.values():
         if table_cell.summary is not None:
             table_cell.summary.metrics["bleu_4"] = Interval(mean=0.072, low=0.05, high=0.1)
-    text = render(replace(table, definition=definition), {}).markdown
+    text = render(replace(table, definition=definition), {}).markdown()
     assert "7.2 [5.0, 10.0]" in text and "BLEU-4 is one value for all questions together" in text
 
 
