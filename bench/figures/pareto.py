@@ -27,7 +27,6 @@ from bench.results.models import Interval, Summary
 from bench.tables.caption import about_reader
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
-from bench.tables.notes import notes_of
 from bench.tables.published import PublishedValues
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def pareto(table: TableData, published: PublishedValues | None = None, *, explai
         shown = [*(p.score for p in points), *(Interval(mean=p.paper[1]) for p in points if p.paper)]
         ax.set_ylim(0, above(shown))
         named.append((ax, [_label(point, position in front) for position, point in enumerate(points)]))
-    note = about_reader(notes_of(table))
+    note = about_reader(table)
     if explained:
         note.append("Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled.")
         note += [f"Grey: published values by the same markers ({definition.source})."] if in_grey else []

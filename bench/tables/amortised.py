@@ -7,7 +7,6 @@ from bench.tables.caption import about_amortised, about_shares, caption, without
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
-from bench.tables.notes import notes_of
 from bench.tables.published import PublishedValues
 
 QUESTIONS = (1, 2, 4, 8)
@@ -58,14 +57,14 @@ def amortised_table(
                     *published_costs,
                 )
             )
-    definition, notes = table.definition, notes_of(table)
+    definition = table.definition
     return plain_table(
         definition.id,
         definition.title,
         columns,
         tuple(rows),
-        (*caption(notes, amortised=True), about_amortised(published=bool(printed_parts))),
-        (*about_shares(shares_of(table, costs or {})), *without_values(notes)),
+        (*caption(table, amortised=True), about_amortised(published=bool(printed_parts))),
+        (*about_shares(shares_of(table, costs or {})), *without_values(table)),
     )
 
 

@@ -2,127 +2,224 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar, cast
 
-from bench.flops.formulas import CONVENTION_NOTES
+from bench.flops.formulas import CONVENTION_NOTES, Convention
 from bench.metrics import METRIC_LABELS
+from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.statistics import Interval
+from bench.models.presets import PRESETS
+from bench.results.models import CellDescription, MeasureInterval
+from bench.run.equal_cost import PASSAGES, waiting_option
 from bench.run.fitness import caution
+from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import Part, Shares
 from bench.tables.formats import DASH, MINUS
-from bench.tables.notes import CostNotes, DataNotes, Event, ReaderNotes, TableNotes
 from bench.tables.order import OrderAgreement
+from bench.tables.published import PublishedValues
 
 _NOTHING = "No cell has been run; without --render-only the command runs them."
 _EVENTS = "docs/records.md, Flags"
+_FAILED, _TRUNCATED = "failed and scored 0:", "truncated context:"
+
+Value = TypeVar("Value", bound=Hashable)
 
 
-def caption(notes: TableNotes, *, amortised: bool = False) -> list[str]:
+def known_metrics(table: TableData, published: PublishedValues) -> list[str]:
+    """The metrics, the cost and the ratio with a published value in some cell."""
+    metrics = [m for m in (*table.definition.metrics, "tflops", "ratio") if m not in RETRIEVAL_MEASURES]
+    return [m for m in metrics if any((*place, m) in published for place in table.cells)]
+
+
+def compared(table: TableData, published: PublishedValues) -> bool:
+    """Whether some cell is shown with its difference from a published value."""
+    known = known_metrics(table, published)
+    return any(
+        cell.comparable and any((*place, metric) in published for metric in known)
+        for place, cell in table.cells.items()
+    )
+
+
+def caption(
+    table: TableData, published: PublishedValues | None = None, *, amortised: bool = False
+) -> list[str]:
     """Sentences that explain the numbers: models, data, lengths, conventions, sources.
 
-    amortised: the costs include the index, not only the question.
+    published: the papers' values, if the table shows them. amortised: the costs include the index, not only
+    the question.
     """
-    sentences = [f"{notes.title}. Layout and published values: {notes.source}."]
-    if notes.reader is None:
+    definition, described = table.definition, _described(table)
+    sentences = [f"{definition.title}. Layout and published values: {definition.source}."]
+    if not described:
         return [*sentences, _NOTHING]
-    lengths = ", ".join(
-        f"chunks of {g.chunk_tokens} tokens, window {g.window:,}, input limit {g.input_limit:,}"
-        for g in notes.geometry
+    lengths = _each(
+        f"chunks of {d.geometry['chunk_tokens']} tokens, window {d.geometry['window']:,}, input limit "
+        f"{d.geometry['input_limit']:,}"
+        for d in described
     )
-    seeds = ", ".join(map(str, notes.data.seeds))
+    commits = _each(d.git_commit for d in described if d.git_commit)
+    conventions = sorted({cast("Convention", d.flop_convention) for d in described})
+    cost = "Cost is in TFLOPs" if amortised else "TFLOPs are query-dependent, mean per question"
     return [
         *sentences,
-        *about_reader(notes),
-        *_about_models(notes.reader),
-        f"Data: {', '.join(notes.data.labels)}.",
-        f"Geometry: {lengths}.",
-        f"Prompt: {_prompts(notes.data)}.",
-        f"Seed: {seeds}.",
-        *_options(notes.data),
+        *about_reader(table),
+        *_about_models(table, described),
+        f"Data: {', '.join(_each(d.data for d in described))}.",
+        f"Geometry: {', '.join(lengths)}.",
+        f"Prompt: {_prompts(table)}.",
+        f"Seed: {', '.join(map(str, _each(d.seed for d in described)))}.",
+        *_options(table),
         "Scores are percent, with 95 % intervals that resample documents.",
-        _about_costs(notes.costs, amortised=amortised),
-        *_about_published(notes.costs),
-        *_about_metrics(notes.costs.metrics),
-        *notes.particular,
-        *([f"Commit: {', '.join(notes.data.commits)}."] if notes.data.commits else []),
+        f"{cost}, convention {'; '.join(f'{name}: {CONVENTION_NOTES[name]}' for name in conventions)}.",
+        *_about_published(table, published),
+        *(_ABOUT_METRICS[metric] for metric in definition.metrics if metric in _ABOUT_METRICS),
+        *definition.notes,
+        *([f"Commit: {', '.join(commits)}."] if commits else []),
     ]
 
 
-def brief(notes: TableNotes) -> list[str]:
+def brief(table: TableData, published: PublishedValues | None = None) -> list[str]:
     """The sentences that the numbers cannot be read without: for a terminal, which has the rest in a file."""
-    if notes.reader is None:
-        return [_NOTHING, *without_values(notes)]
+    if not _described(table):
+        return [_NOTHING, *without_values(table)]
     return [
-        *about_reader(notes),
+        *about_reader(table),
         "Scores are percent, with 95 % intervals; TFLOPs are per question.",
-        *_about_published(notes.costs)[:1],
-        *without_values(notes),
-        *_events(event for event in notes.events if event.kind in ("failed", "truncated")),
+        *_about_published(table, published)[:1],
+        *without_values(table),
+        *_counted_events(table, (_FAILED, _TRUNCATED)),
     ]
 
 
-def about_reader(notes: TableNotes) -> list[str]:
-    """Which model answered, and what its scores can show if it is a small stand-in."""
-    if notes.reader is None:
-        return []
-    sentences = [f"Reader: {', '.join(notes.reader.labels)}."]
-    if notes.reader.small:
-        sentences.append(
-            "Small stand-ins trained by this project show that the suite works; their scores compare "
-            "methods with each other, never with published values (other models, full data)."
-            if len(notes.reader.labels) > 1
-            else "It is a small stand-in trained by this project: its scores show that the suite works and "
-            "compare methods with each other, never with published values (other models, full data)."
+def footnotes(table: TableData) -> list[str]:
+    """Missing rows, failures, truncations and counted events, one line per row."""
+    summaries = [cell.summary for cell in table.cells.values() if cell.summary is not None]
+    absent = [
+        text
+        for text, count in (
+            ("no question failed", sum(summary.n_failed for summary in summaries)),
+            ("no context was truncated", sum(summary.n_truncated for summary in summaries)),
         )
-    if notes.reader.unfit:
-        sentences.append(f"WARNING: {caution(notes.reader.unfit)}")
+        if summaries and not count
+    ]
+    bare: dict[str, list[str]] = {}
+    for cell in table.cells.values():
+        for value in (cell.interval(metric) for metric in table.definition.metrics):
+            if value is not None and value.low is None:
+                bare.setdefault(value.reason, []).append(cell.dataset)
+    flagged = any(summary.flags for summary in summaries)
+    return [
+        *without_values(table),
+        *([f"{' and '.join(absent).capitalize()}."] if absent else []),
+        *_counted_events(table),
+        *(f"Without an interval: {', '.join(_each(names))}: {reason}." for reason, names in bare.items()),
+        *([f"The counted events are explained in {_EVENTS}."] if flagged else []),
+    ]
+
+
+def without_values(table: TableData) -> list[str]:
+    """The rows without a cell, one line per reason and its data sets."""
+    every = table.definition.datasets
+    grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for row in table.definition.rows:
+        reasons: dict[str, list[str]] = {}
+        for cell in (table.cells[row.id, dataset] for dataset in every):
+            if cell.finished is None:
+                reasons.setdefault(cell.missing, []).append(cell.dataset)
+        for reason, names in reasons.items():
+            grouped.setdefault((reason, tuple(names)), []).append(row.label)
+    sentences = []
+    for (reason, datasets), labels in grouped.items():
+        where = "" if datasets == every else f" on {', '.join(datasets)}"
+        sentences.append(f"Without values{where}: {', '.join(labels)}: {reason.rstrip('.')}.")
     return sentences
 
 
-def _about_models(reader: ReaderNotes) -> list[str]:
-    """Roles, cautions, and the models besides the readers, small stand-ins separately."""
-    roles = ", ".join(f"{role}: {model}" for role, model in reader.roles)
-    return [
-        *([f"In the names of the rows, {roles}."] if roles else []),
-        *reader.cautions,
-        *([f"Other models: {', '.join(reader.others)}."] if reader.others else []),
-        *([f"Other small stand-ins: {', '.join(reader.small_others)}."] if reader.small_others else []),
-    ]
-
-
-def _prompts(data: DataNotes) -> str:
-    """The readers' prompts, and the rows whose method has its own."""
-    if not data.prompts:
-        return "the method's own"
-    pronoun = "its" if len(data.own_prompts) == 1 else "their"
-    own = f" ({', '.join(data.own_prompts)}: {pronoun} own)" if data.own_prompts else ""
-    return ", ".join(data.prompts) + own
-
-
-def _options(data: DataNotes) -> list[str]:
-    """Options that affect the numbers, with the rows that they apply to."""
-    options = "; ".join(f"{choice} ({', '.join(rows)})" for choice, rows in data.options)
-    return [f"Options: {options}."] if options else []
-
-
-def _about_costs(costs: CostNotes, *, amortised: bool) -> str:
-    conventions = "; ".join(f"{name}: {CONVENTION_NOTES[name]}" for name in costs.conventions)
-    cost = "Cost is in TFLOPs" if amortised else "TFLOPs are query-dependent, mean per question"
-    return f"{cost}, convention {conventions}."
-
-
-def _about_published(costs: CostNotes) -> list[str]:
-    """How to read the published values, if the table shows any."""
-    if costs.published_elsewhere is None:
+def about_reader(table: TableData) -> list[str]:
+    """Which model answered, and what its scores can show if it is a small stand-in."""
+    described = _described(table)
+    if not described:
         return []
-    if not costs.published:
-        if not costs.published_elsewhere:
-            return ["The papers print none of these values."]
-        command = f"bench table {costs.published_elsewhere} --columns published"
+    labels = _each(f"{d.model_label} ({d.dtype})" for d in described)
+    sentences = [f"Reader: {', '.join(labels)}."]
+    if any(d.model_small for d in described):
+        sentences.append(
+            "Small stand-ins trained by this project show that the suite works; their scores compare "
+            "methods with each other, never with published values (other models, full data)."
+            if len(labels) > 1
+            else "It is a small stand-in trained by this project: its scores show that the suite works and "
+            "compare methods with each other, never with published values (other models, full data)."
+        )
+    if unfit := _each(name for d in described for name in d.unfit_models):
+        sentences.append(f"WARNING: {caution(unfit)}")
+    return sentences
+
+
+def _described(table: TableData) -> list[CellDescription]:
+    """The descriptions of the finished cells."""
+    return [cell.description for cell in table.cells.values() if cell.description is not None]
+
+
+def _about_models(table: TableData, described: Sequence[CellDescription]) -> Iterator[str]:
+    """Roles, cautions, and the models besides the readers, small stand-ins separately."""
+    requested = {d.model for d in described}
+    roles = [
+        f"{role}: {model}"
+        for reader, others in table.definition.models.items()
+        if reader in requested
+        for role, model in {"large": reader, **others}.items()
+    ]
+    if roles:
+        yield f"In the names of the rows, {', '.join(roles)}."
+    readers = {str(d.models["reader"]["name"]) for d in described}
+    models = {str(model["name"]) for d in described for model in d.models.values()}
+    yield from (PRESETS[n].caution for n in sorted(models & PRESETS.keys()) if PRESETS[n].caution)
+    small = [name for name in sorted(models - readers) if name in PRESETS and PRESETS[name].small]
+    if others := [name for name in sorted(models - readers) if name not in small]:
+        yield f"Other models: {', '.join(others)}."
+    if small:
+        yield f"Other small stand-ins: {', '.join(small)}."
+
+
+def _prompts(table: TableData) -> str:
+    """The readers' prompts, and the rows whose method has its own."""
+    chosen = [
+        (cell.row.label, cell.description.config.get("prompt"))
+        for cell in table.cells.values()
+        if cell.description is not None
+    ]
+    prompts = _each(str(prompt) for _, prompt in chosen if prompt is not None)
+    own = _each(label for label, prompt in chosen if prompt is None)
+    if not prompts:
+        return "the method's own"
+    pronoun = "its" if len(own) == 1 else "their"
+    return ", ".join(prompts) + (f" ({', '.join(own)}: {pronoun} own)" if own else "")
+
+
+def _options(table: TableData) -> list[str]:
+    """Options that affect the numbers, with the rows that they apply to."""
+    options: dict[str, dict[str, None]] = {}
+    for cell in table.cells.values():
+        for option, value in cell.description.choices.items() if cell.description else ():
+            options.setdefault(f"{option}={value}", {})[cell.row.label] = None
+    listed = "; ".join(f"{choice} ({', '.join(rows)})" for choice, rows in options.items())
+    return [f"Options: {listed}."] if options else []
+
+
+def _about_published(table: TableData, published: PublishedValues | None) -> list[str]:
+    """How to read the published values, if the table shows any."""
+    if published is None:
+        return []
+    known = known_metrics(table, published)
+    if not known and not table.definition.sample:
+        return ["The papers print none of these values."]
+    if not known:
+        command = f"bench table {table.definition.id} --columns published"
         return [f"The papers print values for other data sets only: {command}."]
-    if not costs.compared:
+    if not compared(table, published):
         return ["Publ.: the papers' value; reader or data here are stand-ins, so no difference is shown."]
-    of_costs = "; of TFLOPs, in percent of it" if "tflops" in costs.published else ""
+    of_costs = "; of TFLOPs, in percent of it" if "tflops" in known else ""
     return [f"Publ.: the papers' value and, in brackets, ours minus it{of_costs}."]
 
 
@@ -140,73 +237,47 @@ _ABOUT_METRICS = {
 }
 
 
-def _about_metrics(metrics: Sequence[str]) -> list[str]:
-    """The meaning of metrics and measures whose name does not explain it."""
-    return [_ABOUT_METRICS[metric] for metric in metrics if metric in _ABOUT_METRICS]
-
-
-def without_values(notes: TableNotes) -> list[str]:
-    """The rows without a cell, one line per reason and its data sets."""
+def _counted_events(table: TableData, only: Collection[str] = ()) -> list[str]:
+    """What happened to some questions, one line per row; only: the events to name, by default all."""
     sentences = []
-    for rows in notes.missing:
-        where = "" if rows.everywhere else f" on {', '.join(rows.datasets)}"
-        sentences.append(f"Without values{where}: {', '.join(rows.rows)}: {rows.reason.rstrip('.')}.")
+    for row in table.definition.rows:
+        counted: dict[str, list[str]] = {}
+        for dataset in table.definition.datasets:
+            for event, where in _events(table.cells[row.id, dataset], table.definition.metrics):
+                if not only or event in only:
+                    counted.setdefault(event, []).append(where)
+        if counted:
+            parts = [f"{event} {', '.join(places)}" for event, places in counted.items()]
+            sentences.append(f"{row.label}: {'; '.join(parts)}.")
     return sentences
 
 
-def footnotes(notes: TableNotes) -> list[str]:
-    """Missing rows, failures, truncations and counted events, one line per row."""
-    absent = [
-        {"failed": "no question failed", "truncated": "no context was truncated"}[kind]
-        for kind in notes.absent
-    ]
-    return [
-        *without_values(notes),
-        *([f"{' and '.join(absent).capitalize()}."] if absent else []),
-        *_events(notes.events),
-        *(
-            f"Without an interval: {', '.join(datasets)}: {reason}."
-            for reason, datasets in notes.without_interval
-        ),
-        *([f"The counted events are explained in {_EVENTS}."] if notes.flagged else []),
-    ]
+def _events(cell: TableCell, metrics: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(What happened, to how many questions of which data set) for a cell."""
+    if cell.finished is None:
+        return
+    summary, of = cell.finished.summary, f"of {cell.finished.summary.n} ({cell.dataset}"
+    if summary.n_failed:
+        errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
+        yield _FAILED, f"{summary.n_failed} {of}{f': {errors}' if errors else ''})"
+    if summary.n_truncated:
+        yield _TRUNCATED, f"{summary.n_truncated} {of})"
+    for flag, count in summary.flags.items():
+        yield f"{flag}:", f"{count} {of})"
+    for metric in metrics:
+        value = cell.interval(metric)
+        if isinstance(value, MeasureInterval) and value.n < summary.n:
+            yield f"{METRIC_LABELS[metric]} is defined for", f"{value.n} {of})"
+    option = waiting_option(cell.row.set)
+    if option is not None:
+        other = str(cell.row.set[option]).removeprefix("auto:")
+        what = "k with the same cost as" if option == PASSAGES else "nodes read, the average of"
+        yield f"{what} {other}:", f"{cell.finished.description.config[option]} ({cell.dataset})"
 
 
-def _events(events: Iterable[Event]) -> list[str]:
-    """One line per row; an event on several data sets is named once."""
-    rows: dict[str, dict[str, list[str]]] = {}
-    labels: dict[str, str] = {}
-    for event in events:
-        labels[event.row] = event.label
-        rows.setdefault(event.row, {}).setdefault(_event(event), []).append(_where(event))
-    sentences = []
-    for row, counted in rows.items():
-        parts = [f"{event} {', '.join(where)}" for event, where in counted.items()]
-        sentences.append(f"{labels[row]}: {'; '.join(parts)}.")
-    return sentences
-
-
-def _event(event: Event) -> str:
-    match event.kind:
-        case "failed":
-            return "failed and scored 0:"
-        case "truncated":
-            return "truncated context:"
-        case "flag":
-            return f"{event.name}:"
-        case "undefined":
-            return f"{METRIC_LABELS[event.name]} is defined for"
-        case "matched":
-            return f"k with the same cost as {event.name}:"
-        case "as_many":
-            return f"nodes read, the average of {event.name}:"
-
-
-def _where(event: Event) -> str:
-    if event.kind in ("matched", "as_many"):
-        return f"{event.count} ({event.dataset})"
-    errors = ", ".join(f"{name} {count}" for name, count in event.errors)
-    return f"{event.count} of {event.questions} ({event.dataset}{f': {errors}' if errors else ''})"
+def _each(values: Iterable[Value]) -> tuple[Value, ...]:
+    """The distinct values in order."""
+    return tuple(dict.fromkeys(values))
 
 
 _SHARES: Mapping[Part, str] = {

@@ -6,12 +6,11 @@ from bench.tables.caption import about_cost_parts, about_shares, caption, withou
 from bench.tables.cells import TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
-from bench.tables.notes import notes_of
 
 
 def costs_table(table: TableData, costs: AllCosts) -> TextTable:
     """One line per data set and row: cost of a question and of an index, total and by part."""
-    definition, notes = table.definition, notes_of(table)
+    definition = table.definition
     reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
     of_reference = () if reference is None else (f"reader × {reference.label}",)
     columns = (
@@ -44,6 +43,6 @@ def costs_table(table: TableData, costs: AllCosts) -> TextTable:
         f"{definition.title}: what the costs are made of",
         columns,
         tuple(rows),
-        (*caption(notes), *about_cost_parts(), *about_shares(shares_of(table, costs))),
-        tuple(without_values(notes)),
+        (*caption(table), *about_cost_parts(), *about_shares(shares_of(table, costs))),
+        tuple(without_values(table)),
     )

@@ -29,7 +29,6 @@ from bench.tables.caption import (
 )
 from bench.tables.cells import TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
-from bench.tables.notes import notes_of
 from bench.tables.published import PublishedValues
 
 FOLDER = "judgements"
@@ -133,7 +132,7 @@ def judged_table(
             line = _rates if paper else _line
             rows.append((label, *(line(summary) if summary else empty), *printed))
             unjudged += [] if summary else [label]
-    notes, spec = notes_of(table), resolve(judge, dtype=dtype)
+    spec = resolve(judge, dtype=dtype)
     return plain_table(
         definition.id,
         definition.title,
@@ -142,9 +141,9 @@ def judged_table(
         (
             about_judgements(against.label, spec.label, small=spec.small, protocol=protocol.name),
             *([about_published_judgements(against.label)] if shown else []),
-            *caption(notes),
+            *caption(table),
         ),
-        (*without_values(notes), *not_judged(unjudged)),
+        (*without_values(table), *not_judged(unjudged)),
     )
 
 

@@ -44,7 +44,6 @@ from bench.schema import Example, Index, JsonValue, Question
 from bench.tables.caption import about_times, caption, not_timed, without_values
 from bench.tables.cells import Plan, TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
-from bench.tables.notes import notes_of
 from bench.tables.published import Published
 
 log = logging.getLogger(__name__)
@@ -241,14 +240,13 @@ def timed_table(
             untimed += [rows[-1][0]] if measured is None and cell.summary is not None else []
     machines = {measured.machine for measured in times}
     loads = [measured.load for measured in times if measured.load is not None]
-    notes = notes_of(table)
     return plain_table(
         table.definition.id,
         table.definition.title,
         columns,
         tuple(rows),
-        (about_times(QUESTIONS, machines, loads), *caption(notes)),
-        (*without_values(notes), *not_timed(untimed)),
+        (about_times(QUESTIONS, machines, loads), *caption(table)),
+        (*without_values(table), *not_timed(untimed)),
     )
 
 

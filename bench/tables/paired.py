@@ -12,7 +12,6 @@ from bench.tables.caption import caption, without_values
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row
 from bench.tables.formats import DASH, MINUS, TextTable, plain_table
-from bench.tables.notes import notes_of
 
 ALL = "all data sets"
 
@@ -23,7 +22,7 @@ def paired_table(table: TableData) -> TextTable:
     Only data sets on which both rows have finished cells count, and of these the questions that both have.
     Raises ConfigError for a table without a row to compare with (``ratio_to``).
     """
-    definition, notes = table.definition, notes_of(table)
+    definition = table.definition
     reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
     if reference is None:
         raise ConfigError(f"{definition.id} names no row that others are compared with (ratio_to).")
@@ -52,13 +51,13 @@ def paired_table(table: TableData) -> TextTable:
         ),
         tuple(lines),
         (
-            *caption(notes),
+            *caption(table),
             f"Differences are points of {metric} against {reference.label} on the same questions, with 95 % "
             "intervals that resample documents; p is of a permutation test that swaps the two rows document "
             "by document, then corrected for the number of rows by Holm's method. Cost: TFLOPs of the "
             f"questions over those of {reference.label}.",
         ),
-        tuple(without_values(notes)),
+        tuple(without_values(table)),
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRIC_LABELS
-from bench.tables.caption import about_order, about_shares, brief, caption, footnotes
+from bench.tables.caption import about_order, about_shares, brief, caption, compared, footnotes, known_metrics
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, MINUS, Section, TextTable, csv_text, three_digits
-from bench.tables.notes import compared, known_metrics, notes_of
 from bench.tables.order import order_agreements
 from bench.tables.published import PublishedValues
 
@@ -24,20 +23,19 @@ def sections(table: TableData, published: PublishedValues) -> list[Section]:
 
 def render(table: TableData, published: PublishedValues, costs: AllCosts | None = None) -> TextTable:
     """The table in all formats, with the published values; costs: of its cells, for their shares."""
-    notes = notes_of(table, published)
     return TextTable(
         id=table.definition.id,
         title=table.definition.title,
         columns=tuple(columns(table, published)),
         sections=tuple(sections(table, published)),
-        caption=tuple(caption(notes)),
+        caption=tuple(caption(table, published)),
         notes=(
             *about_order(order_agreements(table, published)),
             *about_shares(shares_of(table, costs or {})),
-            *footnotes(notes),
+            *footnotes(table),
         ),
         spans=_spans(table, published),
-        brief=tuple(brief(notes)),
+        brief=tuple(brief(table, published)),
         csv=_csv(table, published),
     )
 
