@@ -195,7 +195,7 @@ def formats() -> None:
     """Formats of data files that --data reads."""
     from bench.data.formats import FORMATS
 
-    _print_rows({"": [(format.name, format.title) for format in FORMATS if format.parse]})
+    _print_rows({"": [(format.name, format.title) for format in FORMATS]})
 
 
 @command.command()

@@ -43,10 +43,8 @@ class Format:
     title: str
     recognises: Callable[[Entry], bool]
     """Whether an entry has this format; also true for one that lacks a field or two."""
-    parse: Callable[[Entry], Iterator[Parsed]] | None = None
-    """The examples of an entry; raises EntryError. None: a known format without examples."""
-    why_not: str = ""
-    """For a format without ``parse``: why, and what to use instead."""
+    parse: Callable[[Entry], Iterator[Parsed]]
+    """The examples of an entry; raises EntryError."""
     companions: Callable[[Path], list[Path]] = lambda path: []
     """Files next to ``path`` that the examples also depend on."""
     one_per_file: bool = False

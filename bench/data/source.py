@@ -103,8 +103,6 @@ class Source:
                     yield entry
 
     def _parse(self, entry: Entry) -> Iterator[Parsed]:
-        if self.format.parse is None:
-            raise DataError(f"{self.path}: {self.format.title}: {self.format.why_not}.")
         if not self.format.recognises(entry) and (other := recognise(entry)) is not None:
             raise EntryError(f"a {other.title} entry among {self.format.title} entries")
         return self.format.parse(entry)

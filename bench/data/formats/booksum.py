@@ -2,7 +2,7 @@
 
 Two layouts contain the texts: rows of one chapter and one summary (``chapter``, ``chapter_length``,
 ``summary_text``, ``book_id``, ``source``), as CSV or parquet; and rows of one chapter and all its summaries
-(``text``, ``summary: [{source, text}]``). The authors' alignment files contain only paths.
+(``text``, ``summary: [{source, text}]``).
 """
 
 from __future__ import annotations
@@ -85,10 +85,3 @@ def _is_chapter(entry: Entry) -> bool:
 
 BOOKSUM = Format("booksum", "BookSum, one summary per row", has("chapter", "summary_text"), _parse_row)
 BOOKSUM_CHAPTERS = Format("booksum-chapters", "BookSum, all summaries per row", _is_chapter, _parse_chapter)
-BOOKSUM_ALIGNMENT = Format(
-    "booksum-alignment",
-    "BookSum alignment",
-    has("summary_path"),
-    why_not="it has only paths and ids, neither chapters nor summaries; fetch the texts with BookSum's own "
-    "scripts",
-)

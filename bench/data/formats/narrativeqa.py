@@ -1,11 +1,9 @@
 """NarrativeQA: the authors' release folder and the hub's rows (Kočiský et al. 2018).
 
-The release is ``documents.csv``, ``qaps.csv`` (document_id, set, question, answer1, answer2, ...),
-``third_party/wikipedia/summaries.csv``, and the stories that its ``download_stories.sh`` writes to
-``tmp/<document_id>.content``. Loaded from the folder (or ``qaps.csv``), the document of a question is
-the whole story; loaded from ``summaries.csv``, it is the plot summary (the paper's easier setting). A
-hub row has the question and its whole story: ``document: {id, kind, text, summary}, question: {text},
-answers: [{text}]``. Questions have no ids; theirs are made of the document id and the row number.
+The release is ``documents.csv``, ``qaps.csv`` (document_id, set, question, answer1, answer2, ...), and the
+stories that its ``download_stories.sh`` writes to ``tmp/<document_id>.content``; the document of a question
+is the whole story. A hub row has the question and its story: ``document: {id, kind, text, summary}, question:
+{text}, answers: [{text}]``. Questions have no ids; theirs are made of the document id and the row number.
 
 Stories are stored as the web sites served them: mostly UTF-8, some Latin-1, some with HTML left in.
 The text stays unchanged except that a byte order mark is removed.
@@ -13,7 +11,6 @@ The text stays unchanged except that a byte order mark is removed.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -35,11 +32,6 @@ class _About(Fields):
     document_id: str
     kind: str
     wiki_title: str
-
-
-class _Summary(Fields):
-    document_id: str
-    summary: str
 
 
 class _Text(Fields):
@@ -76,17 +68,6 @@ def _parse_release(entry: Entry) -> Iterator[Parsed]:
     yield release.example(question, entry.position, document, notes)
 
 
-def _parse_summaries(entry: Entry) -> Iterator[Parsed]:
-    folder = entry.place.path.resolve().parents[2]
-    if release_table(folder) is None:
-        raise EntryError(f"the questions on these summaries are missing: expected {folder / 'qaps.csv'}")
-    release = _release_in(folder)
-    summary = fields_of(entry, _Summary)
-    document = Document("", summary.summary)
-    for position, question in release.questions.get(summary.document_id, ()):
-        yield release.example(question, position, document)
-
-
 def _parse_row(entry: Entry) -> Iterator[Parsed]:
     row = fields_of(entry, _Row)
     extras = {"kind": row.document.kind, "title": row.document.summary.title}
@@ -119,15 +100,6 @@ class _Release:
             split=question.set,
             notes=notes,
         )
-
-    @cached_property
-    def questions(self) -> Mapping[str, Sequence[tuple[int, _Question]]]:
-        """Document id -> its questions with their positions in the file."""
-        grouped: dict[str, list[tuple[int, _Question]]] = defaultdict(list)
-        for entry in self._rows("qaps.csv"):
-            question = fields_of(entry, _Question)
-            grouped[question.document_id].append((entry.position, question))
-        return grouped
 
     @cached_property
     def _about(self) -> Mapping[str, dict[str, JsonValue]]:
@@ -177,11 +149,6 @@ def _release_files(path: Path) -> list[Path]:
     return [path.parent / "documents.csv", *sorted((path.parent / "tmp").glob("*.content"))]
 
 
-def _summaries_files(path: Path) -> list[Path]:
-    folder = path.resolve().parents[2]
-    return [folder / "documents.csv", folder / "qaps.csv"]
-
-
 def _is_row(entry: Entry) -> bool:
     return isinstance(entry.value.get("document"), dict) and "question" in entry.value
 
@@ -192,18 +159,5 @@ NARRATIVEQA_RELEASE = Format(
     has("document_id", "question", "answer1"),
     _parse_release,
     companions=_release_files,
-)
-NARRATIVEQA_SUMMARIES = Format(
-    "narrativeqa-summaries",
-    "NarrativeQA release, plot summaries",
-    has("document_id", "summary"),
-    _parse_summaries,
-    companions=_summaries_files,
-)
-NARRATIVEQA_DOCUMENTS = Format(
-    "narrativeqa-documents",
-    "NarrativeQA release, list of documents",
-    has("document_id", "story_url"),
-    why_not="it has neither questions nor stories; pass the folder that contains it",
 )
 NARRATIVEQA_HUB = Format("narrativeqa-hub", "NarrativeQA, hub rows", _is_row, _parse_row)

@@ -13,7 +13,6 @@ from bench.data.cards import load_card
 from bench.data.checking import check
 from bench.data.entries import Problem
 from bench.data.formats.longbench import split_passages
-from bench.data.formats.longbench_predictions import cut_prompt
 from bench.data.source import SoundExample, open_source
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, Evidence, Example
@@ -269,17 +268,6 @@ def test_answers_as_numpy_prints_them_are_not_read_as_one(tmp_path: Path) -> Non
     assert "should be a list of strings" in problems[1].message
 
 
-TEMPLATE = "Read.\n{context}\n\nNow answer.\nQuestion: {input}\nAnswer:"
-
-
-def test_cutting_a_prompt_is_the_inverse_of_filling_its_template() -> None:
-    for context in ("one", "", "a\n\nNow answer.\nQuestion: not this\nAnswer:", "{input} {context}"):
-        filled = TEMPLATE.replace("{context}", "\0").replace("{input}", "who?").replace("\0", context)
-        assert cut_prompt(filled, TEMPLATE) == (context, "who?")
-    assert cut_prompt("Read.\none\nQuestion: who?\nAnswer:", TEMPLATE) is None
-    assert cut_prompt("", TEMPLATE) is None
-
-
 HOTPOT: dict[str, Any] = {
     "_id": "5a",
     "question": "Who?",
@@ -469,15 +457,11 @@ def test_narrativeqa_hub_row(tmp_path: Path) -> None:
 def release(tmp_path: Path) -> Path:
     folder = tmp_path / "narrativeqa-master"
     (folder / "tmp").mkdir(parents=True)
-    (folder / "third_party/wikipedia").mkdir(parents=True)
     (folder / "documents.csv").write_text(
         "document_id,set,kind,story_url,wiki_title\nd1,test,movie,http://x,Film\nd2,train,gutenberg,http://y,Book\n"
     )
     (folder / "qaps.csv").write_text(
         "document_id,set,question,answer1,answer2\nd1,test,Who?,Ann,Anna\nd2,train,When?,now,now\nd1,test,Why?,b,c\n"
-    )
-    (folder / "third_party/wikipedia/summaries.csv").write_text(
-        'document_id,set,summary\nd1,test,"Ann leaves,\nalone."\nd2,train,Nothing.\n'
     )
     (folder / "tmp/d1.content").write_bytes("\ufeffStory é".encode())
     (folder / "tmp/d2.content").write_bytes("Caf\xe9".encode("latin-1"))
@@ -492,13 +476,6 @@ def test_narrativeqa_release_folder(release: Path) -> None:
     assert examples[0].example.metadata == {"kind": "movie", "title": "Film"}
     assert [f.split for f in examples] == ["test", "train", "test"]
     assert [p.message for p in problems] == ["d2.content is not UTF-8; read as Latin-1"]
-
-
-def test_narrativeqa_summaries(release: Path) -> None:
-    examples, problems = examples_in(release / "third_party/wikipedia/summaries.csv")
-    assert [f.example.id for f in examples] == ["d1-0", "d1-2", "d2-1"]
-    assert examples[1].example.documents.documents == (Document("", "Ann leaves,\nalone."),)
-    assert problems == []
 
 
 def test_narrativeqa_release_with_missing_parts(release: Path) -> None:
@@ -520,12 +497,6 @@ def test_narrativeqa_digest_covers_the_stories(release: Path) -> None:
     before = open_source(release).digest()
     (release / "tmp/d1.content").write_text("Another story")
     assert open_source(release).digest() != before
-
-
-def test_passage_lines(tmp_path: Path) -> None:
-    example = one(tmp_path, {"question": "Who?", "answer": ["Ann", "Anna"], "passage": "A text."})
-    assert (example.id, example.answers) == ("passage-0", ("Ann", "Anna"))
-    assert example.documents.documents == (Document("", "A text."),)
 
 
 def test_mixed_formats_in_one_file(tmp_path: Path) -> None:
@@ -607,13 +578,6 @@ def test_squality_asks_for_the_plot_alone(tmp_path: Path) -> None:
     )  # fmt: skip
     assert example.answers == ("Plot 0", "Plot 1", "Plot 2", "Plot 3")
     assert "none of its 1 questions" in error(tmp_path, squality("Who is Bob?"))
-
-
-def test_leval_has_an_example_for_each_instruction(tmp_path: Path) -> None:
-    entry = {"instructions": ["Sum up."], "outputs": ["Sum."], "input": "Text.", "source": "gov_report_summ"}
-    example = one(tmp_path, entry)
-    assert (example.question, example.answers, example.task) == ("Sum up.", ("Sum.",), "summarization")
-    assert "1 instructions, but 2 outputs" in error(tmp_path, {**entry, "outputs": ["a", "b"]})
 
 
 BOOKSUM = {

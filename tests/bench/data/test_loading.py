@@ -118,7 +118,6 @@ def test_a_summarisation_example_is_no_question(tmp_path: Path) -> None:
         ),
         ("a,b\n", "holds no entries"),
         ('{"id": \n', "not JSON"),
-        ('{"summary_path": "a.txt"}', "BookSum alignment: it has only paths and ids"),
     ],
 )
 def test_files_without_examples(tmp_path: Path, content: str, says: str) -> None:
