@@ -52,31 +52,6 @@ def check_command(ctx: click.Context, path: Path, dataset: str | None, model: st
         ctx.exit(2)
 
 
-@command.command("import")
-@click.argument("source", metavar="FOLDER", type=click.Path(exists=True, path_type=Path))
-@click.option("--questions", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="CSV or JSON lines with a column question; default: questions.* in FOLDER")  # fmt: skip
-@click.option("--dataset", help="what the data set is called; default: the folder's name")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
-              help="the file to write, JSON lines")  # fmt: skip
-def import_command(source: Path, questions: Path | None, dataset: str | None, out: Path) -> None:
-    """Write the documents of FOLDER with their questions as one data file, for --data.
-
-    Documents are text, Markdown, HTML, PDF and DOCX. --data takes FOLDER as it is as well; a file is for
-    keeping and passing on. What cannot be read is named and left out.
-    """
-    from bench.data.importing import import_folder
-
-    imported = import_folder(source, questions, dataset, out)
-    for warning in imported.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    scored = f"{imported.with_answers} with reference answers"
-    click.echo(
-        f"{out}: {imported.questions} questions ({scored}) on {imported.documents} documents, data set "
-        f"{imported.dataset}\nRun: bench run --method bm25 --data {out} --model MODEL"
-    )
-
-
 @command.command("lengths")
 @click.option("--dataset", default="hotpotqa", show_default=True,
               help="several documents a question, with labels")  # fmt: skip
@@ -97,8 +72,7 @@ def lengths_command(
     A question keeps the documents that answer it; documents of other questions fill up to the length, as in
     RULER's QA tasks.
     """
-    from bench.data.importing import write_lines
-    from bench.data.lengths import at_lengths
+    from bench.data.lengths import at_lengths, write_lines
     from bench.data.loading import load
 
     counter, remark = _counter(model)

@@ -11,13 +11,16 @@ MuSiQue, your own), so it needs no download, and no reader sees text of another 
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from bench.errors import DataError
+from bench.files.atomic import write_text
 from bench.metrics.squad import normalize_answer
-from bench.schema import Document, DocumentSet, Example
+from bench.schema import Document, DocumentSet, Example, JsonValue
 
 LENGTH = "length_tokens"
 """Metadata field: the length that an example was made for."""
@@ -119,3 +122,27 @@ def _filled(
         evidence=evidence,
         metadata={**example.metadata, LENGTH: length},
     )
+
+
+def write_lines(path: Path, examples: Sequence[Example]) -> None:
+    """Write examples as lines of our own format (:mod:`bench.data.formats.bench_lines`)."""
+    lines = (json.dumps(_line(example), ensure_ascii=False) + "\n" for example in examples)
+    write_text(path, "".join(lines))
+
+
+def _line(example: Example) -> dict[str, JsonValue]:
+    line: dict[str, JsonValue] = {
+        "id": example.id,
+        "dataset": example.dataset,
+        "task": example.task,
+        "question": example.question,
+        "answers": list(example.answers),
+        "documents": [
+            {"title": document.title, "text": document.text} for document in example.documents.documents
+        ],
+    }
+    if example.evidence is not None:
+        line["evidence"] = [asdict(label) for label in example.evidence]
+    if example.metadata:
+        line["metadata"] = dict(example.metadata)
+    return line

@@ -145,26 +145,18 @@ def _histogram(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
 
 
 def _bars(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
-    panels = []
-    for dataset in figure.on(setting.data):
-        cells = _variants(figure, dataset, setting, session)
-        if cells:
-            label = next(cell.data.label for cell, _ in cells.values())
-            panels.append((dataset, label, {name: finished.summary for name, (_, finished) in cells.items()}))
-    _require(bool(panels), _any_variant(figure), setting)
+    panels = [
+        (dataset, label, {name: finished.summary for name, (_, finished) in variants.items()})
+        for dataset, label, variants in _panels(figure, setting, session)
+    ]
     return bars(panels, figure.metric, reader_note(setting))
 
 
 def _history(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
-    panels = []
-    for dataset in figure.on(setting.data):
-        cells = _variants(figure, dataset, setting, session)
-        if cells:
-            label = next(cell.data.label for cell, _ in cells.values())
-            panels.append(
-                (dataset, label, {name: _epochs(cell, session) for name, (cell, _) in cells.items()})
-            )
-    _require(bool(panels), _any_variant(figure), setting)
+    panels = [
+        (dataset, label, {name: _epochs(cell, session) for name, (cell, _) in variants.items()})
+        for dataset, label, variants in _panels(figure, setting, session)
+    ]
     return histories_over_epochs(panels, reader_note(setting))
 
 
@@ -194,14 +186,10 @@ def _graph(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
 
 def _calibration(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     panels = []
-    for dataset in figure.on(setting.data):
-        cells = _variants(figure, dataset, setting, session)
-        steps = {
-            name: calibration_of(finished, cell.data.examples) for name, (cell, finished) in cells.items()
-        }
-        if any(calibration.steps for calibration in steps.values()):
-            label = next(cell.data.label for cell, _ in cells.values())
-            panels.append(CalibrationPanel(dataset, label, {n: c for n, c in steps.items() if c.steps}))
+    for dataset, label, variants in _panels(figure, setting, session):
+        steps = {name: calibration_of(done, cell.data.examples) for name, (cell, done) in variants.items()}
+        asked = {name: calibration for name, calibration in steps.items() if calibration.steps}
+        panels += [CalibrationPanel(dataset, label, asked)] if asked else []
     _require(bool(panels), _any_variant(figure), setting)
     return calibrations(panels, [variant.label for variant in figure.variants], reader_note(setting))
 
@@ -256,16 +244,26 @@ def _finished(
     return [(point.cell, finished.get(point.cell.identity.cell_id)) for point in points]
 
 
-def _variants(
-    figure: Figure, dataset: str, setting: CellRequest, session: Session
-) -> dict[str, tuple[Cell, FinishedCell]]:
-    """Label -> planned and finished cell of every finished variant."""
-    variants = {}
-    for variant in figure.variants:
-        for cell, finished in _finished(figure, {}, dataset, setting, session, variant.set):
-            if finished is not None:
-                variants[variant.label] = (cell, finished)
-    return variants
+def _panels(
+    figure: Figure, setting: CellRequest, session: Session
+) -> list[tuple[str, str, dict[str, tuple[Cell, FinishedCell]]]]:
+    """(Data set, its label, variant -> planned and finished cell), for data sets with a finished variant.
+
+    Raises NothingFinishedError if there is none.
+    """
+    panels = []
+    for dataset in figure.on(setting.data):
+        finished = {
+            variant.label: (cell, done)
+            for variant in figure.variants
+            for cell, done in _finished(figure, {}, dataset, setting, session, variant.set)
+            if done is not None
+        }
+        if finished:
+            label = next(cell.data.label for cell, _ in finished.values())
+            panels.append((dataset, label, finished))
+    _require(bool(panels), _any_variant(figure), setting)
+    return panels
 
 
 def _any_variant(figure: Figure) -> str:

@@ -6,7 +6,6 @@ method gains nothing by failing; for BLEU-4 it counts as an empty prediction.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.errors import DataError
 from bench.metrics import CorpusMetric, Metric, QuestionMetric
@@ -160,82 +160,36 @@ def _parse_lines(stream: BinaryIO | Iterable[bytes], name: str) -> Iterator[Answ
             yield _parse_line(raw, number, f"{name}:{number}")
 
 
-def _parse_line(raw: bytes, number: int, place: str) -> Answered:
-    try:
-        record = json.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{place}: byte {error.start + 1} is not UTF-8; save the file as UTF-8.") from None
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{place}: not JSON: {error.msg} at column {error.colno}. Expected one whole JSON object on "
-            f"the line, such as {_EXAMPLE}."
-        ) from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, nesting without end
-        raise DataError(f"{place}: JSON that cannot be read: {error}.") from None
-    if not isinstance(record, dict):
-        raise DataError(f"{place}: {_described(record)}; expected a JSON object, such as {_EXAMPLE}.")
-    failed = bool(record.get("error"))
-    example_id = record.get("example_id")
-    return Answered(
-        prediction=None if failed else _prediction(record, place),
-        references=_references(record, place),
-        line=number,
-        example_id=example_id if isinstance(example_id, str | int) else None,
-        drawn=_drawn(record, place),
-    )
-
-
 _EXAMPLE = '{"prediction": "Paris", "answers": ["Paris", "the city of Paris"]}'
 
 
-def _prediction(record: Mapping[str, JsonValue], place: str) -> str:
-    if "prediction" not in record:
-        raise DataError(_missing("prediction", record, place))
-    value = record["prediction"]
-    if not isinstance(value, str):
-        hint = ' For a question that failed, say why in "error".' if value is None else ""
-        raise DataError(f'{place}: "prediction" is {_described(value)}; expected a string.{hint}')
-    return value
+class _Line(BaseModel):
+    model_config = ConfigDict(strict=True)
+    prediction: str | None = None
+    answers: list[str] = Field(min_length=1)
+    drawn: list[str] = []
+    error: JsonValue = None
+    example_id: JsonValue = None
 
 
-def _drawn(record: Mapping[str, JsonValue], place: str) -> tuple[str, ...]:
-    value = record.get("drawn", [])
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise DataError(f'{place}: "drawn" is {_described(value)}; expected a list of strings.')
-    return tuple(value)
-
-
-def _references(record: Mapping[str, JsonValue], place: str) -> tuple[str, ...]:
-    if "answers" not in record:
-        raise DataError(_missing("answers", record, place))
-    value = record["answers"]
-    expected = 'expected a list of strings, such as ["Paris", "the city of Paris"]'
-    if not isinstance(value, list):
-        raise DataError(f'{place}: "answers" is {_described(value)}; {expected}.')
-    if not value:
+def _parse_line(raw: bytes, number: int, place: str) -> Answered:
+    try:
+        line = _Line.model_validate_json(raw)
+    except ValidationError as error:
+        faults = [
+            f"{'.'.join(map(str, fault['loc'])) or 'the line'}: {fault['msg']}"
+            for fault in error.errors(include_url=False)
+        ]
+        raise DataError(f"{place}: {'; '.join(faults)}. Expected one object a line: {_EXAMPLE}.") from None
+    if line.prediction is None and not line.error:
         raise DataError(
-            f'{place}: "answers" is empty; {expected}. An unanswerable question has the '
-            'answer "Unanswerable".'
+            f'{place}: there is no prediction. For a question that failed, say why in "error". Expected one '
+            f"object a line: {_EXAMPLE}."
         )
-    for position, answer in enumerate(value):
-        if not isinstance(answer, str):
-            raise DataError(f'{place}: "answers"[{position}] is {_described(answer)}; {expected}.')
-    return tuple(value)
-
-
-def _missing(field: str, record: Mapping[str, JsonValue], place: str) -> str:
-    fields = ", ".join(f'"{key}"' for key in list(record)[:12]) or "none"
-    more = ", ..." if len(record) > 12 else ""
-    return f'{place}: no field "{field}". Fields given: {fields}{more}. Expected {_EXAMPLE}.'
-
-
-def _described(value: JsonValue) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f"the string {value[:40]!r}{'...' if len(value) > 40 else ''}"
-    if isinstance(value, int | float):
-        return f"the number {str(value)[:40]}"
-    return f"a list of {len(value)}" if isinstance(value, list) else "an object"
+    return Answered(
+        prediction=None if line.error else line.prediction,
+        references=tuple(line.answers),
+        line=number,
+        example_id=line.example_id if isinstance(line.example_id, str | int) else None,
+        drawn=tuple(line.drawn),
+    )

@@ -10,10 +10,9 @@ import pytest
 from bench.data import check, load
 from bench.data.cards import load_card
 from bench.data.entries import Problem
-from bench.data.importing import import_folder
 from bench.data.loading import LoadedData
 from bench.data.own import card_for, datasets_at
-from bench.data.source import SoundExample, open_source
+from bench.data.source import open_source
 from bench.errors import ConfigError, DataError, UnknownNameError
 from tests.bench.data.files_of_every_kind import pdf
 
@@ -185,22 +184,3 @@ def test_what_a_table_shows_of_a_path(tmp_path: Path) -> None:
     assert datasets_at(str(several), asked) == asked
     with pytest.raises(ConfigError, match="holds several data sets; give --dataset, one of: qasper"):
         card_for("", str(several))
-
-
-def test_importing_a_folder(tmp_path: Path) -> None:
-    path = folder(tmp_path)
-    out = tmp_path / "set.jsonl"
-    imported = import_folder(path, None, None, out)
-    assert (imported.dataset, imported.questions, imported.with_answers, imported.documents) == (
-        *("my_papers", 2, 1),
-        2,
-    )
-    asked = [item for item in open_source(out).examples() if isinstance(item, SoundExample)]
-    assert [item.example.documents for item in asked] == [e.documents for e in loaded(path).examples]
-    other = tmp_path / "q.csv"
-    other.write_text("question\nWhy?\n")
-    assert import_folder(path, other, "reactors", out).dataset == "reactors"
-    assert card_for("", str(out)).name == "reactors"
-    other.write_text("query\nWhy?\n")
-    with pytest.raises(DataError):
-        import_folder(path, other, None, out)

@@ -112,29 +112,16 @@ def test_blank_lines_hold_no_record_but_count_as_lines() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"prediction": "a", "answ', r"x:2: not JSON: .* at column 21\. Expected one whole JSON object"),
-        (b"[1, 2]", r"x:2: a list of 2; expected a JSON object"),
-        (b'"text"', r"x:2: the string 'text'; expected a JSON object"),
-        (b"12", r"x:2: the number 12; expected a JSON object"),
-        (b"\xff{}", r"x:2: byte 1 is not UTF-8"),
-        (b"1" * 5000, r"x:2: JSON that cannot be read"),
-        (b"[" * 100_000, r"x:2: JSON that cannot be read"),
-        (b'{"answers": ["a"], "text": 1}', r'x:2: no field "prediction"\. Fields given: "answers", "text"\.'),
-        (b'{"prediction": "a"}', r'x:2: no field "answers"\. Fields given: "prediction"\.'),
-        (b"{}", r'x:2: no field "prediction"\. Fields given: none\.'),
-        (b'{"prediction": 7, "answers": ["a"]}', r'"prediction" is the number 7; expected a string\.$'),
-        (b'{"prediction": null, "answers": ["a"]}', r'"prediction" is null; .* say why in "error"'),
-        (b'{"prediction": true, "answers": ["a"]}', r'"prediction" is true'),
-        (
-            b'{"prediction": "a", "answers": "a"}',
-            r"\"answers\" is the string 'a'; expected a list of strings",
-        ),
-        (b'{"prediction": "a", "answers": {"x": 1}}', r'"answers" is an object; expected a list'),
-        (b'{"prediction": "a", "answers": []}', r'"answers" is empty; .* "Unanswerable"'),
-        (
-            b'{"prediction": "a", "answers": ["a", null]}',
-            r'"answers"\[1\] is null; expected a list of strings',
-        ),
+        (b'{"prediction": "a", "answ', "x:2: the line: Invalid JSON.* Expected one object a line"),
+        (b"[1, 2]", "x:2: the line: Input should be an object"),
+        (b"\xff{}", "x:2: the line: Invalid JSON"),
+        (b"[" * 100_000, "x:2: the line: Invalid JSON: recursion limit"),
+        (b'{"answers": ["a"], "text": 1}', r"x:2: there is no prediction\. .* say why in"),
+        (b'{"prediction": "a"}', "answers: Field required"),
+        (b'{"prediction": 7, "answers": ["a"]}', "prediction: Input should be a valid string"),
+        (b'{"prediction": "a", "answers": "a"}', "answers: Input should be a valid "),
+        (b'{"prediction": "a", "answers": []}', "answers: .* at least 1 item"),
+        (b'{"prediction": "a", "answers": ["a", null]}', r"answers\.1: Input should be a valid string"),
     ],
 )
 def test_a_bad_line_is_named(line: bytes, message: str) -> None:
@@ -190,7 +177,7 @@ def test_further_answers_of_a_line_are_averaged_with_the_first() -> None:
     assert answered.drawn == ("Rome", "Paris")
     scores = score_questions([answered], get_metrics(["f1"]))
     assert scores.mean["f1"] == pytest.approx(2 / 3)
-    with pytest.raises(DataError, match='x:1: "drawn" is the number 3; expected a list of strings'):
+    with pytest.raises(DataError, match="x:1: drawn: Input should be a valid "):
         parse_answered([line.replace(b'["Rome", "Paris"]', b"3")], "x")
 
 
