@@ -51,7 +51,7 @@ wheel: $(STAMP) ## build sdist and wheel, install the wheel's core into an empty
 	$(PYTHON) -m venv build/core
 	build/core/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd build && core/bin/longdoc-bench table table1 --render-only --results core/results | grep '| PECAN '
-	cd build && core/bin/bench flops --model llama-3.1-8b --new-tokens 1500 | grep '"parameters"'
+	cd build && core/bin/bench model flops llama-3.1-8b --new-tokens 1500 | grep '"parameters"'
 
 docs: $(STAMP) ## the pages as one site: build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from strict, too
@@ -115,7 +115,7 @@ beyond: $(STAMP) ## newer ways of reading beside rows of PECAN's Table 1
 	@$(BIN)/bench table beyond $(LIMITED)
 
 simulated-costs: $(STAMP) ## Table 1's cost column from token statistics alone, beside the published one
-	@$(BIN)/bench table table1 --simulate-costs --model llama-3.1-8b
+	@$(BIN)/bench table table1 --columns simulated --model llama-3.1-8b
 
 performance: $(STAMP) ## the benchmarks of speed and memory: performance/RESULTS.md
 	$(BIN)/python -m performance

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from bench.cli.options import results_option
+from bench.cli.terminal import print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
+from bench.tables.html_text import printable
 
 if TYPE_CHECKING:
     from bench.data.document_files import DocumentFiles
     from bench.run.asking import Answer
 
-WIDTH = 100
-"""Characters of a line on the terminal."""
 STDIN = "-"
 
 
@@ -48,7 +46,6 @@ def command(
     from bench.cli.cells import options_of
     from bench.run.asking import DEFAULT_METHOD, ask_documents
     from bench.run.progress import Progress
-    from bench.tables.html_text import printable
 
     class Waiting(Progress):
         def on_cell_finished(self, *cell: object, **sweep: object) -> None:
@@ -84,8 +81,7 @@ def command(
     finally:
         progress.close()
     names = methods or (DEFAULT_METHOD,)
-    text = "\n".join(describe(answers, names, len(collection.documents), full=full))
-    click.echo(printable(text).replace("\r", "\ufffd"))  # documents must not command the terminal
+    show(answers, names, len(collection.documents), full=full)
     if all(answer.error is not None for answer in answers):
         raise BenchError("No method could answer.")
 
@@ -105,42 +101,32 @@ def _documents(files: Sequence[str]) -> DocumentFiles:
     return DocumentFiles(tuple(documents), tuple(problems))
 
 
-def describe(
-    answers: Sequence[Answer], names: Sequence[str], documents: int, *, full: bool = False
-) -> Iterator[str]:
-    """The answers as lines: one alone, several side by side, then what each of them read."""
-    first = answers[0]
-    yield f"{first.question}"
-    yield f"{documents} document{'' if documents == 1 else 's'}, reader {first.model}"
-    yield ""
+def show(answers: Sequence[Answer], names: Sequence[str], documents: int, *, full: bool = False) -> None:
+    """Print the answers: one alone, several side by side, then what each of them read."""
+    first, console = answers[0], standard_output()
+    count = f"{documents} document{'' if documents == 1 else 's'}, reader {first.model}"
+    print_labelled(console, _safe(f"{first.question}\n{count}\n"))
     if len(answers) == 1:
-        yield from textwrap.wrap(_text(first), WIDTH, initial_indent="  ", subsequent_indent="  ")
-        yield ""
-        yield f"cost      {_cost(first)}"
+        print_labelled(console, _safe(f"answer      {_text(first)}\ncost        {_cost(first)}"))
     else:
-        yield from side_by_side(answers, names)
+        rows = {
+            "answer": [_text(answer) for answer in answers],
+            "read": [f"{len(a.passages)}: {'; '.join(_places(a))}" for a in answers],
+            "cost": [_cost(answer) for answer in answers],
+        }
+        print_columns(console, names, {label: list(map(_safe, texts)) for label, texts in rows.items()})
     for answer, name in zip(answers, names, strict=True):
-        yield ""
-        yield from _sources(answer, "" if len(answers) == 1 else f"{name} ", full=full)
+        console.print()
+        print_labelled(
+            console, _safe("\n".join(_sources(answer, "" if len(answers) == 1 else f"{name} ", full=full)))
+        )
     for warning in dict.fromkeys(warning for answer in answers for warning in answer.warnings):
-        yield ""
-        yield from textwrap.wrap(f"warning: {warning}", WIDTH)
+        print_labelled(console, _safe(f"\nwarning     {warning}"))
 
 
-def side_by_side(answers: Sequence[Answer], names: Sequence[str]) -> Iterator[str]:
-    """A column for each method."""
-    width = max(24, (WIDTH - 10) // len(answers) - 2)
-    rows = [
-        ("", list(names)),
-        ("answer", [_text(answer) for answer in answers]),
-        ("read", [f"{len(a.passages)}: {'; '.join(_places(a))}" for a in answers]),
-        ("cost", [_cost(answer) for answer in answers]),
-    ]
-    for head, texts in rows:
-        wrapped = [textwrap.wrap(text, width) or [""] for text in texts]
-        for at, parts in enumerate(zip_longest(*wrapped, fillvalue="")):
-            line = "  ".join(f"{part:<{width}}" for part in parts)
-            yield f"{head if at == 0 else '':<8}  {line}".rstrip()
+def _safe(text: str) -> str:
+    """The text without what could command the terminal."""
+    return printable(text).replace("\r", "\ufffd")
 
 
 def _places(answer: Answer) -> list[str]:
@@ -172,15 +158,15 @@ def _sources(answer: Answer, name: str, *, full: bool) -> Iterator[str]:
         at = passage.excerpt_place if cut else ""
         yield f"  {number:>2}. {node}{places}{f'; at {at}:' if at and at != places else ''}"
         text = f"... {passage.excerpt} ..." if cut else passage.text.strip() or "(only the name of the file)"
-        yield from textwrap.wrap(text, WIDTH, initial_indent="      ", subsequent_indent="      ")
+        yield f"      {' '.join(text.split())}"
     if not answer.passages:
         yield "  nothing"
     if answer.path:
         yield answer.path
     if answer.flags:
-        yield f"flags     {', '.join(answer.flags)} (docs/records.md says what they mean)"
+        yield f"flags       {', '.join(answer.flags)} (docs/records.md says what they mean)"
     if "bare_yes_no" in answer.flags:
-        yield "check     only Yes or No, though the question asks for more: try a larger reader (--model)"
+        yield "check       only Yes or No, though the question asks for more: try a larger reader (--model)"
     if answer.unsupported:
         made_up = ", ".join(answer.unsupported)
-        yield f"check     in nothing that was read: {made_up}; the model may have made it up"
+        yield f"check       in nothing that was read: {made_up}; the model may have made it up"

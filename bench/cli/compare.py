@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -13,18 +12,33 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.cli.cells import cells_named, named_folder, one_cell, options_of
-from bench.cli.options import Command, gathered, results_option, setting_options
+from bench.cli.options import (
+    HOW,
+    OUTPUT,
+    WHAT,
+    Command,
+    gathered,
+    in_flight_option,
+    option,
+    protocol_option,
+    results_option,
+    retry_failed_option,
+    setting_options,
+)
+from bench.cli.terminal import print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
+from bench.tables.html_text import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from bench.results.comparison import Comparison, Pair
     from bench.results.records import Record
     from bench.run.cell import CellRequest
+    from bench.run.judge_protocol import ProtocolName
 
-WIDTH = 100
-"""Characters of a line on the terminal."""
 SIGNIFICANT = 0.05
 
 
@@ -70,55 +84,75 @@ class CellPair:
         return _finished_folder(text, request, self.results)
 
 
-def pair_options(command: Command) -> Command:
-    """A, B, --dataset, --results and the setting; the command takes one ``pair``."""
-    for option in (
-        results_option,
-        gathered("pair", CellPair),
-        setting_options,
-        click.option("--dataset", help="see: bench list datasets (needed where A or B is a method)"),
-        click.argument("second", metavar="B"),
-        click.argument("first", metavar="A"),
-    ):
-        command = option(command)
-    return command
+@dataclass(frozen=True)
+class Judging:
+    """The command line's options about a judge."""
+
+    judge: str | None
+    protocol: ProtocolName
+    in_flight: int
+    retry_failed: bool
+
+    def verdicts(self, pair: CellPair) -> str:
+        """The judge's verdicts in a few lines; only missing ones are asked for."""
+        from bench.cli.verdicts import described, described_as_paper
+        from bench.run.judge_protocol import PROTOCOLS
+        from bench.tables.judged import judge_cells
+
+        assert self.judge is not None
+        judged = judge_cells(
+            *pair.records(),
+            names=(pair.first, pair.second),
+            judge=self.judge,
+            dtype=pair.setting.dtype,
+            results=pair.results,
+            protocol=PROTOCOLS[self.protocol],
+            in_flight=self.in_flight,
+            retry_failed=self.retry_failed,
+        )
+        describe = described_as_paper if self.protocol == "paper" else described
+        return describe(judged, pair.first, pair.second, self.judge)
 
 
-@click.command(name="compare")
-@pair_options
-@click.option(
+@click.command(name="compare", cls=Command)
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@option("--dataset", group=WHAT, help="see: bench list datasets (needed where A or B is a method)")
+@option(
     "--metric",
+    group=WHAT,
     default="f1",
     show_default=True,
     help="f1, rouge_l, exact_match or another one that the records have",
 )
-@click.option("--show", type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
-              help="how many questions to show of those on which they differ most")  # fmt: skip
-def command(pair: CellPair, metric: str, show: int) -> None:
-    """Compare A with B, question by question, from finished cells; nothing is run.
+@option("--show", group=OUTPUT, type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
+        help="how many questions to show of those on which they differ most")  # fmt: skip
+@option("--judge", group=HOW, metavar="MODEL",
+        help="this model compares the answers instead, by four criteria and in both orders")  # fmt: skip
+@retry_failed_option
+@protocol_option
+@in_flight_option
+@setting_options
+@gathered("pair", CellPair)
+@gathered("judging", Judging)
+@results_option
+def command(pair: CellPair, judging: Judging, metric: str, show: int) -> None:
+    """Compare A with B, question by question, from finished cells; only a judge is run.
 
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
-    from bench.cli.terminal import for_people, print_columns, print_labelled
     from bench.results.comparison import compare
-    from bench.tables.html_text import printable
 
+    if judging.judge is not None:
+        click.echo(judging.verdicts(pair))
+        return
     comparison = compare(*pair.records(), metric)
-    text = describe(comparison, pair.first, pair.second)
-    console = for_people()
-    if console is None:
-        click.echo(text)
-    else:
-        print_labelled(console, text)
+    console = standard_output()
+    print_labelled(console, describe(comparison, pair.first, pair.second))
     for question in most_different(comparison, show):
-        click.echo()
-        if console is None:
-            click.echo(side_by_side(question, metric, pair.first, pair.second))
-            continue
-        print_labelled(console, printable(_asked(question)))
-        columns = {name: list(map(printable, texts)) for name, texts in _columns(question, metric).items()}
-        print_columns(console, (pair.first, pair.second), columns)
+        console.print()
+        print_pair(console, question, metric, pair.first, pair.second)
 
 
 def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
@@ -245,32 +279,15 @@ def most_different(comparison: Comparison, count: int) -> Sequence[Pair]:
     return in_turn[:count]
 
 
-def side_by_side(pair: Pair, metric: str, first: str, second: str) -> str:
+def print_pair(console: Console, pair: Pair, metric: str, first: str, second: str) -> None:
     """One question with both answers in two columns: what each scored, cost and had read."""
-    label = 12
-    column = (WIDTH - label - 2) // 2
-    question = pair.first
-    lines = [
-        question.example_id,
-        *textwrap.wrap(question.question, WIDTH - 2, initial_indent="  ", subsequent_indent="  "),
-    ]
-    lines += textwrap.wrap(
-        f"{'  references':<{label}}  {' | '.join(question.answers)}",
-        WIDTH,
-        subsequent_indent=" " * (label + 2),
-    )
-    for name, texts in {"": (first, second), **_columns(pair, metric)}.items():
-        wrapped = [textwrap.wrap(text, column, break_long_words=True) or [""] for text in texts]
-        for at, (left, right) in enumerate(zip_longest(*wrapped, fillvalue="")):
-            head = f"  {name}" if at == 0 else ""
-            lines.append(f"{head:<{label}}  {left:<{column}}  {right}".rstrip())
-    return "\n".join(lines)
-
-
-def _asked(pair: Pair) -> str:
-    """The question of a pair as labelled lines."""
     references = " | ".join(pair.first.answers)
-    return f"example     {pair.first.example_id}\nquestion    {pair.first.question}\nreferences  {references}"
+    asked = (
+        f"example     {pair.first.example_id}\nquestion    {pair.first.question}\nreferences  {references}"
+    )
+    columns = {name: list(map(printable, texts)) for name, texts in _columns(pair, metric).items()}
+    print_labelled(console, printable(f"{asked}references  {references}"))
+    print_columns(console, (first, second), columns)
 
 
 def _columns(pair: Pair, metric: str) -> dict[str, tuple[str, str]]:

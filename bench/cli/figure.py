@@ -7,26 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.options import session_options, setting_options
+from bench.cli.options import DATA, HOW, WHAT, Command, option, session_options, setting_options
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
     from bench.run.session import Session
 
 
-@click.command(name="figure")
+@click.command(name="figure", cls=Command)
 @click.argument("name", metavar="FIGURE")
 @setting_options
-@click.option("--dataset", "datasets", multiple=True, help="only this data set; repeatable")
-@click.option("--render-only", is_flag=True, help="compute nothing; draw finished cells only")
-@click.option(
+@option("--dataset", "datasets", group=WHAT, multiple=True, help="only this data set; repeatable")
+@option("--render-only", group=HOW, is_flag=True, help="compute nothing; draw finished cells only")
+@option(
     "--from",
     "exported",
+    group=DATA,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="draw the cells of a bench table --export folder; needs neither data nor models",
 )
-@click.option("--row", "rows", multiple=True, metavar="METHOD[:KEY=VALUE,...]",
+@option("--row", "rows", group=WHAT, multiple=True, metavar="METHOD[:KEY=VALUE,...]",
               help="also show this row (figures that compare rows over lengths)")  # fmt: skip
 @session_options
 def command(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from bench.cli.options import results_option
-from bench.cli.terminal import for_people, print_rows
+from bench.cli.terminal import print_rows, standard_output
 from bench.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ PURPOSES: Mapping[str, tuple[str, ...]] = {
 def command(ctx: click.Context) -> None:
     """List methods with their options, data sets, models, tables, figures, formats or finished cells."""
     if ctx.invoked_subcommand is None:
-        _print_groups(
+        _print(
             {
                 purpose: [(f"bench list {name}", command.commands[name].help or "") for name in names]
                 for purpose, names in PURPOSES.items()
@@ -59,27 +59,8 @@ Groups: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
 """Heading -> names with a text each."""
 
 
-def _print_groups(groups: Groups) -> None:
-    """Names below their headings, indented."""
-    if console := for_people():
-        print_rows(console, groups)
-        return
-    width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
-    for heading, rows in groups.items():
-        click.echo(heading)
-        for name, text in rows:
-            click.echo(f"  {name:<{width}}  {text}")
-
-
-def _print_rows(groups: Groups) -> None:
-    """Names below their headings for people; for a pipe, one name per line and no heading."""
-    if console := for_people():
-        print_rows(console, groups)
-        return
-    width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
-    for rows in groups.values():
-        for name, text in rows:
-            click.echo(f"{name:<{width}}  {text}")
+def _print(groups: Groups) -> None:
+    print_rows(standard_output(), groups)
 
 
 def _grouped(rows: Iterable[tuple[str, str, str]]) -> Groups:
@@ -127,7 +108,7 @@ def methods(name: str | None, as_markdown: bool) -> None:
     if as_markdown:
         click.echo(markdown(shipped), nl=False)
         return
-    _print_groups({(*FAMILIES, "broken")[place]: rows for place, rows in sorted(families.items())})
+    _print({(*FAMILIES, "broken")[place]: rows for place, rows in sorted(families.items())})
     click.echo("Options of one: bench list methods NAME (all: docs/methods.md)")
 
 
@@ -161,7 +142,7 @@ def datasets() -> None:
         sources = " or ".join([*sample, *(["hub"] if card.hub else []), "PATH"])
         text = f"{card.title}  [{card.task}; --data {sources}]"
         rows.append((_TASKS.get(card.task, card.task), card.name, text))
-    _print_rows(_grouped(sorted(rows)))
+    _print(_grouped(sorted(rows)))
 
 
 @command.command()
@@ -169,7 +150,7 @@ def models() -> None:
     """Model presets; any hub id or local folder works as well."""
     from bench.models.presets import PRESETS
 
-    _print_rows(_grouped((_KINDS[p.kind], name, p.description) for name, p in PRESETS.items()))
+    _print(_grouped((_KINDS[p.kind], name, p.description) for name, p in PRESETS.items()))
 
 
 @command.command()
@@ -178,7 +159,7 @@ def tables() -> None:
     from bench.tables.definition import list_tables
 
     rows = ((_paper(table.source), table.id, table.title) for table in list_tables())
-    _print_rows(_grouped(sorted(rows, key=_is_in_no_paper)))
+    _print(_grouped(sorted(rows, key=_is_in_no_paper)))
 
 
 @command.command()
@@ -187,7 +168,7 @@ def figures() -> None:
     from bench.figures.definition import list_figures
 
     rows = ((_paper(f.source), f.id, f"{f.title}  [{f.source}]") for f in list_figures())
-    _print_rows(_grouped(sorted(rows, key=_is_in_no_paper)))
+    _print(_grouped(sorted(rows, key=_is_in_no_paper)))
 
 
 @command.command()
@@ -195,29 +176,23 @@ def formats() -> None:
     """Formats of data files that --data reads."""
     from bench.data.formats import FORMATS
 
-    _print_rows({"": [(format.name, format.title) for format in FORMATS]})
+    _print({"": [(format.name, format.title) for format in FORMATS]})
 
 
 @command.command()
 @results_option
 def cells(results: Path) -> None:
     """Finished cells of the results folder, with their folders."""
-    from bench.cli.cells import cell_line, cell_name, counted_questions
+    from bench.cli.cells import cell_name, counted_questions
     from bench.results.finished import find_finished
 
-    finished = find_finished(results).finished
-    console = for_people()
-    if console is None:
-        for cell in finished:
-            click.echo(cell_line(cell.folder, cell.description))
-        return
     rows = []
-    for cell in finished:
+    for cell in find_finished(results).finished:
         about = cell.description
-        text = f"{counted_questions(about)}, {cell.folder.name}"
-        rows.append((f"{about.data}, {about.model_label}", cell_name(about), text))
-    print_rows(console, _grouped(sorted(rows)))
-    if finished:
-        click.echo(f"Folders are in {finished[0].folder.parent}. A question of one: bench show FOLDER")
-    else:
+        heading = f"{about.data}, {about.model_label}"
+        rows.append((heading, cell_name(about), f"{counted_questions(about)}, {cell.folder}"))
+    if not rows:
         click.echo(f"{results} has no finished cell. Run one, for example: bench table table1 --limit 4")
+        return
+    _print(_grouped(sorted(rows)))
+    click.echo("A question of one: bench show FOLDER")

@@ -13,42 +13,13 @@ from typing import Any
 import click
 
 from bench import __version__
+from bench.cli.commands import COMMANDS
 from bench.errors import BenchError
 from bench.packages import BROUGHT_BY, missing
 
 NAMES = ("bench", "longdoc-bench")
 QUIET_S = 600.0
 """Seconds in which a warning is not printed again; an outage hours later is news."""
-
-COMMANDS: dict[str, str] = {
-    "quickstart": "three ways to read two stories: a first table in a minute",
-    "ask": "ask about files of your own: the answer, and where it stands",
-    "run": "answer the questions of one data set with one method",
-    "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",
-    "table": "run the missing cells of a paper's table, then render it",
-    "figure": "draw the papers' figures and the Pareto plot, as PNG, SVG and PDF",
-    "list": "list methods with their options, datasets, models, tables, or finished cells",
-    "report": "write finished cells as one HTML page, with every question",
-    "compare": "compare two methods on the same questions: difference, interval, cost",
-    "judge": "have a model compare two methods' answers, in both orders",
-    "show": "print one record in readable form",
-    "rm": "remove cells with their records, after listing them",
-    "graph": "draw the graph of a document as an HTML page",
-    "data": "check or fetch data, or write data files: from documents, or at several lengths",
-    "score": "score a file of predictions",
-    "flops": "compute the FLOPs of a forward pass from the model's config",
-    "model": "describe a model, check for its files, or fetch them",
-    "doctor": "check packages, methods, disk, device, MLflow store and a short run",
-    "ui": "show the finished cells in MLflow on 127.0.0.1",
-}
-"""Subcommand -> its one-line help; the code is ``bench.cli.<name>.command``."""
-
-GONE: dict[str, str] = {
-    "plan": "bench plan was removed. For GPU-hours of the full data sets from published lengths: "
-    "bench table TABLE --simulate-costs --model MODEL --rate TFLOP/S. For the cost of cells that can run "
-    "here: bench sweep --dry-run.",
-}
-"""Former subcommand -> what to use instead."""
 
 
 class _LazyGroup(click.Group):
@@ -84,8 +55,6 @@ class _LazyGroup(click.Group):
         name = args[0]
         if name == "help":
             self.main(args=[*args[1:], "--help"], prog_name=ctx.info_name)
-        if name in GONE:
-            raise BenchError(GONE[name])
         if name not in COMMANDS and not name.startswith("-"):
             from bench.cli.list import command as lists
             from bench.errors import UnknownNameError

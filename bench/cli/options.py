@@ -1,107 +1,245 @@
-"""Options that several commands share; each decorator parses a group of them into one object."""
+"""Options that several commands share, below headings; each decorator parses a group of them into one object.
+
+What few people need is not listed by ``--help``: such an option is taken as a flag as well, from the file of
+``--config`` or from the environment as ``BENCH_<NAME>``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
+from bench.errors import UnknownNameError
+
 if TYPE_CHECKING:
     from bench.run.hooks import RunHooks
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-model_option = click.option(
+WHAT, MODEL, DATA, HOW, OUTPUT = "What", "Model", "Data", "How", "Output"
+"""Headings of ``--help``."""
+
+
+class Option(click.Option):
+    """An option below a heading; one that is not listed has an environment variable as well."""
+
+    def __init__(
+        self, declarations: Sequence[str], *, group: str, listed: bool = True, **attributes: Any
+    ) -> None:
+        """group: the heading."""
+        super().__init__(declarations, hidden=not listed, **attributes)
+        self.group = group
+        if not listed:
+            self.envvar = f"BENCH_{flag_of(self).upper().replace('-', '_')}"
+
+
+def option(*declarations: str, group: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
+    """``click.option`` below a heading."""
+    return click.option(*declarations, cls=Option, group=group, **attributes)
+
+
+def flag_of(parameter: click.Parameter) -> str:
+    """The name of an option without its dashes, as in a file of ``--config``."""
+    return parameter.opts[0].lstrip("-")
+
+
+class Command(click.Command):
+    """A command whose options stand below headings and may come from a file."""
+
+    def __init__(self, *arguments: Any, **values: Any) -> None:
+        """As click's; --config is added."""
+        super().__init__(*arguments, **values)
+        config = Option(
+            ["--config"],
+            group=OUTPUT,
+            type=click.Path(path_type=Path),
+            envvar="BENCH_CONFIG",
+            metavar="FILE",
+            is_eager=True,
+            expose_value=False,
+            callback=_configure,
+            help="YAML with options by their names, such as timeout: 60; a flag goes before it",
+        )
+        self.params.append(config)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by their headings, and the names of those that are not listed."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, MODEL, DATA, HOW, OUTPUT)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                groups[getattr(parameter, "group", OUTPUT)].append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+        more = [flag_of(one) for one in self.params if isinstance(one, Option) and one.hidden]
+        if more:
+            names = ", ".join(f"--{name}" for name in more)
+            formatter.write_paragraph()
+            formatter.write_text(f"Also {names}, each as BENCH_<NAME>, too: see docs/guide.md.")
+
+
+def _configure(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Take the options of this command from a file; one that no command has is an error."""
+    if path is None:
+        return
+    from pydantic import RootModel
+
+    from bench.files.yaml import read_yaml
+    from bench.schema import JsonValue
+
+    values = read_yaml(path, RootModel[dict[str, JsonValue]], "configuration").root
+    own = {flag_of(one): one.name for one in context.command.params}
+    if values.keys() - own.keys():
+        known = _options_of_all()
+        for name in values:
+            if name not in known:
+                raise UnknownNameError("option", name, known, hint=f"{path} names options as flags do.")
+    context.default_map = {own[name]: value for name, value in values.items() if own.get(name)}
+
+
+def _options_of_all() -> set[str]:
+    """The names of every command's options."""
+    import importlib
+
+    from bench.cli.commands import COMMANDS
+
+    commands = (importlib.import_module(f"bench.cli.{name}").command for name in COMMANDS)
+    return {flag_of(one) for command in commands for one in command.params if isinstance(one, Option)}
+
+
+model_option = option(
     "--model",
+    group=MODEL,
     default="tiny",
     show_default=True,
     help="reader: preset, hub id, folder, or server:URL#MODEL",
 )
-data_option = click.option(
-    "--data", default="sample", show_default=True, help="sample, hub, or a file or folder"
+dtype_option = option(
+    "--dtype",
+    group=MODEL,
+    listed=False,
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    help="default: by device",
 )
-limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), help="only the first N questions of each data set"
+data_option = option(
+    "--data", group=DATA, default="sample", show_default=True, help="sample, hub, or a file or folder"
 )
-seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-dtype_option = click.option(
-    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="default: by device"
+limit_option = option(
+    "--limit", group=DATA, type=click.IntRange(min=1), help="only the first N questions of each data set"
 )
-results_option = click.option(
+seed_option = option("--seed", group=DATA, listed=False, type=click.IntRange(min=0), default=0)
+results_option = option(
     "--results",
+    group=OUTPUT,
     type=click.Path(path_type=Path),
     default=Path("results"),
     envvar="BENCH_RESULTS",
     show_default=True,
     help="folder of records, indexes, tables and the MLflow store",
 )
-protocol_option = click.option(
+protocol_option = option(
     "--protocol",
+    group=MODEL,
+    listed=False,
     type=click.Choice(["both_orders", "paper"]),
     default="both_orders",
-    show_default=True,
     help="how to ask the judge: both_orders, by four criteria, a win needs both orders; paper, one JSON "
     "verdict per pair (Graph of Records, App. D.3)",
 )
-set_option = click.option(
+set_option = option(
     "--set",
     "assignments",
+    group=WHAT,
     multiple=True,
     metavar="KEY=VALUE",
     help="an option of the method (see: bench list methods NAME); repeatable",
 )
-retry_failed_option = click.option("--retry-failed", is_flag=True, help="ask failed questions again")
-in_flight_option = click.option(
+retry_failed_option = option("--retry-failed", group=HOW, is_flag=True, help="ask failed questions again")
+in_flight_option = option(
     "--in-flight",
+    group=HOW,
+    listed=False,
     type=click.IntRange(min=1),
     default=32,
-    show_default=True,
     help="concurrent questions",
 )
-threads_option = click.option(
+threads_option = option(
     "--threads",
+    group=HOW,
+    listed=False,
     type=click.IntRange(min=1),
-    help="threads per process  [default: 1; more for a large reader on the CPU if they speed it up]",
+    help="threads per process; default: 1, more for a large reader on the CPU if they speed it up",
 )
-timeout_option = click.option(
+timeout_option = option(
     "--timeout",
     "timeout_s",
+    group=HOW,
+    listed=False,
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="time limit for one answer or the index of its documents; a question that exceeds it fails",
 )
-track_option = click.option(
-    "--track/--no-track", default=True, show_default=True, help="mirror cells into MLflow"
+track_option = option(
+    "--track/--no-track", group=OUTPUT, listed=False, default=True, help="mirror cells into MLflow"
+)
+workers_options = (
+    option(
+        "--workers",
+        group=HOW,
+        type=click.IntRange(min=1),
+        help="processes, each with its own models; without Ray a single cell is the work of one  "
+        "[default: one per GPU, GPU share or idle core]",
+    ),
+    option(
+        "--ray",
+        group=HOW,
+        metavar="ADDRESS",
+        help="workers of a Ray cluster answer: HOST:PORT, auto (the running one), or local (this machine)",
+    ),
+    option(
+        "--gpus-per-worker",
+        "gpus",
+        group=HOW,
+        listed=False,
+        type=click.FloatRange(min=0),
+        metavar="SHARE",
+        help="with --ray: 1, a fraction such as 0.5, or 0; default: 1 if there are GPUs",
+    ),
 )
 
 
-def _with(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
-    """The command with these options, in the order of ``--help``."""
-    for option in reversed(options):
-        command = option(command)
-    return command
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Decorator that adds these options, in the order of ``--help``."""
+
+    def decorate(command: Decorated) -> Decorated:
+        return functools.reduce(lambda decorated, one: one(decorated), reversed(options), command)
+
+    return decorate
 
 
-def gathered(name: str, kind: type[Any]) -> Callable[[Command], Command]:
+def gathered(name: str, kind: type[Any]) -> Callable[[Decorated], Decorated]:
     """Decorator that passes the options named like the fields of dataclass ``kind`` as one ``name``."""
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: Decorated) -> Decorated:
         @functools.wraps(command)
         def with_one(*arguments: Any, **values: Any) -> Any:
             own = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
             return command(*arguments, **values, **{name: kind(**own)})
 
-        return cast("Command", with_one)
+        return cast("Decorated", with_one)
 
     return decorate
 
 
-def takes_setting(command: Command) -> Command:
+def takes_setting(command: Decorated) -> Decorated:
     """Decorator that passes --model, --data, --limit, --seed and --dtype, if present, as one ``setting``."""
 
     @functools.wraps(command)
@@ -116,27 +254,29 @@ def takes_setting(command: Command) -> Command:
         )
         return command(*arguments, **values, setting=setting)
 
-    return cast("Command", with_setting)
+    return cast("Decorated", with_setting)
 
 
-def setting_options(command: Command) -> Command:
+def setting_options(command: Decorated) -> Decorated:
     """--model, --data, --limit, --seed and --dtype; the command takes one ``setting``."""
     options = (model_option, data_option, limit_option, seed_option, dtype_option)
-    return cast("Command", _with(takes_setting(command), *options))
+    return with_options(*options)(takes_setting(command))
 
 
-def session_options(command: Command) -> Command:
+def session_options(command: Decorated) -> Decorated:
     """--results and the options for running and mirroring missing cells; the command takes one ``session``.
 
     The session shows its progress and is closed when the command ends.
     """
 
     @functools.wraps(command)
-    def with_session(*arguments: Any, track: bool, executor: Any, threads: int | None, **values: Any) -> Any:
+    def with_session(*arguments: Any, track: bool, threads: int | None, **values: Any) -> Any:
+        from bench.run.executors import ExecutorOptions
         from bench.run.progress import Progress
         from bench.run.session import Session
         from bench.run.threads import Threads
 
+        executor = ExecutorOptions(*(values.pop(name) for name in ("ray", "workers", "gpus"))).open()
         names = ("results", "in_flight", "timeout_s", "retry_failed")
         run = {name: values.pop(name) for name in names}
         hooks = [Progress(), *(_mlflow_hooks(run["results"]) if track else [])]
@@ -145,56 +285,18 @@ def session_options(command: Command) -> Command:
         return command(*arguments, **values, session=session)
 
     options = (
-        results_option,
+        *workers_options,
         in_flight_option,
         timeout_option,
         retry_failed_option,
         threads_option,
         track_option,
+        results_option,
     )
-    return cast("Command", _with(executor_options(with_session), *options))
+    return with_options(*options)(cast("Decorated", with_session))
 
 
 def _mlflow_hooks(results: Path) -> list[RunHooks]:
     from bench.tracking.hooks import MlflowHooks
 
     return [MlflowHooks(results)]
-
-
-def executor_options(command: Command) -> Command:
-    """--executor, --address, --workers and --gpus-per-worker; the command takes one ``executor``."""
-    from bench.run.executors import EXECUTORS, LOCAL, ExecutorOptions
-
-    @functools.wraps(command)
-    def with_executor(*arguments: Any, **values: Any) -> Any:
-        names = ("executor", "address", "workers", "gpus_per_worker")
-        options = ExecutorOptions(*(values.pop(name) for name in names))
-        return command(*arguments, **values, executor=options.open())
-
-    options = (
-        click.option(
-            "--executor",
-            type=click.Choice(EXECUTORS),
-            default=LOCAL,
-            show_default=True,
-            help="where questions are answered: on this machine, or by workers of a Ray cluster",
-        ),
-        click.option(
-            "--address",
-            metavar="HOST:PORT",
-            help="with ray: a running cluster, or auto  [default: only this machine]",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(min=1),
-            help="processes, each with its own models; without Ray a single cell is the work of one  "
-            "[default: one per GPU, GPU share or idle core]",
-        ),
-        click.option(
-            "--gpus-per-worker",
-            type=click.FloatRange(min=0),
-            metavar="SHARE",
-            help="with ray: 1, a fraction such as 0.5, or 0  [default: 1 if there are GPUs]",
-        ),
-    )
-    return cast("Command", _with(with_executor, *options))

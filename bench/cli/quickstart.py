@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.options import session_options
+from bench.cli.options import Command, session_options
 
 if TYPE_CHECKING:
     from bench.run.session import Session
@@ -40,11 +40,11 @@ Next:
 """
 
 
-@click.command(name="quickstart")
+@click.command(name="quickstart", cls=Command)
 @session_options
 def command(session: Session) -> None:
     """Answer ten questions in three ways, and print what each way is worth and what it costs."""
-    from bench.cli.terminal import for_people, print_sections
+    from bench.cli.terminal import print_sections, standard_output
     from bench.figures.definition import load_figure
     from bench.figures.make import make_figure
     from bench.packages import READER, require
@@ -62,10 +62,7 @@ def command(session: Session) -> None:
         definition.id, definition.title, tuple(columns(table, {})), tuple(sections(table, {})), (), ()
     )
     click.echo()
-    if console := for_people():
-        print_sections(console, text)
-    else:
-        click.echo(text.markdown().rstrip())
+    print_sections(standard_output(), text)
     click.echo("\n".join(["", *definition.notes, "", COLUMNS]))
     click.echo(_one_question(table))
     figure = load_figure(NAME)

@@ -8,33 +8,37 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from bench.cli.options import results_option, setting_options
+from bench.cli.options import DATA, OUTPUT, WHAT, Command, option, results_option, setting_options
 from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
 
 
-@click.command(name="report")
+@click.command(name="report", cls=Command)
 @setting_options
 @results_option
-@click.option("--out", type=click.Path(path_type=Path), help="default: report.html in the results folder")
-@click.option(
+@option(
+    "--out", group=OUTPUT, type=click.Path(path_type=Path), help="default: report.html in the results folder"
+)
+@option(
     "--questions",
+    group=OUTPUT,
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
     metavar="N",
     help="at most N questions per data set, in the order of the data",
 )
-@click.option(
+@option(
     "--documents",
+    group=DATA,
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
     help="your own data that cells were run on, for the texts of their contexts  [default: where they were "
     "when they were run]; repeatable",
 )
-@click.option("--dataset", "datasets", multiple=True, help="only cells on this data set; repeatable")
+@option("--dataset", "datasets", group=WHAT, multiple=True, help="only cells on this data set; repeatable")
 def command(
     setting: CellRequest,
     results: Path,

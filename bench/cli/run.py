@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.options import session_options, set_option, setting_options
+from bench.cli.options import WHAT, Command, option, session_options, set_option, setting_options
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -20,15 +18,17 @@ if TYPE_CHECKING:
     from bench.run.session import Session
 
 
-@click.command(name="run")
+@click.command(name="run", cls=Command)
 @click.argument("words", nargs=-1, metavar="")
-@click.option("--method", default="", help="see: bench list methods  [required]")
-@click.option(
-    "--dataset", default="", help="see: bench list datasets; for data of your own any name, or none at all"
+@option("--method", group=WHAT, default="", help="see: bench list methods  [required]")
+@option(
+    "--dataset",
+    group=WHAT,
+    default="",
+    help="see: bench list datasets; for data of your own any name, or none at all",
 )
 @setting_options
 @set_option
-@click.option("--out", type=click.Path(path_type=Path), help="folder of this cell's records.jsonl")
 @session_options
 def command(
     words: tuple[str, ...],
@@ -36,7 +36,6 @@ def command(
     dataset: str,
     setting: CellRequest,
     assignments: tuple[str, ...],
-    out: Path | None,
     session: Session,
 ) -> None:
     """Answer the questions of a data set with one method and record every answer."""
@@ -58,7 +57,6 @@ def command(
             f"{match.asked}: {match.option}={cell.identity.config[match.option]} is closest to what "
             f"{match.reference.name} costs or reads"
         )
-    cell = replace(cell, out=out)
     finished = session.run(cell)
     click.echo("\n".join(report_lines(cell, finished)))
     if finished.summary.all_failed:

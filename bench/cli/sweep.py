@@ -12,10 +12,15 @@ import click
 from click.core import ParameterSource
 
 from bench.cli.options import (
+    HOW,
+    MODEL,
+    WHAT,
+    Command,
     data_option,
     dtype_option,
     gathered,
     limit_option,
+    option,
     seed_option,
     session_options,
     takes_setting,
@@ -43,12 +48,13 @@ class SweptFlags:
     """Axes of the grid, or one file."""
 
 
-@click.command(name="sweep")
-@click.option("--method", "methods", multiple=True, help="see: bench list methods; repeatable")
-@click.option("--dataset", "datasets", multiple=True, help="see: bench list datasets; repeatable")
-@click.option(
+@click.command(name="sweep", cls=Command)
+@option("--method", "methods", group=WHAT, multiple=True, help="see: bench list methods; repeatable")
+@option("--dataset", "datasets", group=WHAT, multiple=True, help="see: bench list datasets; repeatable")
+@option(
     "--model",
     "models",
+    group=MODEL,
     multiple=True,
     help="reader: preset, hub id or folder; repeatable  [default: tiny]",
 )
@@ -57,11 +63,16 @@ class SweptFlags:
 @seed_option
 @dtype_option
 @takes_setting
-@click.option("--set", "assignments", multiple=True, metavar="[METHOD.]KEY=VALUE", help="a fixed option")
+@option(
+    "--set", "assignments", group=WHAT, multiple=True, metavar="[METHOD.]KEY=VALUE", help="a fixed option"
+)
 @click.argument("axes", nargs=-1, metavar="[FILE.yaml | [METHOD.]OPTION=VALUES...]")
 @gathered("swept", SweptFlags)
-@click.option(
-    "--dry-run", is_flag=True, help="only print the cells and what is known of the cost of those left"
+@option(
+    "--dry-run",
+    group=HOW,
+    is_flag=True,
+    help="only print the cells and what is known of their cost",
 )
 @session_options
 @click.pass_context
@@ -95,7 +106,7 @@ def command(
     set: {order: rank}             # for every method that has the option
     grid: {k: 1:14}
     """  # noqa: D301 - click's mark for lines that it must not wrap
-    from bench.cli.terminal import for_people, print_sections
+    from bench.cli.terminal import print_sections, standard_output
     from bench.sweeps.cost import COLUMNS, cost_rows, survey
     from bench.sweeps.grid import plan_experiment
     from bench.tables.formats import Section, TextTable
@@ -105,10 +116,7 @@ def command(
     rows = tuple(cost_rows(survey(groups, session)))
     title = f"{experiment.title}: {sum(map(len, groups))} cells"
     table = TextTable("", title, COLUMNS, (Section("", rows),), ())
-    if console := for_people():
-        print_sections(console, table)
-    else:
-        click.echo(table.markdown().rstrip())
+    print_sections(standard_output(), table)
     if dry_run:
         click.echo(
             "to ask: questions, once for cells that share a run. to index: document sets. ?: none of these "

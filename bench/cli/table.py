@@ -8,12 +8,27 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from bench.cli.options import gathered, protocol_option, session_options, setting_options
+from bench.cli.options import (
+    DATA,
+    HOW,
+    MODEL,
+    OUTPUT,
+    WHAT,
+    Command,
+    gathered,
+    option,
+    protocol_option,
+    session_options,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
     from bench.run.judge_protocol import ProtocolName
     from bench.run.session import Session
+
+
+COLUMNS = ("scores", "retrieval", "costs", "paired", "published", "simulated")
 
 
 @dataclass(frozen=True)
@@ -22,8 +37,7 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval", "costs", "paired", "published"]
-    simulate_costs: bool
+    columns: Literal["scores", "retrieval", "costs", "paired", "published", "simulated"]
     rate: float | None
     judge: str | None
     protocol: ProtocolName
@@ -32,49 +46,51 @@ class TableFlags:
     export: Path | None
 
 
-@click.command(name="table")
+@click.command(name="table", cls=Command)
 @click.argument("table_id", metavar="TABLE")
 @setting_options
-@click.option("--dataset", "datasets", multiple=True, help="only this data set of the table; repeatable")
-@click.option(
+@option("--dataset", "datasets", group=WHAT, multiple=True, help="only this data set of it; repeatable")
+@option(
     "--columns",
-    type=click.Choice(["scores", "retrieval", "costs", "paired", "published"]),
+    group=WHAT,
+    type=click.Choice(COLUMNS),
     default="scores",
     show_default=True,
     help="retrieval: how much of the evidence and of the answers the contexts contain; costs: with and "
     "without probes, of the reader and of the other models; paired: every row against one, question by "
-    "question; published: the values that the paper prints, alone, without data or models",
+    "question; published: the values that the paper prints, alone; simulated: the cost from published "
+    "lengths and the model's config. The last two need neither data nor weights",
 )
-@click.option(
+@option(
     "--row",
     "rows",
+    group=WHAT,
     multiple=True,
     metavar="METHOD[:KEY=VALUE,...]",
     help="an additional row; repeatable",
 )
-@click.option(
-    "--simulate-costs",
-    is_flag=True,
-    help="only the cost column, from published lengths and the model's config: no weights, no records",
-)
-@click.option(
+@option(
     "--rate",
+    group=WHAT,
+    listed=False,
     type=click.FloatRange(min=0, min_open=True),
     metavar="TFLOP/S",
-    help="with --simulate-costs: rate of one GPU, to print the GPU-hours of the full data sets",
+    help="with --columns simulated: rate of one GPU, to print the GPU-hours of the full data sets",
 )
-@click.option("--judge", help="the judge model in tables of judgements; default: --model")
+@option("--judge", group=MODEL, help="the judge model in tables of judgements; default: --model")
 @protocol_option
-@click.option("--render-only", is_flag=True, help="compute nothing; render finished cells only")
-@click.option(
+@option("--render-only", group=HOW, is_flag=True, help="compute nothing; render finished cells only")
+@option(
     "--export",
+    group=OUTPUT,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="also write the finished cells there, with every question but without any text of the data",
 )
-@click.option(
+@option(
     "--from",
     "exported",
+    group=DATA,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="render the cells of an --export folder; needs neither data nor models",
@@ -83,15 +99,15 @@ class TableFlags:
 @session_options
 def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Session) -> None:
     """Make TABLE (see: bench list tables) from its cells; missing ones run first."""
-    from bench.cli.terminal import for_people, print_table
+    from bench.cli.terminal import print_table, standard_output
     from bench.errors import ConfigError
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, with_rows
     from bench.tables.make import TableRequest, make_table
 
-    if flags.rate is not None and not flags.simulate_costs:
+    if flags.rate is not None and flags.columns != "simulated":
         raise ConfigError(
-            f"--rate {flags.rate:g} needs --simulate-costs; for cells that run here: bench sweep --dry-run."
+            f"--rate {flags.rate:g} needs --columns simulated; of cells that run here: bench sweep --dry-run"
         )
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
     session.compute = not flags.render_only
@@ -100,7 +116,7 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
         with_rows(load_table(table_id), flags.rows).on(data, flags.datasets),
         setting,
         session,
-        view="simulated" if flags.simulate_costs else flags.columns,
+        view=flags.columns,
         judge=flags.judge,
         protocol=flags.protocol,
         rate=None if flags.rate is None else flags.rate * 1e12,
@@ -112,8 +128,5 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
     files = rendered.files()
     for suffix, text in files.items():
         write_text(path.with_name(f"{path.name}.{suffix}"), text)
-    if console := for_people():
-        print_table(console, rendered, path.with_name(f"{path.name}.md"))
-    else:
-        click.echo(rendered.markdown())
+    print_table(standard_output(), rendered, path.with_name(f"{path.name}.md"))
     click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")

@@ -1,7 +1,6 @@
-"""What people read on a terminal: tables and labelled lines that fit its width.
+"""What the commands print: tables and labelled lines that fit the terminal, or plain text in a pipe.
 
-Every function takes a console of :func:`for_people`; where the output goes to a file or a pipe there is none,
-and the commands print plain text. No text is taken for markup.
+Every function takes a console of :func:`standard_output`. No text is taken for markup.
 """
 
 from __future__ import annotations
@@ -19,6 +18,10 @@ if TYPE_CHECKING:
 
     from bench.tables.formats import TextTable
 
+WIDE = 10_000
+"""Columns of a file or a pipe."""
+SIDE_BY_SIDE = 100
+"""Columns there of texts side by side."""
 LABEL = 12
 """Columns of the label of a labelled line."""
 _GAP = 2
@@ -28,13 +31,11 @@ _ASIDE = re.compile(r"\[[^]]*\]|\([^)]*\)$")
 """What stands behind a value: an interval, or a difference."""
 
 
-def for_people() -> Console | None:
-    """A console on standard output if that is a terminal."""
-    if not sys.stdout.isatty():
-        return None
+def standard_output() -> Console:
+    """A console on standard output; in a file or a pipe nothing is wrapped but texts side by side."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False)
+    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def print_table(console: Console, table: TextTable, whole: Path) -> None:
@@ -165,7 +166,10 @@ def print_labelled(console: Console, text: str) -> None:
             continue
         for line in lines:
             label, rest = line[:LABEL].rstrip(), line[LABEL:]
-            if rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" ")):
+            labelled = rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" "))
+            if len(line) <= console.width:
+                console.print(Text.assemble((line[:LABEL], "bold cyan" if labelled else ""), rest))
+            elif labelled:
                 grid = Table.grid()
                 grid.add_column(width=LABEL, no_wrap=True)
                 grid.add_column()
@@ -195,7 +199,7 @@ def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Seq
     grid.add_column(width=LABEL, no_wrap=True)
     for _ in heads:
         grid.add_column(ratio=1)
-    grid.expand = True
+    grid.width = console.width if console.width < WIDE else SIDE_BY_SIDE
     grid.add_row("", *(Text(head, "bold") for head in heads))
     for label, texts in rows.items():
         grid.add_row(Text(f"  {label}", "cyan"), *map(Text, texts))

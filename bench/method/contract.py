@@ -201,7 +201,7 @@ class Method(ABC, Generic[ConfigT]):
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
     ) -> GraphView | None:
-        """The index as ``bench graph`` draws it, with the path of a record's trace; None: it is no graph."""
+        """The index as ``bench show --graph`` draws it, with the path of a trace; None: it is no graph."""
         return None
 
     async def replay(

@@ -164,7 +164,7 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
         except OSError as error:
             raise BenchError(
                 f"{self.folder} cannot be locked ({error.strerror or error}), and without a lock two runs "
-                "could write the same records. Use a folder on another file system: --out or --results."
+                "could write the same records. Use a folder on another file system: --results."
             ) from error
 
     def _recover(self) -> None:

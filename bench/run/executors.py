@@ -16,17 +16,16 @@ if TYPE_CHECKING:
     from bench.run.local import LocalWorkers
     from bench.run.ray.executor import RayExecutor
 
-LOCAL, RAY = "local", "ray"
-EXECUTORS = (LOCAL, RAY)
+LOCAL = "local"
+"""Address of a Ray cluster that is started on this machine for one command."""
 
 
 @dataclass(frozen=True)
 class ExecutorOptions:
     """The command line's options about where to run."""
 
-    name: str = LOCAL
-    address: str | None = None
-    """Address of a running Ray cluster, ``host:port`` or ``auto``; None: start one on this machine."""
+    ray: str | None = None
+    """A Ray cluster: ``host:port`` or ``auto`` of a running one, or ``local``; None: without Ray."""
     workers: int | None = None
     """Number of workers, each with its own models; None: one per GPU share, or per machine without GPUs."""
     gpus: float | None = None
@@ -37,13 +36,12 @@ class ExecutorOptions:
 
         Raises ConfigError for options that contradict each other, or if Ray is not installed.
         """
-        if self.name == LOCAL:
-            for flag, value in {"--address": self.address, "--gpus-per-worker": self.gpus}.items():
-                if value is not None:
-                    raise ConfigError(
-                        f"{flag} {value} needs --executor ray; without it everything runs on this machine, "
-                        "one process for each GPU or idle core."
-                    )
+        if self.ray is None:
+            if self.gpus is not None:
+                raise ConfigError(
+                    f"--gpus-per-worker {self.gpus:g} needs --ray ADDRESS; without it everything runs on "
+                    "this machine, one process for each GPU or idle core."
+                )
             from bench.run.local import LocalWorkers
 
             return LocalWorkers(self.workers)
@@ -56,4 +54,4 @@ class ExecutorOptions:
         from bench.run.ray.executor import RayExecutor
 
         require_ray()
-        return RayExecutor(self.address, self.workers, self.gpus)
+        return RayExecutor(None if self.ray == LOCAL else self.ray, self.workers, self.gpus)

@@ -49,7 +49,7 @@ class LocalWorkers:
         if self.wanted is not None and self.wanted > 1:
             raise ConfigError(
                 f"--workers {self.wanted}: {what}, and without Ray one process runs a cell. Leave the option "
-                "out, or distribute the questions of one cell with --executor ray."
+                "out, or distribute the questions of one cell with --ray local."
             )
 
     @contextlib.contextmanager

@@ -162,7 +162,7 @@ class Pecan(Method[PecanConfig]):
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
     ) -> GraphView:
-        """The graph for ``bench graph``; trace: of a question whose path is highlighted."""
+        """The graph for ``bench show --graph``; trace: of a question whose path is highlighted."""
         return draw(Graph.from_index(index, documents), documents, trace)
 
     def _plan(self, window: int | None = None) -> GraphPlan:

@@ -93,9 +93,9 @@ def core(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["flops", "--model", "llama-3.1-8b", "--new-tokens", "1500"], '"parameters": 8030261248'),
-        (["table", "table1", "--simulate-costs", "--model", "llama-3.1-8b"], "| LongLLMLingua"),
-        (["table", "table1", "--render-only"], "| PECAN"),
+        (["model", "flops", "llama-3.1-8b", "--new-tokens", "1500"], '"parameters": 8030261248'),
+        (["table", "table1", "--columns", "simulated", "--model", "llama-3.1-8b"], "LongLLMLingua"),
+        (["table", "table1", "--render-only"], "PECAN"),
         (["list", "methods"], "longllmlingua"),
         (["score", "predictions.jsonl"], '"f1": 1.0'),
     ],

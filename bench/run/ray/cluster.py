@@ -62,7 +62,7 @@ def connect(address: str | None) -> Any:
             place = "this machine" if address is None else address
             raise BenchError(
                 f"No Ray cluster at {place}: {str(error).rstrip('.')}. Start one with: ray start --head; "
-                "then pass --address HOST:6379, or leave --address out to use this machine only. A cluster "
+                "then pass --ray HOST:6379, or --ray local to use this machine only. A cluster "
                 "that requires a token needs RAY_AUTH_MODE=token here, and its token in ~/.ray/auth_token."
             ) from error
     return ray
@@ -74,7 +74,9 @@ def _require_reachable(address: str) -> None:
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address.startswith("ray://") or not host or not port.isdigit():
-        raise ConfigError(f"--address {address}: expected HOST:PORT, as ray start --head prints it, or auto.")
+        raise ConfigError(
+            f"--ray {address}: expected HOST:PORT, as ray start --head prints it, auto or local."
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except OSError as error:

@@ -11,7 +11,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from bench.cli.main import COMMANDS, command
+from bench.cli.commands import COMMANDS
+from bench.cli.main import command
 from bench.errors import BenchError, ConfigError
 from bench.run.cell import CellRequest
 from bench.run.hooks import RunHooks
@@ -68,9 +69,41 @@ def test_an_interrupted_command_says_what_is_kept_and_closes_its_session(
     assert Closed.closed == before + 1
 
 
-def test_bench_plan_says_what_to_use_instead() -> None:
-    with pytest.raises(BenchError, match="--simulate-costs.*sweep --dry-run"):
-        CliRunner().invoke(command, ["plan", "table1"], catch_exceptions=False)
+def listed(cli_command: click.Command) -> list[str]:
+    return [one.opts[0] for one in cli_command.params if isinstance(one, click.Option) and not one.hidden]
+
+
+def test_there_are_few_commands_with_few_flags() -> None:
+    assert len(COMMANDS) <= 16
+    for name in COMMANDS:
+        found = importlib.import_module(f"bench.cli.{name}").command
+        for one in found.commands.values() if isinstance(found, click.Group) else [found]:
+            assert len(listed(one)) < 16, one.name  # and --help
+
+
+def run(*arguments: str | Path, **variables: str) -> Any:
+    return CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False, env=variables)
+
+
+def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr("bench.run.session.Session.run", lambda session, cell: taken.append((session, cell)))
+    monkeypatch.setattr("bench.cli.run.report_lines", lambda cell, finished: [])
+    file = tmp_path / "bench.yaml"
+    file.write_text("limit: 3\nin-flight: 5\ntrack: false\nset: [k=2]\ncolumns: costs\n")
+    arguments = ("run", "--method", "bm25", "--dataset", "qasper", "--results", tmp_path, "--config", file)
+    with pytest.raises(AttributeError):  # there is nothing to report
+        run(*arguments, "--limit", "2", BENCH_TIMEOUT="7")
+    ((session, cell),) = taken
+    assert (session.asking.in_flight, session.asking.timeout_s) == (5, 7)
+    assert (cell.request.limit, cell.request.options) == (2, {"k": 2})
+    assert not any(type(hook).__name__ == "MlflowHooks" for hook in session.hooks)
+
+    file.write_text("in-fligth: 5\n")
+    with pytest.raises(BenchError, match="Did you mean 'in-flight'"):
+        run(*arguments)
 
 
 def test_every_kind_of_table_has_its_maker() -> None:
@@ -83,7 +116,7 @@ def test_a_view_that_a_table_does_not_have_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="tableA3 shows no contexts"):
         table("tableA3", "--columns", "retrieval")
-    with pytest.raises(ConfigError, match="--rate 400 needs --simulate-costs"):
+    with pytest.raises(ConfigError, match="--rate 400 needs --columns simulated"):
         table("table1", "--rate", "400", "--render-only")
 
 

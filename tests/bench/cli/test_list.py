@@ -14,10 +14,11 @@ def listed(*arguments: str) -> str:
 
 
 def test_finished_cells_with_their_folders(tmp_path: Path) -> None:
-    assert listed("cells", "--results", str(tmp_path)) == ""
+    assert "no finished cell" in listed("cells", "--results", str(tmp_path))
     cell = finish(tmp_path, CellRequest("bm25", "hotpotqa", limit=2), (1, 0))
-    (line,) = listed("cells", "--results", str(tmp_path)).splitlines()
-    assert line.startswith(f"{cell.folder(tmp_path)}  bm25 on hotpotqa (sample), tiny, 2 questions")
+    heading, line, _ = listed("cells", "--results", str(tmp_path)).splitlines()
+    assert heading == "hotpotqa (sample), tiny"
+    assert line.split("  ")[1:] == ["bm25", f"2 questions, {cell.folder(tmp_path)}"]
 
 
 def test_formats_that_can_be_read() -> None:

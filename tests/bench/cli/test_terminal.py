@@ -13,7 +13,6 @@ from bench.cli import list as lists
 from bench.cli.main import command
 from bench.cli.terminal import (
     column_groups,
-    for_people,
     print_columns,
     print_labelled,
     print_rows,
@@ -101,13 +100,6 @@ def test_every_list_has_a_purpose_and_is_shown_without_an_argument() -> None:
     result = CliRunner().invoke(command, ["list"])
     assert result.exit_code == 0
     assert all(f"bench list {name}" in result.output for name in lists.command.commands)
-
-
-def test_a_pipe_has_plain_lines_without_headings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert for_people() is None
-    lines = CliRunner().invoke(command, ["list", "datasets"]).output.splitlines()
-    assert any(line.startswith("hotpotqa") for line in lines)
-    assert not any(line.startswith("question answering") for line in lines)
 
 
 def test_a_list_that_does_not_exist_names_the_nearest() -> None:

@@ -1,4 +1,4 @@
-"""Counts of a real model's forward beside the closed form, as ``bench flops --measure`` shows them."""
+"""Counts of a real model's forward beside the closed form, as ``bench model flops --measure`` shows them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_both_counters_see_what_the_closed_form_says(family: str, new: int, cach
 
 
 def test_the_command_shows_three_numbers_and_their_ratios() -> None:
-    done = CliRunner().invoke(command, ["flops", "--model", "tiny", "--new-tokens", "5", "--measure"])
+    done = CliRunner().invoke(command, ["model", "flops", "tiny", "--new-tokens", "5", "--measure"])
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()[2:]
     assert [line.split("  ")[0] for line in lines] == [
@@ -40,7 +40,7 @@ def test_the_command_shows_three_numbers_and_their_ratios() -> None:
 
 def test_a_model_that_is_not_here_or_no_causal_one_is_refused() -> None:
     def measure(model: str, tokens: str = "5") -> None:
-        arguments = ["flops", "--model", model, "--new-tokens", tokens, "--measure"]
+        arguments = ["model", "flops", model, "--new-tokens", tokens, "--measure"]
         CliRunner().invoke(command, arguments, catch_exceptions=False)
 
     with pytest.raises(ModelUnavailableError, match="bench model fetch llama-3.1-8b"):

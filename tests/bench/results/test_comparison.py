@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from bench.cli.cells import options_of
-from bench.cli.compare import describe, most_different, side_by_side
+from bench.cli.compare import describe, most_different, print_pair
 from bench.errors import ConfigError
 from bench.results.comparison import compare, permutation_p_value
 from bench.results.records import FlopCounts, Record, TokenCounts
@@ -103,8 +105,10 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
     chosen = most_different(comparison, 2)
 
     assert [pair.first.example_id for pair in chosen] == ["q3", "q2"]
-    lines = side_by_side(chosen[0], "f1", "pecan", "bm25:k=7").splitlines()
-    assert lines[0] == "q3" and "Mara" in lines[2]
+    written = io.StringIO()
+    print_pair(Console(file=written, width=100, highlight=False), chosen[0], "f1", "pecan", "bm25:k=7")
+    lines = [line.rstrip() for line in written.getvalue().splitlines()]
+    assert lines[0].split() == ["example", "q3"] and "Mara" in lines[2]
     cells = {line.split()[0]: line.split()[1:] for line in lines[3:]}
     assert cells["pecan"] == ["bm25:k=7"] and cells["F1"] == ["0", "%", "100", "%"]
     assert cells["answer"] == ["'answer", "0'", "'answer", "1'"]

@@ -138,10 +138,11 @@ def test_the_command_names_what_it_could_not_read_and_goes_on(paper: Path, tmp_p
     assert done.exit_code == 0, done.output
     assert f"left out: {tmp_path}/scan.pdf: no text on its 1 page(s)" in done.output
     assert "1 document, reader tiny" in done.output
-    assert f"  {SAYS}\n" in done.output
-    assert "1. reactor.pdf, pages 1-2\n      The Halden reactor boiled water. The board shut" in done.output
-    assert "check     in nothing that was read: June; the model may have made it up" in done.output
-    assert "warning: tiny reads only text like" in done.output
+    assert f"answer      {SAYS}" in done.output
+    assert "1. reactor.pdf, pages 1-2\n" in done.output
+    assert "      The Halden reactor boiled water. The board shut" in done.output
+    assert "check       in nothing that was read: June; the model may have made it up" in done.output
+    assert "warning     tiny reads only text like" in done.output
 
 
 def test_a_bare_yes_to_another_question_is_remarked(
@@ -151,7 +152,7 @@ def test_a_bare_yes_to_another_question_is_remarked(
     assert "only Yes or No" not in ask("When was it shut down?", *arguments).output
     monkeypatch.setattr("tests.bench.run.test_asking.SAYS", "Yes")
     done = ask("When did the board shut it down?", *arguments)
-    assert "check     only Yes or No, though the question asks for more: try a larger" in done.output
+    assert "check       only Yes or No, though the question asks for more: try a larger" in done.output
     assert "only Yes or No" not in ask("Did the board shut it down?", *arguments).output
 
 
@@ -161,7 +162,7 @@ def test_several_methods_stand_side_by_side(paper: Path, tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     head = next(line for line in done.output.splitlines() if "bm25:k=1" in line)
     assert head.split() == ["bm25:k=1", "full_context"]
-    answer = next(line for line in done.output.splitlines() if line.startswith("answer"))
+    answer = next(line for line in done.output.splitlines() if line.startswith("  answer"))
     assert answer.count(SAYS) == 2
     assert "bm25:k=1 read, in this order" in done.output and "full_context read, in" in done.output
 

@@ -314,7 +314,7 @@ def test_every_gpu_gets_a_process_of_its_own(
 
 def test_one_cell_is_the_work_of_one_process() -> None:
     LocalWorkers(None).require_one("bench run answers the questions of one cell")
-    with pytest.raises(ConfigError, match="--workers 2: bench run answers .* --executor ray"):
+    with pytest.raises(ConfigError, match="--workers 2: bench run answers .* --ray local"):
         bench.main(
             ["run", "--method", "bm25", "--dataset", "qasper", "--workers", "2"], standalone_mode=False
         )
@@ -329,5 +329,5 @@ def test_whether_a_folder_is_held(tmp_path: Path) -> None:
 
 def test_options_of_ray_are_refused_without_it() -> None:
     assert ExecutorOptions(workers=3).open() == LocalWorkers(3)
-    with pytest.raises(ConfigError, match="--gpus-per-worker 2 needs --executor ray"):
+    with pytest.raises(ConfigError, match="--gpus-per-worker 2 needs --ray"):
         ExecutorOptions(gpus=2).open()

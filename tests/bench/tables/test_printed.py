@@ -51,7 +51,7 @@ def test_the_command_needs_nothing_but_the_published_file(tmp_path: Path) -> Non
     arguments = ["table", "gor1", "--columns", "published", "--dataset", "wcep", "--results", str(tmp_path)]
     result = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    assert "## wcep" in result.stdout and "qmsum" not in result.stdout
+    assert "\nwcep\n" in result.stdout and "qmsum" not in result.stdout
     assert (FOLDER / "gor1.csv").is_file() and (tmp_path / "tables" / "gor1_published.md").is_file()
     assert not (tmp_path / "cells").exists()
 

@@ -1,4 +1,4 @@
-"""``bench run``, ``show``, ``graph`` and ``sweep`` with PECAN on a random model: real plumbing only."""
+"""``bench run``, ``show`` and ``sweep`` with PECAN on a random model: real plumbing only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench.cli.graph import command as graph
 from bench.cli.run import command as run
 from bench.cli.show import command as show
 from bench.cli.sweep import command as sweep
-from bench.errors import BenchError
 from bench.models.model_set import unload_all
 from tests.bench.models.builders import save_causal
 
@@ -79,43 +77,15 @@ def test_show_prints_the_path(results: Path) -> None:
     assert "nodes read of a graph with" in output and "p_yes" in output and "trace  " not in output
 
 
-def test_graph_draws_the_path_of_a_record(results: Path, model: str, tmp_path: Path) -> None:
+def test_show_draws_the_graph_with_the_path(results: Path, tmp_path: Path) -> None:
     page = tmp_path / "out.html"
+    (folder,) = results.glob("cells/pecan--hotpotqa--*")
     first = records(results)[0]
-    output = invoke(graph, results, first["example_id"], "--html", str(page), *options(model))
-    assert "is highlighted" in output and "building" not in output, "the graph of the run is reused"
+    arguments = [str(folder), first["example_id"], "--graph", str(page), "--results", str(results)]
+    output = invoke(show, results, *arguments)
+    assert "nodes" in output and "building" not in output, "the graph of the run is reused"
     text = page.read_text("utf-8")
     assert text.count('class="badge"') == sum(len(step["nodes"]) for step in first["trace"]["steps"])
-    by_document = invoke(graph, results, first["document_ids"][0], "--html", str(page), *options(model))
-    assert "nodes" in by_document
-
-
-def test_graph_takes_a_text_file_and_nothing_in_it_runs(results: Path, model: str, tmp_path: Path) -> None:
-    hostile = tmp_path / "hostile.txt"
-    hostile.write_text(
-        "</script><script>alert(1)</script> <img src=x onerror=alert(2)> Mara hid it. " * 8, "utf-8"
-    )
-    page = tmp_path / "out.html"
-    # fmt: off
-    invoke(graph, results, str(hostile), "--html", str(page), "--model", model, "--set", "summary_tokens=24",
-           "--set", "chunk_tokens=60")
-    # fmt: on
-    text = page.read_text("utf-8")
-    assert "alert(1)" in text and "<script>alert" not in text and "<img" not in text
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["nothing-like-it"], "neither a text file"),
-        (["hotpotqa-sample-000", "--question", "hotpotqa-sample-001"], "no record"),
-        (["hotpotqa-sample-000", "--method", "bm25"], "no graph"),
-        (["hotpotqa-sample-000", "--data", "hub"], "--dataset"),
-    ],
-)
-def test_graph_says_what_is_wrong(results: Path, tmp_path: Path, args: list[str], message: str) -> None:
-    with pytest.raises(BenchError, match=message):
-        invoke(graph, results, *args, "--html", str(tmp_path / "out.html"))
 
 
 def test_a_sweep_equals_its_cells_run_alone(model: str, tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_records_and_indexes_are_those_of_a_single_process(executor: Executing, 
 
 @pytest.mark.slow
 def test_a_sweep_of_the_shipped_model_is_the_same_on_both(cluster: Any, tmp_path: Path) -> None:
-    for name, where in (("local", []), ("ray", ["--executor", "ray", "--address", cluster.address])):
+    for name, where in (("local", []), ("ray", ["--ray", cluster.address])):
         main_without_exit(
             ["sweep", "--method", "pecan", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "1"]
             + ["--results", str(tmp_path / name), "--no-track", *where]
@@ -376,10 +376,10 @@ def test_a_worker_with_another_model_is_refused() -> None:
 
 def test_options_of_ray_need_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"--gpus-per-worker 1.5: expected .* a whole number"):
-        ExecutorOptions("ray", gpus=1.5).open()
+        ExecutorOptions("local", gpus=1.5).open()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'longdoc-bench\[ray\]'"):
-        ExecutorOptions("ray").open()
+        ExecutorOptions("local").open()
 
 
 def test_an_address_without_a_cluster_is_an_error_at_once() -> None:

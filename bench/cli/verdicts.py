@@ -1,53 +1,8 @@
-"""``bench judge``: a model compares two methods' answers to the same questions, from stored records."""
+"""A judge's verdicts on two methods, as ``bench compare --judge`` prints them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import click
-
-from bench.cli.compare import CellPair, pair_options
-from bench.cli.options import protocol_option
-
-if TYPE_CHECKING:
-    from bench.run.judge_protocol import ProtocolName
-    from bench.run.judging import Judgement
-
-
-@click.command(name="judge")
-@pair_options
-@click.option("--judge", "judge", help="the judge: preset, hub id or folder; default: the reader, --model")
-@protocol_option
-@click.option("--in-flight", type=click.IntRange(min=1), default=32, show_default=True,
-              help="concurrent comparisons")  # fmt: skip
-@click.option("--retry-failed", is_flag=True, help="repeat requests to the judge that failed")
-def command(
-    pair: CellPair, judge: str | None, protocol: ProtocolName, in_flight: int, retry_failed: bool
-) -> None:
-    """Have a model compare the answers of A and B, by four criteria and in both orders.
-
-    With --protocol paper, as in Graph of Records: one verdict per pair, win rates in percent.
-
-    A and B are finished cells, as in bench compare: methods with their options, such as tfidf or bm25:k=6, or
-    folders. Verdicts are stored in RESULTS/judgements; the same command asks only for missing ones.
-    Example: bench judge tfidf bm25:k=6 --dataset qmsum --judge llama-3.1-8b
-    """
-    from bench.run.judge_protocol import PROTOCOLS
-    from bench.tables.judged import judge_cells
-
-    model = judge or pair.setting.model
-    judged = judge_cells(
-        *pair.records(),
-        names=(pair.first, pair.second),
-        judge=model,
-        dtype=pair.setting.dtype,
-        results=pair.results,
-        protocol=PROTOCOLS[protocol],
-        in_flight=in_flight,
-        retry_failed=retry_failed,
-    )
-    describe = described_as_paper if protocol == "paper" else described
-    click.echo(describe(judged, pair.first, pair.second, model))
+from bench.run.judging import Judgement
 
 
 def described(judged: Judgement, first: str, second: str, judge: str) -> str:
