@@ -17,7 +17,7 @@ COMMANDS: dict[str, str] = {
     "data": "check or fetch data, or write data files: from documents, or at several lengths",
     "score": "score a file of predictions",
     "model": "describe a model, fetch its files, or count the FLOPs of a forward pass",
-    "doctor": "check packages, methods, disk, device, MLflow store and a short run",
+    "doctor": "check packages, memory and device, answer one question; or check a served model",
     "ui": "show the finished cells in MLflow on 127.0.0.1",
 }
 """Subcommand -> its one-line help; the code is ``bench.cli.<name>.command``."""

@@ -112,7 +112,7 @@ def test_a_run_reaches_no_network_and_keeps_no_secret(tmp_path: Path) -> None:
     output = ""
     for arguments in (
         ["run", "--method", "sbert", "--dataset", "qasper", "--limit", "1"],
-        ["doctor", "--no-self-test"],
+        ["doctor"],
         [
             "run",
             "--method",
