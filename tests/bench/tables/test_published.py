@@ -1,30 +1,11 @@
 import csv
-from pathlib import Path
 
 import pytest
 
 from bench.data.cards import load_card
-from bench.errors import DataError, UnknownNameError
-from bench.tables.definition import Row, TableDefinition, list_tables, load_table
-from bench.tables.published import FOLDER, places, published
-
-_HEAD = "table,row,method,dataset,metric,value,source\n"
-_LINE = 't,bm25_top5,BM25 Top-5,qasper,f1,43.5,"Paper, Table 1"\n'
-_DEFINITION = TableDefinition(
-    id="t",
-    title="T",
-    source="S",
-    datasets=("qasper",),
-    metrics=("f1",),
-    printed=("f1", "tflops"),
-    rows=(Row(id="bm25_top5", label="BM25 Top-5", method="bm25"),),
-)
-
-
-def _table(folder: Path, text: str) -> Path:
-    (folder / "t.csv").write_text(text, encoding="utf-8")
-    return folder
-
+from bench.errors import UnknownNameError
+from bench.tables.definition import list_tables, load_table
+from bench.tables.published import FOLDER, METRICS, places, published
 
 _PAPERS = {"table": "PECAN, Table ", "garlic": "GARLIC, Table ", "gor": "Graph of Records, Table "}
 _PRINTED = {
@@ -61,6 +42,8 @@ def test_file_and_definition_have_the_same_places_and_the_paper_fills_them(name:
     file_places = [(line["row"], line["dataset"], line["metric"]) for line in _lines(name)]
     assert sorted(file_places) == sorted(places(definition))
     cells = published(name)
+    assert {(line["table"], bool(line["source"])) for line in _lines(name) if line["value"]} == {(name, True)}
+    assert len({*file_places}) == len(file_places) and {m for _, _, m in file_places} <= {*METRICS}
     assert len(cells) == _PRINTED[name]
     assert len(cells) == len(file_places) or name == "gor4"  # the paper times seven methods on one set
     number = name.removeprefix("table").removeprefix("garlic").removeprefix("gor")
@@ -110,57 +93,6 @@ def test_cards_and_published_lengths_are_the_same() -> None:
     for table in ("tableA3", "garlic6"):
         for (row, dataset, _), cell in published(table).items():
             assert getattr(load_card(dataset).lengths, row) == cell.value
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            ("bm25_top5", "bm25_top6"),
-            r"t\.csv:2: the paper's t has no row 'bm25_top6'; expected one of bm25_top5",
-        ),
-        (("qasper", "qasper2"), r"t\.csv:2: the paper's t has no data set 'qasper2'; expected one of qasper"),
-        (("f1", "rouge_l"), r"t\.csv:2: the paper's t has no metric 'rouge_l'; expected one of f1, tflops"),
-    ],
-)
-def test_a_value_for_a_place_that_the_table_lacks_is_named_with_its_line(
-    change: tuple[str, str], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(DataError, match=message):
-        published("t", _table(tmp_path, _HEAD + _LINE.replace(*change)), _DEFINITION)
-
-
-def test_a_value_comes_with_source_and_label_and_an_empty_one_is_absent(tmp_path: Path) -> None:
-    cells = published(
-        "t", _table(tmp_path, _HEAD + _LINE + "t,bm25_top5,BM25 Top-5,qasper,tflops,,\n"), _DEFINITION
-    )
-    ((cell, value),) = cells.items()
-    assert cell == ("bm25_top5", "qasper", "f1")
-    assert (value.value, value.source, value.method) == (43.5, "Paper, Table 1", "BM25 Top-5")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", r"t\.csv:1: columns None"),
-        ("table,row\n", r"t\.csv:1: columns \['table', 'row'\]; expected table, row, method"),
-        (_HEAD + _LINE + _LINE, r"t\.csv:3: bm25_top5 / qasper / f1 repeats line 2"),
-        (_HEAD + _LINE.replace("t,", "u,", 1), r"t\.csv:2: table 'u'; expected 't'"),
-        (_HEAD + _LINE.replace("bm25_top5", "BM25 Top-5"), r"t\.csv:2: row 'BM25 Top-5'; expected an id"),
-        (_HEAD + _LINE.replace(",f1,", ",F1,"), r"t\.csv:2: metric 'F1'; expected one of f1, rouge_l"),
-        (_HEAD + _LINE.replace("43.5", "n/a"), r"t\.csv:2: value 'n/a'; expected a number"),
-        (_HEAD + _LINE.replace("43.5", "nan"), r"t\.csv:2: value 'nan'; expected a number"),
-        (_HEAD + _LINE.replace("43.5", "-1"), r"t\.csv:2: value '-1'; expected a number"),
-        (_HEAD + _LINE.replace("43.5", ""), r"t\.csv:2: a source without a value"),
-        (_HEAD + _LINE.replace('"Paper, Table 1"', ""), r"t\.csv:2: a value without a source"),
-        (_HEAD + _LINE.replace('"', ""), r"t\.csv:2: expected 7 fields"),
-        (_HEAD + "t,bm25_top5\n", r"t\.csv:2: expected 7 fields"),
-        (_HEAD + _LINE.replace("Table 1", 'Table" 1'), r"t\.csv is not a CSV file"),
-    ],
-)
-def test_a_malformed_file_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=message):
-        published("t", _table(tmp_path, text), _DEFINITION)
 
 
 def test_an_unknown_table_gets_a_guess() -> None:
