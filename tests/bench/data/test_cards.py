@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.data.cards import card_names, list_cards, load_card, read_card
+from bench.data.cards import card_names, list_cards, load_card
 from bench.data.formats import FORMATS
 from bench.errors import DataError, UnknownNameError
 from bench.files.paths import DATASET_CARDS
@@ -73,14 +73,6 @@ def test_the_papers_values(
     assert pecan.top_x == {"bm25": top_x, "sbert": top_x, "dragon": top_x, "raptor_ct": raptor_ct}
     assert card.hub.examples == questions
     assert re.fullmatch("[0-9a-f]{40}", card.hub.revision)
-
-
-def test_longbench_prompts_keep_their_odd_spacing() -> None:
-    prompt = load_card("qasper").longbench_prompt
-    assert "Article: {context}\n\n Answer the question" in prompt  # the blank is LongBench's
-    assert prompt.endswith("Question: {input}\n\nAnswer:")
-    assert load_card("hotpotqa").longbench_prompt.endswith("Question: {input}\nAnswer:")
-    assert load_card("hotpotqa").longbench_prompt == load_card("musique").longbench_prompt
 
 
 def test_variants_of_a_set_belong_to_its_card() -> None:
@@ -162,35 +154,6 @@ def test_a_bad_value_is_named_with_line_and_key(
     message = bad(tmp_path, changed)
     key = says.split(":")[0].split(".")[-1]
     assert f"{line_of(changed, key + ':')}: {says}" in message
-
-
-def test_missing_key_and_several_faults_at_once(tmp_path: Path, card_text: str) -> None:
-    message = bad(tmp_path, card_text.replace("licence: CC BY-SA 4.0\n", "").replace("task: qa", "task: 7"))
-    assert "licence: is missing; add it" in message
-    assert "task: " in message
-    assert len(message.splitlines()) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("name: [hotpotqa\n", "expected ',' or ']'"),
-        ("name: a\nname: b\n", '2: found duplicate key "name"'),
-        ("a: &x [1, 2]\nb: *x\n", "2: aliases (*name) are not allowed"),
-        ("a: !!python/object/apply:os.system ['true']\n", "1: tags (!name) are not allowed"),
-        ("- a\n- b\n", "1: a data set card is a mapping of keys to values; found a list"),
-        ("", "1: a data set card is a mapping of keys to values; found nothing"),
-        ("# " + "x" * 70_000, "this is not a data set card"),
-    ],
-)
-def test_what_is_no_card(tmp_path: Path, text: str, says: str) -> None:
-    assert says in bad(tmp_path, text)
-
-
-def test_card_that_is_not_utf8(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_bytes(b"name: caf\xe9")
-    with pytest.raises(DataError, match="not UTF-8"):
-        read_card(tmp_path / "x.yaml")
 
 
 def test_a_card_is_named_like_its_file(tmp_path: Path, card_text: str) -> None:

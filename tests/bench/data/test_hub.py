@@ -81,30 +81,6 @@ def test_shards_are_read_in_order_under_the_pinned_revision(cache: Path) -> None
     assert load(card, "hub", limit=1).examples == loaded.examples[:1]
 
 
-def test_another_number_of_examples_than_the_card_says_is_a_warning(cache: Path) -> None:
-    shards = {"a.parquet": parquet([hotpot_row(0)])}
-    card = with_files(load_card("hotpotqa"), examples=7405, **shards)
-    cached(cache, card, shards)
-    assert "1 examples; the card expects 7405" in load(card, "hub").warnings[0]
-    assert load(card, "hub", limit=1).warnings == ()
-
-
-def test_json_lines_from_the_hub(cache: Path) -> None:
-    entry = {
-        "id": "2hop__1_2",
-        "question": "Who?",
-        "answer": "Bob",
-        "answer_aliases": [],
-        "answerable": True,
-        "paragraphs": [{"idx": 0, "title": "T", "paragraph_text": "One.", "is_supporting": True}],
-        "question_decomposition": [],
-    }
-    files = {"dev.jsonl": json.dumps(entry).encode()}
-    card = with_files(load_card("musique"), examples=1, **files)
-    cached(cache, card, files)
-    assert load(card, "hub").examples[0].metadata["hops"] == 2
-
-
 def test_the_hubs_columns_of_qasper_survive_parquet(cache: Path) -> None:
     answer = {
         "unanswerable": False,
@@ -207,13 +183,6 @@ def test_files_of_a_commit_on_github_are_fetched_once_whole_or_not_at_all(
     assert len(load(card, "hub", training=True).examples) == 1
     monkeypatch.setattr(hub, "GITHUB", "file:///nowhere")
     assert load(card, "hub").examples == loaded.examples
-
-
-def test_a_card_without_a_hub_says_how_to_get_the_data() -> None:
-    with pytest.raises(DataError, match="wcep cannot be downloaded. Fetch test.zip and train.zip"):
-        hub.fetch(load_card("wcep"))
-    with pytest.raises(DataError, match="hotpotqa: its card names no training files"):
-        hub.fetch(load_card("hotpotqa"), training=True)
 
 
 def test_the_stories_that_the_released_code_learns_from_are_not_asked_about(

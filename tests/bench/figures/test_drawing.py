@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.main import command
 from bench.figures.drawing import COLOURS, Curve, distribution, log_axis, trade_off
 from bench.figures.pareto import pareto, pareto_front
 from bench.results.models import Summary
@@ -133,12 +132,6 @@ def test_every_point_is_named_where_it_stands_and_no_two_names_overlap() -> None
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
-def test_reader_and_number_of_questions_are_in_the_picture() -> None:
-    figure = pareto(table({"a": (0.2, 1.0)})).figure
-    assert figure.axes[0].get_title().endswith(", n = 4")
-    assert figure._supxlabel.get_text().startswith("Reader: ")
-
-
 def test_the_trade_off_has_a_point_for_every_step(tmp_path: Path) -> None:
     curves = [
         Curve(name, name, (1, 2, 3), tuple(summary(0.3 + 0.05 * i, 1.0 + i) for i in range(3)))
@@ -157,16 +150,6 @@ def test_the_distribution_counts_questions_by_nodes(tmp_path: Path) -> None:
     drawn.save(tmp_path, "fig3")
 
     assert drawn.rows[:4] == (("qasper", 0, 1), ("qasper", 1, 1), ("qasper", 2, 0), ("qasper", 3, 2))
-
-
-def test_nothing_finished_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    from bench.errors import BenchError
-
-    result = CliRunner().invoke(command, ["figure", "fig4", "--render-only", "--results", str(tmp_path)])
-    assert isinstance(result.exception, BenchError)
-    assert "Leave out --render-only" in str(result.exception)
 
 
 def test_a_long_name_of_the_data_does_not_leave_its_panel() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bench.cli.main import command
-from bench.errors import DataError, UnknownNameError
-from bench.figures.definition import FOLDER, list_figures, load_figure
-from bench.figures.drawing import Curve, bars, histories_over_epochs, two_levels
-from bench.figures.make import NothingFinishedError, index_cost, make_figure
+from bench.errors import UnknownNameError
+from bench.figures.definition import list_figures, load_figure
+from bench.figures.drawing import bars, histories_over_epochs, two_levels
+from bench.figures.make import NothingFinishedError, make_figure
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
 from bench.results.models import Summary
 from bench.run.cell import Cell, CellRequest, plan_cell
@@ -40,12 +40,6 @@ def test_bars_have_a_value_and_an_interval_per_variant(tmp_path: Path) -> None:
     assert float(rows[0]["rouge_1_low"]) == pytest.approx(15)
 
 
-def test_what_the_graphs_of_few_and_many_queries_cost_is_said() -> None:
-    shown = tuple(summary(0.2, flops) for flops in (1e11, 5e11, 2.5e12))
-    note = index_cost(Curve("set", "set (sample)", (5, 10, 40), shown), "queries")
-    assert note == "set: index and training cost 0.100 TFLOPs per document set with 5 queries, 2.50 with 40."
-
-
 def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
     history = [{"loss": 3.0 - n, "entropy": 2.0 - n / 2} for n in range(3)]
     panels = [("set", "set (sample)", {"self-supervised": history, "supervised": history[:2]})]
@@ -70,11 +64,6 @@ def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
 def test_nothing_is_computed_where_nothing_may_be(name: str, tmp_path: Path) -> None:
     with pytest.raises(NothingFinishedError, match="--render-only"):
         make_figure(load_figure(name), CellRequest(), Session(tmp_path, compute=False))
-
-
-def test_the_command_computes_nothing_where_nothing_may_be(tmp_path: Path) -> None:
-    with pytest.raises(NothingFinishedError):
-        command.main(["figure", "gor4", "--render-only", "--results", str(tmp_path)], standalone_mode=False)
 
 
 def test_both_trainings_see_the_same_documents_and_every_network_is_one_that_the_method_has() -> None:
@@ -157,35 +146,3 @@ def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
     asked = ["figure", str(path), "--limit", "2", "--render-only", "--results", str(results)]
     command.main(asked, standalone_mode=False)
     assert (results / "figures" / "mine.csv").read_text().splitlines()[1].startswith("qasper,1,50.0")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("option: k\n", "", "kind curve needs option"),
-        ("metric: f1", "metric: f1\ntable: table1", "kind curve does not read table"),
-        ("kind: curve", "kind: pie", "mine.yaml:2: kind: Input should be 'pareto', 'curve'"),
-        ("id: mine", "id: yours", "expected the file's name, 'mine'"),
-        ("option: k", "options: k", "mine.yaml:8: options: is not a known key. Did you mean 'option'?"),
-        ("values: [1, 3]", "values: [1, 3", "mine.yaml:10: "),
-    ],
-)
-def test_a_bad_definition_is_refused_with_its_file_and_key(
-    tmp_path: Path, old: str, new: str, says: str
-) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(CURVE.replace(old, new))
-    with pytest.raises(DataError) as error:
-        load_figure("mine", tmp_path)
-    assert str(path) in str(error.value) and says in str(error.value)
-    with pytest.raises(UnknownNameError, match="Did you mean 'mine'"):
-        load_figure("mina", tmp_path)
-
-
-def test_the_shipped_figures_are_listed_by_kind() -> None:
-    figures = [figure.id for figure in list_figures()]
-    assert figures == [
-        *("pareto", "pareto_beyond", "pareto_real", "quickstart", "fig4", "garlic4"),
-        *("gor2", "gor5", "fig3", "gor4", "gor3", "gor6", "figA1", "lengths", "pecan_yes"),
-    ]
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == set(figures)

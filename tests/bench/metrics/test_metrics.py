@@ -79,10 +79,6 @@ def test_unanswerable_needs_no_rule_of_its_own() -> None:
     assert f1("It is unanswerable", ["Unanswerable"]) == pytest.approx(0.5)
 
 
-def test_repeating_the_answer_costs_precision() -> None:
-    assert f1("Paris Paris Paris Paris", ["Paris"]) == pytest.approx(0.4)
-
-
 def test_the_two_rouge_packages_differ_in_case_and_punctuation() -> None:
     assert rouge_l("The garden.", ["the garden"]) == 1
     assert rouge_l_longbench("The garden.", ["the garden"]) == pytest.approx(0.5)
@@ -131,10 +127,6 @@ def test_bleu_scores_many_sums_at_once() -> None:
     assert together.shape == (2, 4)
     assert list(together[0]) == [float(corpus_bleu_4(row)) for row in rows] == list(together[1][::-1])
     assert together[0, 0] == 1 and 0 < together[0, 1] < 1 and together[0, 2] == together[0, 3] == 0
-
-
-def test_bleu_without_any_reference_text_is_0() -> None:
-    assert corpus_bleu_4(bleu_statistics("a b c d e", [""])) == 0
 
 
 def test_real_references_score_1_against_themselves(real_data: Path) -> None:

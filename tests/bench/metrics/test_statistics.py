@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from bench.metrics import statistics
 from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
 from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
 
@@ -70,13 +69,6 @@ def test_the_order_of_the_questions_does_not_matter_and_the_seed_decides() -> No
     assert clustered_bootstrap(values, ids, rng=_rng(8)).low != once.low
 
 
-def test_memory_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, ids = _questions(_rng(9), documents=11, share=0.5)
-    whole = clustered_bootstrap(values, ids, rng=_rng(), n_resamples=501)
-    monkeypatch.setattr(statistics, "_BLOCK", 33)
-    assert clustered_bootstrap(values, ids, rng=_rng(), n_resamples=501) == whole
-
-
 def test_equal_values_have_an_interval_of_no_width() -> None:
     interval = clustered_bootstrap([0.25] * 4, ["a", "a", "b", "c"], rng=_rng())
     assert interval.low == interval.mean == interval.high == 0.25
@@ -138,8 +130,3 @@ def test_wrong_arguments_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         clustered_bootstrap(values, ids, rng=_rng(), **options)
-
-
-def test_statistics_of_one_dimension_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape \(2,\); expected one row per question"):
-        clustered_bootstrap_of([1, 2], ["a", "b"], corpus_bleu_4, rng=_rng())

@@ -80,14 +80,10 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "sweep.yaml:1: a sweep file is a mapping of keys to values; found nothing"),
-        ("- bm25\n", "sweep.yaml:1: a sweep file is a mapping of keys to values; found a list"),
-        ("methods: bm25\n", "sweep.yaml:1: datasets: is missing; add it"),
         (
             "methods: bm25\ndataset: qasper\n",
             "sweep.yaml:2: dataset: is not a known key. Did you mean 'datasets'?",
         ),
-        ("methods: bm25\nmethods: pecan\n", 'sweep.yaml:2: found duplicate key "methods"'),
-        ("methods: [bm25\n", "sweep.yaml:2: expected ',' or ']'"),
         (
             "methods: bm52\ndatasets: qasper\n",
             "sweep.yaml:1: methods.0.method: Unknown method 'bm52'. Did you mean 'bm25'?",
@@ -96,26 +92,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
             "methods: bm25\ndatasets:\n- qaspar\n",
             "sweep.yaml:3: datasets.0: Unknown data set 'qaspar'. Did you mean",
         ),
-        ("methods: bm25\ndatasets: [qasper, qasper]\n", "sweep.yaml:2: datasets: 'qasper' is given twice"),
-        ("methods: bm25\ndatasets: []\n", "sweep.yaml:2: datasets: Value should have at least 1 item"),
-        ("methods: bm25\ndatasets: qasper\nmodels: tinny\n", "sweep.yaml:3: "),
-        (
-            "methods: bm25\ndatasets: qasper\nlimit: 0\n",
-            "sweep.yaml:3: limit: Input should be greater than or equal to 1; found 0",
-        ),
-        (
-            "methods: bm25\ndatasets: qasper\nlimit: yes\n",
-            "sweep.yaml:3: limit: Input should be a valid integer; found 'yes'",
-        ),
-        (
-            "methods: bm25\ndatasets: qasper\ndtype: int8\n",
-            "sweep.yaml:3: dtype: Input should be 'float32', 'bfloat16' or",
-        ),
         ("methods: bm25\ndatasets: qasper\ndata: /no/such\n", "sweep.yaml:1: "),
-        (
-            "methods: [{grid: {k: 1}}]\ndatasets: qasper\n",
-            "sweep.yaml:1: methods.0.method: is missing; add it",
-        ),
         (
             "methods:\n- method: bm25\n  grids: {}\ndatasets: qasper\n",
             "sweep.yaml:3: methods.0.grids: is not a known key. Did you mean 'grid'?",
@@ -133,15 +110,7 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
             "methods:\n- method: bm25\n  set:\n    b: 0.5\n    k1: much\ndatasets: qasper\n",
             "sweep.yaml:5: Method 'bm25': k1='much'",
         ),
-        (
-            "methods:\n- pecan\n- method: pecan\n  set:\n    window: 99999\ndatasets: qasper\n",
-            "sweep.yaml:5: window=99999: the model takes",
-        ),
         ("methods: bm25\ndatasets: qasper\ngrid: {k: 5:1}\n", "sweep.yaml:3: k: 5:1 is empty"),
-        ("methods: bm25\ndatasets: qasper\ngrid: {k: []}\n", "sweep.yaml:3: k: no values"),
-        ("methods: bm25\ndatasets: qasper\ngrid: {k: [1, 1]}\n", "sweep.yaml:3: k: a value is given twice"),
-        ("methods: bm25\ndatasets: qasper\ngrid: {k: {a: 1}}\n", "sweep.yaml:3: k is a mapping; expected"),
-        ("methods: bm25\ndatasets: qasper\ngrid: {k: 1e999}\n", "sweep.yaml:3: inf is not a finite number"),
         ("methods: bm25\ndatasets: qasper\ngrid: {k: 1:99999999}\n", "has more than 10,000 values"),
         (
             "methods: bm25\ndatasets: qasper\nset: {k: 1}\ngrid: {k: 2}\n",

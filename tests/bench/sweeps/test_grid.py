@@ -233,12 +233,6 @@ def test_a_file_is_swept_and_flags_beside_it_are_refused_or_go_before_it(tmp_pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_sweep_of_nothing_says_what_it_needs() -> None:
-    assert "a sweep needs --method, or one YAML file" in str(sweep().exception)
-    assert "a sweep needs --dataset" in str(sweep("--method", "bm25").exception)
-    assert "a sweep needs a grid" in str(sweep("--method", "bm25", "--dataset", "qasper").exception)
-
-
 def test_what_cannot_be_run_is_reported_and_the_rest_is_run(tmp_path: Path) -> None:
     (bad, _) = (point.cell for point in plan_sweep(CellRequest("bm25", "hotpotqa", limit=1), {"b": [0.5, 1]}))
     write_json(bad.folder(tmp_path) / "cell.json", {**describe(bad).to_json(), "cell_id": "another"})

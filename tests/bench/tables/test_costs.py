@@ -118,15 +118,6 @@ def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
     assert "probes" not in render(two_rows, {}).markdown()
 
 
-def test_a_share_that_differs_between_data_sets_is_a_range(two_rows: TableData) -> None:
-    cell = two_rows.cells["pecan", "qasper"]
-    assert cell.finished is not None
-    costs = costs_of(two_rows)
-    half = replace(costs["pecan", "qasper"], question=replace(costs["pecan", "qasper"].question, probes=2.5))
-    (note, *_) = about_shares(shares_of(two_rows, {**costs, ("pecan", "musique"): half}))
-    assert note.endswith("PECAN 10 to 25 %.")
-
-
 def test_costs_by_part_are_a_view_of_a_table(two_rows: TableData) -> None:
     shown = costs_table(two_rows, costs_of(two_rows))
     by_row = {row[0].rpartition(": ")[2]: dict(zip(shown.columns, row, strict=True)) for row in shown.rows}

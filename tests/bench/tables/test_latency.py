@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,9 @@ from bench.run.judge_protocol import PROTOCOLS
 from bench.run.session import Session
 from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import Row, TableDefinition, load_table
-from bench.tables.formats import three_digits
 from bench.tables.judged import judged_table
 from bench.tables.latency import measure, stored_time, timed_table
 from bench.tables.make import TableRequest, make_table
-from bench.tables.published import Published
 
 ROWS = (
     Row(id="closed_book", label="Closed book", method="closed_book"),
@@ -87,87 +83,6 @@ def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp
     assert by_row["Gone"][1:6] == ("–", "–", "–", "–", "–")
     assert "no_such_method" in " ".join(lines.notes)
     assert (cell.folder(results) / "records.jsonl").read_bytes() == before
-
-
-class Failing:
-    """Answers as a method does, but raises for some questions, and notes what it was asked."""
-
-    def __init__(self, cell: Any, bad: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.real, self.bad, self.asked = cell.method.answer, bad, []
-        monkeypatch.setattr(cell.method, "answer", self.answer)
-
-    async def answer(self, index: Any, question: Any, models: Any) -> Any:
-        text = question.documents.documents[0].text[-2]
-        self.asked.append(text)
-        if text in self.bad:
-            raise ZeroDivisionError("of one question")
-        return await self.real(index, question, models)
-
-
-def test_a_question_that_fails_is_not_timed_and_takes_no_other_along(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = tmp_path / "results"
-    table, planned = made("timed", data, results)
-    cell = planned["bm25", "chronicles"]
-    noted = Failing(cell, {"1"}, monkeypatch)
-    times = measure(cell, results, LoadedModels(cell.roles), questions=2)
-    assert times is not None and len(times.seconds) == 1
-    assert noted.asked == ["1", "0", "0", "1"], "the warm-up is another question where one fails"
-    (results / "query_times" / f"{cell.identity.folder}.json").unlink()
-    noted.bad = {"0", "1"}
-    assert measure(cell, results, LoadedModels(cell.roles), questions=2) is None
-    made_table = timed_table(table, planned, {}, Session(results))
-    by_row = {line[0].rpartition(": ")[2]: line for line in made_table.rows}
-    assert by_row["BM25"][1] == by_row["BM25"][3] == "–" and by_row["Closed book"][5] == "2"
-    assert [n for n in made_table.notes if "timed" in n] == [
-        "Not timed, or no question could be answered: chronicles (toy.jsonl): BM25."
-    ]
-
-
-def test_ranking_is_timed_without_the_reader_and_finishing_the_index_belongs_to_both(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = tmp_path / "results"
-    table, planned = made("timed", data, results)
-    cell = planned["bm25", "chronicles"]
-    rank, read, finish = cell.method.rank, cell.method.read_picked, cell.method.finish
-
-    async def slow_rank(*arguments: Any) -> Any:
-        await asyncio.sleep(0.05)
-        return await rank(*arguments)
-
-    async def slow_read(*arguments: Any) -> Any:
-        await asyncio.sleep(0.5)
-        return await read(*arguments)
-
-    def slow_finish(*arguments: Any) -> Any:
-        time.sleep(0.2)
-        return finish(*arguments)
-
-    for name, slow in (("rank", slow_rank), ("read_picked", slow_read), ("finish", slow_finish)):
-        monkeypatch.setattr(cell.method, name, slow)
-    measured = measure(cell, results, LoadedModels(cell.roles), questions=1)
-    assert measured is not None and measured.mean_ranking is not None
-    assert 0.25 <= measured.mean_ranking < 0.5
-    assert measured.mean >= 0.75
-    printed = {("bm25", "chronicles", "seconds"): Published(9.4, "P", "BM25")}
-    there = timed_table(table, planned, printed, Session(results, compute=False))
-    assert next(line for line in there.rows if line[0].endswith("BM25"))[1:3] == (
-        three_digits(measured.mean_ranking),
-        "9.4",
-    )
-
-
-def test_the_models_are_warmed_up_by_a_question_that_is_not_timed(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = tmp_path / "results"
-    _, planned = made("timed", data, results)
-    cell = planned["bm25", "chronicles"]
-    noted = Failing(cell, set(), monkeypatch)
-    measure(cell, results, LoadedModels(cell.roles), questions=1)
-    assert noted.asked == ["1", "0"]
 
 
 def test_nothing_of_a_timed_question_was_read_before(

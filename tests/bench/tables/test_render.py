@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.results.models import Interval, Summary
+from bench.results.models import Summary
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.formats import latex_escape
@@ -89,13 +89,6 @@ def test_no_column_stands_for_what_the_papers_do_not_print(table: TableData) -> 
     assert "publ. |" not in text and "in brackets" not in text
     assert "The papers print none of these values." in text
     assert "published" not in render(table, {}).latex().split("\\bottomrule")[0]
-
-
-def test_values_printed_for_other_data_sets_are_a_command_away(table: TableData) -> None:
-    definition = table.definition.model_copy(update={"id": "gor1", "sample": ("qasper",)})
-    of_sample = replace(table, definition=definition)
-    text = render(of_sample, {}).markdown()
-    assert "values for other data sets only: bench table gor1 --columns published." in text
 
 
 @pytest.mark.parametrize("stand_in", [{"model_small": True}, {"data_source": "sample"}])
@@ -192,15 +185,6 @@ def test_rows_without_values_on_some_data_say_on_which(table: TableData) -> None
     assert "- Without values: Dragon: not run yet." in text
 
 
-def test_it_is_said_where_nothing_went_wrong(table: TableData) -> None:
-    well = {key: cell for key, cell in table.cells.items() if key[0] != "pecan"}
-    rows = tuple(row for row in table.definition.rows if row.id != "pecan")
-    definition = table.definition.model_copy(update={"rows": rows})
-    text = render(TableData(definition, well), PUBLISHED).markdown()
-    assert "- No question failed and no context was truncated." in text and "docs/records.md" not in text
-    assert "×" not in text  # the row that the ratio is to is not there
-
-
 def test_a_missing_interval_has_its_reason(table: TableData) -> None:
     assert "Without an interval" not in render(table, PUBLISHED).markdown()
     alone = {"mean": 0.5, "low": None, "high": None, "reason": "fewer than 2 documents"}
@@ -210,37 +194,8 @@ def test_a_missing_interval_has_its_reason(table: TableData) -> None:
     assert "- Without an interval: qasper: fewer than 2 documents." in text
 
 
-def test_prompts_of_methods_and_stand_ins_are_told_apart(table: TableData) -> None:
-    key = ("pecan", "qasper")
-    models = {**MODELS, "compressor": {"name": "tiny-s"}}
-    own = described(table.cells[key], config={}, models=models)
-    text = render(replace(table, cells={**table.cells, key: own}), PUBLISHED).markdown()
-    assert "Prompt: pecan (PECAN | 100%: its own)." in text
-    assert "Other models: minilm. Other small stand-ins: tiny-s." in text
-
-
-def test_a_model_whose_scores_show_little_is_said_to_be_one(table: TableData) -> None:
-    assert "do not rank the methods" not in render(table, PUBLISHED).markdown()
-    smollm2 = {"reader": {"name": "smollm2-135m"}}
-    shown = {k: described(c, model_small=False, models=smollm2) for k, c in table.cells.items()}
-    text = render(replace(table, cells=shown), PUBLISHED).markdown()
-    assert text.count("do not rank the methods") == 1
-    assert "small stand-in" not in text
-
-
-def test_cells_run_outside_of_a_checkout_have_no_commit_in_the_caption(table: TableData) -> None:
-    assert "Commit: abc." in render(table, PUBLISHED).markdown()
-    shown = {k: described(c, git_commit=None) for k, c in table.cells.items()}
-    assert "Commit" not in render(replace(table, cells=shown), PUBLISHED).markdown()
-
-
 def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:
     assert render(table, PUBLISHED) == render(table, PUBLISHED)
-
-
-def test_markdown_rows_have_as_many_cells_as_the_header(table: TableData) -> None:
-    rows = [line for line in render(table, PUBLISHED).markdown().splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in rows} == {7}
 
 
 def test_latex_is_escaped_and_balanced(table: TableData) -> None:
@@ -251,16 +206,6 @@ def test_latex_is_escaped_and_balanced(table: TableData) -> None:
     for name in ("table*", "tabular"):
         assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") == 1
     assert latex_escape(r"\{}") == r"\textbackslash{}\{\}"
-
-
-def test_a_corpus_score_is_explained(table: TableData) -> None:
-    assert "BLEU-4" not in render(table, {}).markdown()
-    definition = table.definition.model_copy(update={"metrics": ("f1", "bleu_4")})
-    for table_cell in table.cells.values():
-        if table_cell.summary is not None:
-            table_cell.summary.metrics["bleu_4"] = Interval(mean=0.072, low=0.05, high=0.1)
-    text = render(replace(table, definition=definition), {}).markdown()
-    assert "7.2 [5.0, 10.0]" in text and "BLEU-4 is one value for all questions together" in text
 
 
 def test_csv_is_long_and_complete(table: TableData) -> None:
