@@ -42,7 +42,7 @@ class LocalWorkers:
 
     def count(self, parameters: int = 0) -> int:
         """The requested number of processes, or as many as are useful; parameters: of the largest model."""
-        return self.wanted or len(_gpus()) or processes(parameters).count
+        return self.wanted or len(_gpus()) or processes(parameters)
 
     def require_one(self, what: str) -> None:
         """Raise ConfigError if more than one process was requested; ``what``: why only one is possible."""

@@ -1,26 +1,22 @@
-"""The number of processes and threads on this machine, and the reason for it; the one place that sets them.
+"""The number of processes and threads on this machine; the one place that sets them.
 
 A small reader gains nothing from threads: its operations are short, and on a busy machine each of them waits
 at a barrier for a thread that is not scheduled. So each process has one thread, and there are as many
-processes as idle cores. Only a large reader, of which one copy is enough, gets several threads, if a
-measurement at the current load shows a gain. No cell's identity depends on any of this.
+processes as idle cores. Only a large reader, of which one copy is enough, gets a thread for each idle core.
+No cell's identity depends on any of this.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import ConfigError
 from bench.models.spec import ModelSpec
-
-log = logging.getLogger(__name__)
 
 THREADS = "OMP_NUM_THREADS"
 """Environment variable for the number of threads per process, used without ``--threads``."""
@@ -29,24 +25,14 @@ _POOLS = (THREADS, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS
 PROCESSES = "BENCH_WORKERS"
 """Environment variable for the number of processes, used without ``--workers``."""
 
-WORTH_MEASURING = 30_000_000
-"""Parameters of the smallest reader for which threads are tried.  # our choice"""
+WORTH_THREADS = 30_000_000
+"""Parameters of the smallest reader that gets several threads.  # our choice"""
 ONE_COPY = 300_000_000
 """From this many parameters, one process with threads instead of several with a copy each.  # our choice"""
-MIN_GAIN = 1.25
-"""Minimum speed-up for threads to be used.  # our choice"""
 PROCESS_BYTES = 1_000_000_000
 """Memory of a process without its weights, at most."""
 SAMPLE_S = 0.2
 """Seconds over which the processor load is measured."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A number of processes or threads, and the reason."""
-
-    count: int
-    why: str
 
 
 def cores() -> int:
@@ -60,24 +46,27 @@ def cores() -> int:
     return max(1, min(own, share))
 
 
-def processes(parameters: int = 0) -> Choice:
+def idle_cores() -> int:
+    """Cores that this process may use and that other work leaves idle; at least one."""
+    import psutil
+
+    all_ = os.cpu_count() or 1
+    # The load average covers the last minute, cpu_percent only this moment: take the lower one.
+    busy = min(os.getloadavg()[0], psutil.cpu_percent(interval=SAMPLE_S) * all_ / 100)
+    return max(1, min(cores(), round(all_ - busy)))
+
+
+def processes(parameters: int = 0) -> int:
     """Number of processes for a command; parameters: of the largest model."""
     import psutil
 
     configured = os.environ.get(PROCESSES)
     if configured:
-        return Choice(_positive(PROCESSES, configured), f"set by {PROCESSES}")
-    own, all_ = cores(), os.cpu_count() or 1
+        return _positive(PROCESSES, configured)
     if parameters >= ONE_COPY:
-        return Choice(1, f"one copy of {parameters / 1e6:,.0f} M parameters; threads are tried instead")
-    # The load average covers the last minute, cpu_percent only this moment: take the lower one.
-    busy = min(os.getloadavg()[0], psutil.cpu_percent(interval=SAMPLE_S) * all_ / 100)
-    idle = max(1, min(own, round(all_ - busy)))
-    room = max(1, psutil.virtual_memory().available // (PROCESS_BYTES + 4 * parameters))
-    why = f"{own} of {all_} cores are allowed, other work uses {busy:.1f}"
-    if room < idle:
-        return Choice(room, f"{why}, and there is memory for {room}")
-    return Choice(idle, why)
+        return 1
+    room = psutil.virtual_memory().available // (PROCESS_BYTES + 4 * parameters)
+    return max(1, min(idle_cores(), int(room)))
 
 
 @dataclass
@@ -85,7 +74,7 @@ class Threads:
     """The threads of this process."""
 
     wanted: int | None = None
-    """Requested number; None: as many as speed the models up."""
+    """Requested number; None: as many as the models are worth."""
 
     @classmethod
     def begin(cls, requested: int | None = None) -> Threads:
@@ -106,51 +95,16 @@ class Threads:
             _set(own.wanted or 1)
         return own
 
-    def settle(self, models: Iterable[ModelSpec], *, alone: bool = True) -> Choice:
+    def settle(self, models: Iterable[ModelSpec], *, alone: bool = True) -> None:
         """Set the number of threads for these models before they load; alone: the command's only process."""
-        choice = self.choose(models, alone=alone)
-        if choice.count > 1:
-            log.info("%d threads: %s", choice.count, choice.why)
-        _set(choice.count)
-        return choice
+        _set(self.choose(models, alone=alone))
 
-    def choose(self, models: Iterable[ModelSpec], *, alone: bool = True) -> Choice:
-        """The number of threads for these models; measured unless it was requested."""
+    def choose(self, models: Iterable[ModelSpec], *, alone: bool = True) -> int:
+        """The number of threads for these models."""
         if self.wanted is not None:
-            return Choice(self.wanted, f"set by --threads or {THREADS}")
-        on_cpu = [model.architecture for model in models if model.actual_device == "cpu"]
-        largest = max(on_cpu, key=lambda one: one.parameters, default=None)
-        if largest is None or largest.parameters < WORTH_MEASURING:
-            return Choice(1, "small readers gain nothing from more")
-        count = cores()
-        if not alone or count == 1:
-            return Choice(1, "one per process")
-        gain = _gain(largest.hidden, count)
-        why = f"{count} are {gain:.2f} times as fast as one at this load"
-        return Choice(count if gain >= MIN_GAIN else 1, why)
-
-
-def _gain(width: int, count: int) -> float:
-    """Speed-up of ``count`` threads over one at the current load, for matrix products of this width."""
-    import torch
-
-    x, weights = torch.rand(64, width), torch.rand(width, 4 * width)
-    before = torch.get_num_threads()
-
-    def seconds(threads: int) -> float:
-        torch.set_num_threads(threads)
-        x @ weights
-        started = time.perf_counter()
-        for _ in range(8):
-            x @ weights
-        return time.perf_counter() - started
-
-    try:
-        rounds = [(seconds(1), seconds(count)) for _ in range(5)]
-    finally:
-        torch.set_num_threads(before)
-    one, several = (sorted(times)[2] for times in zip(*rounds, strict=True))
-    return float(one / several)
+            return self.wanted
+        largest = max((m.architecture.parameters for m in models if m.actual_device == "cpu"), default=0)
+        return idle_cores() if alone and largest >= WORTH_THREADS else 1
 
 
 def _set(count: int) -> None:

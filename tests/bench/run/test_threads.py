@@ -10,7 +10,7 @@ import pytest
 
 from bench.errors import ConfigError
 from bench.run import threads
-from bench.run.threads import ONE_COPY, WORTH_MEASURING, Threads, processes
+from bench.run.threads import ONE_COPY, WORTH_THREADS, Threads, processes
 
 
 def machine(
@@ -47,52 +47,41 @@ def test_a_process_for_each_idle_core_that_memory_has_room_for(
     monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], expected: int
 ) -> None:
     machine(monkeypatch, **state)
-    assert processes().count == expected
+    assert processes() == expected
 
 
 def test_of_a_large_reader_there_is_one_copy_and_the_environment_has_the_last_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     machine(monkeypatch)
-    assert processes(ONE_COPY).count == 1
+    assert processes(ONE_COPY) == 1
     monkeypatch.setenv("BENCH_WORKERS", "3")
-    assert processes(ONE_COPY).count == 3
+    assert processes(ONE_COPY) == 3
     monkeypatch.setenv("BENCH_WORKERS", "many")
     with pytest.raises(ConfigError, match="BENCH_WORKERS=many: expected a positive integer"):
         processes()
 
 
 def reader(parameters: int) -> Any:
-    return SimpleNamespace(
-        actual_device="cpu", architecture=SimpleNamespace(parameters=parameters, hidden=64)
-    )
+    return SimpleNamespace(actual_device="cpu", architecture=SimpleNamespace(parameters=parameters))
 
 
 @pytest.mark.parametrize(
-    ("parameters", "gain", "alone", "expected"),
+    ("parameters", "alone", "load", "expected"),
     [
-        (WORTH_MEASURING - 1, 4.0, True, 1),
-        (WORTH_MEASURING, 4.0, True, 8),
-        (WORTH_MEASURING, 1.1, True, 1),  # a busy machine
-        (WORTH_MEASURING, 4.0, False, 1),
+        (WORTH_THREADS - 1, True, 0, 1),
+        (WORTH_THREADS, True, 0, 8),
+        (WORTH_THREADS, True, 8, 1),
+        (WORTH_THREADS, False, 0, 1),
     ],
 )
-def test_several_threads_where_they_pay(
-    monkeypatch: pytest.MonkeyPatch, parameters: int, gain: float, alone: bool, expected: int
+def test_a_large_reader_that_is_alone_has_a_thread_for_each_idle_core(
+    monkeypatch: pytest.MonkeyPatch, parameters: int, alone: bool, load: float, expected: int
 ) -> None:
-    machine(monkeypatch)
-    monkeypatch.setattr(threads, "_gain", lambda width, count: gain)
+    machine(monkeypatch, load=load, busy=load)
     models = [reader(100), reader(parameters)]
-    assert Threads().choose(models, alone=alone).count == expected
-    assert Threads(5).choose(models, alone=alone).count == 5
-
-
-def test_measuring_leaves_torch_as_it_was() -> None:
-    import torch
-
-    before = torch.get_num_threads()
-    assert threads._gain(16, 2) > 0
-    assert torch.get_num_threads() == before
+    assert Threads().choose(models, alone=alone) == expected
+    assert Threads(5).choose(models, alone=alone) == 5
 
 
 def test_what_is_asked_for_beats_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
