@@ -66,7 +66,7 @@ def _plane(number: int, group: DataGroup) -> FigurePart | None:
         for row, named in zip(definition.rows, shown, strict=True)
     }
     left_out = len(same) - len(shown)
-    about = what_it_says(points, METRIC_LABELS.get(metric, metric))
+    about = findings(points, METRIC_LABELS.get(metric, metric))
     if left_out:
         about += f" {left_out} of the {len(same)} cells are in the list below only."
     drawn = pareto(TableData(definition, cells), explained=False)
@@ -81,7 +81,7 @@ def _shown(cells: Sequence[NamedCell], front: Sequence[int]) -> list[NamedCell]:
     return [cells[i] for i in sorted([*front, *others][: max(MAX_POINTS, len(front))])]
 
 
-def what_it_says(points: Sequence[Point], metric: str) -> str:
+def findings(points: Sequence[Point], metric: str) -> str:
     """Sentences on two or more points: the best, the cheapest, and whether the scores tell them apart."""
     front = [points[i] for i in pareto_front([(point.tflops, point.score.mean) for point in points])]
     cheapest, best = front[0], front[-1]

@@ -52,7 +52,7 @@ def idle_cores() -> int:
 
     all_ = os.cpu_count() or 1
     # The load average covers the last minute, cpu_percent only this moment: take the lower one.
-    busy = min(os.getloadavg()[0], psutil.cpu_percent(interval=SAMPLE_S) * all_ / 100)
+    busy = float(min(os.getloadavg()[0], psutil.cpu_percent(interval=SAMPLE_S) * all_ / 100))
     return max(1, min(cores(), round(all_ - busy)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.report.content import collect_report
-from bench.report.overview import MAX_POINTS, Point, what_it_says
+from bench.report.overview import MAX_POINTS, Point, findings
 from bench.results.models import Interval
 from tests.bench.report.finished import bm25, finish, pecan
 
@@ -17,7 +17,7 @@ def point(name: str, score: float, tflops: float, spread: float | None = 5) -> P
 
 
 def test_the_best_and_the_cheapest_are_named_with_their_costs() -> None:
-    text = what_it_says([point("a", 40, 1), point("b", 60, 4), point("c", 58, 5)], "F1")
+    text = findings([point("a", 40, 1), point("b", 60, 4), point("c", 58, 5)], "F1")
     assert text == (
         "b scores highest, F1 60.0 % [55.0, 65.0], with 4.00 TFLOPs per question. The cheapest, a, takes "
         "0.25 times as much and scores 40.0 % [35.0, 45.0]. Its interval overlaps those of 1 of the 2 others."
@@ -25,15 +25,15 @@ def test_the_best_and_the_cheapest_are_named_with_their_costs() -> None:
 
 
 def test_of_equal_scores_the_cheapest_is_the_best() -> None:
-    text = what_it_says([point("a", 60, 2), point("b", 60, 1), point("c", 10, 3)], "F1")
+    text = findings([point("a", 60, 2), point("b", 60, 1), point("c", 10, 3)], "F1")
     assert text.startswith("b and 1 other score highest") and "the cheapest of them, with 1.00" in text
     assert "No other is cheaper." in text
 
 
 def test_scores_that_the_questions_do_not_rank_are_said_to_be_so() -> None:
-    assert "do not rank them" in what_it_says([point("a", 40, 1), point("b", 42, 4)], "F1")
-    assert "overlaps no other" in what_it_says([point("a", 40, 1), point("b", 60, 4)], "F1")
-    assert "may be chance" in what_it_says([point("a", 40, 1, None), point("b", 60, 4, None)], "F1")
+    assert "do not rank them" in findings([point("a", 40, 1), point("b", 42, 4)], "F1")
+    assert "overlaps no other" in findings([point("a", 40, 1), point("b", 60, 4)], "F1")
+    assert "may be chance" in findings([point("a", 40, 1, None), point("b", 60, 4, None)], "F1")
 
 
 def test_a_data_set_has_a_picture_where_two_cells_asked_the_same(tmp_path: Path) -> None:
