@@ -296,29 +296,37 @@ function pathItems(answer, question) {
   return items;
 }
 
-byId("list").addEventListener("click", (event) => {
-  const button = event.target.closest("button");
-  if (!button) return;
-  current = Number(button.dataset.at);
-  show();
-  if (matchMedia("(max-width: 900px)").matches) byId("detail").scrollIntoView();
-});
-function go(step) {
-  const next = listed()[places().indexOf(current) + step];
-  if (!next) return null;
-  current = Number(next.dataset.at);
-  show();
-  return next;
+// A list of questions: a click chooses one, the up and down keys move between them.
+function walkable(list, detail, choose) {
+  list.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    choose(Number(button.dataset.at));
+    if (matchMedia("(max-width: 900px)").matches) detail.scrollIntoView();
+  });
+  list.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const button = event.target.closest("button");
+    if (!step || !button) return;
+    event.preventDefault();
+    const buttons = Array.from(list.querySelectorAll("button"));
+    const next = buttons[buttons.indexOf(button) + step] || button;
+    choose(Number(next.dataset.at));
+    next.focus();
+  });
 }
 
-byId("list").addEventListener("keydown", (event) => {
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const button = event.target.closest("button");
-  if (!step || !button) return;
-  event.preventDefault();
-  current = Number(button.dataset.at);
-  (go(step) || button).focus();
-});
+function choose(at) {
+  current = at;
+  show();
+}
+
+function go(step) {
+  const next = places()[places().indexOf(current) + step];
+  if (next !== undefined) choose(next);
+}
+
+walkable(byId("list"), byId("detail"), choose);
 byId("previous").addEventListener("click", () => go(-1));
 byId("next").addEventListener("click", () => go(1));
 form.addEventListener("submit", (event) => event.preventDefault());
@@ -449,23 +457,9 @@ function showPair() {
   else byId("pair-detail").replaceChildren(...sideBySide(pairSet().questions[pairAt], pairMethods(), pairAt, pairMetric(), "compare two"));
 }
 
-byId("pair-list").addEventListener("click", (event) => {
-  const button = event.target.closest("button");
-  if (!button) return;
-  pairAt = Number(button.dataset.at);
+walkable(byId("pair-list"), byId("pair-detail"), (at) => {
+  pairAt = at;
   showPair();
-  if (matchMedia("(max-width: 900px)").matches) byId("pair-detail").scrollIntoView();
-});
-byId("pair-list").addEventListener("keydown", (event) => {
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const button = event.target.closest("button");
-  if (!step || !button) return;
-  event.preventDefault();
-  const buttons = Array.from(byId("pair-list").querySelectorAll("button"));
-  const next = buttons[buttons.indexOf(button) + step] || button;
-  pairAt = Number(next.dataset.at);
-  showPair();
-  next.focus();
 });
 byId("pair").addEventListener("submit", (event) => event.preventDefault());
 byId("pair").addEventListener("input", (event) => {

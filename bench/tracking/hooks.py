@@ -41,11 +41,10 @@ PATIENCE_S = 15.0
 """Maximum seconds that the end of a session waits for a tracking server."""
 LOCAL_PATIENCE_S = 120.0
 """The same for a local store, since its last progress; creating a store takes 2 to 25 seconds."""
-SILENT_S, BETWEEN_LINES_S = 10.0, 30.0
-"""Seconds that the end of a session waits before it says what for, and between two such lines."""
+SILENT_S = 10.0
+"""Seconds that the end of a session waits before it says what for."""
 PAUSE_S = 120.0
 """Minimum seconds between two syncs during a run: importing MLflow takes some 5 s of processor time."""
-_MEANWHILE = "The records are complete; Ctrl-C leaves the rest to: bench ui"
 
 
 class MlflowHooks(RunHooks):
@@ -108,19 +107,17 @@ class MlflowHooks(RunHooks):
 
     def _wait(self) -> None:
         patience_s = PATIENCE_S if is_server(self._uri) else LOCAL_PATIENCE_S
-        last_progress, printed_bytes = time.monotonic(), -1
-        next_line = last_progress + SILENT_S
+        started = last_progress = time.monotonic()
+        printed_bytes, said = -1, False
         while self._continue():
             assert self._running is not None
-            if time.monotonic() >= next_line:
-                left = len({*self._running.cells[self._running.shown() :], *self._queued})
-                what = f"{left} cell{'' if left == 1 else 's'} left" if left else "nearly done"
-                log.info("Writing to MLflow: %s. %s", what, _MEANWHILE)
-                next_line += BETWEEN_LINES_S
+            now, count = time.monotonic(), len(self._running.cells) + len(self._queued)
+            if now - started > SILENT_S and not said:
+                log.info("Writing %d cell(s) to MLflow. Ctrl-C leaves the rest to: bench ui", count)
+                said = True
             if not is_server(self._uri) and self._running.printed_bytes != printed_bytes:
-                last_progress, printed_bytes = time.monotonic(), self._running.printed_bytes
-            if time.monotonic() - last_progress > patience_s:
-                count = len(self._running.cells) + len(self._queued)
+                last_progress, printed_bytes = now, self._running.printed_bytes
+            if now - last_progress > patience_s:
                 self._running.kill()
                 self._running, self._queued = None, {}
                 self._warn(f"all of {count} cell(s): no answer within {patience_s:g} s. {REMEDY}")
@@ -175,10 +172,6 @@ class _Sync:
     def printed_bytes(self) -> int:
         """Size of its output, which grows with every cell."""
         return os.fstat(self._output.fileno()).st_size
-
-    def shown(self) -> int:
-        """How many of its cells the store shows, or has refused."""
-        return os.pread(self._output.fileno(), self.printed_bytes, 0).count(b"\n")
 
     def failures(self) -> list[str]:
         """The failures as ``what: why``, once the process has ended."""

@@ -150,14 +150,13 @@ class Mirror:
                 curves: dict[str, list[tuple[CurvePoint, RunContent]]] = {}
                 placed = [(content.point, content) for content in cells if content.point is not None]
                 for point, content in sorted(placed, key=lambda pair: pair[0].step):
-                    curves.setdefault(point.key, []).append((point, content))
+                    curves.setdefault(_quoted(f"{name} {point.key}"), []).append((point, content))
+                # A server may have curves of other results folders.
+                known = self._curves(experiment_id, parent_id)
+                self._delete([r for r in known if self._database or r.data.tags[TAG_CURVE] in curves])
                 shared = shared_options(points[0][0] for points in curves.values())
-                for points in curves.values():
-                    self._draw(experiment_id, parent_id, name, points, shared[points[0][0].method])
-                if self._database is not None:  # a server may have curves of other results folders
-                    drawn = {_quoted(f"{name} {key}") for key in curves}
-                    known = self._curves(experiment_id, parent_id)
-                    self._delete([r for r in known if r.data.tags[TAG_CURVE] not in drawn])
+                for key, points in curves.items():
+                    self._draw(experiment_id, parent_id, key, points, shared[points[0][0].method])
                 self._client.set_terminated(parent_id, "FINISHED", max(c.end_ms for c in cells))
                 self._client.set_tag(parent_id, TAG_DIGEST, digest)
 
@@ -237,50 +236,33 @@ class Mirror:
         self,
         experiment_id: str,
         parent_id: str,
-        sweep: str,
+        key: str,
         curve: Sequence[tuple[CurvePoint, RunContent]],
         shared: Collection[str],
     ) -> None:
-        """Bring the run of one curve up to date: new points are added; a changed point needs a new run.
+        """Write the run of one curve.
 
         shared: options that all curves of the method in this sweep have; its name is without them.
         """
         point, cell = curve[0]
-        name = point.name(shared)
         if CURVES_TAG not in self._client.get_experiment(experiment_id).tags:
             self._client.set_experiment_tag(
                 experiment_id, CURVES_TAG, curves_view(cell.scores, cell.start_ms)
             )
-        names = sorted({*cell.scores[:_DRAWN_SCORES], "query_tflops"})
-        values = {
-            (metric, at.step): content.metrics[metric]
-            for at, content in curve
-            for metric in names
-            if metric in content.metrics
+        tags = {
+            TAG_CURVE: key,
+            "mlflow.parentRunId": parent_id,
+            "mlflow.note.content": f"Metrics have {point.option} as their step: see the run's charts.",
         }
-        key = _quoted(f"{sweep} {point.key}")
-        runs = self._find(experiment_id, TAG_CURVE, key)
-        drawn: dict[tuple[str, int], float] = {}
-        if runs:
-            run_id = str(runs[0].info.run_id)
-            if runs[0].info.run_name != name:  # the sweep has grown, and other options tell its curves apart
-                self._client.update_run(run_id, name=name)
-            history = (m for metric in names for m in self._client.get_metric_history(run_id, metric))
-            drawn = {(metric.key, metric.step): metric.value for metric in history}
-        if not runs or any(values.get(at) != value for at, value in drawn.items()):
-            self._delete(runs)
-            tags = {
-                TAG_CURVE: key,
-                "mlflow.parentRunId": parent_id,
-                "mlflow.note.content": f"Metrics have {point.option} as their step: see the run's charts.",
-            }
-            run = self._client.create_run(experiment_id, cell.start_ms, tags, name)
-            run_id, drawn = str(run.info.run_id), {}
-        new = [
-            (metric, value, step) for (metric, step), value in values.items() if (metric, step) not in drawn
+        run = self._client.create_run(experiment_id, cell.start_ms, tags, point.name(shared))
+        values = [
+            (metric, content.metrics[metric], at.step)
+            for at, content in curve
+            for metric in (*cell.scores[:_DRAWN_SCORES], "query_tflops")
+            if metric in content.metrics
         ]
-        self._log_metrics(run_id, new, cell)
-        self._client.set_terminated(run_id, "FINISHED", max(content.end_ms for _, content in curve))
+        self._log_metrics(run.info.run_id, values, cell)
+        self._client.set_terminated(run.info.run_id, "FINISHED", max(content.end_ms for _, content in curve))
 
     def _delete(self, runs: Iterable[Any]) -> None:
         for run in runs:

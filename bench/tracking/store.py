@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import shutil
-import socket
 import sqlite3
-import ssl
-import urllib.request
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -144,42 +140,6 @@ def scrub(text: str, uri: str) -> str:
         if secret and len(secret) >= 4:
             text = text.replace(secret, "***")
     return text
-
-
-def unreachable_reason(uri: str, timeout_s: float = 5.0) -> str | None:
-    """Why a tracking server does not answer, or None if it does; any HTTP response counts.
-
-    Checked before MLflow is imported, since MLflow itself waits far longer. Returns None without a check
-    for stores other than HTTP servers and behind a proxy.
-    """
-    if not is_server(uri):
-        return None
-    parts = urlsplit(uri)
-    host = parts.hostname
-    if not host:
-        return "the address has no host"
-    try:
-        port = parts.port
-    except ValueError:
-        return "the port is not a number between 0 and 65535"
-    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
-        return None
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(host, port, timeout=timeout_s)
-    try:
-        connection.request("GET", parts.path.rstrip("/") + "/health")
-        connection.getresponse()
-    except ssl.SSLError:
-        return None  # it answers; MLflow may trust a certificate authority that we do not
-    except TimeoutError:
-        return f"no answer within {timeout_s:g} s"
-    except socket.gaierror:
-        return f"unknown host {host}"
-    except (OSError, http.client.HTTPException) as error:
-        return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-    finally:
-        connection.close()
-    return None
 
 
 def remove_local_store(database: Path) -> None:

@@ -27,7 +27,6 @@ from bench.tracking.store import (
     is_server,
     is_shown,
     scrub,
-    unreachable_reason,
 )
 
 _UNANSWERED = ("Max retries exceeded", "timed out", "Timeout", "Connection refused", "Connection aborted")
@@ -57,8 +56,6 @@ def sync(results: Path, cells: Iterable[Path], *, uri: str) -> Iterator[SyncResu
     cells, sweeps = list(cells), set[str]()
     if not cells:
         return
-    if reason := unreachable_reason(uri):  # before MLflow is imported
-        raise StoreError(scrub(f"the tracking server does not answer ({reason}). {REMEDY}", uri))
     try:
         mirror = Mirror(uri, results)
         for cell_dir in cells:
@@ -92,7 +89,7 @@ def _explain(error: str, uri: str) -> str:
     if advice := advice_on(error):
         return f"{advice} ({short})"
     if is_server(uri) and any(sign in error for sign in _UNANSWERED):
-        return f"the tracking server stopped answering ({short}). {REMEDY}"
+        return f"the tracking server does not answer ({short}). {REMEDY}"
     return f"{short}. {REMEDY}"
 
 

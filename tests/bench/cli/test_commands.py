@@ -32,7 +32,7 @@ def test_no_command_takes_more_than_a_handful_of_values(name: str) -> None:
         assert len(inspect.signature(callback).parameters) <= 7, callback.__qualname__
 
 
-def test_a_setting_gives_every_request_findings() -> None:
+def test_a_setting_gives_every_request_what_it_says() -> None:
     setting = CellRequest(model="tiny-s", data="mine.jsonl", limit=3, seed=5, dtype="float32")
     expected = CellRequest("bm25", "qasper", "tiny-s", "mine.jsonl", {"k": 2}, 3, 5, "float32")
     assert setting.of("bm25", "qasper", {"k": 2}) == expected
