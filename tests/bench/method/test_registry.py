@@ -52,7 +52,7 @@ def test_two_packages_with_one_name_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["list", "methods"], ["list", "models"], ["flops", "--help"]]
+    "arguments", [["--help"], ["list", "methods"], ["list", "models"], ["model", "flops", "--help"]]
 )
 def test_listing_and_help_import_no_torch(arguments: list[str]) -> None:
     code = (
