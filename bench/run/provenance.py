@@ -8,10 +8,10 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bench import __version__
 from bench.schema import JsonValue
 
 _PACKAGES = (
+    "longdoc-bench",
     "torch",
     "transformers",
     "sentence-transformers",
@@ -42,7 +42,7 @@ def environment() -> dict[str, JsonValue]:
 @lru_cache(maxsize=1)
 def _versions() -> dict[str, str]:
     """Package -> version; cached, since a lookup takes ten milliseconds per cell."""
-    versions = {"longdoc-bench": __version__}
+    versions = {}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
