@@ -107,7 +107,7 @@ def draw_graph(folder: Path, record: Record, page: Path, results: Path) -> None:
         index = prepared.indexes[documents.id]
     view = cell.method.graph_view(index, documents, record.trace)
     if view is None:
-        raise BenchError(f"The method {about.method} keeps no graph; pecan does.")
+        raise BenchError(f"The method {about.method} keeps no graph. See: bench list methods")
     facts = [
         ("documents", ", ".join(one.title or one.id for one in documents.documents) or "none"),
         ("method", f"{about.method}, model {cell.reader.label}"),

@@ -160,8 +160,10 @@ def _lines_or_objects(path: Path) -> Container:
         value = _object_in(first)
         if value is not None:
             return "JSON objects" if _holds_entries(value) else "JSON lines"
-        if first == b"{" or len(first) > MAX_LINE_BYTES:
+        if first == b"{" or len(first) > MAX_LINE_BYTES or _follows_another(first):
             return "JSON objects"
+        if first.endswith(b"}"):
+            return "JSON lines"
         following = (line for _, line in zip(range(50), lines, strict=False))
         # The first line is damaged; a complete object on a later line means JSON lines.
         return "JSON lines" if any(_object_in(line) for line in following) else "JSON objects"
@@ -173,6 +175,17 @@ def _object_in(line: bytes) -> dict[str, JsonValue] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _follows_another(line: bytes) -> bool:
+    """Whether a line goes on after a complete JSON value."""
+    try:
+        json.loads(line)
+    except json.JSONDecodeError as error:
+        return error.msg == "Extra data"
+    except (ValueError, RecursionError):
+        pass
+    return False
 
 
 def _holds_entries(value: dict[str, JsonValue]) -> bool:
@@ -198,7 +211,7 @@ def _json_values(path: Path) -> Iterator[Entry | Problem]:
                 else:
                     yield Problem(str(place), f"expected a JSON object, found {_kind(value)}")
                 position += 1
-    except (ijson.JSONError, UnicodeDecodeError, RecursionError) as error:
+    except (ijson.JSONError, ValueError, RecursionError) as error:
         place = Place(path, position + 1, "item")
         cut = " (is the file cut off?)" if "EOF" in str(error) else ""
         yield Problem(str(place), f"not JSON in UTF-8: {_fault(error)}{cut}; repair the file from here on")
