@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-EXTRAS := all,dev,docs
+DEV    := $(VENV)/.developing
 LIMITED = $(if $(LIMIT),--limit $(LIMIT))
 
 .DEFAULT_GOAL := help
@@ -20,40 +20,51 @@ help: ## list the targets
 	@grep -hE '^[A-Za-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 	@echo 'LIMIT=2 makes a table or a figure of the first two questions of each data set: make table1 LIMIT=2'
 
-# Rebuilt only when the lock or the project file is newer; the stamp is written last, so that an
-# interrupted installation is taken up again.
+# Rebuilt only when the lock or the project file is newer; a stamp is written last, so that an interrupted
+# installation is taken up again. uv installs several times as fast as pip, which is the fallback; it is told
+# what pip is told of files and certificates. Where there is no GPU it takes torch's build without CUDA.
+PINNED  = -c constraints.txt
+UV      = UV_FIND_LINKS="$(PIP_FIND_LINKS)" SSL_CERT_FILE="$(or $(PIP_CERT),$(SSL_CERT_FILE))" UV_HTTP_RETRIES=1 \
+          $(BIN)/uv pip install --quiet --python $(BIN)/python $(PINNED)
+PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(PINNED)
+
 $(STAMP): constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "longdoc-bench needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make setup PYTHON=python3.11" >&2; exit 2; }
-	@echo "Setting up $(VENV) from constraints.txt (a few minutes the first time)"
+	@echo "Setting up $(VENV) from constraints.txt (a minute or two the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c constraints.txt --editable '.[$(EXTRAS)]'
-	@touch $(STAMP)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) uv || true
+	@$(UV) --torch-backend=auto torch numpy 2>/dev/null || $(UV) torch numpy 2>/dev/null || $(PIP) torch numpy
+	@$(UV) --editable '.[all]' 2>/dev/null || $(PIP) --editable '.[all]'
+	@touch $@
+
+$(DEV): $(STAMP)  # what checks, tests and pages need
+	@$(UV) --editable '.[all,dev,docs]' 2>/dev/null || $(PIP) --editable '.[all,dev,docs]'
+	@touch $@
 
 setup: $(STAMP) ## create .venv from the lock (skipped when it is up to date)
 
-lock: $(STAMP) ## write constraints.txt from the current .venv
+lock: $(DEV) ## write constraints.txt from the current .venv
 	@{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.new
 	@mv constraints.new constraints.txt && touch $(STAMP)
 
-check: $(STAMP) ## lint, types and the direction of imports
+check: $(DEV) ## lint, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(STAMP) ## the tests (offline, CPU)
+test: $(DEV) ## the tests (offline, CPU)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-wheel: $(STAMP) ## build sdist and wheel, install the wheel's core into an empty environment, and try it
+wheel: $(DEV) ## build sdist and wheel, install the wheel's core into an empty environment, and try it
 	rm -rf dist build/core && $(BIN)/python -m hatchling build
 	$(PYTHON) -m venv build/core
 	build/core/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd build && core/bin/longdoc-bench table table1 --render-only --results core/results | grep '| PECAN '
 	cd build && core/bin/bench model flops llama-3.1-8b --new-tokens 1500 | grep '"parameters"'
 
-docs: $(STAMP) ## the pages as one site: build/site
+docs: $(DEV) ## the pages as one site: build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from strict, too
 
 # Every table and figure runs what it misses, then renders; on the shipped model and sample sets.
@@ -117,7 +128,7 @@ beyond: $(STAMP) ## newer ways of reading beside rows of PECAN's Table 1
 simulated-costs: $(STAMP) ## Table 1's cost column from token statistics alone, beside the published one
 	@$(BIN)/bench table table1 --columns simulated --model llama-3.1-8b
 
-performance: $(STAMP) ## the benchmarks of speed and memory: performance/RESULTS.md
+performance: $(DEV) ## the benchmarks of speed and memory: performance/RESULTS.md
 	$(BIN)/python -m performance
 
 bench: performance
