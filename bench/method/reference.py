@@ -72,33 +72,29 @@ def described(method: type[Method[Any]], width: int = 100) -> str:
 
 
 def markdown(methods: Iterable[type[Method[Any]]]) -> str:
-    """A page on the methods, by family, each with a table of its options."""
+    """A page on the methods, by family, each with its options and their defaults."""
     return "\n".join(_page(methods)) + "\n"
 
 
 def _page(methods: Iterable[type[Method[Any]]]) -> Iterator[str]:
     yield "# Methods and their options"
     yield ""
-    yield "Written by `bench list methods --markdown`; `bench list methods NAME` prints one of them."
-    yield "`--set KEY=VALUE` sets an option. A default without a named source is our choice; an empty one"
-    yield "depends on the model or the data, as the meaning says. Of options marked \\* a sweep asks each"
-    yield "question once for all values. Some readers have other defaults (`suited` in `bench model info"
-    yield "READER`): beside the shipped ones, `embedder` is `tiny-sentence`."
+    yield "`bench list methods NAME` says what each option means, which values it takes and where its default"
+    yield "comes from; `--set KEY=VALUE` sets one. Here an option without a value has a default that depends on"
+    yield "the model or the data; of those marked \\* a sweep asks each question once for all values. Some readers"
+    yield "have other defaults (`bench model info READER`)."
     family = ""
     for method in sorted(methods, key=lambda one: (family_place(one), one.name)):
         if FAMILIES[family_place(method)] != family:
             family = FAMILIES[family_place(method)]
             yield from ("", f"## {family.capitalize()}")
         yield from ("", f"### {method.name}", "", f"{_sentence(method.summary)} {_sentence(method.paper)}")
-        yield from ("", f"Options: {_about(method)}")
-        described = options(method)
-        if described:
-            yield from ("", "| option | values | default | meaning |", "|---|---|---|---|")
-        for option in described:
-            default = f"`{option.default}`" if option.default else ""
-            star = "\\*" if option.replayed else ""
-            cells = (f"`{option.name}`{star}", option.values, default, option.meaning)
-            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        shown = [
+            f"`{option.name}{option.default and f'={option.default}'}`" + ("\\*" if option.replayed else "")
+            for option in options(method)
+        ]
+        if shown:
+            yield from ("", *textwrap.wrap(", ".join(shown) + ".", 118, break_long_words=False))
 
 
 def _about(method: type[Method[Any]]) -> str:

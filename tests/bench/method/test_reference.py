@@ -47,7 +47,7 @@ def test_an_option_has_its_values_default_and_meaning() -> None:
     text = described(Sample)
     assert "k  (whole number, 1 or more; default 5; a sweep asks once for all values)" in text
     assert "    passages kept (Sec. 3: 5)" in text and "--set k=5" in text
-    assert "| `mode` | ct, tt or none | `ct` | a \\| b |" in markdown([Sample])
+    assert "`k=5`\\*, `t`, `mode=ct`, `encoder`, `rest={}`." in markdown([Sample])
 
 
 def test_docs_methods_is_current() -> None:
