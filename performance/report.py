@@ -137,35 +137,32 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         "",
         "Written by `make performance`; do not edit. What is compared ran side by side in one process, by",
         "turns; a value is the median over the rounds, with the lowest and the highest behind it, on the",
-        "clock. The numbers behind every line (each run, with its processor seconds) are in `results/`.",
+        "clock. What has a target stands here; everything that was measured, each run of it, in `results/`;",
+        "how it is measured, at the head of `performance/BENCHMARK.py`.",
         "",
-        "## Targets",
-        "",
-        "| benchmark | measured | | target | |",
-        "|---|---|---|---|---|",
+        "| benchmark | measured | | lowest to highest | target | |",
+        "|---|---|---|---|---|---|",
     ]
     for result in results:
         name = result["benchmark"]
         for one in result["measurements"]:
             if one["target"]:
-                lines.append(f"| {name} | {one['name']} | {_value(one)} | {_target(one)} | {_met(one)} |")
+                cells = (name, one["name"], _value(one), _between(one), _target(one), _met(one))
+                lines.append(f"| {' | '.join(cells)} |")
         if result["not_run"]:
-            lines.append(f"| {name} | not run: {result['not_run']} | | | |")
+            lines.append(f"| {name} | not run: {result['not_run']} | | | | |")
     for result in results:
         lines += ["", *section(result)]
     return "\n".join(lines) + "\n"
 
 
 def section(result: Mapping[str, Any]) -> list[str]:
-    """One benchmark's part of the report, in lines."""
-    lines = [f"## {result['benchmark']}: {result['title']}", "", result["about"], "", _origin(result), ""]
-    if result["not_run"]:
-        return [*lines, f"Not run: {result['not_run']}."]
-    lines += ["| measured | | lowest to highest | target | |", "|---|---|---|---|---|"]
-    for one in result["measurements"]:
-        between = "" if one["low"] is None else f"{number(one['low'])} to {number(one['high'])}"
-        lines.append(f"| {one['name']} | {_value(one)} | {between} | {_target(one)} | {_met(one)} |")
-    return lines
+    """One benchmark's part of the report, in lines; with a table where nothing in it has a target."""
+    lines = [f"## {result['benchmark']}: {result['title']}", "", _origin(result)]
+    if any(one["target"] for one in result["measurements"]) or result["not_run"]:
+        return lines
+    lines += ["", "| measured | | lowest to highest |", "|---|---|---|"]
+    return lines + [f"| {one['name']} | {_value(one)} | {_between(one)} |" for one in result["measurements"]]
 
 
 def _origin(result: Mapping[str, Any]) -> str:
@@ -185,6 +182,10 @@ def _origin(result: Mapping[str, Any]) -> str:
 def _value(one: Mapping[str, Any]) -> str:
     unit = one["unit"]
     return f"{number(one['value'])}{'x' if unit == 'x' else f' {unit}' if unit else ''}"
+
+
+def _between(one: Mapping[str, Any]) -> str:
+    return "" if one["low"] is None else f"{number(one['low'])} to {number(one['high'])}"
 
 
 def _target(one: Mapping[str, Any]) -> str:

@@ -79,10 +79,10 @@ def markdown(methods: Iterable[type[Method[Any]]]) -> str:
 def _page(methods: Iterable[type[Method[Any]]]) -> Iterator[str]:
     yield "# Methods and their options"
     yield ""
-    yield "`bench list methods NAME` says what each option means, which values it takes and where its default"
-    yield "comes from; `--set KEY=VALUE` sets one. Here an option without a value has a default that depends on"
-    yield "the model or the data; of those marked \\* a sweep asks each question once for all values. Some readers"
-    yield "have other defaults (`bench model info READER`)."
+    yield "`bench list methods NAME` says what each option means, which values it takes and where its"
+    yield "default comes from; `--set KEY=VALUE` sets one. Here an option without a value has a default that"
+    yield "depends on the model or the data; of those marked \\* a sweep asks each question once for all"
+    yield "values. Some readers have other defaults (`bench model info READER`)."
     family = ""
     for method in sorted(methods, key=lambda one: (family_place(one), one.name)):
         if FAMILIES[family_place(method)] != family:
