@@ -61,7 +61,7 @@ wheel: $(DEV) ## build sdist and wheel, install the wheel's core into an empty e
 	rm -rf dist build/core && $(BIN)/python -m hatchling build
 	$(PYTHON) -m venv build/core
 	build/core/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
-	cd build && core/bin/longdoc-bench table table1 --render-only --results core/results | grep '| PECAN '
+	cd build && core/bin/longdoc-bench table table1 --render-only --results core/results | grep '^PECAN '
 	cd build && core/bin/bench model flops llama-3.1-8b --new-tokens 1500 | grep '"parameters"'
 
 docs: $(DEV) ## the pages as one site: build/site
