@@ -156,7 +156,7 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
         small=True,
         actual_dtype="float32",
         name="words",
-        suited={},
+        recommended_options={},
         architecture=SimpleNamespace(parameters=0),
     )
     return Cell(CellRequest("echo", "toy"), method, card, data, reader, {"reader": reader}, identity)  # type: ignore[arg-type]

@@ -180,8 +180,10 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
         return Check("ok", f"{spec.address.url}: {title}, {spec.address.model}, prompts as {prompts}, {most}")
 
     def has_tokenizer() -> Check:
-        load_tokenizer(spec.twin)
-        return Check("ok", f"{spec.twin.name}, {spec.architecture.parameters / 1e6:,.0f} M parameters")
+        load_tokenizer(spec.local_equivalent)
+        return Check(
+            "ok", f"{spec.local_equivalent.name}, {spec.architecture.parameters / 1e6:,.0f} M parameters"
+        )
 
     def answers() -> Check:
         if spec.kind == "encoder":

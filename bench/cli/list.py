@@ -148,9 +148,9 @@ def datasets() -> None:
 @command.command()
 def models() -> None:
     """Model presets; any hub id or local folder works as well."""
-    from bench.models.presets import PRESETS
+    from bench.models.presets import presets
 
-    _print(_grouped((_KINDS[p.kind], name, p.description) for name, p in PRESETS.items()))
+    _print(_grouped((_KINDS[p.kind], name, p.description) for name, p in presets().items()))
 
 
 @command.command()

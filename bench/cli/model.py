@@ -48,8 +48,9 @@ def info(name: str) -> None:
         "pooling": preset.pooling if preset else None,
         "normalised": preset.normalised if preset and preset.pooling else None,
         "max_tokens": preset.max_tokens if preset else None,
-        "suited": dict(spec.suited),
+        "recommended_options": dict(spec.recommended_options),
         "licence": preset.licence if preset else None,
+        "bibtex": preset.bibtex if preset else None,
         "description": preset.description if preset else None,
     }
     click.echo(json.dumps(document, indent=2))

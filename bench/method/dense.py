@@ -19,7 +19,7 @@ from pydantic import Field
 from bench.errors import UnknownNameError
 from bench.method.ranking import RankConfig, RankThenRead
 from bench.models.api import Embedder, ModelSet
-from bench.models.presets import PRESETS, Pooling
+from bench.models.presets import Pooling, presets
 from bench.schema import Chunk, Index, JsonValue, Question
 
 RankConfigT = TypeVar("RankConfigT", bound=RankConfig)
@@ -102,12 +102,12 @@ def encoder_pair(name: str) -> EncoderPair:
     Raises UnknownNameError for a name that is neither a pair of presets nor a folder.
     """
     pair = EncoderPair(f"{name}-query", f"{name}-context")
-    if pair.query in PRESETS and pair.context in PRESETS:
+    if pair.query in presets() and pair.context in presets():
         return pair
     folder = Path(name).expanduser()
     if folder.is_dir():
         return EncoderPair(str((folder / "query").resolve()), str((folder / "context").resolve()))
-    known = sorted(n.removesuffix("-query") for n in PRESETS if n.endswith("-query"))
+    known = sorted(n.removesuffix("-query") for n in presets() if n.endswith("-query"))
     hint = "A folder with folders query and context works as well."
     raise UnknownNameError("encoder pair", name, known, hint=hint)
 

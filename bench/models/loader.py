@@ -19,7 +19,7 @@ from bench.errors import ConfigError, ModelUnavailableError
 from bench.flops.architecture import Architecture, architecture_from_config, architecture_from_modules
 from bench.flops.architecture import UnknownFamilyError as _UnknownFamilyError
 from bench.models.fetching import locate
-from bench.models.presets import PRESETS, Pooling
+from bench.models.presets import Pooling, presets
 from bench.models.sources import read_config, verify
 from bench.models.spec import DEVICE_MAPS, ModelSpec, loading_errors
 from bench.models.tokenizer import TextTokenizer
@@ -293,7 +293,7 @@ def _require_memory(spec: ModelSpec) -> None:
         return
     smaller = [replace(spec, dtype="bfloat16")] if spec.actual_dtype == "float32" else []
     others = [
-        replace(spec, name=name, preset=preset) for name, preset in PRESETS.items() if preset.architecture
+        replace(spec, name=name, preset=preset) for name, preset in presets().items() if preset.architecture
     ]
     smaller += [other for other in others if other.kind == "causal" and other.name != spec.name]
     ways = [

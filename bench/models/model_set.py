@@ -100,12 +100,12 @@ def connect_language_model(spec: ServedSpec, in_flight: int = IN_FLIGHT) -> Serv
         raise ConfigError(f"{spec.name} is a text encoder; expected a causal language model.")
     made = ServedLanguageModel(
         spec.name,
-        load_tokenizer(spec.twin),
+        load_tokenizer(spec.local_equivalent),
         client=ServerClient(spec.address, in_flight),
         described=spec.described,
         geometry=spec.geometry,
         architecture=spec.architecture,
-        configs=load_stop_configs(spec.twin),
+        configs=load_stop_configs(spec.local_equivalent),
         chat_style=spec.chat,
     )
     _loaded[key] = made
@@ -125,7 +125,7 @@ def connect_embedder(
     cached = _loaded.get(key)
     if isinstance(cached, ServedEmbedder):
         return cached
-    preset = spec.twin.preset
+    preset = spec.local_equivalent.preset
     if spec.kind != "encoder":
         raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
     if pooling and preset and preset.pooling and preset.pooling != pooling:
@@ -134,9 +134,11 @@ def connect_embedder(
             f" {pooling}. Choose another encoder."
         )
     architecture = spec.architecture
-    tokenizer = load_tokenizer(spec.twin).hf
+    tokenizer = load_tokenizer(spec.local_equivalent).hf
     longest = (
-        (preset.max_tokens if preset else None) or sentence_length(spec.twin) or architecture.max_positions
+        (preset.max_tokens if preset else None)
+        or sentence_length(spec.local_equivalent)
+        or architecture.max_positions
     )
     made = ServedEmbedder(
         spec.name,

@@ -27,14 +27,14 @@ from bench.models.presets import (
     PAPER_INPUT_LIMIT,
     PAPER_SUMMARY_TOKENS,
     PAPER_WINDOW,
-    PRESETS,
     Kind,
     Preset,
+    presets,
 )
 from bench.models.processor import MEASURED_FROM, faster_dtype
 from bench.models.served.address import FORM, ServerAddress, is_address, parse_address
 from bench.models.served.client import ServerClient
-from bench.models.served.dialects import TITLES, Described
+from bench.models.served.dialects import TITLES, ServerInfo
 from bench.models.served.known import described
 from bench.models.sources import (
     FolderSource,
@@ -105,9 +105,9 @@ class ModelSpec:
         return self.preset.caution if self.preset else ""
 
     @property
-    def suited(self) -> Mapping[str, str]:
+    def recommended_options(self) -> Mapping[str, str]:
         """Options of methods that suit this reader; empty for most models."""
-        return self.preset.suited if self.preset else {}
+        return self.preset.recommended_options if self.preset else {}
 
     @property
     def chat(self) -> str:
@@ -203,7 +203,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class ServedSpec(ModelSpec):
-    """A model behind a server: lengths, prompts and costs are those of the model it is, its ``twin`` here.
+    """A model behind a server: lengths, prompts and costs are those of its ``local_equivalent``.
 
     The server is asked for its kind, version and context length when one of these is first needed.
     """
@@ -215,13 +215,13 @@ class ServedSpec(ModelSpec):
         return self.source
 
     @cached_property
-    def described(self) -> Described:
+    def described(self) -> ServerInfo:
         """What the server says of itself and the model, or said last; raises ServerError."""
         file = model_cache().parent / "servers.json"
         return described(self.address, ServerClient(self.address).get, file)
 
     @cached_property
-    def twin(self) -> ModelSpec:
+    def local_equivalent(self) -> ModelSpec:
         """The same model by preset, hub id or folder; none of its weights is used.
 
         Raises ConfigError, which asks for ``#tokenizer=NAME``, if no name leads to one.
@@ -232,10 +232,10 @@ class ServedSpec(ModelSpec):
             if not name or name in tried:
                 continue
             try:
-                twin = resolve(name)
-                if twin.preset is None:
-                    locate(name, twin.source, files=["config.json", "modules.json"])
-                return twin
+                local_equivalent = resolve(name)
+                if local_equivalent.preset is None:
+                    locate(name, local_equivalent.source, files=["config.json", "modules.json"])
+                return local_equivalent
             except (UnknownNameError, ModelUnavailableError) as error:
                 tried[name] = str(error)
         raise ConfigError(
@@ -248,62 +248,62 @@ class ServedSpec(ModelSpec):
     @property
     def label(self) -> str:
         """As printed in tables: the model, and that it was served."""
-        return f"{self.twin.label} through {TITLES[self.described.kind]}"
+        return f"{self.local_equivalent.label} through {TITLES[self.described.kind]}"
 
     @property
     def small(self) -> bool:
         """Whether the served model is one of the small ones."""
-        return self.twin.small
+        return self.local_equivalent.small
 
     @property
     def caution(self) -> str:
         """Caveat about its scores."""
-        return self.twin.caution
+        return self.local_equivalent.caution
 
     @property
-    def suited(self) -> Mapping[str, str]:
+    def recommended_options(self) -> Mapping[str, str]:
         """Options of methods that suit this reader."""
-        return self.twin.suited
+        return self.local_equivalent.recommended_options
 
     @property
     def chat(self) -> str:
         """How prompts are wrapped; see :mod:`bench.models.chat`."""
-        return self.twin.chat
+        return self.local_equivalent.chat
 
     @cached_property
     def config(self) -> Mapping[str, JsonValue]:
-        """The ``config.json`` of its twin, or of ``#architecture=FILE``."""
+        """The ``config.json`` of its local_equivalent, or of ``#architecture=FILE``."""
         if self.address.architecture is None:
-            return self.twin.config
+            return self.local_equivalent.config
         path = Path(self.address.architecture).expanduser()
         return read_config(self.name, path if path.is_dir() else path.parent, path.name)
 
     @cached_property
     def config_folder(self) -> Path:
-        """That of its twin."""
-        return self.twin.config_folder
+        """That of its local_equivalent."""
+        return self.local_equivalent.config_folder
 
     @cached_property
     def kind(self) -> Kind:
-        """That of its twin."""
-        return self.twin.kind
+        """That of its local_equivalent."""
+        return self.local_equivalent.kind
 
     @cached_property
     def architecture(self) -> Architecture:
-        """Its twin's, or that of ``#architecture=FILE``.
+        """Its local_equivalent's, or that of ``#architecture=FILE``.
 
         Raises ConfigError for a family whose cost has no closed form here and cannot be counted.
         """
         return (
-            self.twin.architecture
+            self.local_equivalent.architecture
             if self.address.architecture is None
             else architecture_from_config(self.config)
         )
 
     @cached_property
     def geometry(self) -> Geometry:
-        """Its twin's lengths, none longer than what the server takes."""
-        geometry, most = self.twin.geometry, self.described.max_tokens
+        """Its local_equivalent's lengths, none longer than what the server takes."""
+        geometry, most = self.local_equivalent.geometry, self.described.max_tokens
         if most is None or most >= geometry.input_limit:
             return geometry
         if most < geometry.window:
@@ -330,7 +330,7 @@ class ServedSpec(ModelSpec):
 
     def identity(self) -> dict[str, JsonValue]:
         """Model, server and tokenizer; the URL is no part of it."""
-        described, twin = self.described, self.twin
+        described, local_equivalent = self.described, self.local_equivalent
         shape = {} if self.address.architecture is None else {"architecture": asdict(self.architecture)}
         return {
             "name": self.name,
@@ -339,8 +339,8 @@ class ServedSpec(ModelSpec):
             "server": described.kind,
             "server_version": described.version,
             "prompt": "ids" if described.takes_ids else "text",
-            "tokenizer": twin.name,
-            "tokenizer_revision": twin.revision,
+            "tokenizer": local_equivalent.name,
+            "tokenizer_revision": local_equivalent.revision,
             "max_tokens": described.max_tokens,
             **shape,
         }
@@ -363,8 +363,8 @@ def resolve(
         raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     name, revision = _split_revision(text)
     spec = ModelSpec(name, FolderSource(Path()), dtype=dtype, device=device, attention=attention)
-    if name in PRESETS:
-        preset = PRESETS[name]
+    if name in presets():
+        preset = presets()[name]
         return replace(spec, name=text, source=_preset_source(preset, revision), preset=preset)
     path = Path(name).expanduser()
     if name and (path.is_dir() or name.startswith((".", "/", "~", "\\"))):
@@ -377,12 +377,12 @@ def resolve(
         return folder
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return replace(spec, name=text, source=HubSource(name, revision))
-    readers = {name: preset for name, preset in PRESETS.items() if preset.kind == "causal"}
-    encoder = difflib.get_close_matches(text, PRESETS.keys() - readers.keys(), n=1, cutoff=0.7)
+    readers = {name: preset for name, preset in presets().items() if preset.kind == "causal"}
+    encoder = difflib.get_close_matches(text, presets().keys() - readers.keys(), n=1, cutoff=0.7)
     raise UnknownNameError(
         "model",
         text,
-        PRESETS if encoder else readers,
+        presets() if encoder else readers,
         hint="A hub id (owner/name), a folder, or a model behind a server (vLLM, llama.cpp, Ollama: "
         f"{FORM}) works as well.",
     )

@@ -183,7 +183,7 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     """The cell of a request on data that are loaded; raises like :func:`plan_cell`."""
     method_type = load_method(request.method)
     reader = resolve(request.model, dtype=request.dtype)
-    options = {**suited_options(reader, method_type, card), **request.options}
+    options = {**recommended_options(reader, method_type, card), **request.options}
     config = build_config(method_type.Config, options, request.method)
     method = method_type(config, reader.geometry, request.seed)
     roles = {
@@ -247,11 +247,11 @@ def _without_urls(options: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return {name: without_url(value) for name, value in options.items()}
 
 
-def suited_options(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:
+def recommended_options(reader: ModelSpec, method: type[Method[Any]], card: Card) -> dict[str, JsonValue]:
     """What suits the reader of the method's options; LongBench's prompt only where the card has one."""
     return {
         option: value
-        for option, value in reader.suited.items()
+        for option, value in reader.recommended_options.items()
         if option in method.Config.model_fields
         and (value != "longbench" or card.longbench_prompt is not None)
     }

@@ -24,7 +24,7 @@ from bench.results.records import (
     RecordStore,
 )
 from bench.results.summary import SUMMARY_VERSION, summarize
-from bench.run.cell import Cell, suited_options
+from bench.run.cell import Cell, recommended_options
 from bench.run.provenance import environment
 from bench.schema import JsonValue
 
@@ -82,7 +82,7 @@ def describe(cell: Cell) -> CellDescription:
             "non_defaults": _non_defaults(
                 type(cell.method),
                 cell.identity.config,
-                suited_options(cell.reader, type(cell.method), cell.card),
+                recommended_options(cell.reader, type(cell.method), cell.card),
             ),
             "replayed": sorted(cell.method.replayed),
             "choices": {
@@ -109,14 +109,14 @@ def _absolute(data: str) -> str:
 
 
 def _non_defaults(
-    method: type[Method[Any]], config: Mapping[str, JsonValue], suited: Mapping[str, JsonValue]
+    method: type[Method[Any]], config: Mapping[str, JsonValue], recommended: Mapping[str, JsonValue]
 ) -> tuple[str, ...]:
-    """The options of the method whose value in ``config`` is not the default; suited: this reader's own."""
+    """The options of the method whose value in ``config`` is not the default or ``recommended``."""
     fields = method.Config.model_fields
     defaults: dict[str, Any] = {
         n: field.get_default(call_default_factory=True) for n, field in fields.items()
     }
-    defaults.update(suited)
+    defaults.update(recommended)
     return tuple(name for name, value in config.items() if name in fields and value != defaults[name])
 
 

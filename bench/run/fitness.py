@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from bench.errors import ConfigError
-from bench.models.presets import PRESETS, REAL
+from bench.models.presets import REAL, presets
 from bench.models.served.address import FORM
 from bench.models.sources import PackedSource, local_folder
 from bench.models.spec import ModelSpec, resolve
@@ -59,7 +59,7 @@ def default_reader(documents: DocumentSet) -> str:
     if not unfit:
         return "tiny"
     for name in REAL:
-        if PRESETS[name].kind == "causal" and any(map(local_folder, PRESETS[name].sources)):
+        if presets()[name].kind == "causal" and any(map(local_folder, presets()[name].sources)):
             return name
     raise ConfigError(refusal(unfit))
 
@@ -68,8 +68,8 @@ def refusal(models: Collection[str]) -> str:
     """Why the default is not used on these documents; the readers that read them, and how to get each."""
     readers = []
     for name in REAL:
-        source = PRESETS[name].sources[-1]
-        if PRESETS[name].kind == "causal" and isinstance(source, PackedSource):
+        source = presets()[name].sources[-1]
+        if presets()[name].kind == "causal" and isinstance(source, PackedSource):
             here = local_folder(source) is not None
             how = (
                 "here already" if here else f"{source.size_bytes / 1e9:.1f} GB once: bench model fetch {name}"

@@ -9,7 +9,7 @@ from bench.flops.formulas import CONVENTION_NOTES, Convention
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.statistics import Interval
-from bench.models.presets import PRESETS
+from bench.models.presets import presets
 from bench.results.models import CellDescription, MeasureInterval
 from bench.run.equal_cost import PASSAGES, waiting_option
 from bench.run.fitness import caution
@@ -174,8 +174,8 @@ def _about_models(table: TableData, described: Sequence[CellDescription]) -> Ite
         yield f"In the names of the rows, {', '.join(roles)}."
     readers = {str(d.models["reader"]["name"]) for d in described}
     models = {str(model["name"]) for d in described for model in d.models.values()}
-    yield from (PRESETS[n].caution for n in sorted(models & PRESETS.keys()) if PRESETS[n].caution)
-    small = [name for name in sorted(models - readers) if name in PRESETS and PRESETS[name].small]
+    yield from (presets()[n].caution for n in sorted(models & presets().keys()) if presets()[n].caution)
+    small = [name for name in sorted(models - readers) if name in presets() and presets()[name].small]
     if others := [name for name in sorted(models - readers) if name not in small]:
         yield f"Other models: {', '.join(others)}."
     if small:

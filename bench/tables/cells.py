@@ -12,7 +12,7 @@ from bench.errors import BenchError, ModelUnavailableError
 from bench.method.registry import registered_methods
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.models.fetching import locate
-from bench.models.presets import PRESETS
+from bench.models.presets import presets
 from bench.models.sources import verify
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
@@ -51,7 +51,7 @@ class TableCell:
         if about is None or self.row.stand_in or about.model_small or about.data_source == "sample":
             return False
         for role, model in about.models.items():
-            preset = PRESETS.get(str(model.get("name", "")))
+            preset = presets().get(str(model.get("name", "")))
             if preset is not None and (preset.caution or (preset.small and role != "reader")):
                 return False
         return True

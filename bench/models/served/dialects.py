@@ -29,7 +29,7 @@ MOST_PROBABILITIES = 512
 
 
 @dataclass(frozen=True)
-class Described:
+class ServerInfo:
     """What a server says of itself and of a model."""
 
     kind: Kind
@@ -97,7 +97,7 @@ class Dialect(ABC):
         self.address = address
 
     @abstractmethod
-    def describe(self, entry: Body, get: Get) -> Described:
+    def describe(self, entry: Body, get: Get) -> ServerInfo:
         """What the server says of itself; entry: the model in its list of models."""
 
     @abstractmethod
@@ -118,11 +118,11 @@ class CompletionsDialect(Dialect):
 
     kind: Kind = "vllm"
 
-    def describe(self, entry: Body, get: Get) -> Described:
+    def describe(self, entry: Body, get: Get) -> ServerInfo:
         """Version from ``/version``; the model's entry has where it was loaded from and its length."""
         origin = str(entry.get("root") or "")
         version = _text(get(f"{self.address.root}/version"), "version")
-        return Described(self.kind, version, public_name(origin), origin, _count(entry.get("max_model_len")))
+        return ServerInfo(self.kind, version, public_name(origin), origin, _count(entry.get("max_model_len")))
 
     def request(self, question: Question) -> tuple[str, Body]:
         """Completion of ids."""
@@ -174,7 +174,7 @@ class SglangDialect(Dialect):
 
     kind: Kind = "sglang"
 
-    def describe(self, entry: Body, get: Get) -> Described:
+    def describe(self, entry: Body, get: Get) -> ServerInfo:
         """Version from the server's information; older versions give it under other routes."""
         root = self.address.root
         server = get(f"{root}/server_info") or get(f"{root}/get_server_info") or {}
@@ -183,7 +183,7 @@ class SglangDialect(Dialect):
         weights = str(model.get("weight_version") or "")
         most = entry.get("max_model_len") or server.get("context_length")
         revision = "@".join(filter(None, (public_name(origin), weights)))
-        return Described("sglang", _text(server, "version"), revision, origin, _count(most))
+        return ServerInfo("sglang", _text(server, "version"), revision, origin, _count(most))
 
     def request(self, question: Question) -> tuple[str, Body]:
         """Generation from ids."""
@@ -234,14 +234,14 @@ class LlamaCppDialect(Dialect):
 
     kind: Kind = "llamacpp"
 
-    def describe(self, entry: Body, get: Get) -> Described:
+    def describe(self, entry: Body, get: Get) -> ServerInfo:
         """Build and context length from ``/props``; the weights are pinned by file name and size."""
         props = get(f"{self.address.root}/props") or {}
         meta = entry.get("meta") or {}
         file = public_name(str(props.get("model_path") or ""))
         revision = ":".join(filter(None, (file, str(meta.get("size") or ""))))
         settings = props.get("default_generation_settings") or {}
-        return Described("llamacpp", _text(props, "build_info"), revision, "", _count(settings.get("n_ctx")))
+        return ServerInfo("llamacpp", _text(props, "build_info"), revision, "", _count(settings.get("n_ctx")))
 
     def request(self, question: Question) -> tuple[str, Body]:
         """Completion of ids, with a list of likely tokens if choices are asked about."""
@@ -298,9 +298,9 @@ class ChatDialect(Dialect):
 
     kind: Kind = "openai"
 
-    def describe(self, entry: Body, get: Get) -> Described:
+    def describe(self, entry: Body, get: Get) -> ServerInfo:
         """What the list of models says, if it says more than the name."""
-        return Described("openai", "", "", "", _count(entry.get("max_model_len")))
+        return ServerInfo("openai", "", "", "", _count(entry.get("max_model_len")))
 
     def request(self, question: Question) -> tuple[str, Body]:
         """The conversation as messages."""
@@ -353,7 +353,7 @@ _OWNERS: Mapping[str, Kind] = {
 """``owned_by`` in a list of models -> kind of server."""
 
 
-def describe(address: ServerAddress, get: Get) -> Described:
+def describe(address: ServerAddress, get: Get) -> ServerInfo:
     """What the server says of itself and of the model; its kind is recognised unless the address names it.
 
     Raises ServerError for a server that lists no such model, unless the address says its kind.

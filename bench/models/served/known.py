@@ -10,13 +10,13 @@ from pathlib import Path
 from bench.files.atomic import WriteError, write_json
 from bench.models.served.address import ServerAddress
 from bench.models.served.client import ServerGoneError
-from bench.models.served.dialects import Described, Get, describe
+from bench.models.served.dialects import Get, ServerInfo, describe
 from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
 
 
-def described(address: ServerAddress, get: Get, file: Path) -> Described:
+def described(address: ServerAddress, get: Get, file: Path) -> ServerInfo:
     """What the server says of itself, or, if it does not answer, what it said when it last did.
 
     file: where that is kept, below the user's cache folder.
@@ -49,9 +49,9 @@ def _read(file: Path) -> dict[str, JsonValue]:
     return known if isinstance(known, dict) else {}
 
 
-def _described(fields: JsonValue) -> Described | None:
+def _described(fields: JsonValue) -> ServerInfo | None:
     """None where nothing is known, or what an earlier version wrote."""
     try:
-        return Described(**fields)
+        return ServerInfo(**fields)
     except TypeError:
         return None

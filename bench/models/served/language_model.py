@@ -24,7 +24,7 @@ from bench.flops.meter import Meter, current_meter, metered
 from bench.models.api import Geometry, Span, Tokenization
 from bench.models.conversation import ChatModel, Conversation
 from bench.models.served.client import RefusedRequestError, ServerClient, ServerError, WrongCountError
-from bench.models.served.dialects import DIALECTS, TITLES, Answer, Described, Question, describe
+from bench.models.served.dialects import DIALECTS, TITLES, Answer, Question, ServerInfo, describe
 from bench.models.tokenizer import TextTokenizer
 
 UNLISTED = -100.0
@@ -57,7 +57,7 @@ class ServedLanguageModel(ChatModel):
         tokenizer: TextTokenizer,
         *,
         client: ServerClient,
-        described: Described,
+        described: ServerInfo,
         geometry: Geometry,
         architecture: Architecture,
         configs: Sequence[Any],

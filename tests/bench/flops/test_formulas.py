@@ -16,7 +16,7 @@ from bench.errors import ConfigError, UnknownNameError
 from bench.flops.architecture import UnknownFamilyError, architecture_from_config, architecture_from_modules
 from bench.flops.formulas import flops_of_usage, flops_terms, forward_flops, forward_usage, texts_usage
 from bench.flops.meter import Usage
-from bench.models.presets import PRESETS
+from bench.models.presets import presets
 from tests.bench.models.builders import CAUSAL_FAMILIES, ENCODER_FAMILIES, VOCAB, causal_model, encoder_model
 
 
@@ -92,14 +92,14 @@ def test_a_saved_config_json_says_the_same_as_the_config_object(family: str) -> 
     ],
 )
 def test_a_preset_has_the_parameters_of_its_checkpoint(name: str, parameters: int) -> None:
-    architecture = PRESETS[name].architecture
+    architecture = presets()[name].architecture
     assert architecture is not None
     assert architecture.parameters == parameters
 
 
-@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.architecture])
+@pytest.mark.parametrize("name", [name for name, preset in presets().items() if preset.architecture])
 def test_a_preset_has_the_shape_of_the_real_class(name: str) -> None:
-    preset = PRESETS[name]
+    preset = presets()[name]
     shape = preset.architecture
     assert shape is not None
     config = AutoConfig.for_model(
@@ -168,8 +168,8 @@ def test_gemma_and_mixtral_have_closed_forms(family: str, options: dict[str, Any
 
 
 def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:
-    shape = PRESETS["mixtral-8x7b"].architecture
-    dense = PRESETS["mistral-7b-instruct"].architecture
+    shape = presets()["mixtral-8x7b"].architecture
+    dense = presets()["mistral-7b-instruct"].architecture
     assert shape is not None and dense is not None
     expert = 3 * 4096 * 14336
     assert shape.active_parameters == dense.parameters + 32 * (expert + 8 * 4096)  # one more, and the router
@@ -289,7 +289,7 @@ PROMPT_AND_ANSWER = 86  # one constant for all sets: question, instruction, temp
 
 
 def _paper_tflops(tokens: int) -> float:
-    architecture = PRESETS["llama-3.1-8b"].architecture
+    architecture = presets()["llama-3.1-8b"].architecture
     assert architecture is not None
     return forward_flops(architecture, tokens) / TF
 
@@ -358,7 +358,7 @@ def test_a_ledger_of_many_forwards_reads_in_both_conventions() -> None:
     ],
 )
 def test_counts_that_cannot_be_are_refused(arguments: tuple[int, int, int | None], message: str) -> None:
-    architecture = PRESETS["phi-2"].architecture
+    architecture = presets()["phi-2"].architecture
     assert architecture is not None
     new, cached, rows = arguments
     with pytest.raises(ConfigError, match=message):

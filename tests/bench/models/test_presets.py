@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.models.api import Geometry
-from bench.models.presets import PRESETS
+from bench.models.presets import presets
 from bench.models.sources import FolderSource, HubSource, PackageSource
 from bench.models.spec import default_geometry, resolve
 from tests.bench.models.builders import save_causal
@@ -41,9 +41,9 @@ def test_any_other_model_is_used_at_the_papers_lengths_or_at_their_proportions(
     assert default_geometry(positions) == geometry
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_every_preset_says_what_it_is(name: str) -> None:
-    preset = PRESETS[name]
+    preset = presets()[name]
     assert preset.name == name
     assert preset.label and preset.description and preset.licence and preset.sources
     assert preset.small == (preset.architecture is None)  # what ships here is small, and says so

@@ -15,7 +15,7 @@ from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.method.dense import encoder_pair, unit_rows
 from bench.method.registry import load_method
 from bench.models.model_set import LoadedModels, load_embedder
-from bench.models.presets import PRESETS
+from bench.models.presets import presets
 from bench.models.spec import resolve
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Index, Question
@@ -169,7 +169,7 @@ def test_a_pair_is_two_presets_or_two_folders(pair: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dragon-plus-query", "dragon-plus-context", "contriever", "dpr-query"])
 def test_the_presets_are_bert_base(name: str) -> None:
-    architecture = PRESETS[name].architecture
+    architecture = presets()[name].architecture
     assert architecture is not None
     # BERT-base: 109,482,240 parameters, 590,592 of them its pooler, which DPR does not have.
     assert architecture.parameters == 109_482_240 - (590_592 if name.startswith("dpr") else 0)

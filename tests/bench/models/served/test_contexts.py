@@ -15,7 +15,7 @@ from bench.models.api import Span
 from bench.models.loader import load_stop_configs, load_tokenizer
 from bench.models.served.address import parse_address
 from bench.models.served.client import ServerClient, WrongCountError
-from bench.models.served.dialects import DIALECTS, Answer, Described, Question
+from bench.models.served.dialects import DIALECTS, Answer, Question, ServerInfo
 from bench.models.served.embedder import ServedEmbedder
 from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import resolve
@@ -33,7 +33,7 @@ class Scripted(ServedLanguageModel):
             "server:tiny",
             load_tokenizer(spec),
             client=ServerClient(parse_address(ADDRESS)),
-            described=Described(kind, "1", "", "", None),
+            described=ServerInfo(kind, "1", "", "", None),
             geometry=spec.geometry,
             architecture=spec.architecture,
             configs=load_stop_configs(spec),
