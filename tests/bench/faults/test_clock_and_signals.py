@@ -64,19 +64,23 @@ main(["run", "--method", "bm25", "--dataset", "qasper", "--limit=1", "--no-track
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_terminated_command_says_where_its_records_are(tmp_path: Path, how: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", TERMINATED_RUN, str(tmp_path)],
-        cwd=REPOSITORY,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    while not (tmp_path / "running").exists():
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        time.sleep(0.01)
-    process.send_signal(how)
-    message = process.communicate(timeout=60)[1]
-    assert process.returncode == 130
-    assert "Every finished question is recorded" in message and "Traceback" not in message
+def test_a_terminated_command_says_where_its_records_are(tmp_path: Path) -> None:
+    def start(folder: Path) -> subprocess.Popen[str]:
+        folder.mkdir()
+        return subprocess.Popen(
+            [sys.executable, "-c", TERMINATED_RUN, str(folder)],
+            cwd=REPOSITORY,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+
+    started = {how: start(tmp_path / how.name) for how in (signal.SIGTERM, signal.SIGINT)}
+    for how, process in started.items():
+        while not (tmp_path / how.name / "running").exists():
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            time.sleep(0.01)
+        process.send_signal(how)
+        message = process.communicate(timeout=60)[1]
+        assert process.returncode == 130
+        assert "Every finished question is recorded" in message and "Traceback" not in message

@@ -77,7 +77,8 @@ def test_a_run_killed_while_mlflow_is_told_shows_once_and_whole(tmp_path: Path) 
         output = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         return subprocess.Popen(command, cwd=REPOSITORY, env=environment, text=True, **output)
 
-    for delay_s, sync_too in ((2.0, True), (3.0, False)):
+    whole = start("whole")
+    for delay_s, sync_too in ((1.0, True), (2.0, False)):
         process = start("cut")
         assert process.stdout is not None
         sync = int(process.stdout.readline())
@@ -86,8 +87,7 @@ def test_a_run_killed_while_mlflow_is_told_shows_once_and_whole(tmp_path: Path) 
         if sync_too:
             os.kill(sync, signal.SIGKILL)
         process.wait(timeout=60)
-    for folder in ("cut", "whole"):
-        process = start(folder)
+    for process in (start("cut"), whole):
         process.communicate(timeout=120)
         assert process.returncode == 0
     shown = mirrored(tmp_path / "cut" / "mlflow.db")
