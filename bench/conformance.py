@@ -132,7 +132,8 @@ class MethodConformance:
 
     def models(self, method: Method[Any]) -> LoadedModels:
         """The models the method asks for."""
-        return _shared_models(tuple((role, spec or self.model) for role, spec in method.models().items()))
+        roles = method.roles().items()
+        return _shared_models(tuple((name, role.model or self.model) for name, role in roles))
 
     def question(self, documents: DocumentSet) -> Question:
         """The question asked of every input."""
@@ -205,9 +206,10 @@ class MethodConformance:
         method = self.make()
         assert method.name == self.method
         assert method.version and method.summary and method.paper
-        assert "reader" in method.models()
+        assert "reader" in method.roles()
+        for role in method.roles().values():
+            assert bool(role.needs) == bool(role.ways_out), "a need says the ways out where it is not met"
         json.dumps(dict(method.index_options()), allow_nan=False)
-        assert method.index_roles() <= set(method.models())
 
     def test_options_are_checked(self) -> None:
         """An unknown option is refused, and the defaults round-trip through JSON."""
@@ -247,13 +249,13 @@ class MethodConformance:
                 assert usage.flops == flops_of_usage(specs[model].architecture, usage, "paper")
 
     def test_probes_are_declared(self) -> None:
-        """Whoever is asked how likely a word is has a role in ``probed_roles``: not every server says it."""
+        """A role that is asked how likely a word is says that it needs it: not every server gives it."""
         method = self.make()
         _, _, index_meter, meter = self.run_on_story()
         specs = self.models(method).specs
-        declared = {specs[role].name for role in method.probed_roles()}
+        declared = {specs[name].name for name, role in method.roles().items() if role.needs}
         probed = {model for model, phase in [*index_meter.usage, *meter.usage] if phase == "probe"}
-        assert probed <= declared, "probed_roles names the roles that are probed, with the ways out"
+        assert probed <= declared, "a role that is probed says so: Role(needs=...)"
 
     def test_index_can_be_stored(self) -> None:
         """An index read back from disk, with what was learned, answers like the one just built."""

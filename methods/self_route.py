@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from bench.method import DEFAULT_PROMPT, Geometry, Meter, Method, ModelSet, Replayed, fits, passages
+from bench.method import DEFAULT_PROMPT, Geometry, Meter, Method, ModelSet, Replayed, Role, fits, passages
 from bench.method.ranking import RankedChunks
 from bench.schema import Index, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
@@ -102,15 +102,16 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
         """The ranker, and the method that reads everything."""
         return (*super().inner(), self.whole)
 
-    def probed_roles(self) -> Mapping[str, str]:
-        """The ranker's, and with decline=p_yes the reader."""
+    def roles(self) -> Mapping[str, Role]:
+        """The ranker's; with decline=p_yes the reader is asked how likely Yes is."""
+        roles = super().roles()
         if self.config.decline == "word":
-            return super().probed_roles()
+            return roles
         ways_out = (
             "self_route asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp)"
             "; or --set decline=word."
         )
-        return {**super().probed_roles(), "reader": ways_out}
+        return {**roles, "reader": roles["reader"].needing("probabilities", ways_out)}
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer from the passages, or from everything: a replay of one config."""

@@ -119,10 +119,14 @@ def _to_fetch(method: type[Method[Any]]) -> str:
     from bench.models.spec import resolve
 
     try:
-        named = method(method.Config(), resolve("tiny").geometry).models().values()
+        roles = method(method.Config(), resolve("tiny").geometry).roles().values()
     except (BenchError, ValueError):  # options without which it cannot be made
         return ""
-    missing = [model for model in dict.fromkeys(named) if model and not is_here(resolve(model))]
+    missing = [
+        model
+        for model in dict.fromkeys(role.model for role in roles)
+        if model and not is_here(resolve(model))
+    ]
     return f"  (first: bench model fetch {' '.join(missing)})" if missing else ""
 
 

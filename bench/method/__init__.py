@@ -25,6 +25,7 @@ from bench.method.contract import (
     MethodConfig,
     Reference,
     Replayed,
+    Role,
     Training,
     TrainingItem,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "ReadingContext",
     "Reference",
     "Replayed",
+    "Role",
     "Sampling",
     "SearchStep",
     "SearchTrace",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -22,6 +22,34 @@ class MethodConfig(BaseModel):
 
 
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
+
+
+Need = Literal["", "probabilities", "attention"]
+"""Beyond generating and embedding: how likely a word is, which not every server says; or attention, logits or
+vectors of a prompt's tokens, which only a model in this process gives. In this order of strength."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a method needs one model for."""
+
+    model: str = ""
+    """Preset, hub id or folder; empty: the run's own reader."""
+    index: bool = True
+    """Whether the index depends on it; runs whose models differ in other roles share the index."""
+    needs: Need = ""
+    """Asked of a server before any index is built."""
+    ways_out: str = ""
+    """For the error where a server does not have what is needed: why it is needed, and what to do instead."""
+
+    def needing(self, needs: Need, ways_out: str) -> Role:
+        """The role with this need, unless it has a stronger one."""
+        order = get_args(Need)
+        return (
+            self
+            if order.index(self.needs) > order.index(needs)
+            else replace(self, needs=needs, ways_out=ways_out)
+        )
 
 
 @dataclass(frozen=True)
@@ -112,9 +140,9 @@ class Method(ABC, Generic[ConfigT]):
         self.geometry = geometry
         self.seed = seed
 
-    def models(self) -> Mapping[str, str]:
-        """Role -> model the method needs; an empty string stands for the run's own reader."""
-        return {"reader": ""}
+    def roles(self) -> Mapping[str, Role]:
+        """The models that the method needs, by role; the default is the run's own reader alone."""
+        return {"reader": Role()}
 
     def inner(self) -> Sequence[Method[Any]]:
         """The methods that this one asks, such as a ranker of choice (default: none).
@@ -146,25 +174,6 @@ class Method(ABC, Generic[ConfigT]):
         if type(self).index is Method.index:
             return {}
         return self.config.model_dump(mode="json")
-
-    def index_roles(self) -> frozenset[str]:
-        """The roles whose models the index depends on (default: all); a subset lets runs share it."""
-        return frozenset(self.models())
-
-    def local_roles(self) -> Mapping[str, str]:
-        """Roles whose model must be loaded in this process -> what they need of it, and the ways out.
-
-        A model behind a server generates and says how likely a word is; it gives neither attention nor the
-        logits or vectors of a prompt's tokens. Default: none.
-        """
-        return {}
-
-    def probed_roles(self) -> Mapping[str, str]:
-        """Roles that are asked how likely a word is -> the ways out where a server does not say it.
-
-        Servers in these roles are asked before any index is built. Default: none.
-        """
-        return {}
 
     def training(self, dataset: str) -> Training | None:
         """What the method learns before any question of the data set is asked; None: nothing.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from bench.errors import UnknownNameError
+from bench.method.contract import Role
 from bench.method.ranking import RankConfig, RankThenRead
 from bench.models.api import Embedder, ModelSet
 from bench.models.presets import Pooling, presets
@@ -26,7 +27,7 @@ RankConfigT = TypeVar("RankConfigT", bound=RankConfig)
 
 
 class DenseRanker(RankThenRead[RankConfigT]):
-    """Similarity of embeddings over chunks; subclasses name their encoders in :meth:`models`."""
+    """Similarity of embeddings over chunks; subclasses name their encoders in :meth:`roles`."""
 
     similarity: Literal["cosine", "dot"]
     pooling: ClassVar[Pooling | None] = None
@@ -78,14 +79,14 @@ class DualEncoderRanker(DenseRanker[PairConfigT]):
         """The pair in use."""
         return self.config.encoder
 
-    def models(self) -> Mapping[str, str]:
-        """The run's reader and both encoders."""
+    def roles(self) -> Mapping[str, Role]:
+        """The run's reader, by whose tokenizer chunks are cut, and both encoders."""
         pair = encoder_pair(self.pair_name)
-        return {"reader": "", self.query_role: pair.query, self.context_role: pair.context}
-
-    def index_roles(self) -> frozenset[str]:
-        """Chunks are cut by the reader's tokenizer and embedded by the context encoder."""
-        return frozenset({"reader", self.context_role})
+        return {
+            "reader": Role(),
+            self.query_role: Role(pair.query, index=False),
+            self.context_role: Role(pair.context),
+        }
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,6 @@ class LoadedModels:
         if role not in self._roles:
             raise ConfigError(
                 f"no model for role {role!r}; this run has {', '.join(sorted(self._roles))}. A method names"
-                " its roles in models()."
+                " its roles in roles()."
             )
         return self._roles[role]

@@ -140,7 +140,11 @@ class Cell:
             "method": self.index_name,
             "version": self.method.index_version or self.identity.method_version,
             "options": _without_urls(self.method.index_options()),
-            "models": {role: dict(self.identity.models[role]) for role in sorted(self.method.index_roles())},
+            "models": {
+                name: dict(self.identity.models[name])
+                for name, role in sorted(self.method.roles().items())
+                if role.index
+            },
             "seed": self.request.seed,
         }
 
@@ -187,8 +191,8 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     config = build_config(method_type.Config, options, request.method)
     method = method_type(config, reader.geometry, request.seed)
     roles = {
-        role: reader if not spec else resolve(spec, dtype=request.dtype)
-        for role, spec in method.models().items()
+        name: resolve(role.model, dtype=request.dtype) if role.model else reader
+        for name, role in method.roles().items()
     }
     _require_local(request.method, method, roles)
 
@@ -232,9 +236,9 @@ def _inner_versions(method: Method[Any]) -> Iterator[str]:
 def _require_local(name: str, method: Method[Any], roles: Mapping[str, ModelSpec]) -> None:
     """Raise ConfigError for a role behind a server that needs what no server gives."""
     refused = {
-        role: reason
-        for role, reason in method.local_roles().items()
-        if isinstance(roles.get(role), ServedSpec)
+        role: needed.ways_out
+        for role, needed in method.roles().items()
+        if needed.needs == "attention" and isinstance(roles[role], ServedSpec)
     }
     if refused:
         served = ", ".join(f"{role} {roles[role].name}" for role in refused)

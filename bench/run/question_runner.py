@@ -96,13 +96,13 @@ class QuestionRunner:
             return
         from bench.models.served.language_model import ServedLanguageModel
 
-        ways_out = cell.method.probed_roles()
+        needed = cell.method.roles()
         for role in served:
             lm = self.models.lm(role)
             if isinstance(lm, ServedLanguageModel):
                 await lm.require()
-                if role in ways_out and not lm.has_probed:
-                    await lm.require_probes(ways_out[role])
+                if needed[role].needs == "probabilities" and not lm.has_probed:
+                    await lm.require_probes(needed[role].ways_out)
 
     async def learn(self) -> None:
         """Train the method before any question, once, or load the stored result."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from bench.method import Checkpoints, ModelSet, Training, TrainingItem
+from bench.method import Checkpoints, ModelSet, Role, Training, TrainingItem
 from bench.schema import Index, JsonValue, Question
 from methods.companion_models import AUTO, ranking_encoder_for
 from methods.gor.records import Records, cosines
@@ -162,24 +162,22 @@ class Gor(RecordsMethod[GorConfig]):
     Config = GorConfig
     own_models = frozenset({"gor-gnn"})
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """Reader, builder, encoder, and the encoder of BERTScore where something is learned."""
+        if self.config.train == "off":
+            return super().roles()
         encoder = self.config.ranking_encoder
         if encoder == AUTO:
             encoder = ranking_encoder_for(self.geometry)
-        ranking = {} if self.config.train == "off" else {"ranking_encoder": encoder}
-        return {**super().models(), **ranking}
+        ways_out = (
+            "BERTScore needs the vectors of every token, which no server gives: choose an encoder that is "
+            "loaded here with --set ranking_encoder=NAME."
+        )
+        return {**super().roles(), "ranking_encoder": Role(encoder, False, "attention", ways_out)}
 
     def packages(self) -> Mapping[str, str]:
         """What trains the network."""
         return {} if self.config.train == "off" else {"torch_geometric": "longdoc-bench[gor]"}
-
-    def local_roles(self) -> Mapping[str, str]:
-        """The encoder of BERTScore."""
-        return {
-            "ranking_encoder": "BERTScore needs the vectors of every token, which no server gives: choose an"
-            " encoder that is loaded here with --set ranking_encoder=NAME."
-        }
 
     def training(self, dataset: str) -> Training | None:
         """What the network is trained on; None for train=off."""

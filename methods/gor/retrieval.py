@@ -27,6 +27,7 @@ from bench.method import (
     PickAndRead,
     Picked,
     PromptStyle,
+    Role,
     passages,
     read,
 )
@@ -153,22 +154,19 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
         """How the records are written."""
         return {"wording": self.wording, "answer_tokens": self.plan.answer_tokens}
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader, the builder that writes the records, and the encoder."""
         embedder = self.config.embedder
         if embedder == AUTO:
             embedder = encoder_for(self.geometry)
-        return {"reader": "", "builder": self.config.graph_model, "embedder": embedder}
+        builder = Role(self.config.graph_model)
+        return {"reader": Role(index=False), "builder": builder, "embedder": Role(embedder)}
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """How the graph is built; every way of ranking shares it."""
         plan = asdict(self.plan)
         del plan["seed"]  # part of every index's key already
         return plan
-
-    def index_roles(self) -> frozenset[str]:
-        """Who writes the records and what compares them; who reads does not matter."""
-        return frozenset({"builder", "embedder"})
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """The graph of records of the documents."""

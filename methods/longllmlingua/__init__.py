@@ -29,13 +29,14 @@ from bench.method import (
     MethodConfig,
     ModelSet,
     PromptStyle,
+    Role,
     Switch,
     chunk_documents,
     read,
     reader_prompt,
 )
 from bench.models.language_model import CausalLanguageModel
-from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
+from bench.schema import ContextItem, Index, JsonValue, Prediction, Question
 from methods.companion_models import AUTO, compressor_for
 
 Condition = Literal["none", "none_condition", "before", "before_condition", "after", "after_condition"]
@@ -123,40 +124,25 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
     family = "the whole text"
     Config = LongLlmLinguaConfig
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader and the compressor."""
         compressor = self.config.compressor
         if compressor == AUTO:
             compressor = compressor_for(self.geometry)
-        return {"reader": "", "compressor": "" if compressor == "reader" else compressor}
+        ways_out = (
+            "llmlingua needs the logits of every token of the text, which no server gives: choose a model "
+            "that is loaded here with --set compressor=NAME."
+        )
+        named = "" if compressor == "reader" else compressor
+        return {"reader": Role(), "compressor": Role(named, needs="attention", ways_out=ways_out)}
 
     def packages(self) -> Mapping[str, str]:
         """The authors' library."""
         return {"llmlingua": "longdoc-bench[llmlingua]"}
 
-    def local_roles(self) -> Mapping[str, str]:
-        """Who compresses."""
-        return {
-            "compressor": "llmlingua needs the logits of every token of the text, which no server gives:"
-            " choose a"
-            " model that is loaded here with --set compressor=NAME."
-        }
-
     def choices(self) -> Mapping[str, JsonValue]:
         """How the text is cut, and the share that is kept."""
         return {"join_documents": self.config.join_documents, "rate": self.config.rate}
-
-    def index_options(self) -> Mapping[str, JsonValue]:
-        """Nothing is indexed."""
-        return {}
-
-    def index_roles(self) -> frozenset[str]:
-        """None, since the index is empty."""
-        return frozenset()
-
-    async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
-        """An empty index: every step of the compression depends on the question."""
-        return Index()
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The reader's answer from the compressed text; the compressor's forwards are metered."""

@@ -22,7 +22,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bench.method import ConfigError, Geometry, GraphView, LanguageModel, Method, ModelSet, Replayed, read
+from bench.method import (
+    ConfigError,
+    Geometry,
+    GraphView,
+    LanguageModel,
+    Method,
+    ModelSet,
+    Replayed,
+    Role,
+    read,
+)
 from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.construction import GraphPlan, build_graph
@@ -31,6 +41,17 @@ from methods.pecan.graph import Graph
 from methods.pecan.search import StopRule, ask, charged
 
 __all__ = ["Pecan", "PecanConfig"]
+
+ATTENTION = (
+    "PECAN's graph and search are made of attention by span, which no server gives. Two ways out: --set "
+    "attention=off, which ranks by similarity alone; or models that are loaded here beside the served "
+    "reader, --set search_model=NAME --set graph_model=NAME."
+)
+PROBABILITIES = (
+    "PECAN's search asks after every node how likely Yes is. Two ways out: a server that says so (vLLM, "
+    "SGLang, llama.cpp); or a searcher that is loaded here, with the served model as reader: "
+    "--set search_model=NAME."
+)
 
 
 class Pecan(Method[PecanConfig]):
@@ -60,13 +81,19 @@ class Pecan(Method[PecanConfig]):
                 option="window",
             )
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """Reader, builder, searcher and the sentence encoder."""
+        config = self.config
+        builder, searcher = Role(config.graph_model), Role(config.search_model, index=False)
+        if config.progress_control == "on":
+            searcher = searcher.needing("probabilities", PROBABILITIES)
+        if config.attention == "on":
+            builder, searcher = (role.needing("attention", ATTENTION) for role in (builder, searcher))
         return {
-            "reader": "",
-            "builder": self.config.graph_model,
-            "searcher": self.config.search_model,
-            "embedder": self.config.embedder,
+            "reader": Role(index=False),
+            "builder": builder,
+            "searcher": searcher,
+            "embedder": Role(config.embedder),
         }
 
     def choices(self) -> Mapping[str, JsonValue]:
@@ -85,34 +112,6 @@ class Pecan(Method[PecanConfig]):
         if plan["kind"] == "tree":
             plan["clustering"] = 2
         return plan
-
-    def index_roles(self) -> frozenset[str]:
-        """The roles that build the graph; the searcher does not matter."""
-        return frozenset({"builder", "embedder"})
-
-    def local_roles(self) -> Mapping[str, str]:
-        """With attention=on, who builds the graph and who searches it."""
-        if self.config.attention == "off":
-            return {}
-        needed = (
-            "PECAN's graph and search are made of attention by span, which no server gives. Two ways out:"
-            " --set"
-            " attention=off, which ranks by similarity alone; or models that are loaded here beside the"
-            " served"
-            " reader, --set search_model=NAME --set graph_model=NAME."
-        )
-        return {"builder": needed, "searcher": needed}
-
-    def probed_roles(self) -> Mapping[str, str]:
-        """Who says Yes or No after every node."""
-        if self.config.progress_control == "off":
-            return {}
-        ways_out = (
-            "PECAN's search asks after every node how likely Yes is. Two ways out: a server that says so"
-            " (vLLM, SGLang, llama.cpp); or a searcher that is loaded here, with the served"
-            " model as reader: --set search_model=NAME."
-        )
-        return {"searcher": ways_out}
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """The graph of the documents."""

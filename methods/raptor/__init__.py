@@ -29,6 +29,7 @@ from bench.method import (
     PickAndRead,
     Picked,
     PromptStyle,
+    Role,
     Switch,
     passages,
     read,
@@ -130,9 +131,9 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
                 f"model's limit of {geometry.input_limit} tokens. Lower one of them."
             )
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader, which also writes the summaries, and the sentence encoder."""
-        return {"reader": "", "embedder": self.config.embedder}
+        return {"reader": Role(), "embedder": Role(self.config.embedder)}
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """The options of the tree; both modes share it."""

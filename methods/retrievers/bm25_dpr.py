@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import ModelSet, RankThenRead
+from bench.method import ModelSet, RankThenRead, Role
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.bm25 import Bm25, Bm25Config
 from methods.retrievers.dpr import Dpr, DprConfig
@@ -34,13 +34,9 @@ class Bm25Dpr(RankThenRead[Bm25DprConfig]):
     paper = "Cormack et al. 2009 (fusion); Robertson and Zaragoza 2009; Karpukhin et al. 2020"
     Config = Bm25DprConfig
 
-    def models(self) -> Mapping[str, str]:
-        """The run's reader and DPR's encoders."""
-        return self._dpr().models()
-
-    def index_roles(self) -> frozenset[str]:
-        """DPR's roles: BM25 indexes nothing."""
-        return self._dpr().index_roles()
+    def roles(self) -> Mapping[str, Role]:
+        """DPR's: BM25 indexes nothing."""
+        return self._dpr().roles()
 
     async def prepare(
         self, chunks: Sequence[Chunk], models: ModelSet

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from bench.method import DenseRanker, Geometry, RankConfig
+from bench.method import DenseRanker, Geometry, RankConfig, Role
 from bench.schema import JsonValue
 from methods.companion_models import AUTO, encoder_for
 
@@ -56,7 +56,10 @@ class Contriever(DenseRanker[ContrieverConfig]):
         """How the text is cut, and the similarity."""
         return {**super().choices(), "similarity": self.config.similarity}
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader and the encoder."""
         encoder = self.config.encoder
-        return {"reader": "", "embedder": encoder_for(self.geometry) if encoder == AUTO else encoder}
+        return {
+            "reader": Role(),
+            "embedder": Role(encoder_for(self.geometry) if encoder == AUTO else encoder),
+        }

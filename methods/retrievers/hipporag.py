@@ -32,7 +32,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import Embedder, LanguageModel, ModelSet, RankConfig, RankThenRead, Switch, fits, unit_rows
+from bench.method import (
+    Embedder,
+    LanguageModel,
+    ModelSet,
+    RankConfig,
+    RankThenRead,
+    Role,
+    Switch,
+    fits,
+    unit_rows,
+)
 from bench.method import restored as chunks_of
 from bench.method.ranking import RankedChunks
 from bench.schema import Chunk, Index, JsonValue, Question
@@ -126,9 +136,13 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         """Most tokens of one extraction."""
         return self.config.extract_tokens or self.geometry.summary_tokens
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader, the builder that extracts, and the sentence encoder."""
-        return {"reader": "", "builder": self.config.graph_model, "embedder": self.config.encoder}
+        return {
+            "reader": Role(),
+            "builder": Role(self.config.graph_model),
+            "embedder": Role(self.config.encoder),
+        }
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """How the text is cut, how much is extracted, and which phrases are synonyms."""

@@ -7,6 +7,7 @@ the pair is chosen. Each ranker has its own models, index and options.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from bench.method import (
     RankConfig,
     RankedChunks,
     RankThenRead,
+    Role,
 )
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
@@ -62,42 +64,19 @@ class Hybrid(RankThenRead[HybridConfig]):
             for place, (name, options) in pair.items()
         }
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader, and each ranker's other models under its place: ``second_embedder``."""
-        return {
-            READER: "",
-            **{
-                _named(place, role): model
-                for place, ranker in self.rankers.items()
-                for role, model in ranker.models().items()
-            },
-        }
+        roles: dict[str, Role] = {}
+        for place, ranker in self.rankers.items():
+            for role, wanted in ranker.roles().items():
+                before = roles.get(_named(place, role), wanted)
+                shared = replace(before, index=before.index or wanted.index)
+                roles[_named(place, role)] = shared.needing(wanted.needs, wanted.ways_out)
+        return roles
 
     def inner(self) -> Sequence[Method[Any]]:
         """Both rankers."""
         return tuple(self.rankers.values())
-
-    def index_roles(self) -> frozenset[str]:
-        """Those of both."""
-        return frozenset(
-            _named(place, role) for place, ranker in self.rankers.items() for role in ranker.index_roles()
-        )
-
-    def local_roles(self) -> Mapping[str, str]:
-        """Those of both."""
-        return {
-            _named(place, role): needed
-            for place, ranker in self.rankers.items()
-            for role, needed in ranker.local_roles().items()
-        }
-
-    def probed_roles(self) -> Mapping[str, str]:
-        """Those of both."""
-        return {
-            _named(place, role): ways_out
-            for place, ranker in self.rankers.items()
-            for role, ways_out in ranker.probed_roles().items()
-        }
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """Those of both, with the rankers' names and versions."""

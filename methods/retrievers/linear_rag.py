@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import Embedder, ModelSet, RankConfig, RankThenRead, unit_rows
+from bench.method import Embedder, ModelSet, RankConfig, RankThenRead, Role, unit_rows
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.page_rank import page_rank
 
@@ -71,9 +71,9 @@ class LinearRag(RankThenRead[LinearRagConfig]):
     family = "graphs and trees"
     Config = LinearRagConfig
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader and the sentence encoder."""
-        return {"reader": "", "embedder": self.config.encoder}
+        return {"reader": Role(), "embedder": Role(self.config.encoder)}
 
     async def prepare(
         self, chunks: Sequence[Chunk], models: ModelSet

@@ -21,6 +21,7 @@ from bench.method import (
     RankConfig,
     RankedChunks,
     RankThenRead,
+    Role,
     build_config,
     load_method,
 )
@@ -49,17 +50,13 @@ class OverRanker(RankThenRead[OverRankerConfigT]):
         super().__init__(config, geometry, seed)
         self.ranker = make_ranker(config.ranker, config.ranker_options, config, geometry, seed)
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The ranker's."""
-        return self.ranker.models()
+        return self.ranker.roles()
 
     def inner(self) -> Sequence[Method[Any]]:
         """The ranker."""
         return (self.ranker,)
-
-    def index_roles(self) -> frozenset[str]:
-        """The ranker's."""
-        return self.ranker.index_roles()
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """The ranker's, its name and its version."""
@@ -68,14 +65,6 @@ class OverRanker(RankThenRead[OverRankerConfigT]):
     def choices(self) -> Mapping[str, JsonValue]:
         """The ranker and its choices."""
         return {"ranker": self.ranker.name, **self.ranker.choices()}
-
-    def local_roles(self) -> Mapping[str, str]:
-        """The ranker's."""
-        return self.ranker.local_roles()
-
-    def probed_roles(self) -> Mapping[str, str]:
-        """The ranker's."""
-        return self.ranker.probed_roles()
 
     async def prepare(
         self, chunks: Sequence[Chunk], models: ModelSet

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from bench.method import LanguageModel, ModelSet, RankedChunks
+from bench.method import LanguageModel, ModelSet, RankedChunks, Role
 from bench.schema import Chunk, Index, Question
 from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_search_head
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
@@ -50,25 +50,17 @@ class Rerank(OverRanker[RerankConfig]):
     paper = "Liang et al. 2022 (pointwise relevance generation); Zhuang et al. 2024 (arXiv 2310.14122)"
     Config = RerankConfig
 
-    def models(self) -> Mapping[str, str]:
-        """The ranker's, and the cross-encoder."""
-        named = self.config.scorer
-        return {**super().models(), **({} if named == READER else {"scorer": named})}
-
-    def local_roles(self) -> Mapping[str, str]:
-        """The ranker's, and the cross-encoder."""
-        needed = "A cross-encoder runs in this process: give its hub id or folder."
-        return {**super().local_roles(), "scorer": needed}
-
-    def probed_roles(self) -> Mapping[str, str]:
-        """The ranker's, and the reader where it scores."""
-        if self.config.scorer != READER:
-            return super().probed_roles()
+    def roles(self) -> Mapping[str, Role]:
+        """The ranker's, of which the reader scores, or a cross-encoder."""
+        roles, scorer = super().roles(), self.config.scorer
+        if scorer != READER:
+            ways_out = "A cross-encoder runs in this process: give its hub id or folder."
+            return {**roles, "scorer": Role(scorer, False, "attention", ways_out)}
         ways_out = (
             "rerank asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp)"
             "; or a cross-encoder, --set scorer=NAME."
         )
-        return {**super().probed_roles(), "reader": ways_out}
+        return {**roles, READER: roles[READER].needing("probabilities", ways_out)}
 
     async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
         """The n candidates by their score, in 0..1; below them, scored -1, -2, ..., the others as before."""

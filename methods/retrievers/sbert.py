@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from bench.method import DenseRanker, RankConfig
+from bench.method import DenseRanker, RankConfig, Role
 
 
 class SbertConfig(RankConfig):
@@ -29,6 +29,6 @@ class Sbert(DenseRanker[SbertConfig]):
     Config = SbertConfig
     similarity = "cosine"
 
-    def models(self) -> Mapping[str, str]:
+    def roles(self) -> Mapping[str, Role]:
         """The run's reader and the sentence encoder."""
-        return {"reader": "", "embedder": self.config.encoder}
+        return {"reader": Role(), "embedder": Role(self.config.encoder)}

@@ -276,7 +276,7 @@ def test_an_empty_question() -> None:
 
 def test_who_compresses_by_default() -> None:
     def role(geometry: Geometry, **options: Any) -> str:
-        return LongLlmLingua(LongLlmLinguaConfig(**options), geometry).models()["compressor"]
+        return LongLlmLingua(LongLlmLinguaConfig(**options), geometry).roles()["compressor"].model
 
     large = resolve("llama-3.1-8b").geometry
     assert role(large) == "phi-2"

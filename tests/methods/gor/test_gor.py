@@ -171,9 +171,9 @@ def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_defau
 
 def test_the_encoder_is_the_paper_s_beside_a_reader_at_its_lengths_and_one_that_ships_beside_ours() -> None:
     paper = resolve("llama-3.1-8b").geometry
-    assert Gor(GorConfig(), paper).models()["embedder"] == "contriever"
-    assert Gor(GorConfig(), GEOMETRY).models()["embedder"] == "minilm"
-    assert Gor(GorConfig(embedder="minilm"), paper).models()["embedder"] == "minilm"
+    assert Gor(GorConfig(), paper).roles()["embedder"].model == "contriever"
+    assert Gor(GorConfig(), GEOMETRY).roles()["embedder"].model == "minilm"
+    assert Gor(GorConfig(embedder="minilm"), paper).roles()["embedder"].model == "minilm"
 
 
 def test_lengths_follow_the_geometry() -> None:

@@ -256,5 +256,5 @@ def test_readers_at_the_papers_lengths_are_asked_in_the_papers_words() -> None:
     )
     paper, small = Gor(GorConfig(), default_geometry(131_072)), Gor(GorConfig(), GEOMETRY)
     assert (paper.plan.wording, small.plan.wording) == ("paper", "ours")
-    assert paper.models()["ranking_encoder"] == "microsoft/deberta-xlarge-mnli"  # Sec. 2.3
-    assert small.models()["ranking_encoder"] == "minilm"
+    assert paper.roles()["ranking_encoder"].model == "microsoft/deberta-xlarge-mnli"  # Sec. 2.3
+    assert small.roles()["ranking_encoder"].model == "minilm"

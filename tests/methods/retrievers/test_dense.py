@@ -42,7 +42,7 @@ def indexed(name: str, encoder: str, chunk_tokens: int = 20) -> tuple[Any, Loade
     kind = load_method(name)
     config = kind.Config(encoder=encoder, chunk_tokens=chunk_tokens)
     method = kind(config, resolve("tiny").geometry, 0)
-    models = LoadedModels({role: resolve(spec or "tiny") for role, spec in method.models().items()})
+    models = LoadedModels({name: resolve(role.model or "tiny") for name, role in method.roles().items()})
     return method, models, asyncio.run(method.index(DOCUMENTS["story"], models))
 
 
@@ -146,7 +146,7 @@ def test_an_encoder_that_pools_otherwise_is_refused(tmp_path: Path) -> None:
 def test_the_default_pair_is_that_of_the_readers_scale() -> None:
     def pair(model: str, **options: str) -> str:
         method = load_method("dragon")
-        return method(method.Config(**options), resolve(model).geometry).models()["context_encoder"]
+        return method(method.Config(**options), resolve(model).geometry).roles()["context_encoder"].model
 
     assert pair("tiny") == "tiny-dual-context"
     assert pair("llama-3.1-8b") == "dragon-plus-context"

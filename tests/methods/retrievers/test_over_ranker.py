@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.errors import ConfigError
-from bench.method import RankedChunks
+from bench.method import RankedChunks, Role
 from bench.models.api import Geometry
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Chunk, Document, DocumentSet, Index, Question
@@ -73,7 +73,8 @@ def test_a_cross_encoder_orders_the_candidates_without_asking_the_reader() -> No
 
     first = np.argsort(-scores(Bm25(Bm25Config(), GEOMETRY), "kite mill"), kind="stable")
     method = Rerank(RerankConfig(n=3, scorer="some/encoder"), GEOMETRY)
-    assert method.models() == {"reader": "", "scorer": "some/encoder"}
+    scorer = method.roles()["scorer"]
+    assert (scorer.model, scorer.index, scorer.needs) == ("some/encoder", False, "attention")
     relevance = scores(method, "kite mill", Models())
     np.testing.assert_array_equal(np.argsort(-relevance), [first[1], first[2], first[0], *first[3:]])
 
@@ -100,8 +101,11 @@ def test_hybrid_fuses_the_two_that_are_named_with_their_own_options() -> None:
 def test_two_rankers_of_one_kind_keep_their_models_and_indexes_apart() -> None:
     options = {"encoder": "all-mpnet-base-v2"}
     hybrid = Hybrid(HybridConfig(first="sbert", second="sbert", second_options=options), GEOMETRY)
-    roles = {"reader": "", "first_embedder": "minilm", "second_embedder": "all-mpnet-base-v2"}
-    assert hybrid.models() == roles and hybrid.index_roles() == roles.keys()
+    assert hybrid.roles() == {
+        "reader": Role(),
+        "first_embedder": Role("minilm"),
+        "second_embedder": Role("all-mpnet-base-v2"),
+    }
 
     class Encoder:
         max_tokens = 99
@@ -150,13 +154,10 @@ def test_an_option_of_the_method_over_a_ranker_is_refused_inside(options: dict[s
 class Telling(Bm25):
     """BM25 that says what happened."""
 
-    def probed_roles(self) -> dict[str, str]:
-        """As if the reader were asked."""
-        return {"reader": "telling asks"}
-
-    def local_roles(self) -> dict[str, str]:
-        """As if an encoder ran here."""
-        return {"scorer": "here"}
+    def roles(self) -> dict[str, Role]:
+        """As if the reader were asked, and a cross-encoder ran here."""
+        reader = Role(index=False, needs="probabilities", ways_out="telling asks")
+        return {"reader": reader, "scorer": Role("x", needs="attention", ways_out="here")}
 
     async def rank(self, index: Index, question: Question, models: Any) -> RankedChunks:
         """With a flag and a trace."""
@@ -180,8 +181,11 @@ def test_what_a_ranker_says_of_its_ranking_is_kept_by_the_method_over_it(
     hybrid = Hybrid(HybridConfig(), GEOMETRY)
     both = ranked(hybrid)
     assert both.flags == ("told",) and both.trace == {"first": {"said": 1}, "second": {"said": 1}}
-    assert hybrid.probed_roles() == {"reader": "telling asks"}
-    assert hybrid.local_roles() == {"first_scorer": "here", "second_scorer": "here"}
+    assert hybrid.roles() == {
+        "reader": Role(index=False, needs="probabilities", ways_out="telling asks"),
+        "first_scorer": Role("x", needs="attention", ways_out="here"),
+        "second_scorer": Role("x", needs="attention", ways_out="here"),
+    }
 
 
 def test_an_unknown_option_of_a_part_names_the_part() -> None:
@@ -211,7 +215,7 @@ def test_hyde_searches_with_the_mean_of_question_and_drafts() -> None:
     assert embedded == ["kite", *["Question:"] * 3]  # the stand-in says the last word of the first line
     mean = np.array([(4 + 3 * 9) / 4, 1.0])
     np.testing.assert_allclose(relevance, [len(text) * mean[0] + mean[1] for text in TEXTS])
-    assert method.models()["embedder"] == "minilm" and method.index_name == "contriever"
+    assert method.roles()["embedder"].model == "minilm" and method.index_name == "contriever"
 
 
 @pytest.mark.parametrize("options", [{}, {"ranker": "hybrid", "ranker_options": {"second": "tfidf"}}])
