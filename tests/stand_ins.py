@@ -123,7 +123,6 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
     """A planned cell around the stand-ins, without cards or presets."""
     from types import SimpleNamespace
 
-    from bench.models.spec import Local
     from bench.run.cell import CellIdentity, CellRequest, hash_ids
 
     method = Echo(EchoConfig.model_validate(dict(config or {})))
@@ -158,7 +157,6 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
         actual_dtype="float32",
         name="words",
         recommended_options={},
-        backend=Local(),
         architecture=SimpleNamespace(parameters=0),
     )
     return Cell(CellRequest("echo", "toy"), method, card, data, reader, {"reader": reader}, identity)  # type: ignore[arg-type]
