@@ -156,17 +156,6 @@ def test_a_bare_yes_to_another_question_is_remarked(
     assert "only Yes or No" not in ask("Did the board shut it down?", *arguments).output
 
 
-def test_several_methods_stand_side_by_side(paper: Path, tmp_path: Path) -> None:
-    methods = ["--method", "bm25:k=1", "--method", "full_context"]
-    done = ask("When?", paper, *methods, "--model", "tiny", "--results", tmp_path)
-    assert done.exit_code == 0, done.output
-    head = next(line for line in done.output.splitlines() if "bm25:k=1" in line)
-    assert head.split() == ["bm25:k=1", "full_context"]
-    answer = next(line for line in done.output.splitlines() if line.startswith("  answer"))
-    assert answer.count(SAYS) == 2
-    assert "bm25:k=1 read, in this order" in done.output and "full_context read, in" in done.output
-
-
 def test_standard_input_is_a_document(tmp_path: Path) -> None:
     arguments = ["-", "--model", "tiny", "--results", tmp_path]
     assert "1. standard input, line 2" in ask("When?", *arguments, stdin=b"\nShut down in 2018.").output
@@ -176,19 +165,11 @@ def test_standard_input_is_a_document(tmp_path: Path) -> None:
     )
 
 
-def test_documents_do_not_command_the_terminal(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("Shut down \x1b[31min\x07 2018.")
-    done = ask("When?", tmp_path / "a.txt", "--model", "tiny", "--results", tmp_path)
-    assert "\x1b" not in done.output and "\x07" not in done.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["When?", "nothing.pdf"], "nothing.pdf: no such file or folder"),
-        ([" ", "a.txt"], "The question is empty"),
         (["When?", "a.txt", "--method", "bm52"], "Did you mean 'bm25'?"),
-        (["When?", "a.txt", "--method", "bm25:k=x"], "k='x'"),
         (["When?", "."], "No document could be read"),
     ],
 )

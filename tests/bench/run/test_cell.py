@@ -9,6 +9,7 @@ import pytest
 
 from bench.results.index_store import IndexStore
 from bench.run.cell import CellRequest, _without_urls, plan_cell
+from bench.run.cell_folder import describe
 from bench.run.question_runner import QuestionRunner
 from bench.run.time_limit import TimeLimit
 from bench.schema import JsonValue
@@ -27,17 +28,20 @@ def test_what_suits_a_reader_holds_for_every_method_that_has_the_option() -> Non
     assert (pecan["prompt"], pecan["second_turn"]) == ("longbench", "restated")
     assert "prompt" not in config("memwalker", "hotpotqa", coder)
     assert config("bm25", "hotpotqa", "tiny")["prompt"] == "pecan"
+    assert config("bm25", "chronicles", coder)["prompt"] == "pecan"  # LongBench has no template for it
+    assert config("bm25", "hotpotqa", coder, prompt="pecan")["prompt"] == "pecan"
 
 
-@pytest.mark.parametrize("method", ["pecan", "raptor", "thought_retriever"])
-def test_graphs_and_trees_of_a_shipped_reader_stand_on_an_encoder_of_its_scale(method: str) -> None:
-    for reader in ("tiny", "tiny-s"):
-        assert config(method, "hotpotqa", reader)["embedder"] == "tiny-sentence"
-    assert config(method, "hotpotqa", "qwen2.5-coder-1.5b")["embedder"] != "tiny-sentence"
-    assert config(method, "hotpotqa", "tiny", embedder="minilm")["embedder"] == "minilm"
+def test_an_option_that_has_what_suits_the_reader_is_at_its_default() -> None:
+    for options in ({"t_p": 2}, {"embedder": "minilm"}):
+        cell = plan_cell(CellRequest("pecan", "hotpotqa", "tiny", options=options))
+        assert describe(cell).non_defaults == tuple(options)
 
 
-def test_retrievers_keep_their_own_encoder_beside_a_shipped_reader() -> None:
+def test_graphs_of_a_shipped_reader_stand_on_an_encoder_of_its_scale_and_retrievers_on_their_own() -> None:
+    assert config("raptor", "hotpotqa", "tiny")["embedder"] == "tiny-sentence"
+    assert config("raptor", "hotpotqa", "qwen2.5-coder-1.5b")["embedder"] != "tiny-sentence"
+    assert config("raptor", "hotpotqa", "tiny", embedder="minilm")["embedder"] == "minilm"
     assert config("sbert", "hotpotqa", "tiny")["encoder"] == "minilm"
 
 
@@ -57,15 +61,6 @@ def test_data_that_change_between_two_runs_are_read_again(tmp_path: Path) -> Non
 def test_the_address_of_a_server_is_no_part_of_a_cell_however_deep_it_stands() -> None:
     options = {"ranker_options": {"encoder": "server:http://127.0.0.1:8001/v1#minilm", "list": ["a", 1]}}
     assert _without_urls(options) == {"ranker_options": {"encoder": "server:minilm", "list": ["a", 1]}}
-
-
-def test_an_option_that_is_asked_for_stays_whatever_suits_the_reader() -> None:
-    assert config("bm25", "hotpotqa", "qwen2.5-coder-1.5b", prompt="pecan")["prompt"] == "pecan"
-
-
-@pytest.mark.parametrize("dataset", ["chronicles"])
-def test_a_data_set_without_longbench_s_template_is_asked_in_the_usual_words(dataset: str) -> None:
-    assert config("bm25", dataset, "qwen2.5-coder-1.5b")["prompt"] == "pecan"
 
 
 def test_cells_that_share_a_run_may_only_differ_in_what_their_method_replays(tmp_path: Path) -> None:

@@ -54,8 +54,3 @@ def test_a_renamed_data_file_leaves_the_cell_as_it_is(identity: CellIdentity) ->
 
 def test_the_order_of_the_examples_is_a_part_of_it() -> None:
     assert hash_ids(["q0", "q1"]) != hash_ids(["q1", "q0"])
-
-
-def test_the_folder_names_method_data_and_cell(identity: CellIdentity) -> None:
-    assert identity.folder == f"echo--toy--{identity.cell_id}"
-    assert len(identity.cell_id) == 16 and int(identity.cell_id, 16) >= 0

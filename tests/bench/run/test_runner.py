@@ -23,7 +23,7 @@ from bench.run.cell_folder import finished_cell
 from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
 from bench.run.time_limit import TimeLimit
-from bench.schema import Document, DocumentSet, Example, Index, Prediction, Question
+from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from tests.stand_ins import Echo, WordModels, examples, run_cell, run_cells, stand_in_cell
 
 
@@ -172,33 +172,22 @@ def test_records_that_changed_after_the_summary_are_summarised_again(tmp_path: P
     assert run(cell, tmp_path).summary.metrics["f1"].mean == 0.5
 
 
-def test_a_failed_question_is_recorded_counted_and_scored_zero(tmp_path: Path) -> None:
-    good, bad = examples(2)
-    failing = Example(**{**vars(bad), "question": "please fail now"})
-    result = run(stand_in_cell([good, failing]), tmp_path)
-    records = list(read_records(result.folder / "records.jsonl"))
-    assert records[1].error == "RuntimeError: asked to fail"
+def test_failed_questions_are_recorded_counted_scored_zero_and_asked_again_when_told_to(
+    tmp_path: Path,
+) -> None:
+    good, bad, other = examples(3)
+    failing = dataclasses.replace(bad, question="please fail now")
+    poison = dataclasses.replace(other, documents=DocumentSet((Document("", "unindexable"),)))
+    cell = stand_in_cell([good, failing, poison])
+    summary = run(cell, tmp_path).summary
+    records = list(read_records(tmp_path / "cell" / "records.jsonl"))
+    errors = ["RuntimeError: asked to fail", "ValueError: this document cannot be indexed"]
+    assert [record.error for record in records] == [None, *errors]
     assert records[1].prediction is None and records[1].scores == {"f1": 0.0}
-    assert result.summary.n_failed == 1 and result.summary.errors == {"RuntimeError": 1}
-    assert result.summary.metrics["f1"].mean == 0.5
-
-
-def test_a_document_that_cannot_be_indexed_fails_its_own_questions_only(tmp_path: Path) -> None:
-    good, bad = examples(2)
-    poison = Example(**{**vars(bad), "documents": DocumentSet((Document("", "unindexable"),))})
-    result = run(stand_in_cell([good, poison]), tmp_path)
-    assert [r.error for r in read_records(result.folder / "records.jsonl")] == [
-        None,
-        "ValueError: this document cannot be indexed",
-    ]
-
-
-def test_failed_questions_are_asked_again_only_when_told_to(tmp_path: Path) -> None:
-    good, bad = examples(2)
-    failing = [good, Example(**{**vars(bad), "question": "please fail now"})]
-    run(stand_in_cell(failing), tmp_path)
-    assert run(stand_in_cell(failing), tmp_path).answered == 0
-    assert run(stand_in_cell(failing), tmp_path, retry_failed=True).answered == 1
+    assert summary.n_failed == 2 and summary.errors == {"RuntimeError": 1, "ValueError": 1}
+    assert summary.metrics["f1"].mean == pytest.approx(1 / 3)
+    assert run(cell, tmp_path).answered == 0
+    assert run(cell, tmp_path, retry_failed=True).answered == 2
 
 
 def test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misses(tmp_path: Path) -> None:
@@ -293,31 +282,19 @@ Arguments: folder, most records, questions, questions in flight.
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_continues_to_the_records_of_an_uninterrupted_one(
-    tmp_path: Path, how: signal.Signals
-) -> None:
+def test_an_interrupted_run_continues_to_the_records_of_an_uninterrupted_one(tmp_path: Path) -> None:
     def start(most: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", WAITING_RUN, str(tmp_path / "cut"), str(most), "40", "4"]
         return subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
 
     records = tmp_path / "cut" / "cell" / "records.jsonl"
-    for most in (3, 11, 25):
+    for most, how in ((3, signal.SIGINT), (11, signal.SIGTERM), (25, signal.SIGKILL)):
         process = start(most)
         while not (records.exists() and records.read_bytes().count(b"\n") >= most):
             assert process.poll() is None, "the run ended by itself"
             time.sleep(0.002)
         os.kill(process.pid, how)
         assert process.wait(timeout=60) != 0
-    assert start(100).wait(timeout=60) == 0
+    run(stand_in_cell(examples(40)), tmp_path / "cut")
     run(stand_in_cell(examples(40)), tmp_path / "whole")
     assert without_clock(records) == without_clock(tmp_path / "whole" / "cell" / "records.jsonl")
-
-
-def test_two_runs_on_one_cell_do_not_mix(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WAITING_RUN, str(tmp_path), "100", "40", "4"]
-    both = [subprocess.Popen(command, cwd=Path(__file__).parents[3]) for _ in range(2)]
-    assert [process.wait(timeout=60) for process in both] == [0, 0]
-    assert [row["example_id"] for row in without_clock(tmp_path / "cell" / "records.jsonl")] == [
-        f"q{i}" for i in range(40)
-    ]

@@ -14,7 +14,7 @@ import pytest
 
 from bench.data.cards import load_card
 from bench.errors import ConfigError
-from bench.flops.meter import Meter, Usage, current_meter
+from bench.flops.meter import Usage, current_meter
 from bench.method.contract import Checkpoints, Reference, Training, TrainingItem
 from bench.results.index_store import CheckpointFile, IndexStore
 from bench.results.records import Record, read_records
@@ -165,15 +165,6 @@ def test_references_are_those_of_training_data_and_summaries() -> None:
         plan_training(own, data(2, "summarization"), lambda _: data(2), 0)
     plain = plan_training(Training({}, data="elsewhere"), data(2), lambda _: data(3, "summarization"), 0)
     assert plain is not None and plain.references == {} and plain.identity != plan.identity
-
-
-def test_a_method_without_training_is_left_alone() -> None:
-    assert plan_training(None, data(2), lambda _: data(2), 0) is None
-
-
-def test_a_share_of_a_meter_is_rounded_down() -> None:
-    meter = Meter({("m", "p"): Usage(5, 10, 11, 2, 101)})
-    assert meter.shared(2).usage == {("m", "p"): Usage(2, 5, 5, 1, 50)}
 
 
 def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path) -> None:
