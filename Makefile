@@ -33,7 +33,7 @@ $(STAMP): constraints.txt pyproject.toml
 	  { echo "longdoc-bench needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make setup PYTHON=python3.11" >&2; exit 2; }
 	@echo "Setting up $(VENV) from constraints.txt (a minute or two the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) uv || true
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) uv 2>/dev/null || true
 	@$(UV) --torch-backend=auto torch numpy 2>/dev/null || $(UV) torch numpy 2>/dev/null || $(PIP) torch numpy
 	@$(UV) --editable '.[all]' 2>/dev/null || $(PIP) --editable '.[all]'
 	@touch $@

@@ -281,12 +281,10 @@ def most_different(comparison: Comparison, count: int) -> Sequence[Pair]:
 
 def print_pair(console: Console, pair: Pair, metric: str, first: str, second: str) -> None:
     """One question with both answers in two columns: what each scored, cost and had read."""
-    references = " | ".join(pair.first.answers)
-    asked = (
-        f"example     {pair.first.example_id}\nquestion    {pair.first.question}\nreferences  {references}"
-    )
+    one = pair.first
+    asked = f"example     {one.example_id}\nquestion    {one.question}\nreferences  {' | '.join(one.answers)}"
     columns = {name: list(map(printable, texts)) for name, texts in _columns(pair, metric).items()}
-    print_labelled(console, printable(f"{asked}references  {references}"))
+    print_labelled(console, printable(asked))
     print_columns(console, (first, second), columns)
 
 

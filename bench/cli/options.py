@@ -176,7 +176,7 @@ threads_option = option(
     group=HOW,
     listed=False,
     type=click.IntRange(min=1),
-    help="threads per process; default: 1, more for a large reader on the CPU if they speed it up",
+    help="threads per process; default: 1, and one per idle core for a large reader that is alone",
 )
 timeout_option = option(
     "--timeout",

@@ -162,11 +162,9 @@ def _lines_or_objects(path: Path) -> Container:
             return "JSON objects" if _holds_entries(value) else "JSON lines"
         if first == b"{" or len(first) > MAX_LINE_BYTES or _follows_another(first):
             return "JSON objects"
-        if first.endswith(b"}"):
-            return "JSON lines"
-        following = (line for _, line in zip(range(50), lines, strict=False))
-        # The first line is damaged; a complete object on a later line means JSON lines.
-        return "JSON lines" if any(_object_in(line) for line in following) else "JSON objects"
+        following = [line for _, line in zip(range(50), lines, strict=False) if line]
+        # The first line is damaged; alone, or before a line with a complete object, it is one of JSON lines.
+        return "JSON lines" if not following or any(map(_object_in, following)) else "JSON objects"
 
 
 def _object_in(line: bytes) -> dict[str, JsonValue] | None:

@@ -31,12 +31,10 @@ class WriteError(BenchError, OSError):
     def __init__(self, path: Path, error: OSError) -> None:
         """path: the file being written; error: as the operating system raised it."""
         why = error.strerror or str(error)
-        remedy = "Choose another place with --out DIR or --results DIR."
+        remedy = "Choose another place with --results DIR."
         if error.errno in _FULL:
-            remedy = (
-                "Make room, or choose another place with --out DIR or --results DIR. Everything finished is "
-                "kept; the same command continues."
-            )
+            remedy = "Make room, or choose another place with --results DIR. "
+            remedy += "Everything finished is kept; the same command continues."
         super().__init__(f"Cannot write to {path}: {why}. {remedy}")
         self.strerror = why
 

@@ -132,8 +132,7 @@ def _refuse_other_cell(cell: Cell, folder: Path) -> None:
     if owner is not None:
         raise BenchError(
             f"{folder} holds the records of another cell ({owner}); this run is "
-            f"{cell.identity.cell_id}. A changed option, model or data set makes another cell: choose "
-            "another --out."
+            f"{cell.identity.cell_id}. Move the folder away, or choose another --results."
         )
 
 
@@ -160,7 +159,7 @@ def _refuse_foreign(cell: Cell, store: RecordStore) -> None:
     if foreign:
         raise BenchError(
             f"{store.path} has {len(foreign)} record(s) of questions that this cell does not ask, such as "
-            f"{foreign[0]!r}. Choose another --out, or move the file away."
+            f"{foreign[0]!r}. Move the file away, or choose another --results."
         )
 
 

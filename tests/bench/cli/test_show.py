@@ -51,7 +51,7 @@ def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
 def test_a_folder_beside_a_method_of_its_name_does_not_hide_the_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder without records was a traceback, and ``--out`` makes one for each method."""
+    """A folder without records was a traceback, and a folder may bear the name of a method."""
     results = tmp_path / "results"
     cell = finish(results, bm25(limit=3), [1, 0, 1])
     (tmp_path / "bm25").mkdir()
@@ -85,6 +85,17 @@ def test_a_comparison_that_was_not_run_says_with_what_it_was(tmp_path: Path) -> 
     message = str(CliRunner().invoke(command, arguments).exception)
     assert "has not been run yet. Run: bench run --method bm25 --dataset hotpotqa" in message
     assert message.endswith("There are finished cells for: --model tiny --limit 1; --model tiny --limit 2")
+
+
+def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path) -> None:
+    """The references stood there twice, the second time behind the first."""
+    cells = finish(tmp_path, bm25(limit=1), [1]), finish(tmp_path, bm25(limit=1, k=2), [0])
+    example = cells[0].data.examples[0]
+    arguments = ["compare", "bm25", "bm25:k=2", "--limit", "1", "--dataset", "hotpotqa"]
+    done = CliRunner().invoke(command, [*arguments, "--results", str(tmp_path)], catch_exceptions=False)
+    lines = [line for line in done.output.splitlines() if line.startswith(("question ", "references "))]
+    assert len(lines) == 2 and lines[0].endswith(example.question), done.output
+    assert lines[1].removeprefix("references").strip() == " | ".join(example.answers)
 
 
 def test_a_comparison_on_data_of_ones_own_is_named_with_them(tmp_path: Path) -> None:

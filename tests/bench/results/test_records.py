@@ -122,7 +122,7 @@ def test_put_in_order_leaves_no_trace_of_the_order_of_finishing(tmp_path: Path) 
 
 def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BenchError, match="Cannot write to .*--out"):
+    with pytest.raises(BenchError, match="Cannot write to .*--results"):
         RecordStore(tmp_path / "file" / "cell")
 
 
