@@ -94,11 +94,11 @@ class CostMatch:
             return [self.reference]
         target, costs = reference.summary.query_flops.mean, self._costs(session)
         k = next_k(target, costs)
-        tried = [k]
-        if PASSAGES in self.trial.method.replayed:  # the neighbour's answers come from the same run
-            low, high = bracket(target, costs)
-            tried += [n for n in (k + 1, k - 1) if n > low and not 0 < high <= n][:1]
-        return [self.with_number(k) for k in tried]
+        if PASSAGES not in self.trial.method.replayed:
+            return [self.with_number(k)]
+        # Its neighbours' answers come from the same run, which costs little more than that of the highest.
+        low, high = bracket(target, costs)
+        return [self.with_number(n) for n in range(k - 2, k + 2) if n > low and not 0 < high <= n]
 
     def _costs(self, session: Session) -> dict[int, float]:
         """K -> mean query FLOPs of the request's finished cells, whatever their k."""

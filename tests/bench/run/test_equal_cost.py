@@ -136,7 +136,7 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
     (cell,) = match_costs([match], session)
     assert cell is not None
     assert (cell.identity.config["k"], cell.identity.config["b"]) == (7, 0.5)
-    assert session.ran == [["full_context"], [5, 6], [7, 8]], "neighbours share a run"
+    assert session.ran == [["full_context"], [3, 4, 5, 6], [7, 8]], "neighbours share a run"
     rendering = Costing(tmp_path, cost, compute=False)
     (found,) = match_costs([match], rendering)
     assert found is not None and found.identity == cell.identity and not rendering.ran
