@@ -198,9 +198,39 @@ def all_sound(mutants: Sequence[Mutant], root: Path) -> set[str]:
 
 MUTANTS = (
     Mutant(
+        "S0a",
+        "more, less = p_yes * (1 - base), base * (1 - p_yes)",
+        "more, less = p_yes, base",
+        "test_confidence_is_relative_to_the_same_questions_first_probes",
+    ),
+    Mutant(
+        "S0b",
+        '"over_nothing": self.unread, "over_top": self.steps[0]',
+        '"over_nothing": self.unread, "over_top": self.steps[-1]',
+        "test_a_replayed_cell_is_the_cell_run_alone",
+    ),
+    Mutant(
+        "S0c",
+        "before = [self.unread] if asked_before and self.unread is not None else []",
+        "before = [self.unread] if self.unread is not None else []",
+        "test_a_replayed_cell_is_the_cell_run_alone",
+    ),
+    Mutant(
+        "S0d",
+        "for step in self.steps[1:] for visit in step.visits] or self.order",
+        "for step in self.steps for visit in step.visits] or self.order",
+        "test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_order",
+    ),
+    Mutant(
+        "S0e",
+        "return below[0] if below else node",
+        "return below[-1] if below else node",
+        "test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_order",
+    ),
+    Mutant(
         "S1",
-        "if p_yes > self.t_c:",
-        "if p_yes >= self.t_c:",
+        "if relative(p_yes, self.base) > self.t_c:",
+        "if relative(p_yes, self.base) >= self.t_c:",
         "test_a_yes_is_a_confidence_above_the_threshold_and_patience_counts_them",
     ),
     Mutant(

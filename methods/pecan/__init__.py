@@ -68,7 +68,7 @@ class Pecan(Method[PecanConfig]):
     paper = "PECAN (Table 1); GARLIC, its earlier version, with variant=garlic"
     family = "graphs and trees"
     Config = PecanConfig
-    replayed = frozenset({"t_p", "t_c", "patience"})
+    replayed = frozenset({"t_p", "t_c", "patience", "confidence"})
     editions = frozenset({"variant"})
 
     def __init__(self, config: PecanConfig, geometry: Geometry, seed: int = 0) -> None:

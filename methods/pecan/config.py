@@ -36,6 +36,13 @@ class PecanConfig(MethodConfig):
     patience: Literal["cumulative", "consecutive"] = Field(
         "cumulative", description="what t_p counts: all Yes so far (P Sec. 3.2.1) or those in a row"
     )
+    confidence: Literal["absolute", "over_nothing", "over_top"] = Field(
+        "absolute",
+        exclude_if=lambda chosen: chosen == "absolute",
+        description="what t_c is compared with: absolute, p_yes (P Sec. 3.2.1); over_nothing, p_yes relative "
+        "to the same question's before anything is read; over_top, to that after the top level. Relative is "
+        "the difference of the two log-odds as a probability: 0.5 is no change",
+    )  # docs/real_reader.md: p_yes tells questions apart more than contexts
 
     # What to read next (P Sec. 3.2.2; G Sec. 3.2.2).
     score_norm: Norm | None = Field(
@@ -68,17 +75,18 @@ class PecanConfig(MethodConfig):
         exclude_if=lambda chosen: chosen == "on",
         description="off: a node's attention to the question is not multiplied by its position (P App. C)",
     )
-    probe_question: Literal["before", "around"] = Field(
+    probe_question: Literal["before", "around", "asked"] = Field(
         "before",
         exclude_if=lambda chosen: chosen == "before",
-        description="where the model has the question when it says Yes or No: before the nodes (P Table A2), "
-        "or also behind the last one, rolled back afterwards",
+        description="where the model has the question when it says Yes or No: before the nodes (P Table A2); "
+        "around, repeated behind the last one; asked, the whole Yes-or-No question behind it, too. What is "
+        "behind is rolled back afterwards",
     )
     relevance: Literal["node", "question"] = Field(
         "node",
         exclude_if=lambda chosen: chosen == "node",
         description="whose attention makes a node relevant: node, its tokens' to the question before it (P "
-        "Sec. 3.2.2); question, the repeated question's to it (needs probe_question=around)",
+        "Sec. 3.2.2); question, that of the question behind it (not with probe_question=before)",
     )
     tokens: Literal["all", "content"] = Field(
         "all",
@@ -100,12 +108,18 @@ class PecanConfig(MethodConfig):
         description="what is asked after the model's Yes: paper (P Table A2); restated: the same with the "
         "question once more, for a reader that goes on answering Yes",
     )  # kept out of a config at its default, so that cells from before the option stay valid
+    answer_from: Literal["nodes", "chunks"] = Field(
+        "nodes",
+        exclude_if=lambda chosen: chosen == "nodes",
+        description="what the answer is read from: nodes, the search's own context (P Table A2); chunks, the "
+        "text that the chosen nodes go back to, in document order, in one prompt",
+    )
 
     prompt: PromptStyle = Field(
         DEFAULT_PROMPT,
         exclude_if=lambda chosen: chosen == DEFAULT_PROMPT,
-        description="whose words the restated second turn has: pecan (P Table A2), or longbench, "
-        "what follows the context in LongBench's template of the data set",
+        description="whose words the restated second turn or answer_from=chunks has: pecan (P Table A2), or "
+        "longbench, LongBench's template of the data set",
     )
 
     # The graph (P Sec. 3.1).
@@ -169,12 +183,22 @@ class PecanConfig(MethodConfig):
         if self.relevance == "question" and self.probe_question == "before":
             raise ValueError(
                 "relevance=question is the attention of a question behind the nodes; set "
-                "probe_question=around too"
+                "probe_question=around or asked, too"
             )
-        if self.prompt != DEFAULT_PROMPT and self.second_turn == "paper":
+        if self.answer_from == "chunks" and self.second_turn != "paper":
+            raise ValueError(
+                f"second_turn={self.second_turn} is how the search's own context is asked, and "
+                "answer_from=chunks asks another; drop one"
+            )
+        if self.prompt != DEFAULT_PROMPT and self.second_turn == "paper" and self.answer_from == "nodes":
             raise ValueError(
                 f"prompt={self.prompt} repeats the question, second_turn=paper does not: set "
-                f"second_turn=restated, or prompt={DEFAULT_PROMPT}"
+                f"second_turn=restated or answer_from=chunks, or prompt={DEFAULT_PROMPT}"
+            )
+        if self.confidence != "absolute" and self.progress_control == "off":
+            raise ValueError(
+                f"confidence={self.confidence} is of the model's Yes, and with progress_control=off it is "
+                "never asked; drop one"
             )
         if self.n_nodes is not None and self.progress_control == "on":
             raise ValueError(

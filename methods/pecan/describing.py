@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bench.method import ConfigError, DrawnEdge, DrawnNode, GraphView, SearchStep, SearchTrace, VisitedNode
-from bench.schema import ContextItem, DocumentSet, JsonValue, Prediction, Question
+from bench.schema import DocumentSet, JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.graph import Graph
-from methods.pecan.search import Step, Stopped, StopRule, Visit
+from methods.pecan.search import Step, Stopped, StopRule, relative
 
 LOW_MASS = 0.05
 """Below this total probability of Yes and No, p_yes compares two unlikely answers.  # our choice"""
@@ -34,7 +34,7 @@ _REASONS = {
 
 def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: Stopped) -> Prediction:
     """The prediction of a search that ended here; :func:`stopped_by` says which rule ended it."""
-    generation = end.generation
+    answer = end.answer
     masses = [step.mass for step in end.steps if step.mass is not None]
     events = graph.notes.get("events", {})
     flags = [
@@ -44,12 +44,17 @@ def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: St
         *(f"graph_{name}" for name in FLAGGED_EVENTS if events.get(name)),
     ]
     return Prediction(
-        text=generation.text.strip(),
-        context=[_item(graph, visit, question.documents) for step in end.steps for visit in step.visits],
-        prompt_tokens=generation.prompt_tokens,
-        completion_tokens=len(generation.token_ids),
-        truncated=end.cut or end.stop == "window",
-        flags=tuple(flags),
+        text=answer.text,
+        context=answer.context
+        or [
+            graph.passage(visit.node, question.documents, _short(visit.score))
+            for step in end.steps
+            for visit in step.visits
+        ],
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        truncated=end.cut or end.stop == "window" or answer.truncated,
+        flags=(*flags, *answer.flags),
         trace=SearchTrace(
             tuple(_step(graph, step) for step in end.steps),
             {
@@ -64,7 +69,9 @@ def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: St
 
 def stopped_by(prediction: Prediction, rule: StopRule) -> Prediction:
     """The prediction with the rule that ended its search in the trace."""
-    ended = {"t_p": rule.t_p, "t_c": rule.t_c, "patience": rule.patience}
+    ended: dict[str, JsonValue] = {"t_p": rule.t_p, "t_c": rule.t_c, "patience": rule.patience}
+    if rule.base is not None:
+        ended |= {"confidence": rule.confidence, "base": rule.base}
     return replace(prediction, trace={**ended, **prediction.trace})
 
 
@@ -92,23 +99,6 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _item(graph: Graph, visit: Visit, documents: DocumentSet) -> ContextItem:
-    """A chunk as a span of its source; an information point as a node with its text."""
-    node = graph.nodes[visit.node]
-    if node.document is None or node.start is None or node.end is None:
-        return ContextItem(node.text, node=graph.ids[visit.node], score=_short(visit.score))
-    document = documents.documents[node.document]
-    return ContextItem(
-        text=document.full_text[node.start : node.end],
-        document=node.document,
-        title=document.title,
-        start=node.start,
-        end=node.end,
-        score=_short(visit.score),
-        chunk=visit.node,
-    )
-
-
 def describe(trace: Mapping[str, JsonValue]) -> str:
     """The search path as a table; empty for a trace without steps."""
     steps = trace.get("steps", [])
@@ -121,6 +111,8 @@ def describe(trace: Mapping[str, JsonValue]) -> str:
         f"            stopped by {trace['stop']}: {_REASONS.get(trace['stop'], '')}; {trace['variant']}, "
         f"t_p {trace['t_p']}, t_c {trace['t_c']:g}, {trace['patience']} patience",
     ]
+    if "base" in trace:
+        lines.append(f"            confidence {trace['confidence']}: relative to p_yes {trace['base']:.3f}")
     if graph["events"]:
         events = ", ".join(f"{name} {count}" for name, count in graph["events"].items())
         lines.append(f"            while the graph was built: {events}")
@@ -136,7 +128,8 @@ def describe(trace: Mapping[str, JsonValue]) -> str:
         for at, node in enumerate(step["nodes"]):
             last = at == len(step["nodes"]) - 1
             p_yes, mass = (step["p_yes"], step["mass"]) if last else (None, None)
-            yes = "  Yes" if p_yes is not None and p_yes > trace["t_c"] else ""
+            said = p_yes is not None and relative(p_yes, trace.get("base")) > trace["t_c"]
+            yes = "  Yes" if said else ""
             lines.append(
                 f"            {number if at == 0 else '':>4}  {node['id']:<9} {node['level']:>5} "
                 f"{node['tokens']:>7} {_cell(node['z'], 9, '.2e')} {_cell(node['similarity'], 11, '.3f')} "

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.method import QuestionError
-from bench.schema import DocumentSet, Index, JsonValue
+from bench.schema import ContextItem, DocumentSet, Index, JsonValue
 
 FORMAT = 1
 
@@ -83,6 +83,15 @@ class Graph:
 
     def chunks_below(self, node: int) -> list[tuple[int, int, int]]:
         """(document, start, end) of the chunks that a node goes back to, by the product of weights."""
+        below = (self.nodes[at] for at in self._below(node))
+        return [
+            (chunk.document, chunk.start, chunk.end)
+            for chunk in below
+            if chunk.document is not None and chunk.start is not None and chunk.end is not None
+        ]
+
+    def _below(self, node: int) -> list[int]:
+        """The chunks that a node goes back to, what counts most first."""
         share = np.zeros(len(self.nodes))
         share[node] = 1.0
         for at in range(node, -1, -1):  # every edge leads down
@@ -90,12 +99,28 @@ class Graph:
             if share[at] > 0:
                 np.add.at(share, sources, share[at] * weights)
         order = np.argsort(-share, kind="stable")
-        below = (self.nodes[at] for at in order if share[at] > 0)
-        return [
-            (chunk.document, chunk.start, chunk.end)
-            for chunk in below
-            if chunk.document is not None and chunk.start is not None and chunk.end is not None
-        ]
+        return [int(at) for at in order if share[at] > 0 and self.nodes[at].start is not None]
+
+    def main_chunk(self, node: int) -> int:
+        """The chunk that a node goes back to most, by the product of weights; a chunk is its own."""
+        below = self._below(node)
+        return below[0] if below else node
+
+    def passage(self, node: int, documents: DocumentSet, score: float | None = None) -> ContextItem:
+        """A chunk as a span of its source; an information point as a node with its text."""
+        at = self.nodes[node]
+        if at.document is None or at.start is None or at.end is None:
+            return ContextItem(at.text, node=self.ids[node], score=score)
+        document = documents.documents[at.document]
+        return ContextItem(
+            text=document.full_text[at.start : at.end],
+            document=at.document,
+            title=document.title,
+            start=at.start,
+            end=at.end,
+            score=score,
+            chunk=node,
+        )
 
     @cached_property
     def _first_edge(self) -> NDArray[np.int64]:

@@ -43,9 +43,18 @@ PECAN_SEARCH_AFTER_QUESTION = "\n\nInformation:\n"
 PECAN_CHOICES = ("Yes", "No")
 
 
-def pecan_question_again(question: str) -> str:
-    """What a probe repeats behind the nodes with probe_question=around."""
-    return f"\nQuestion:\n{question}"  # our choice
+def pecan_question_again(style: Literal["before", "around", "asked"], question: str) -> str:
+    """What a probe has behind the nodes, by ``probe_question``; empty for the paper's."""
+    if style == "before":
+        return ""
+    return PECAN_QUESTION_BEHIND[style].format(question=question)
+
+
+PECAN_QUESTION_BEHIND = {
+    "around": "\nQuestion:\n{question}",
+    "asked": "\nCan the question “{question}” be answered from the information above? Response “Yes” or “No” "
+    "in one word.",
+}  # our choice; the quotes and "Response" as in the paper's own probe
 
 
 def pecan_second_turn(

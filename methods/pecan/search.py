@@ -31,10 +31,11 @@ from bench.method import (
     WindowExceededError,
     current_meter,
     metered,
+    read,
     token_span,
     unit_rows,
 )
-from bench.schema import JsonValue, Question
+from bench.schema import JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.content_words import content_tokens
 from methods.pecan.graph import Graph
@@ -92,7 +93,8 @@ class Stopped:
 
     steps: tuple[Step, ...]
     stop: Stop
-    generation: Generation
+    answer: Prediction
+    """The reader's answer, with the passages of answer_from=chunks as its context."""
     meter: Meter
     """Cost of the walk up to this point and of this answer, as if run alone."""
     left_out: int
@@ -103,17 +105,25 @@ class Stopped:
 
 @dataclass
 class StopRule:
-    """Stops at the t_p-th Yes; a step is a Yes if p_yes > t_c (PECAN prints t_p there: a typo)."""
+    """Stops at the t_p-th Yes; a step is a Yes if its confidence > t_c (PECAN prints t_p there: a typo)."""
 
     t_p: int
     t_c: float
     patience: Literal["cumulative", "consecutive"]
+    confidence: Literal["absolute", "over_nothing", "over_top"] = "absolute"
+    base: float | None = field(default=None, init=False)
+    """The p_yes of the same question that confidence is relative to; the walk sets it."""
     count: int = field(default=0, init=False)
 
     @classmethod
     def of(cls, config: PecanConfig, question: Question) -> StopRule:
-        """The rule of a config; an unset t_c is the variant's paper's value for the data set."""
+        """The rule of a config; an unset t_c is the variant's paper's value for the data set.
+
+        That is one for p_yes itself; relative to a probe, an unset t_c is DEFAULT_T_C.
+        """
         t_c = config.t_c
+        if t_c is None and config.confidence != "absolute":
+            t_c = DEFAULT_T_C
         if t_c is None:
             t_c = float(_paper_value(question, config.variant, "t_c", DEFAULT_T_C))
             if not 0 <= t_c <= 1:
@@ -121,17 +131,25 @@ class StopRule:
                     f"t_c={t_c:g} in the card of data set {question.dataset!r} ({config.variant}): expected "
                     "a probability, 0 to 1. Correct the card, or set t_c."
                 )
-        return cls(config.t_p, t_c, config.patience)
+        return cls(config.t_p, t_c, config.patience, config.confidence)
 
     def stops(self, p_yes: float | None) -> bool:
         """Whether the walk ends after this step; must be called for every step in order."""
         if p_yes is None:
             return False
-        if p_yes > self.t_c:
+        if relative(p_yes, self.base) > self.t_c:
             self.count += 1
         elif self.patience == "consecutive":
             self.count = 0
         return self.count >= self.t_p
+
+
+def relative(p_yes: float, base: float | None) -> float:
+    """The difference of the log-odds of two probabilities of Yes, as a probability; p_yes without a base."""
+    if base is None:
+        return p_yes
+    more, less = p_yes * (1 - base), base * (1 - p_yes)
+    return more / (more + less) if more + less > 0 else 0.5
 
 
 async def ask(
@@ -152,7 +170,11 @@ async def ask(
     ends: list[Stopped | None] = [None] * len(rules)
     walk = _Walk(graph, question, models, config, window)
     async with walk:
+        if any(rule.confidence == "over_nothing" for rule in rules):
+            await walk.ask_before_reading()
         await walk.begin()
+        for rule in rules:
+            rule.base = walk.base(rule.confidence)
         running = set(range(len(rules)))
         while running:
             p_yes = walk.steps[-1].p_yes
@@ -163,9 +185,10 @@ async def ask(
                 if end is not None:
                     here.update({i: end for i in running if i not in here})
             if here:
-                generation, meter = await walk.answer()
-                stopped = {stop: walk.stopped(stop, generation, meter) for stop in set(here.values())}
-                ends = [stopped[here[i]] if i in here else end for i, end in enumerate(ends)]
+                answer, meter = await walk.answer()
+                kinds = {i: (stop, rules[i].confidence == "over_nothing") for i, stop in here.items()}
+                stopped = {kind: walk.stopped(*kind, answer, meter) for kind in set(kinds.values())}
+                ends = [stopped[kinds[i]] if i in here else end for i, end in enumerate(ends)]
                 running.difference_update(here)
             if running:
                 assert upcoming is not None
@@ -213,12 +236,17 @@ class _Walk:
         """Whether attention between question and nodes is recorded."""
         self.reads_from_question = False
         """Whether it is that of the repeated question to the nodes."""
-        self.again = pecan_question_again(question.text) if config.probe_question == "around" else ""
+        self.again = pecan_question_again(config.probe_question, question.text)
+        self.unread: Step | None = None
+        """The verdict before anything is read."""
+        self.readings: dict[tuple[int, ...], tuple[Prediction, Meter]] = {}
+        """With answer_from=chunks: the answer from these chunks."""
         self.scoring = Scoring(config.norm, config.attention_weight)
         self.second_turn = pecan_second_turn(config.second_turn, question, config.prompt)
         self._room = _Room(self.question, self.head, self.again, self.second_turn)
-        self._room.add_model(self.searcher, self.window, answers=self.one_model)
-        if not self.one_model:
+        answers = config.answer_from == "nodes"
+        self._room.add_model(self.searcher, self.window, answers=self.one_model and answers)
+        if answers and not self.one_model:
             self._room.add_model(self.reader, self.reader_window, answers=True)
         self._context: ReadingContext | None = None
 
@@ -249,13 +277,29 @@ class _Walk:
                 self.context.watch(question, self.heads)
             await self._read([_Choice(node, None, self._similarity_of(node), 0.0) for node in first], meter)
 
+    async def ask_before_reading(self) -> None:
+        """Probe with an empty list, in a context of its own, so that the walk itself costs the same."""
+        with charged() as meter:
+            async with await self.searcher.open(self.window) as context:
+                for text in filter(None, (self.head, self.again)):
+                    await context.extend(text)
+                probe = await context.probe(PECAN_CHOICES)
+        self.unread = Step((), probe.probabilities[YES], probe.mass, meter)
+
+    def base(self, confidence: str) -> float | None:
+        """The p_yes that a rule's confidence is relative to; None for an absolute one."""
+        step = {"over_nothing": self.unread, "over_top": self.steps[0]}.get(confidence)
+        return None if step is None else step.p_yes
+
     async def read(self, choice: _Choice) -> None:
         """Read one more node, and probe."""
         with charged() as meter:
             await self._read([choice], meter)
 
-    async def answer(self) -> tuple[Generation, Meter]:
+    async def answer(self) -> tuple[Prediction, Meter]:
         """The answer from the nodes read so far, and its cost; the walk can continue afterwards."""
+        if self.config.answer_from == "chunks":
+            return await self._answer_from_chunks()
         with charged() as meter:
             if self.one_model:
                 mark = self.context.mark()
@@ -267,14 +311,33 @@ class _Walk:
                     for node in self.order:
                         await context.extend(self._piece(node))
                     generation = await self._second_turn(context)
-        return generation, meter
+        tokens = generation.prompt_tokens, len(generation.token_ids)
+        return Prediction(generation.text.strip(), (), *tokens), meter
 
-    def stopped(self, stop: Stop, generation: Generation, answer: Meter) -> Stopped:
-        """The result of the walk, as if it had ended here."""
+    async def _answer_from_chunks(self) -> tuple[Prediction, Meter]:
+        """The answer from the text below the chosen nodes: for each, the chunk that it goes back to most.
+
+        Where nothing was chosen yet, below the top level. Chunks that several stops share are read once.
+
+        # our choice
+        """
+        chosen = [visit.node for step in self.steps[1:] for visit in step.visits] or self.order
+        chunks = tuple(sorted({self.graph.main_chunk(node) for node in chosen}))  # document order
+        if chunks not in self.readings:
+            documents = self.question.documents
+            items = [self.graph.passage(chunk, documents) for chunk in chunks]
+            with charged() as meter:
+                answer = await read(items, self.question, self.reader, self.config.prompt)
+            self.readings[chunks] = answer, meter
+        return self.readings[chunks]
+
+    def stopped(self, stop: Stop, asked_before: bool, answer: Prediction, answering: Meter) -> Stopped:
+        """The result of the walk, as if it had ended here; asked_before: with the probe before it."""
         total = Meter()
-        for meter in [*(step.meter for step in self.steps), answer]:
+        before = [self.unread] if asked_before and self.unread is not None else []
+        for meter in [*(step.meter for step in [*before, *self.steps]), answering]:
             total.add(meter)
-        return Stopped(tuple(self.steps), stop, generation, total, self.left_out, self.cut)
+        return Stopped(tuple(self.steps), stop, answer, total, self.left_out, self.cut)
 
     def choose(self) -> tuple[_Choice | None, Stop | None]:
         """The best node to read next, or the reason why there is none."""
@@ -340,8 +403,8 @@ class _Walk:
                 columns = {
                     at: self.context.watch(span, self.heads) for at, span in enumerate(spans) if len(span)
                 }
-            end = len(self.again)
-            again = await self.context.extend(self.again, focus=(end - len(self.question.text), end))
+            at = self.again.rindex(self.question.text)
+            again = await self.context.extend(self.again, focus=(at, at + len(self.question.text)))
         probe = None
         if self.config.progress_control == "on":
             probe = await self.context.probe(PECAN_CHOICES)

@@ -39,7 +39,12 @@ class TestTfidf(MethodConformance):
 class TestPecan(MethodConformance):
     method = "pecan"
     options = {"summary_tokens": 64}  # noqa: RUF012
-    grid = {"t_p": [1, 3], "t_c": [0.3, 0.6], "patience": ["cumulative", "consecutive"]}  # noqa: RUF012
+    grid = {  # noqa: RUF012
+        "t_p": [1, 3],
+        "t_c": [0.3, 0.6],
+        "patience": ["cumulative", "consecutive"],
+        "confidence": ["absolute", "over_nothing"],
+    }
     long_words = 2000
 
 
@@ -52,7 +57,7 @@ class TestGarlicOnATreeWithoutProgressControl(MethodConformance):
         "n_nodes": 6,
         "attention": "off",
     }
-    grid = {"t_p": [2], "t_c": [0.5], "patience": ["cumulative"]}  # noqa: RUF012
+    grid = {"t_p": [2], "t_c": [0.5], "patience": ["cumulative"], "confidence": ["over_top"]}  # noqa: RUF012
     long_words = 400
 
 

@@ -18,7 +18,7 @@ from methods.pecan.content_words import content_tokens
 from methods.pecan.prompts import pecan_question_again
 from methods.pecan.scores import Scoring
 from tests.methods.pecan.scripted import Script, ScriptedModel, ScriptedModels
-from tests.methods.pecan.worked_graph import DOCUMENTS, make_graph, method, path, search, visits
+from tests.methods.pecan.worked_graph import DOCUMENTS, make_graph, method, path, question, search, visits
 
 ALL = np.arange(3)
 ATTENTION, SIMILARITY = np.array([0.6, 0.2, 0.2]), np.array([0.1, 0.5, 0.4])
@@ -53,28 +53,85 @@ def test_without_the_position_factor_a_late_node_counts_as_much_as_an_early_one(
     assert first["r"] == second["r"] == 1
 
 
-def test_the_question_is_repeated_behind_the_nodes_of_every_probe_and_rolled_back() -> None:
+@pytest.mark.parametrize("behind", ["around", "asked"])
+def test_the_question_behind_the_nodes_of_every_probe_is_rolled_back(behind: Any) -> None:
     plain, around = models(), models()
     expected = search(plain)[0]
-    prediction, meter = search(around, probe_question="around")
+    prediction, meter = search(around, probe_question=behind)
     assert path(prediction) == path(expected)  # the script ignores the prompt
     assert prediction.prompt_tokens == expected.prompt_tokens  # nothing of it stays
-    again = len(around.lm().tokenize(pecan_question_again("who")).ids)
+    again = len(around.lm().tokenize(pecan_question_again(behind, "who")).ids)
     steps = len(prediction.trace["steps"])
     assert around.lm().forwarded == plain.lm().forwarded + steps * again
     spent = sum(usage.new_tokens for (model, _), usage in meter.usage.items() if model == "scripted")
     assert spent == around.lm().forwarded
 
 
-def test_the_repeated_questions_attention_ranks_nodes_by_what_it_looks_at() -> None:
+@pytest.mark.parametrize("behind", ["around", "asked"])
+def test_the_repeated_questions_attention_ranks_nodes_by_what_it_looks_at(behind: str) -> None:
     graph = make_graph(levels=[("alpha", "beta", "gamma"), ("p", "q")])
     looks_at = {"p": 0.1, "q": 0.9}
-    options: dict[str, Any] = {"probe_question": "around", "relevance": "question", "position_factor": "off"}
+    options: dict[str, Any] = {"probe_question": behind, "relevance": "question", "position_factor": "off"}
     prediction, _ = search(models(asked_again=lambda node: looks_at.get(node, 0.0)), graph, **options)
     assert [visit["r"] for visit in visits(prediction)[:2]] == pytest.approx([0.1, 0.9])
     assert path(prediction)[2] in ("1.2", "1.3")  # beta or gamma, below q
     prediction, _ = search(models(asked_again=lambda node: 1 - looks_at.get(node, 1.0)), graph, **options)
     assert path(prediction)[2] == "1.1"  # alpha, below p
+
+
+def test_confidence_is_relative_to_the_same_questions_first_probes() -> None:
+    """p_yes .2 before reading, .5 after the top level, then .6, .8: log-odds of 4, 1, 1.5, 4 to 1."""
+    p_yes = {0: 0.2, 1: 0.5, 2: 0.6, 3: 0.8}
+    asked: dict[str, Any] = {"p_yes": lambda nodes: p_yes.get(len(nodes), 0.1)}
+    ends = {
+        (confidence, t_c): search(models(**asked), confidence=confidence, t_c=t_c)[0].trace
+        for confidence, t_c in [
+            ("over_nothing", 0.79),
+            ("over_nothing", 0.81),
+            ("over_top", 0.59),
+            ("over_top", 0.61),
+        ]
+    }
+    assert [len(trace["steps"]) for trace in ends.values()] == [1, 2, 2, 3]
+    assert {trace["base"] for (over, _), trace in ends.items() if over == "over_nothing"} == {0.2}
+    assert {trace["base"] for (over, _), trace in ends.items() if over == "over_top"} == {0.5}
+
+
+def test_without_a_threshold_a_relative_yes_is_one_that_is_likelier_than_at_first() -> None:
+    rising = models(p_yes=lambda nodes: 0.01 * (1 + len(nodes)))
+    told = question(paper_values={"pecan": {"t_c": 0.98}})
+    assert len(search(rising, asked=told, confidence="over_top")[0].trace["steps"]) == 2
+
+
+def test_what_is_asked_before_reading_costs_a_context_of_its_own_and_nothing_else() -> None:
+    plain, relative = models(), models()
+    _, alone = search(plain, t_c=1)
+    _, both = search(relative, t_c=1, confidence="over_nothing")
+    unread, walk = relative.lm().contexts
+    assert both.new_tokens == alone.new_tokens + len(unread.log)
+    assert walk.log == plain.lm().contexts[0].log
+
+
+@pytest.mark.parametrize("p_yes", [0.0, 1.0])
+def test_a_reader_that_is_always_sure_is_no_surer_than_at_first(p_yes: float) -> None:
+    prediction, _ = search(models(p_yes=lambda nodes: p_yes), confidence="over_top", t_c=0.4)
+    assert len(prediction.trace["steps"]) == 1  # 0.5 and not a division by zero
+
+
+def test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_order() -> None:
+    """top (mostly alpha), then q (beta and gamma alike: the first), p (mostly alpha), then delta itself."""
+    graph = make_graph(similarity={"p": 0.8, "q": 0.9, "delta": 0.7})
+    options: dict[str, Any] = {"attention": "off", "answer_from": "chunks", "t_c": 0.5}
+    for read, chunks in [
+        (1, ["alpha"]),
+        (2, ["beta"]),
+        (3, ["alpha", "beta"]),
+        (4, ["alpha", "beta", "delta"]),
+    ]:
+        asked = models(p_yes=lambda nodes, read=read: float(len(nodes) >= read))
+        prediction, meter = search(asked, graph, **options)
+        assert [item.text for item in prediction.context] == chunks
+        assert meter.new_tokens == asked.lm().forwarded + len(asked.encoder.asked)
 
 
 def test_function_words_are_no_content_words() -> None:
@@ -139,6 +196,8 @@ def test_a_list_of_heads_has_one_spelling_and_so_one_identity() -> None:
         ({"heads": "3.1", "search_model": "tiny"}, "heads of one model"),
         ({"attention_weight": 0.7, "similarity": "off"}, "one of them is off"),
         ({"relevance": "question"}, "probe_question=around"),
+        ({"confidence": "over_top", "progress_control": "off"}, "never asked"),
+        ({"answer_from": "chunks", "second_turn": "restated"}, "answer_from=chunks asks another"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
@@ -148,6 +207,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 def test_the_papers_choices_keep_the_identity_of_cells_and_graphs_from_before_the_options() -> None:
     new = {"attention_weight", "position_factor", "probe_question", "relevance", "tokens", "heads"}
+    new |= {"confidence", "answer_from"}
     assert not new & method().config.model_dump().keys()
     assert not {"tokens", "heads"} & method().index_options().keys()
     assert method(tokens="content").index_options()["tokens"] == "content"

@@ -20,6 +20,7 @@ from methods.pecan.graph import Graph
 from tests.methods.pecan.scripted import GEOMETRY, Script, ScriptedModel, ScriptedModels
 from tests.methods.pecan.worked_graph import make_graph, models_for, question
 
+CONFIDENCES = ["absolute", "over_nothing", "over_top"]
 GRID = [PecanConfig(t_p=t_p, t_c=t_c) for t_p in range(1, 5) for t_c in (0.3, 0.5, 0.7, 0.9)]
 
 
@@ -80,7 +81,14 @@ def drawn_models(seed: int, *, two: bool) -> ScriptedModels:
     norm=st.sampled_from(["sum1", "none"]),
     two=st.booleans(),
     window=st.sampled_from([None, 100, 120, 140]),
-    switch=st.sampled_from([{}, {"attention": "off"}, {"similarity": "off"}]),
+    switch=st.sampled_from(
+        [
+            {},
+            {"attention": "off"},
+            {"similarity": "off", "probe_question": "asked"},
+            {"answer_from": "chunks"},
+        ]
+    ),
 )
 def test_a_replayed_cell_is_the_cell_run_alone(
     seed: int, patience: str, norm: str, two: bool, window: int | None, switch: dict[str, Any]
@@ -88,8 +96,8 @@ def test_a_replayed_cell_is_the_cell_run_alone(
     """Same nodes, same answer, same trace, same tokens and FLOPs, to the digit."""
     common = {"score_norm": norm, "window": window, "search_model": "small" if two else "", **switch}
     configs = [
-        PecanConfig(t_p=c.t_p, t_c=c.t_c, patience=patience, **common)  # type: ignore[arg-type]
-        for c in random.Random(seed).sample(GRID, 6)
+        PecanConfig(t_p=c.t_p, t_c=c.t_c, confidence=over, patience=patience, **common)  # type: ignore[arg-type]
+        for over, c in zip(CONFIDENCES * 2, random.Random(seed).sample(GRID, 6), strict=True)
     ]
     graph = drawn_graph(seed)
     derived, _ = together(drawn_models(seed, two=two), graph, configs)
