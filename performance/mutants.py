@@ -205,24 +205,18 @@ MUTANTS = (
     ),
     Mutant(
         "S0b",
-        '"over_nothing": self.unread, "over_top": self.steps[0]',
-        '"over_nothing": self.unread, "over_top": self.steps[-1]',
-        "test_a_replayed_cell_is_the_cell_run_alone",
-    ),
-    Mutant(
-        "S0c",
         "before = [self.unread] if asked_before and self.unread is not None else []",
         "before = [self.unread] if self.unread is not None else []",
         "test_a_replayed_cell_is_the_cell_run_alone",
     ),
     Mutant(
-        "S0d",
+        "S0c",
         "for step in self.steps[1:] for visit in step.visits] or self.order",
         "for step in self.steps for visit in step.visits] or self.order",
         "test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_order",
     ),
     Mutant(
-        "S0e",
+        "S0d",
         "return below[0] if below else node",
         "return below[-1] if below else node",
         "test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_order",
