@@ -18,7 +18,7 @@ from bench.errors import UnknownNameError
 from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
 from bench.metrics.choices import choice_accuracy
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
-from bench.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_f1_stem, rouge_l_longbench
+from bench.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_f1_stem
 from bench.metrics.squad import exact_match, f1
 
 
@@ -61,9 +61,6 @@ METRICS: Mapping[str, Metric] = {
             choice_accuracy,
         ),
         QuestionMetric("rouge_l", "ROUGE-L F, rouge-score without stemmer", rouge_l),
-        QuestionMetric(
-            "rouge_l_longbench", "ROUGE-L F of package rouge, as LongBench calls it", rouge_l_longbench
-        ),
         CorpusMetric(
             "bleu_4",
             "corpus BLEU-4, 13a tokens, no smoothing, shortest reference (Hugging Face evaluate)",

