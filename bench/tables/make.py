@@ -27,9 +27,8 @@ from bench.tables.printed import printed_table
 from bench.tables.published import published
 from bench.tables.render import render
 from bench.tables.settings import settings_table
-from bench.tables.simulated_costs import render_simulated
 
-View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "published", "simulated"]
+View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "published"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,11 @@ class TableRequest:
     """Runs missing cells, or finds what is finished; has the results folder."""
     view: View = "scores"
     """retrieval: how much of the evidence the contexts contain; costs: their parts; paired: against one row,
-    question by question; published: what the paper prints alone; simulated: costs from published lengths."""
+    question by question; published: what the paper prints alone."""
     judge: str | None = None
     """The judge in tables of judgements; None: the reader."""
     protocol: ProtocolName = "both_orders"
     """How the judge is asked."""
-    rate: float | None = None
-    """FLOP/s of one GPU, to convert simulated costs into hours; None: no hours."""
     exported: Path | None = None
     """A folder of :mod:`bench.tables.export` to read the cells from; None: the results folder."""
     export: Path | None = None
@@ -67,8 +64,6 @@ def make_table(request: TableRequest) -> TextTable:
     Raises ConfigError for a view that the table does not have, and BenchError if it cannot be made.
     """
     definition = request.definition
-    if request.view == "simulated":
-        return render_simulated(definition, request.setting.model, rate=request.rate)
     if request.view == "published":
         return printed_table(definition)
     if request.view == "retrieval" and definition.kind != "cells":

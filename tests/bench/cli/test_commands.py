@@ -116,8 +116,6 @@ def test_a_view_that_a_table_does_not_have_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="tableA3 shows no contexts"):
         table("tableA3", "--columns", "retrieval")
-    with pytest.raises(ConfigError, match="--rate 400 needs --columns simulated"):
-        table("table1", "--rate", "400", "--render-only")
 
 
 def test_a_cell_of_several_processes_is_refused_where_one_can_work(tmp_path: Path) -> None:
