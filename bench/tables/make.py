@@ -66,22 +66,17 @@ def make_table(request: TableRequest) -> TextTable:
     definition = request.definition
     if request.view == "published":
         return printed_table(definition)
-    if request.view == "retrieval" and definition.kind != "cells":
-        raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
-    if request.view == "paired" and definition.kind != "cells":
-        raise ConfigError(f"{definition.id} has no scores: --columns paired is for tables of scores.")
-    if request.view == "costs" and definition.kind not in ("cells", "amortised"):
-        raise ConfigError(
-            f"{definition.id} shows no costs: --columns costs is for tables with a row per method."
-        )
-    if request.protocol != "both_orders" and definition.kind != "judged":
-        raise ConfigError(
-            f"{definition.id} has no judge: --protocol is for tables of judgements, such as gor2."
-        )
-    if request.judge is not None and definition.kind != "judged":
-        raise ConfigError(f"{definition.id} has no judge: --judge is for tables of judgements, such as gor2.")
-    if (request.export or request.exported) and definition.kind != "cells":
-        raise ConfigError(f"{definition.id}: --export and --from are for tables of scores, such as table1.")
+    for given, flag, kinds, use in (
+        (request.view == "retrieval", "--columns retrieval", ("cells",), "tables of scores"),
+        (request.view == "paired", "--columns paired", ("cells",), "tables of scores"),
+        (request.view == "costs", "--columns costs", ("cells", "amortised"), "tables with a row per method"),
+        (request.protocol != "both_orders", "--protocol", ("judged",), "tables of judgements, such as gor2"),
+        (request.judge is not None, "--judge", ("judged",), "tables of judgements, such as gor2"),
+        (request.export is not None, "--export", ("cells",), "tables of scores, such as table1"),
+        (request.exported is not None, "--from", ("cells",), "tables of scores, such as table1"),
+    ):
+        if given and definition.kind not in kinds:
+            raise ConfigError(f"{definition.id}: {flag} is for {use}.")
     if request.exported and request.view != "scores":
         raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
     if request.exported and (request.setting.model_named or request.setting.limit):
