@@ -126,7 +126,7 @@ beyond: $(STAMP) ## newer ways of reading beside rows of PECAN's Table 1
 	@$(BIN)/bench table beyond $(LIMITED)
 
 simulated-costs: $(STAMP) ## Table 1's cost column from token statistics alone, beside the published one
-	@$(BIN)/bench table table1 --columns simulated --model llama-3.1-8b
+	@$(BIN)/python -m performance.simulated_costs table1 --model llama-3.1-8b
 
 performance: $(DEV) ## the benchmarks of speed and memory: performance/RESULTS.md
 	$(BIN)/python -m performance

@@ -1,7 +1,7 @@
 """Packages that only some installations hold, and what brings each.
 
-The core (scores, FLOPs, rendering finished tables, simulated costs) does without them all; whatever needs one
-asks with :func:`require` before it begins.
+The core (scores, FLOPs, rendering finished tables) does without them all; whatever needs one asks with
+:func:`require` before it begins.
 """
 
 from __future__ import annotations

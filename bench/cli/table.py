@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bench.run.session import Session
 
 
-COLUMNS = ("scores", "retrieval", "costs", "paired", "published", "simulated")
+COLUMNS = ("scores", "retrieval", "costs", "paired", "published")
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval", "costs", "paired", "published", "simulated"]
-    rate: float | None
+    columns: Literal["scores", "retrieval", "costs", "paired", "published"]
     judge: str | None
     protocol: ProtocolName
     render_only: bool
@@ -58,8 +57,7 @@ class TableFlags:
     show_default=True,
     help="retrieval: how much of the evidence and of the answers the contexts contain; costs: with and "
     "without probes, of the reader and of the other models; paired: every row against one, question by "
-    "question; published: the values that the paper prints, alone; simulated: the cost from published "
-    "lengths and the model's config. The last two need neither data nor weights",
+    "question; published: the values that the paper prints, alone, which need neither data nor weights",
 )
 @option(
     "--row",
@@ -68,14 +66,6 @@ class TableFlags:
     multiple=True,
     metavar="METHOD[:KEY=VALUE,...]",
     help="an additional row; repeatable",
-)
-@option(
-    "--rate",
-    group=WHAT,
-    listed=False,
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="TFLOP/S",
-    help="with --columns simulated: rate of one GPU, to print the GPU-hours of the full data sets",
 )
 @option("--judge", group=MODEL, help="the judge model in tables of judgements; default: --model")
 @protocol_option
@@ -100,15 +90,10 @@ class TableFlags:
 def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Session) -> None:
     """Make TABLE (see: bench list tables) from its cells; missing ones run first."""
     from bench.cli.terminal import print_table, standard_output
-    from bench.errors import ConfigError
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, with_rows
     from bench.tables.make import TableRequest, make_table
 
-    if flags.rate is not None and flags.columns != "simulated":
-        raise ConfigError(
-            f"--rate {flags.rate:g} needs --columns simulated; of cells that run here: bench sweep --dry-run"
-        )
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
     session.compute = not flags.render_only
     data = "hub" if flags.columns == "published" else setting.data
@@ -119,7 +104,6 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
         view=flags.columns,
         judge=flags.judge,
         protocol=flags.protocol,
-        rate=None if flags.rate is None else flags.rate * 1e12,
         exported=flags.exported,
         export=flags.export,
     )

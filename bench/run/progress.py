@@ -23,7 +23,7 @@ EVERY_S = 60.0
 ENOUGH = 0.05
 """Share of the questions that must be answered before a time left is shown."""
 REFRESH_S = 1.0
-"""Seconds between two looks at the clock of a bar."""
+"""Seconds between two looks at the clock."""
 _BAR = "{desc} |{bar}| {n_fmt}/{total_fmt} {elapsed}{postfix}"
 
 
@@ -149,7 +149,7 @@ class Progress(RunHooks):
             self._clock.start()
 
     def _tick(self) -> None:
-        while not self._over.wait(self._until_next()):
+        while not self._over.wait(min(REFRESH_S, self._every_s)):
             with self._lock:
                 silent = time.monotonic() - self._last_line >= self._every_s
                 if self._bar is not None:
@@ -160,13 +160,6 @@ class Progress(RunHooks):
                     self._print_line(at if self._title else "helper processes are working")
                 elif silent:
                     self._last_line = time.monotonic()
-
-    def _until_next(self) -> float:
-        """Seconds until the bar is refreshed or the next line may be due."""
-        if self._bar is not None:
-            return REFRESH_S
-        due = max(0.01, self._last_line + self._every_s - time.monotonic())
-        return min(REFRESH_S, due) if sys.stderr.isatty() else due
 
     def _left(self) -> str:
         """How long all that is left will take; empty until enough has been answered to tell.

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.files.atomic import allow_open_files
@@ -23,20 +23,8 @@ from bench.run.question_runner import IN_FLIGHT, QuestionRunner, await_uncancell
 from bench.run.time_limit import TimeLimit
 from bench.schema import Example
 
-
-class Executor(Protocol):
-    """Runs questions outside this process (:mod:`bench.run.executors`)."""
-
-    def question_runner(
-        self, cells: Sequence[Cell], indexes: IndexStore, limit: TimeLimit, in_flight: int
-    ) -> QuestionRunner:
-        """A runner for cells that share one run per question; the caller writes the records.
-
-        in_flight: concurrent questions per worker.
-        """
-
-    def close(self) -> None:
-        """Release the workers."""
+if TYPE_CHECKING:
+    from bench.run.ray.executor import RayExecutor
 
 
 @dataclass(frozen=True)
@@ -52,8 +40,8 @@ class Asking:
     anything longer is a failure. None: unlimited."""
     hooks: Sequence[RunHooks] = ()
     """Notified of the start, of every record and of the end."""
-    executor: Executor | None = None
-    """Runs the questions, with models of its own; None: this process does."""
+    executor: RayExecutor | None = None
+    """Its workers run the questions, with models of their own; None: this process does."""
 
 
 def run_group(

@@ -27,9 +27,8 @@ from bench.tables.printed import printed_table
 from bench.tables.published import published
 from bench.tables.render import render
 from bench.tables.settings import settings_table
-from bench.tables.simulated_costs import render_simulated
 
-View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "published", "simulated"]
+View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "published"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,11 @@ class TableRequest:
     """Runs missing cells, or finds what is finished; has the results folder."""
     view: View = "scores"
     """retrieval: how much of the evidence the contexts contain; costs: their parts; paired: against one row,
-    question by question; published: what the paper prints alone; simulated: costs from published lengths."""
+    question by question; published: what the paper prints alone."""
     judge: str | None = None
     """The judge in tables of judgements; None: the reader."""
     protocol: ProtocolName = "both_orders"
     """How the judge is asked."""
-    rate: float | None = None
-    """FLOP/s of one GPU, to convert simulated costs into hours; None: no hours."""
     exported: Path | None = None
     """A folder of :mod:`bench.tables.export` to read the cells from; None: the results folder."""
     export: Path | None = None
@@ -67,26 +64,19 @@ def make_table(request: TableRequest) -> TextTable:
     Raises ConfigError for a view that the table does not have, and BenchError if it cannot be made.
     """
     definition = request.definition
-    if request.view == "simulated":
-        return render_simulated(definition, request.setting.model, rate=request.rate)
     if request.view == "published":
         return printed_table(definition)
-    if request.view == "retrieval" and definition.kind != "cells":
-        raise ConfigError(f"{definition.id} shows no contexts: --columns retrieval is for tables of scores.")
-    if request.view == "paired" and definition.kind != "cells":
-        raise ConfigError(f"{definition.id} has no scores: --columns paired is for tables of scores.")
-    if request.view == "costs" and definition.kind not in ("cells", "amortised"):
-        raise ConfigError(
-            f"{definition.id} shows no costs: --columns costs is for tables with a row per method."
-        )
-    if request.protocol != "both_orders" and definition.kind != "judged":
-        raise ConfigError(
-            f"{definition.id} has no judge: --protocol is for tables of judgements, such as gor2."
-        )
-    if request.judge is not None and definition.kind != "judged":
-        raise ConfigError(f"{definition.id} has no judge: --judge is for tables of judgements, such as gor2.")
-    if (request.export or request.exported) and definition.kind != "cells":
-        raise ConfigError(f"{definition.id}: --export and --from are for tables of scores, such as table1.")
+    for given, flag, kinds, use in (
+        (request.view == "retrieval", "--columns retrieval", ("cells",), "tables of scores"),
+        (request.view == "paired", "--columns paired", ("cells",), "tables of scores"),
+        (request.view == "costs", "--columns costs", ("cells", "amortised"), "tables with a row per method"),
+        (request.protocol != "both_orders", "--protocol", ("judged",), "tables of judgements, such as gor2"),
+        (request.judge is not None, "--judge", ("judged",), "tables of judgements, such as gor2"),
+        (request.export is not None, "--export", ("cells",), "tables of scores, such as table1"),
+        (request.exported is not None, "--from", ("cells",), "tables of scores, such as table1"),
+    ):
+        if given and definition.kind not in kinds:
+            raise ConfigError(f"{definition.id}: {flag} is for {use}.")
     if request.exported and request.view != "scores":
         raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
     if request.exported and (request.setting.model_named or request.setting.limit):

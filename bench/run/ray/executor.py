@@ -64,7 +64,7 @@ class _StuckError(Exception):
 
 
 class RayExecutor:
-    """A :class:`bench.run.runner.Executor`: connects when there is work, reuses its workers between cells."""
+    """Runs questions on workers: connects when there is work, reuses its workers between cells."""
 
     def __init__(
         self,

@@ -110,16 +110,6 @@ def test_every_kind_of_table_has_its_maker() -> None:
     assert set(KINDS) == set(get_args(TableDefinition.model_fields["kind"].annotation))
 
 
-def test_a_view_that_a_table_does_not_have_is_refused(tmp_path: Path) -> None:
-    def table(*arguments: str) -> None:
-        CliRunner().invoke(command, ["table", *arguments, "--results", str(tmp_path)], catch_exceptions=False)
-
-    with pytest.raises(ConfigError, match="tableA3 shows no contexts"):
-        table("tableA3", "--columns", "retrieval")
-    with pytest.raises(ConfigError, match="--rate 400 needs --columns simulated"):
-        table("table1", "--rate", "400", "--render-only")
-
-
 def test_a_cell_of_several_processes_is_refused_where_one_can_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--workers 2: bench run answers"):
         CliRunner().invoke(

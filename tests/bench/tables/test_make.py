@@ -17,16 +17,12 @@ from bench.tables.make import TableRequest, make_table
 @pytest.mark.parametrize(
     ("table", "setting", "options", "message"),
     [
-        (
-            "table1",
-            CellRequest(),
-            {"judge": "tiny"},
-            "table1 has no judge: --judge is for tables of judgements",
-        ),
+        ("table1", CellRequest(), {"judge": "tiny"}, "table1: --judge is for tables of judgements"),
         ("table1", CellRequest(), {"protocol": "paper"}, "--protocol is for tables of judgements"),
         ("table1", CellRequest(limit=5), {"exported": Path("x")}, "leave out --model and --limit"),
         ("table1", CellRequest(model_named=True), {"exported": Path("x")}, "leave out --model and --limit"),
-        ("tableA3", CellRequest(), {"view": "costs"}, "tableA3 shows no costs"),
+        ("tableA3", CellRequest(), {"view": "retrieval"}, "tableA3: --columns retrieval is for"),
+        ("tableA3", CellRequest(), {"view": "costs"}, "tableA3: --columns costs is for"),
     ],
 )
 def test_an_option_that_the_table_would_ignore_is_refused(

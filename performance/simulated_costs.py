@@ -1,5 +1,7 @@
 """A table's cost column from token statistics alone: no weights, no data, no records.
 
+    python -m performance.simulated_costs table1 --model llama-3.1-8b --rate 400
+
 ``paper_tables/costs/TABLE.yaml`` says what each row's question reads; lengths come from there and from
 the cards, the formula is :mod:`bench.flops.formulas`' convention ``paper``. Published costs are compared with
 the result but never enter it. So this checks our accounting against the papers', on any laptop.
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Any, Literal
 
+import click
 from pydantic import BaseModel, ConfigDict
 
 from bench.data.cards import Card, load_card
@@ -24,8 +27,8 @@ from bench.flops.formulas import CONVENTION_NOTES, forward_usage, priced, texts_
 from bench.flops.meter import Usage
 from bench.models.presets import PAPER_INPUT_LIMIT
 from bench.models.spec import resolve
-from bench.tables.definition import Row, TableDefinition
-from bench.tables.formats import DASH, MINUS, Section, TextTable, csv_text, three_digits
+from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.formats import DASH, MINUS, Section, TextTable, three_digits
 from bench.tables.published import published
 
 TOLERANCE = 0.05
@@ -191,7 +194,7 @@ def document_lengths(card: Card, statistics: CostStatistics) -> list[int]:
 
 
 def render_simulated(definition: TableDefinition, model: str, rate: float | None = None) -> TextTable:
-    """Derived and published costs with their relative differences and explanations, in all formats.
+    """Derived and published costs with their relative differences and explanations.
 
     rate: FLOP/s that one GPU sustains; the caption then states the hours for all questions of the full sets.
     """
@@ -215,7 +218,6 @@ def render_simulated(definition: TableDefinition, model: str, rate: float | None
             *([_gpu_hours(cells, rate)] if rate else []),
         ),
         notes=tuple(_notes(cells)),
-        csv=csv_text([("dataset", *columns), *((name, *line) for name, line in lines)]),
     )
 
 
@@ -252,3 +254,21 @@ def _notes(cells: Sequence[SimulatedCell]) -> Iterator[str]:
         yield f"{agreeing} of the {len(compared)} published costs are met within {100 * TOLERANCE:.0f} %."
     for note, cell in {cell.note: cell for cell in cells if cell.note}.items():
         yield f"{cell.row.label}{'' if cell.tokens else ', not derived'}: {note}."
+
+
+@click.command()
+@click.argument("table", default="table1")
+@click.option("--model", default="llama-3.1-8b", show_default=True, help="preset, hub id or folder")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="TFLOP/S",
+    help="of one GPU, to print the GPU-hours of the full data sets",
+)
+def command(table: str, model: str, rate: float | None) -> None:
+    """Print the costs of TABLE's rows derived from token statistics, beside the published ones."""
+    click.echo(render_simulated(load_table(table), model, None if rate is None else rate * 1e12).markdown())
+
+
+if __name__ == "__main__":
+    command()
