@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -108,9 +108,17 @@ class _Repeats(logging.Filter):
         return True
 
 
+class _ToStderr(logging.StreamHandler[TextIO]):
+    """Writes to what is standard error now: a display of progress takes its place while it draws."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def log_to_stderr(quiet_s: float = QUIET_S) -> None:
     """Log our own steps and warnings to stderr, a warning once in quiet_s; libraries keep their logging."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _ToStderr()
     handler.setFormatter(_Plain())
     handler.addFilter(_Repeats(quiet_s))
     for name in ("bench", "methods"):

@@ -162,6 +162,15 @@ set_option = option(
     metavar="KEY=VALUE",
     help="an option of the method (see: bench list methods NAME); repeatable",
 )
+first_option = option(
+    "--first",
+    group=HOW,
+    listed=False,
+    type=click.IntRange(min=0),
+    default=24,
+    metavar="N",
+    help="ask the first N questions of every cell before the rest, and show the whole result; 0: do not",
+)
 retry_failed_option = option("--retry-failed", group=HOW, is_flag=True, help="ask failed questions again")
 in_flight_option = option(
     "--in-flight",

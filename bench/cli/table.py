@@ -15,6 +15,7 @@ from bench.cli.options import (
     OUTPUT,
     WHAT,
     Command,
+    first_option,
     gathered,
     option,
     protocol_option,
@@ -43,6 +44,7 @@ class TableFlags:
     render_only: bool
     exported: Path | None
     export: Path | None
+    first: int
 
 
 @click.command(name="table", cls=Command)
@@ -85,10 +87,16 @@ class TableFlags:
     metavar="FOLDER",
     help="render the cells of an --export folder; needs neither data nor models",
 )
+@first_option
 @gathered("flags", TableFlags)
 @session_options
 def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Session) -> None:
-    """Make TABLE (see: bench list tables) from its cells; missing ones run first."""
+    """Make TABLE (see: bench list tables) from its cells; missing ones run first.
+
+    The first questions of every cell are asked first, and the whole table is printed; then the rest, and the
+    final table.
+    """
+    from bench.cli.board import show_while_made
     from bench.cli.terminal import print_table, standard_output
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, with_rows
@@ -107,10 +115,12 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
         exported=flags.exported,
         export=flags.export,
     )
-    rendered = make_table(request)
     path = session.results / "tables" / request.name
-    files = rendered.files()
-    for suffix, text in files.items():
-        write_text(path.with_name(f"{path.name}.{suffix}"), text)
-    print_table(standard_output(), rendered, path.with_name(f"{path.name}.md"))
-    click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")
+    show_while_made(request)
+    for _ in session.passes(flags.first):
+        rendered = make_table(request)
+        files = rendered.files()
+        for suffix, text in files.items():
+            write_text(path.with_name(f"{path.name}.{suffix}"), text)
+        print_table(standard_output(), rendered, path.with_name(f"{path.name}.md"))
+        click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")

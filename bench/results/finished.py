@@ -1,4 +1,4 @@
-"""The finished cells below a results folder."""
+"""The finished cells below a results folder, and unfinished ones as far as they have come."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.results.json_lines import valid_rows
 from bench.results.models import CellDescription, Summary, read_description, read_summary
 from bench.results.records import CELL_FILE, RECORDS_FILE, Record, read_records
 
@@ -19,13 +20,15 @@ ARTIFACT_FOLDER = "mlflow-artifacts"
 
 @dataclass(frozen=True)
 class FinishedCell:
-    """A cell whose every question has a record."""
+    """A cell whose every question has a record, or, while its run goes on, the part that has been asked."""
 
     folder: Path
     description: CellDescription
     summary: Summary
     answered: int = 0
     """Questions that were answered for it just now; 0 if it was finished before."""
+    asked: tuple[str, ...] = ()
+    """Of an unfinished cell: ids of the questions that the summary is of, in the data's order."""
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
@@ -34,7 +37,15 @@ class FinishedCell:
 
     def read_records(self) -> Iterator[Record]:
         """Its records in the order of the data, one at a time. Raises BenchError like read_records."""
-        return read_records(self.folder / RECORDS_FILE)
+        if not self.asked:
+            return read_records(self.folder / RECORDS_FILE)
+        found = records_so_far(self.folder)
+        return (found[example] for example in self.asked)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every question has a record."""
+        return not self.asked
 
     @property
     def id(self) -> str:
@@ -80,6 +91,14 @@ def read_finished(folder: Path) -> FinishedCell | None:
         return None
     is_finished = summary.cell_id == description.cell_id and summary.records_sha256 == digest
     return FinishedCell(folder, description, summary) if is_finished else None
+
+
+def records_so_far(folder: Path) -> dict[str, Record]:
+    """The valid records of a cell that may still be written, by example id; empty without any."""
+    try:
+        return {record.example_id: record for record in valid_rows(folder / RECORDS_FILE, Record)}
+    except OSError:
+        return {}
 
 
 def records_digest(folder: Path) -> str:

@@ -15,7 +15,7 @@ from bench.files.atomic import write_json
 from bench.method.contract import Method
 from bench.method.registry import load_method, registered_methods
 from bench.models.served.address import without_url
-from bench.results.finished import FinishedCell, read_finished, records_digest
+from bench.results.finished import FinishedCell, read_finished, records_digest, records_so_far
 from bench.results.models import CellDescription, read_description
 from bench.results.records import (
     CELL_FILE,
@@ -71,6 +71,22 @@ def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
     metrics = set(cell.card.metrics) if summary.n_scored else set()
     is_current = summary.summary_version == SUMMARY_VERSION and set(summary.metrics) == metrics
     return finished if is_current else None
+
+
+def cell_so_far(cell: Cell, folder: Path, first: int | None = None) -> FinishedCell | None:
+    """What has been asked of a cell that is not finished; None if nothing was, or the folder is another's.
+
+    first: only its first questions, and None unless all of these have a record.
+    """
+    wanted = [example.id for example in cell.data.examples[:first]]
+    if _cell_id_in(folder) != cell.identity.cell_id:
+        return None
+    records = records_so_far(folder)
+    asked = tuple(example for example in wanted if example in records)
+    if not asked or (first is not None and len(asked) < len(wanted)):
+        return None
+    summary = summarize([records[i] for i in asked], cell.card.metrics, cell_id=cell.identity.cell_id)
+    return FinishedCell(folder, read_description(folder), summary, asked=asked)
 
 
 def describe(cell: Cell) -> CellDescription:

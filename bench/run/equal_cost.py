@@ -85,7 +85,11 @@ class CostMatch:
             counts = [len(record.context) for record in reference.records if not record.error]
             return self.with_number(max(1, round(fmean(counts)) if counts else 1))
         k = closest_k(reference.summary.query_flops.mean, self._costs(session))
-        return None if k is None else self.with_number(k)
+        if k is None:
+            return None
+        if not reference.is_whole:
+            session.provisional[self.trial.folder(session.results)] = k
+        return self.with_number(k)
 
     def to_measure(self, session: Session) -> list[Cell]:
         """The cells to run next: the reference, then a few k that probably lie around its cost."""
@@ -93,7 +97,8 @@ class CostMatch:
         if reference is None:
             return [self.reference]
         target, costs = reference.summary.query_flops.mean, self._costs(session)
-        k = next_k(target, costs)
+        provisional = session.provisional.get(self.trial.folder(session.results), 0)
+        k = provisional if provisional and provisional not in costs else next_k(target, costs)
         if PASSAGES not in self.trial.method.replayed:
             return [self.with_number(k)]
         # Its neighbours' answers come from the same run, which costs little more than that of the highest.
@@ -192,8 +197,11 @@ def next_k(target: float, costs: Mapping[int, float]) -> int:
     if not high and len(costs) > 6:
         return 2 * low
     if not high:
-        far = target >= 4 * costs[low]
-        return 4 * low if far else max(low + 1, round(low * target / costs[low]))
+        # A line through what is known; through the origin where that is one point.
+        least = min(costs)
+        rise = (costs[low] - costs[least]) / (low - least) if low > least else costs[low] / low
+        guess = low + round((target - costs[low]) / rise) if rise > 0 else 4 * low
+        return min(max(guess, low + 1), 4 * low)
     if len(costs) > 10:
         return (low + high) // 2
     base, below = (low, costs[low]) if low else (0, 0.0)

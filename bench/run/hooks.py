@@ -20,6 +20,11 @@ class HelperProgress:
     """Questions answered since the last report."""
     line: str = ""
     """A cell that it has finished, with its score; empty: none."""
+    cell_id: str = ""
+    score: float | None = None
+    """That cell's first metric, 0..1; None: it has none."""
+    tflops: float = 0.0
+    """Its mean cost of a question."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,11 @@ class IndexProgress:
 class RunHooks:
     """Base of the observers. By default every method does nothing; it must return quickly: the run waits."""
 
-    def on_plan(self, cells: int, questions: int, purpose: str = "") -> None:
+    def on_plan(self, cells: int, questions: int, purpose: str = "", first: int | None = None) -> None:
         """Called before the run, with the unfinished cells and questions of this process and its helpers.
 
-        purpose: what the cells are for, where a command runs a second lot.
+        purpose: what the cells are for, where a command runs a second lot. first: in a pass that asks only
+        this many questions of each cell.
         """
 
     def on_helper_progress(self, news: HelperProgress) -> None:
@@ -61,7 +67,7 @@ class RunHooks:
         """The cells of the last :meth:`on_start` are complete, or their run was interrupted."""
 
     def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
-        """A cell is complete, whichever process finished it, also in an earlier run.
+        """A cell is complete, whichever process finished it, also in an earlier run; or its first pass is.
 
         sweep: name of the sweep that it belongs to.
         """
@@ -69,14 +75,18 @@ class RunHooks:
     def on_sweep_finished(self, name: str, folders: Sequence[Path]) -> None:
         """All cells of a sweep are complete."""
 
+    def on_pause(self) -> None:
+        """The cells that were planned have run, or stopped; the command may print."""
+
     def close(self) -> None:
         """The session ends."""
 
 
 def finished_line(cell: Cell, finished: FinishedCell) -> str:
-    """A finished cell with its score, for the terminal."""
+    """A finished cell, or what has been asked of one, with its score, for the terminal."""
     metric, summary = cell.card.metrics[0], finished.summary
     failed = f", {summary.n_failed} failed" if summary.n_failed else ""
     score = summary.interval(metric)
     scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
-    return f"{cell.name}: {scored}{summary.n} question{'' if summary.n == 1 else 's'}{failed}"
+    of_all = "" if finished.is_whole else f"of {finished.description.n_examples} "
+    return f"{cell.name}: {scored}{summary.n} {of_all}question{'' if summary.n == 1 else 's'}{failed}"

@@ -59,17 +59,18 @@ class LocalWorkers:
         results: Path,
         in_flight: int,
         timeout_s: float | None,
+        first: int | None,
         *,
         parameters: int = 0,
         on_progress: Callable[[HelperProgress], None] = lambda progress: None,
     ) -> Iterator[Helpers]:
         """Inside the block helpers work on the groups; this process counts as one of :meth:`count`.
 
-        on_progress: called from other threads.
+        first: only this many questions of each cell; None: all. on_progress: called from other threads.
         """
         count = min(self.count(parameters), len(groups)) if len(groups) > 1 else 1
         gpus = _gpus() if count > 1 else []
-        task = {"results": str(results), "in_flight": in_flight, "timeout_s": timeout_s}
+        task = {"results": str(results), "in_flight": in_flight, "timeout_s": timeout_s, "first": first}
         helpers = Helpers()
         try:
             for at in range(1, count):

@@ -37,7 +37,10 @@ class Reports(RunHooks):
     def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
         """Report one cell."""
         if finished.answered:
-            self._send(HelperProgress(line=finished_line(cell, finished)))
+            line, summary = finished_line(cell, finished), finished.summary
+            score = summary.interval(cell.card.metrics[0])
+            mean = None if score is None else score.mean
+            self._send(HelperProgress(0, line, finished.id, mean, summary.tflops))
 
     def _send(self, progress: HelperProgress) -> None:
         try:
@@ -60,6 +63,7 @@ def main() -> None:
         hooks=[Reports(pipe)],
         alone=False,
     )
+    session.begin_pass(task["first"])
     for group in task["groups"]:
         if any(is_locked(Path(entry["folder"])) for entry in group):
             continue  # the process that locked it will finish it, or the command will

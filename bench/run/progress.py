@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from shutil import get_terminal_size
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
-from tqdm import tqdm
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from bench.metrics import METRIC_LABELS
-from bench.results.curves import cut
 from bench.results.finished import FinishedCell
 from bench.results.records import Record
 from bench.run.cell import Cell
@@ -24,7 +25,8 @@ ENOUGH = 0.05
 """Share of the questions that must be answered before a time left is shown."""
 REFRESH_S = 1.0
 """Seconds between two looks at the clock."""
-_BAR = "{desc} |{bar}| {n_fmt}/{total_fmt} {elapsed}{postfix}"
+BAR = 24
+"""Columns of the bar."""
 
 
 class Progress(RunHooks):
@@ -32,27 +34,34 @@ class Progress(RunHooks):
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         """every_s: seconds of silence after which a line is printed without a terminal."""
-        self._bar: tqdm[Any] | None = None
+        self.above: Callable[[], RenderableType] | None = None
+        """On a terminal, what stands above the bar while the command works, in place of the cells' lines."""
+        self._live: Live | None = None
         self._every_s = every_s
         self._planned = False
-        self._title = ""
+        self._first: int | None = None
+        self._title = self._score = ""
         self._cells = self._cells_done = self._questions = self._answered = 0
         self._here = self._here_done = 0
         """Questions of the cells that this process is running, and those of them that have a record."""
         self._indexing = ""
         """How many of the indexes that were missing here have been built; empty once all have."""
+        self._began = self._started = self._last_line = time.monotonic()
+        """Begin of the cells that run, of the whole plan, and of the silence."""
         self._clock: threading.Thread | None = None
         self._over = threading.Event()
         self._lock = threading.RLock()
 
-    def on_plan(self, cells: int, questions: int, purpose: str = "") -> None:
+    def on_plan(self, cells: int, questions: int, purpose: str = "", first: int | None = None) -> None:
         """Say how much there is, and show the totals of the whole command from now on."""
-        self._planned = True
+        self._planned, self._first = True, first
         self._begin(cells, questions)
         with self._lock:
             cell, question = ("" if count == 1 else "s" for count in (cells, questions))
             left = f"{questions} question{question} to ask" if questions else "every question has been asked"
-            self._write(f"{cells} cell{cell} to run{purpose and ' '}{purpose}, {left}")
+            each = f": the first {first} of each cell" if first and questions else ""
+            self._write(f"{cells} cell{cell} to run{purpose and ' '}{purpose}, {left}{each}")
+            self._show()
 
     def on_helper_progress(self, progress: HelperProgress) -> None:
         """Count what a helper process did."""
@@ -66,26 +75,15 @@ class Progress(RunHooks):
         first = cells[0]
         self._metric = first.card.metrics[0]
         self._sum, self._n, self._failed = 0.0, 0, 0
-        self._here, self._here_done = len(first.data.examples) * len(cells), sum(map(len, done))
+        each = len(first.data.examples[: self._first])
+        self._here, self._here_done = each * len(cells), sum(min(each, len(records)) for records in done)
         if not self._planned:
             self._begin(len(cells), self._here - self._here_done)
         with self._lock:
             self._title = first.name + (f" and {len(cells) - 1} more" if len(cells) > 1 else "")
-            at = f"{self._cells_done + 1}/{self._cells} " if self._cells > 1 else ""
-            self._bar = tqdm(
-                total=self._here,
-                initial=self._here_done,
-                desc=cut(f"{at}{self._title}", _room()),
-                bar_format=_BAR,
-                leave=False,
-                disable=None,
-                dynamic_ncols=True,
-            )
-            if self._bar.disable:
-                self._bar = None
-                return
-            self._bar.set_postfix_str("" if self._here_done else "preparing")
-        for records in done:
+            self._began = time.monotonic()
+            self._show()
+        for records in done if self._live is not None else ():
             for record in records.values():
                 self._count(record)
 
@@ -95,8 +93,6 @@ class Progress(RunHooks):
         at += f" ({progress.tokens:,} tokens)" if progress.tokens else ""
         with self._lock:
             self._indexing = at if progress.built < progress.missing else ""
-            if self._bar is not None and not self._here_done:
-                self._bar.set_postfix_str(self._indexing)
 
     def on_record(self, record: Record) -> None:
         """Count one more answered question."""
@@ -104,20 +100,18 @@ class Progress(RunHooks):
         with self._lock:
             self._answered += 1
             self._here_done += 1
-        if self._bar is not None:
-            shown = [f"{METRIC_LABELS[self._metric]} {100 * self._sum / self._n:.1f} %"] if self._n else []
-            shown += [f"{self._failed} failed"] if self._failed else []
-            shown += [left] if (left := self._left()) else []
-            self._bar.set_postfix_str(", ".join(shown), refresh=False)
-            self._bar.update()
 
     def on_stop(self) -> None:
-        """Close the bar."""
+        """Nothing is running."""
         with self._lock:
             self._title = self._indexing = ""
-            if self._bar is not None:
-                self._bar.close()
-                self._bar = None
+
+    def on_pause(self) -> None:
+        """Clear the bar, and what stands above it, off the terminal."""
+        with self._lock:
+            live, self._live = self._live, None
+        if live is not None:
+            live.stop()
 
     def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
         """Count a cell that this process has just finished, and print its line."""
@@ -130,12 +124,13 @@ class Progress(RunHooks):
             self._cells = max(self._cells, self._cells_done)
             if not sys.stderr.isatty():
                 self._print_line(line)
-            elif self._cells > 1:
+            elif self._cells > 1 and self.above is None:
                 width = len(str(self._cells))
                 self._write(f"{self._cells_done:>{width}}/{self._cells}  {line}")
 
     def close(self) -> None:
         """Stop printing."""
+        self.on_pause()
         self._over.set()
         if self._clock is not None:
             self._clock.join()
@@ -152,9 +147,9 @@ class Progress(RunHooks):
         while not self._over.wait(min(REFRESH_S, self._every_s)):
             with self._lock:
                 silent = time.monotonic() - self._last_line >= self._every_s
-                if self._bar is not None:
-                    self._bar.refresh()
-                elif silent and (self._title or self._cells_done < self._cells):
+                if self._live is not None:
+                    continue
+                if silent and (self._title or self._cells_done < self._cells):
                     indexing = self._indexing and f"{self._indexing}, "
                     at = f"{self._title}, {indexing}question {self._here_done} of {self._here}"
                     self._print_line(at if self._title else "helper processes are working")
@@ -178,22 +173,49 @@ class Progress(RunHooks):
 
     def _write(self, line: str) -> None:
         """A line on stderr, above the bar if there is one."""
-        if self._bar is None:
+        if self._live is None:
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
         else:
-            self._bar.write(line, file=sys.stderr)
+            self._live.console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    def _show(self) -> None:
+        """Begin to draw on the terminal, if there is one."""
+        if self._live is None and sys.stderr.isatty():
+            console = Console(file=sys.stderr)
+            self._live = Live(
+                console=console, get_renderable=self._screen, transient=True, refresh_per_second=1 / REFRESH_S
+            )
+            self._live.start(refresh=True)
+
+    def _screen(self) -> RenderableType:
+        """What stands on the terminal now; called from the thread that draws it, so without the lock."""
+        parts = [] if self.above is None else [self.above()]
+        if self._title:
+            at = f"{self._cells_done + 1}/{self._cells} " if self._cells > 1 else ""
+            took = int(time.monotonic() - self._began)
+            waiting = "" if self._here_done else self._indexing or "preparing"
+            said = [self._score or waiting, self._left()]
+            counts = f"{self._here_done}/{self._here} {took // 60}:{took % 60:02} "
+            line = Table.grid(padding=(0, 1, 0, 0))
+            line.add_column(no_wrap=True, overflow="ellipsis")
+            line.add_column(no_wrap=True)
+            line.add_column(no_wrap=True)
+            line.add_row(
+                Text(f"{at}{self._title}"),
+                ProgressBar(max(1, self._here), self._here_done, width=BAR),
+                Text(counts + ", ".join(filter(None, said))),
+            )
+            parts.append(line)
+        return Group(*parts)
 
     def _count(self, record: Record) -> None:
         if record.answers:
             self._n += 1
             self._sum += record.scores.get(self._metric, 0.0)
         self._failed += record.error is not None
-
-
-def _room() -> int:
-    """Columns of the terminal that a bar's text may take; the rest is the bar's and the counts'."""
-    return max(20, get_terminal_size().columns - 46)
+        shown = [f"{METRIC_LABELS[self._metric]} {100 * self._sum / self._n:.1f} %"] if self._n else []
+        self._score = ", ".join(shown + ([f"{self._failed} failed"] if self._failed else []))
 
 
 def _minutes(seconds: float) -> str:

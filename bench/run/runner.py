@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.records import Record, RecordStore
 from bench.run.cell import Cell
-from bench.run.cell_folder import FILES_OF_A_CELL, finish, open_records
+from bench.run.cell_folder import FILES_OF_A_CELL, cell_so_far, finish, open_records
 from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import IN_FLIGHT, QuestionRunner, await_uncancelled
 from bench.run.time_limit import TimeLimit
@@ -42,6 +42,8 @@ class Asking:
     """Notified of the start, of every record and of the end."""
     executor: RayExecutor | None = None
     """Its workers run the questions, with models of their own; None: this process does."""
+    first: int | None = None
+    """Only this many questions of each cell, from the start; None: all."""
 
 
 def run_group(
@@ -51,7 +53,9 @@ def run_group(
     models: Callable[[], ModelSet],
     asking: Asking = Asking(),  # noqa: B008 - immutable
 ) -> list[FinishedCell]:
-    """Run the cells until every question has a record; finished questions are never asked again.
+    """Run the cells until every question has a record, or each of the first ones where only they are asked.
+
+    Finished questions are never asked again.
 
     Several cells must differ only in options that their method replays: each question is then asked
     once, and every cell's record is derived from that run. models: called once, if a question is missing.
@@ -72,9 +76,17 @@ def run_group(
         before = [len(store.done) for store in stores]
         _ask_missing(cells, stores, indexes, models, asking)
         return [
-            finish(cell, store, len(store.done) - asked)
+            _outcome(cell, store, asking, len(store.done) - asked)
             for cell, store, asked in zip(cells, stores, before, strict=True)
         ]
+
+
+def _outcome(cell: Cell, store: RecordStore, asking: Asking, answered: int) -> FinishedCell:
+    if len(store.done) == len(cell.data.examples):
+        return finish(cell, store, answered)
+    so_far = cell_so_far(cell, store.folder, asking.first)
+    assert so_far is not None
+    return replace(so_far, answered=answered)
 
 
 def _refuse_shared_folders(cells: Sequence[Cell], results: Path) -> None:
@@ -96,8 +108,9 @@ def _ask_missing(
     models: Callable[[], ModelSet],
     asking: Asking,
 ) -> None:
-    """Ask every question that has no record in one of the cells."""
-    pending = [e for e in cells[0].data.examples if any(e.id not in store.done for store in stores)]
+    """Ask every question, or every one of the first, that has no record in one of the cells."""
+    wanted = cells[0].data.examples[: asking.first]
+    pending = [e for e in wanted if any(e.id not in store.done for store in stores)]
     for hook in asking.hooks:
         hook.on_start(cells, [store.done for store in stores])
     try:

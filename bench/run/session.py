@@ -20,7 +20,7 @@ from bench.results.index_store import IndexStore
 from bench.results.json_lines import is_locked
 from bench.results.records import RECORDS_FILE
 from bench.run.cell import Cell
-from bench.run.cell_folder import finished_cell
+from bench.run.cell_folder import cell_so_far, finished_cell
 from bench.run.fitness import caution, refusal
 from bench.run.hooks import HelperProgress, RunHooks
 from bench.run.local import Helpers, LocalWorkers
@@ -69,12 +69,20 @@ class Session:
         ray = None if isinstance(executor, LocalWorkers) else executor
         self.asking = Asking(in_flight, retry_failed, timeout_s, tuple(hooks), ray)
         self._finished: dict[Path, FinishedCell] = {}
+        self._so_far: dict[Path, FinishedCell] = {}
+        """Cells of which this pass has seen a part; the next one looks again."""
         self._ran: set[Path] = set()
+        self.provisional: dict[Path, int] = {}
+        """Folder of a trial cell -> the k that matched on a first pass's questions."""
 
     @property
     def hooks(self) -> Sequence[RunHooks]:
         """The observers of the run."""
         return self.asking.hooks
+
+    def add_hook(self, hook: RunHooks) -> None:
+        """One more observer of the run."""
+        self.asking = replace(self.asking, hooks=(*self.asking.hooks, hook))
 
     @cached_property
     def indexes(self) -> IndexStore:
@@ -85,16 +93,46 @@ class Session:
         """Raise ConfigError if ``--workers`` asks for several local processes; ``what`` can only use one."""
         self._local.require_one(what)
 
+    def passes(self, first: int) -> Iterator[None]:
+        """One pass over the first questions of every cell, then, unless that was all, one over the rest.
+
+        In each pass the caller runs the same cells. first: questions of each cell in the first pass; 0: none.
+        """
+        if first and self.compute:
+            self.begin_pass(first)
+            yield
+            if not self._so_far:
+                return
+        self.begin_pass(None)
+        yield
+
+    def begin_pass(self, first: int | None) -> None:
+        """From now on ask only this many questions of each cell; None: all."""
+        self.asking, self._so_far = replace(self.asking, first=first), {}
+
     def finished(self, cell: Cell) -> FinishedCell | None:
-        """The cell, read and checked once, if its every question has a record; nothing is run."""
+        """The cell, read and checked once, if its every question has a record; nothing is run.
+
+        In a first pass also one whose first questions have one, and in a session that runs nothing what there
+        is of it; neither :attr:`is whole <FinishedCell.is_whole>`.
+        """
         folder = cell.folder(self.results)
-        if folder not in self._finished and (found := finished_cell(cell, folder)) is not None:
-            self._finished[folder] = found
-        return self._finished.get(folder)
+        if folder not in self._finished and (finished := finished_cell(cell, folder)) is not None:
+            self._finished[folder] = finished
+        if folder in self._finished:
+            return self._finished[folder]
+        in_part = self.asking.first is not None or not self.compute
+        if in_part and folder not in self._so_far:
+            so_far = cell_so_far(cell, folder, self.asking.first)
+            self._so_far |= {folder: so_far} if so_far else {}
+        return self._so_far.get(folder)
 
     def run(self, cell: Cell) -> FinishedCell:
         """The finished cell; its missing questions are asked first. Raises BenchError."""
-        return self._run_group([cell], None)[0]
+        try:
+            return self._run_group([cell], None)[0]
+        finally:
+            self._pause()
 
     def run_all(
         self,
@@ -114,17 +152,20 @@ class Session:
         SIGTERM ends the run as Ctrl-C does, with KeyboardInterrupt.
         """
         if self.compute:
-            with _sigterm_as_interrupt(), self._helped(groups, purpose):
-                for group in self._unlocked_first(groups):
-                    try:
-                        done(group, self._run_group(group, sweep))
-                    except BenchError as error:
-                        if failed is None:
-                            raise
-                        failed(group, error)
+            try:
+                with _sigterm_as_interrupt(), self._helped(groups, purpose):
+                    for group in self._unlocked_first(groups):
+                        try:
+                            done(group, self._run_group(group, sweep))
+                        except BenchError as error:
+                            if failed is None:
+                                raise
+                            failed(group, error)
+            finally:
+                self._pause()
         cells = [cell for group in groups for cell in group]
         found = {cell.identity.cell_id: self.finished(cell) for cell in cells}
-        if self.compute and sweep is not None:
+        if self.compute and sweep is not None and self.asking.first is None:
             folders = [finished.folder for finished in found.values() if finished is not None]
             for hook in self.hooks:
                 hook.on_sweep_finished(sweep, folders)
@@ -138,10 +179,14 @@ class Session:
         left = [cell for cell in _distinct(group) if not self._is_done(cell)]
         ran: dict[Path, FinishedCell] = {}
         if left:
+            again = self._ran.isdisjoint(cell.folder(self.results) for cell in left)
+            asking = replace(self.asking, retry_failed=self.asking.retry_failed and again)
             with _sigterm_as_interrupt():
-                outcome = run_group(left, self.results, self.indexes, lambda: self.models(first), self.asking)
-            ran = {finished.folder: finished for finished in outcome}
-            self._finished |= {folder: replace(finished, answered=0) for folder, finished in ran.items()}
+                just_now = run_group(left, self.results, self.indexes, lambda: self.models(first), asking)
+            ran = {outcome.folder: outcome for outcome in just_now}
+            for folder, outcome in ran.items():
+                known = self._finished if outcome.is_whole else self._so_far
+                known[folder] = replace(outcome, answered=0)
             self._ran |= ran.keys()
         outcomes = []
         for cell in group:
@@ -165,13 +210,14 @@ class Session:
         missing = [group for group in groups if any(self.finished(cell) is None for cell in group)]
         left = [cell for group in missing for cell in group if self.finished(cell) is None]
         questions = sum(
-            len(cell.data.examples) - _lines(cell.folder(self.results) / RECORDS_FILE) for cell in left
+            max(0, len(cell.data.examples[: self.asking.first]) - _lines(cell.folder(self.results)))
+            for cell in left
         )
         parameters = max(
             (spec.architecture.parameters for group in missing for spec in group[0].roles.values()), default=0
         )
         for hook in self.hooks if missing else ():
-            hook.on_plan(len(left), questions, purpose)
+            hook.on_plan(len(left), questions, purpose, self.asking.first)
 
         def notify(progress: HelperProgress) -> None:
             for hook in self.hooks:
@@ -182,6 +228,7 @@ class Session:
             self.results,
             self.asking.in_flight,
             self.asking.timeout_s,
+            self.asking.first,
             parameters=parameters,
             on_progress=notify,
         ) as self._helpers:
@@ -200,6 +247,10 @@ class Session:
                 time.sleep(POLL_S)
                 continue
             yield left.pop(0 if all(locked) else locked.index(False))
+
+    def _pause(self) -> None:
+        for hook in self.hooks:
+            hook.on_pause()
 
     def close(self) -> None:
         """Release the executor's workers and close the hooks."""
@@ -230,9 +281,10 @@ def _require_fitness(cell: Cell) -> None:
         log.warning("%s", caution(cell.unfit))
 
 
-def _lines(path: Path) -> int:
+def _lines(folder: Path) -> int:
+    """Number of records, damaged ones included."""
     try:
-        return path.read_bytes().count(b"\n")
+        return (folder / RECORDS_FILE).read_bytes().count(b"\n")
     except OSError:
         return 0
 

@@ -60,7 +60,7 @@ def amortised_table(
     definition = table.definition
     return plain_table(
         definition.id,
-        definition.title,
+        table.title,
         columns,
         tuple(rows),
         (*caption(table, amortised=True), about_amortised(published=bool(printed_parts))),

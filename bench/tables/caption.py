@@ -50,7 +50,7 @@ def caption(
     the question.
     """
     definition, described = table.definition, _described(table)
-    sentences = [f"{definition.title}. Layout and published values: {definition.source}."]
+    sentences = [f"{table.title}. Layout and published values: {definition.source}.", *provisional(table)]
     if not described:
         return [*sentences, _NOTHING]
     lengths = _each(
@@ -84,12 +84,22 @@ def brief(table: TableData, published: PublishedValues | None = None) -> list[st
     if not _described(table):
         return [_NOTHING, *without_values(table)]
     return [
+        *provisional(table),
         *about_reader(table),
         "Scores are percent, with 95 % intervals; TFLOPs are per question.",
         *_about_published(table, published)[:1],
         *without_values(table),
         *_counted_events(table, (_FAILED, _TRUNCATED)),
     ]
+
+
+def provisional(table: TableData) -> list[str]:
+    """What may still change in a table whose questions have not all been asked."""
+    if not table.unfinished:
+        return []
+    matched = _each(cell.row.label for cell in table.cells.values() if waiting_option(cell.row.set))
+    rows = f", and so may the number of passages or nodes of {', '.join(matched)}" if matched else ""
+    return [f"Not all questions have been asked: every number may still change{rows}."]
 
 
 def footnotes(table: TableData) -> list[str]:

@@ -74,6 +74,35 @@ class TableData:
     cells: Mapping[tuple[str, str], TableCell]
     """(row id, data set) -> cell."""
 
+    @property
+    def unfinished(self) -> set[tuple[int, int]]:
+        """(questions asked, questions) of the cells that have not been asked all."""
+        found = [cell.finished for cell in self.cells.values() if cell.finished is not None]
+        return {(one.summary.n, one.description.n_examples) for one in found if not one.is_whole}
+
+    def without_unfinished(self) -> TableData:
+        """The same without the cells that have not been asked all their questions."""
+        cells = {
+            place: cell
+            if cell.finished is None or cell.finished.is_whole
+            else TableCell(cell.row, cell.dataset, None, "not finished yet")
+            for place, cell in self.cells.items()
+        }
+        return TableData(self.definition, cells)
+
+    @property
+    def title(self) -> str:
+        """The definition's, and how far the questions have come unless all have been asked."""
+        left = self.unfinished
+        if not left:
+            return self.definition.title
+        n, of_all = next(iter(left))
+        come = f"{n} of {of_all} questions a cell" if len(left) == 1 else "unfinished, see n"
+        return f"{self.definition.title} ({come})"
+
+
+Places: TypeAlias = dict[str, tuple[str, str]]
+"""Cell id -> row id and data set."""
 
 Plan: TypeAlias = Cell | CostMatch | str
 """A planned cell; one whose k depends on another cell's cost; or why the row cannot run."""
@@ -118,10 +147,14 @@ def plan_table(definition: TableDefinition, setting: CellRequest) -> dict[tuple[
 
 
 def table_cells(
-    definition: TableDefinition, planned: Mapping[tuple[str, str], Plan], session: Session
+    definition: TableDefinition,
+    planned: Mapping[tuple[str, str], Plan],
+    session: Session,
+    places: Places | None = None,
 ) -> TableData:
     """The table's cells; those that are missing run first, unless the session runs nothing.
 
+    places: filled with the cells' places as they are known, for a display of a table that is being made.
     Rows whose k depends on another row's cost come second. A row whose models turn out to be unavailable is
     left out with that reason; without the reader there is no table.
     """
@@ -133,14 +166,18 @@ def table_cells(
         verify(first.reader.name, locate(first.reader.name, first.reader.source))
         why[id(plan)] = str(error)
 
+    places = {} if places is None else places
+    places |= {plan.identity.cell_id: place for place, plan in planned.items() if isinstance(plan, Cell)}
     cells = [plan for plan in planned.values() if isinstance(plan, Cell)]
     finished = session.run_all(
         [[cell] for cell in cells], failed=lambda group, error: left_out(group[0], group[0], error)
     )
     matches = [plan for plan in planned.values() if isinstance(plan, CostMatch)]
     matched = match_costs(matches, session, lambda match, error: left_out(match.trial, match, error))
-    finished |= session.run_all([[cell] for cell in matched if cell is not None])
     of_match = {id(match): cell for match, cell in zip(matches, matched, strict=True)}
+    settled = ((place, of_match.get(id(plan))) for place, plan in planned.items())
+    places |= {cell.identity.cell_id: place for place, cell in settled if cell is not None}
+    finished |= session.run_all([[cell] for cell in matched if cell is not None])
     rows = {row.id: row for row in definition.rows}
     table: dict[tuple[str, str], TableCell] = {}
     for (row_id, dataset), plan in planned.items():

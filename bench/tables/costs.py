@@ -40,7 +40,7 @@ def costs_table(table: TableData, costs: AllCosts) -> TextTable:
             )
     return plain_table(
         f"{definition.id}_costs",
-        f"{definition.title}: what the costs are made of",
+        f"{table.title}: what the costs are made of",
         columns,
         tuple(rows),
         (*caption(table), *about_cost_parts(), *about_shares(shares_of(table, costs))),

@@ -38,7 +38,8 @@ def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
     Cells of an earlier export that are not finished here stay, so that a long table can be exported in parts.
     Raises BenchError if no cell is finished, if records cannot be read, or if the earlier export cannot.
     """
-    finished = [(cell, cell.finished) for cell in table.cells.values() if cell.finished is not None]
+    found = [(cell, cell.finished) for cell in table.cells.values()]
+    finished = [(cell, done) for cell, done in found if done is not None and done.is_whole]
     if not finished:
         name = table.definition.id
         raise BenchError(f"{name}: no cell is finished, nothing to export. Run first: bench table {name}")

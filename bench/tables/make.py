@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -13,7 +13,7 @@ from bench.run.cell import CellRequest
 from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
-from bench.tables.cells import Plan, TableData, plan_table, retrieval_view, table_cells
+from bench.tables.cells import Places, Plan, TableData, plan_table, retrieval_view, table_cells
 from bench.tables.cost_parts import costs_of
 from bench.tables.costs import costs_table
 from bench.tables.definition import TableDefinition
@@ -50,6 +50,8 @@ class TableRequest:
     """A folder of :mod:`bench.tables.export` to read the cells from; None: the results folder."""
     export: Path | None = None
     """Folder for an export of the finished cells without any text of the data; None: no export."""
+    places: Places = field(default_factory=dict)
+    """Filled while the table is made (:func:`bench.tables.cells.table_cells`)."""
 
     @property
     def name(self) -> str:
@@ -91,7 +93,7 @@ def _scores(request: TableRequest) -> TextTable:
     if request.exported is not None:
         return render(exported_table(request.definition, request.exported), printed)
     table, _ = _collected(request)
-    if request.export is not None:
+    if request.export is not None and request.session.asking.first is None:
         export_table(table, request.export)
     if request.view == "retrieval":
         return render(retrieval_view(table), printed)
@@ -112,14 +114,14 @@ def _amortised(request: TableRequest) -> TextTable:
 
 
 def _timed(request: TableRequest) -> TextTable:
-    table, planned = _collected(request)
+    table, planned = _collected(request, whole=True)
     return timed_table(table, planned, published(request.definition.published_as), request.session)
 
 
 def _judged(request: TableRequest) -> TextTable:
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
     resolve(judge, dtype=dtype).identity()  # a judge that is not there is an error before hours of answers
-    table, _ = _collected(request)
+    table, _ = _collected(request, whole=True)
     printed = published(request.definition.published_as)
     return judged_table(table, request.session, judge, dtype, printed, PROTOCOLS[request.protocol])
 
@@ -151,7 +153,12 @@ KINDS: Mapping[str, Callable[[TableRequest], TextTable]] = {
 """Kind of a definition -> function that makes the table."""
 
 
-def _collected(request: TableRequest) -> tuple[TableData, Mapping[tuple[str, str], Plan]]:
-    """The table's cells and their plans."""
+def _collected(
+    request: TableRequest, *, whole: bool = False
+) -> tuple[TableData, Mapping[tuple[str, str], Plan]]:
+    """The table's cells and their plans; whole: all questions asked at once, and no unfinished cell."""
+    if whole:
+        request.session.begin_pass(None)
     planned = plan_table(request.definition, request.setting)
-    return table_cells(request.definition, planned, request.session), planned
+    table = table_cells(request.definition, planned, request.session, request.places)
+    return (table.without_unfinished() if whole else table), planned

@@ -37,7 +37,7 @@ def paired_table(table: TableData) -> TextTable:
     ]
     return plain_table(
         f"{definition.id}_paired",
-        f"{definition.title}: against {reference.label}, question by question",
+        f"{table.title}: against {reference.label}, question by question",
         (
             "Data and method",
             metric,

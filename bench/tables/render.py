@@ -25,7 +25,7 @@ def render(table: TableData, published: PublishedValues, costs: AllCosts | None 
     """The table in all formats, with the published values; costs: of its cells, for their shares."""
     return TextTable(
         id=table.definition.id,
-        title=table.definition.title,
+        title=table.title,
         columns=tuple(columns(table, published)),
         sections=tuple(sections(table, published)),
         caption=tuple(caption(table, published)),
@@ -84,9 +84,17 @@ def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list
         *(_score(cell, metric) for metric in table.definition.metrics),
         DASH if tflops is None else three_digits(tflops),
         *([DASH if ratio is None else f"{ratio:.2f}"] if _has_ratio(table) else []),
-        DASH if cell.summary is None else str(cell.summary.n),
+        _questions(cell),
         *(_published(table, cell, metric, published) for metric in known_metrics(table, published)),
     ]
+
+
+def _questions(cell: TableCell) -> str:
+    """How many questions the cell's numbers are of, and of how many, while some have not been asked."""
+    if cell.finished is None:
+        return DASH
+    n = str(cell.finished.summary.n)
+    return n if cell.finished.is_whole else f"{n} of {cell.finished.description.n_examples}"
 
 
 def _published(table: TableData, cell: TableCell, metric: str, published: PublishedValues) -> str:
