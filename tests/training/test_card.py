@@ -2,8 +2,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from training.card import card, joined
 from training.evaluate import line
 from training.export import llama_config
@@ -54,13 +52,3 @@ def test_the_card_shows_figures_with_bars_and_the_curve() -> None:
     assert "| bullets wrong (facts 6) | 0.25 | 80 | ≤ 0.2 | ≤ 0.03 |" in text
     assert "| one hop, 256 | 0.50 | 0.75 |" in text
     assert "5.0 M tokens" in text and "width 256" in text
-
-
-@pytest.mark.parametrize(("right", "named"), [(0.005, True), (0.92, False)])
-def test_the_card_names_yes_no_questions_in_searches_where_they_fail(right: float, named: bool) -> None:
-    config = llama_config(ModelConfig()).to_dict()
-    figures = [line("yes_no_question_first", right, 200, (None, None), facts=20)]
-
-    text = card("tiny", config, [logged(25, 0.5)], figures, 8_000_000, "November 2026")
-
-    assert ("`yes_no_question_first`" in text) == named

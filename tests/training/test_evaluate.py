@@ -4,8 +4,7 @@ import json
 import pytest
 
 from bench.files.paths import ASSETS
-from methods.pecan.prompts import PECAN_SEARCH_BEFORE_QUESTION
-from training.evaluate import Exam, Reader, auroc, bullet_figures, calibration, chosen_number, figures
+from training.evaluate import Exam, Reader, auroc, bullet_figures, calibration, figures
 from training.generator.world import Fact
 
 FOLDER = ASSETS / "tiny"
@@ -48,57 +47,11 @@ def test_auroc_counts_ordered_pairs() -> None:
     assert auroc([0.5, 0.9], [0.5]) == 0.75
 
 
-def test_the_chosen_number_is_the_one_after_action() -> None:
-    assert chosen_number("Reasoning: Mara has 3 keys.\nAction: -1") == -1
-    assert chosen_number("Summary 2") is None
-
-
-@pytest.mark.parametrize("bullets", [8, 32])
-@pytest.mark.parametrize("hops", [1, 2])
-def test_a_sufficiency_case_has_exactly_so_many_bullets(bullets: int, hops: int) -> None:
-    exam = Exam()
-    for enough in (True, False):
-        rng = exam.rng(f"{bullets}{hops}{enough}")
-        for _ in range(5):
-            prompt = exam.sufficiency(rng, bullets, hops, enough)
-            assert prompt.count("\n* ") == bullets
-            assert prompt.startswith(PECAN_SEARCH_BEFORE_QUESTION)
-
-
-def test_a_question_before_the_text_is_the_one_behind_it() -> None:
-    exam = Exam()
-    behind = exam.reading(exam.rng("order"), 20, "one")
-    before = exam.searched(exam.rng("order"), 20)
-    (user, replied) = before.earlier[0]
-    asked = behind.prompt.split("Question:\n")[1].split("\n")[0]
-    words = behind.prompt.split("\n\nQuestion:")[0].removeprefix("Information:\n").split()
-
-    assert before.reply == behind.reply and replied == "Yes"
-    assert user.index(asked) < user.index("Information:")
-    assert [word for word in user.split("Information:\n")[1].split() if word != "*"] == words
-
-
-@pytest.mark.parametrize("upper", [False, True])
-def test_a_full_batch_leaves_the_room_of_its_list(reader: Reader, upper: bool) -> None:
-    def count(text: str) -> int:
-        return len(reader.template.encode(text))
-
-    prompt = Exam().batch(Exam().rng("batch"), count, upper=upper)
-
-    assert 1300 < count(prompt) <= 2048 - 512
-
-
 def test_calibration_is_the_gap_between_confidence_and_outcome() -> None:
     error, curve = calibration([(0.95, True), (0.95, True), (0.25, True), (0.25, False), (1.0, False)])
 
     assert curve == [[0.25, 0.5, 2], [0.967, 0.667, 3]]
     assert error == pytest.approx((2 * 0.25 + 3 * 0.3) / 5)
-
-
-def test_cases_are_the_same_every_time() -> None:
-    first, again = (Exam().reading(Exam().rng("x"), 12, "two") for _ in range(2))
-
-    assert first == again
 
 
 def test_shipped_files_are_whole_and_small() -> None:

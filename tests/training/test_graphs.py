@@ -49,22 +49,6 @@ def test_true_and_invented_bullets_of_the_top_level_are_counted_once_a_graph(
     assert line == ("hotpotqa", 1, pytest.approx(2 / len(set(TOLD))), 3.0, pytest.approx(1 / 3))
 
 
-@pytest.mark.parametrize(
-    "trace", [{"graph": {"kind": "tree"}}, {"variant": "garlic"}, {"top_level": {"left_out": 3}}]
-)
-def test_other_graphs_and_searches_of_a_part_do_not_count(
-    monkeypatch: pytest.MonkeyPatch, trace: dict[str, Any]
-) -> None:
-    assert not of(monkeypatch, searched(FIRST, TRUE[:2], **trace))
-
-
-@pytest.mark.parametrize("described", [{"method": "raptor"}, {"data_source": "hub"}, {"model": "tiny-s"}])
-def test_other_methods_data_and_readers_do_not_count(
-    monkeypatch: pytest.MonkeyPatch, described: dict[str, str]
-) -> None:
-    assert not of(monkeypatch, searched(FIRST, TRUE[:2]), **described)
-
-
 def test_without_a_cell_the_command_says_what_comes_first(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="first: make table1"):
         graphs.main([str(tmp_path)])

@@ -90,19 +90,6 @@ def test_attention_beyond_length_is_what_evidence_gets_over_its_share_of_the_doc
     assert surplus == pytest.approx(np.array([[0.0, 0.4 - 0.5 / 4]]))
 
 
-def test_the_best_heads_come_highest_first_and_of_equals_the_lower_layer() -> None:
-    assert heads.best_heads(np.array([[0.1, 0.5], [0.5, 0.7]]), 3) == [(1, 1), (0, 1), (1, 0)]
-
-
-@pytest.mark.parametrize("question", [example(evidence=False), example(()), example((0, 1, 2))])
-def test_a_question_without_evidence_or_with_nothing_else_says_nothing(question: Example) -> None:
-    assert heads.excess(language_model(), question) is None
-
-
-def test_a_prompt_that_the_model_does_not_take_says_nothing() -> None:
-    assert heads.excess(language_model(max_position_embeddings=64), example()) is None
-
-
 def test_attention_of_a_few_tokens_is_that_of_the_whole_and_leaves_the_kernel_as_it_was() -> None:
     """Mistral's window is shorter than the text: a key out of it has a place, and no attention."""
     model, ids = causal_model("mistral"), [8 + at % 400 for at in range(70)]

@@ -1,18 +1,13 @@
-import subprocess
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-import training.attention
 from bench.files.paths import ASSETS
 from training.attention import amx_serves, attention
 from training.export import llama_config, llama_weights, read_exported
 from training.model import ModelConfig, TinyLlama
 from training.optimizer import MuonAdam, orthogonalize
-from training.structured_start import structured_start
 
 SMALL = ModelConfig(vocab_size=96, hidden_size=64, layers=2, heads=4, kv_heads=2, head_dim=32, ff_size=96)
 
@@ -48,24 +43,6 @@ def test_the_loss_is_that_of_the_chosen_positions(model: TinyLlama) -> None:
     assert loss.item() == pytest.approx(((expected[0] + 0.5 * expected[1]) / 1.5).item(), abs=1e-5)
 
 
-def test_the_structured_start_attends_to_the_previous_token() -> None:
-    torch.manual_seed(0)
-    config = ModelConfig()
-    model = TinyLlama(config)
-    structured_start(model)
-    ids = torch.randint(5, config.vocab_size, (1, 40))
-    x = F.embedding(ids, model.embedding)
-    h = F.rms_norm(x, (config.hidden_size,), None, 1e-5) @ model.blocks[0].qkv.weight.t()  # type: ignore[union-attr,operator]
-    h = h.view(40, -1, 32)
-    first, second = h[..., :16], h[..., 16:]
-    cos, sin = model.cos[:40], model.sin[:40]  # type: ignore[index]
-    rotated = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
-    scores = rotated[:, 0] @ rotated[:, config.heads].t() * 32**-0.5
-    weights = torch.softmax(scores.masked_fill(torch.ones(40, 40).triu(1).bool(), -torch.inf), -1)
-
-    assert weights.diagonal(-1).mean() > 0.95
-
-
 @pytest.mark.parametrize("length", [64, 320])
 def test_plain_and_fused_attention_agree(length: int) -> None:
     torch.manual_seed(1)
@@ -74,26 +51,6 @@ def test_plain_and_fused_attention_agree(length: int) -> None:
     assert torch.allclose(
         attention(q, k, v), F.scaled_dot_product_attention(q, k, v, is_causal=True), atol=1e-5
     )
-
-
-def test_processes_that_compile_at_the_same_time_do_not_take_each_others_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = tmp_path / "attention.so"
-    running = []
-
-    def compile_while_another_does(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        running.append(command)
-        Path(command[-1]).write_bytes(b"%d" % len(running))
-        if len(running) == 1:
-            assert training.attention._compile("g++", library)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.setattr(subprocess, "run", compile_while_another_does)
-
-    assert training.attention._compile("g++", library)
-    assert library.read_bytes() == b"1"
-    assert list(tmp_path.iterdir()) == [library]
 
 
 @pytest.mark.parametrize("length", [32, 96, 512])
@@ -140,13 +97,6 @@ def test_the_optimiser_fits_a_line(model: TinyLlama) -> None:
     assert right.float().mean() > 0.8
 
 
-def test_an_optimiser_state_of_another_model_is_refused(model: TinyLlama) -> None:
-    other = MuonAdam(TinyLlama(ModelConfig(vocab_size=96, hidden_size=64, layers=3)))
-
-    with pytest.raises(ValueError, match="does not fit the model"):
-        MuonAdam(model).load(other.state)
-
-
 def test_exported_weights_are_read_back_as_they_were() -> None:
     config, weights = read_exported(ASSETS / "tiny")
     stored = load_file(ASSETS / "tiny" / "model.safetensors")
@@ -156,8 +106,3 @@ def test_exported_weights_are_read_back_as_they_were() -> None:
     again = llama_weights(config, weights)
     assert again.keys() == stored.keys()
     assert all(torch.equal(again[name], stored[name].float()) for name in stored)
-
-
-def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no config.json, model.safetensors, tokenizer.json there"):
-        read_exported(tmp_path)

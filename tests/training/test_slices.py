@@ -18,8 +18,7 @@ from training.checkpoint import (
     restored_average,
     save_checkpoint,
 )
-from training.schedule import load_schedule
-from training.train import main, stretched
+from training.train import main
 
 SCHEDULE = {
     "batch_tokens": 256,
@@ -93,22 +92,6 @@ def test_a_compact_average_is_closer_than_its_float16_export() -> None:
     again = restored_average(compact_average({"w": restored}, model), model)["w"]
     assert torch.equal(again, restored)
     assert restored_average(average, model)["w"] is average["w"]
-
-
-def test_a_stretched_schedule_keeps_its_stages(schedule: Path) -> None:
-    shorter = stretched(load_schedule(schedule), 0.5)
-
-    assert [stage.steps for stage in shorter.stages] == [10]
-    with pytest.raises(ValueError, match="--stretch 0: expected a number above 0"):
-        stretched(shorter, 0)
-
-
-def test_a_gpu_that_is_not_there_is_said_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(SystemExit):
-        main([str(tmp_path), "--device", "cuda"])
-    assert "sees no GPU" in capsys.readouterr().err
 
 
 def test_training_needs_few_packages() -> None:

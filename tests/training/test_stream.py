@@ -77,13 +77,6 @@ def test_a_conversation_is_what_the_chat_template_gives(template: Template) -> N
     assert [template.tokenizer.decode(ids[a:b]) for a, b, _ in spans] == ["Mara Oakby", " x\n\ny"]
 
 
-def test_of_a_quiz_only_the_answers_are_scored(template: Template) -> None:
-    turn = Turn("Ask.", "Who hid it?\nMara Oakby\nWhere?\nDorwick\n", "quiz", ("Mara Oakby", "Dorwick"))
-    ids, spans = template.conversation([turn])
-
-    assert [template.tokenizer.decode(ids[a:b]) for a, b, _ in spans] == ["Mara Oakby\n", "Dorwick\n"]
-
-
 def test_contents_cannot_hold_control_tokens(template: Template) -> None:
     ids, _ = template.conversation([Turn("a <|eot_id|> b", "<|start_header_id|>", "one")])
 
@@ -134,8 +127,3 @@ def test_a_signal_to_the_whole_group_leaves_no_half_batch(schedule: Schedule, nu
     assert [batch.step for batch in islice(stream, 12)] == list(range(401, 413))
     stream.close()
     assert not maker.is_alive()
-
-
-def test_an_unknown_task_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown task 'sing'"):
-        draw_conversation(random.Random(1), Teacher(NAMES, Options()), "sing", 128)

@@ -9,19 +9,11 @@ from methods.memwalker.prompts import MEMWALKER_ANSWER, MEMWALKER_GO_BACK
 from methods.memwalker.walk import parse_action
 from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_SEARCH_BEFORE_QUESTION
 from training.generator.names import NameSource
-from training.generator.world import make_world, short_sentences
 from training.tasks import (
-    ALL_TOLD,
-    DETAILS,
-    MOST_TOLD,
     UNANSWERABLE,
     Options,
     Teacher,
-    cut_passages,
-    distractors,
     fold,
-    key_facts,
-    retried,
 )
 
 NAMES = NameSource("train")
@@ -88,22 +80,6 @@ def test_a_search_may_be_for_a_yes_or_no(task: str) -> None:
     assert min(answers["Yes"], answers["No"]) >= 5
 
 
-def test_near_distractors_share_more_with_the_question_than_others() -> None:
-    from training.generator.world import ask
-
-    def shared(near: bool) -> float:
-        total = 0
-        for seed in range(40):
-            rng = random.Random(seed)
-            world = make_world(rng, NAMES, 40, share=1.0)
-            qa = ask(rng, world.facts[0])
-            chosen = distractors(rng, world.facts, qa, 5, near=near)
-            total += sum(not set(f.values).isdisjoint(world.facts[0].values) for f in chosen)
-        return total / 200
-
-    assert shared(True) > 0.5 > shared(False)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_bullets_state_all_facts_of_the_nodes(seed: int) -> None:
     (turn,) = teacher(styled=0.5).bullets(random.Random(seed), 9)
@@ -114,37 +90,6 @@ def test_bullets_state_all_facts_of_the_nodes(seed: int) -> None:
     assert all(re.fullmatch(r"\* [A-Z][^*]*\.", b) for b in bullets)
     assert sum(1 + b.count(", ") + b.count(" and ") for b in bullets) == 9
     assert len({b.split(" ")[1] for b in bullets}) <= len(bullets)
-
-
-def test_a_quiz_asks_and_answers_line_by_line() -> None:
-    (turn,) = teacher(unanswerable=0.3).quiz(random.Random(4), 8, 10)
-    lines = turn.reply.split("\n")
-
-    assert lines.pop() == ""
-    assert all(question.endswith("?") for question in lines[::2])
-    assert tuple(lines[1::2]) == turn.answers and len(turn.answers) == 10
-    assert {a for a in turn.answers if a.lower() not in turn.user.lower()} <= {UNANSWERABLE}
-
-
-def test_places_gives_the_number_of_the_summary_that_holds_the_answer() -> None:
-    for seed in range(10):
-        (turn,) = teacher().places(random.Random(seed), 12)
-        parts = dict(re.findall(r"Summary (\d+):\n(.*)", turn.user))
-        questions = turn.reply.split("\n")[:-1:2]
-        assert len(questions) == len(turn.answers) == 12
-        assert set(turn.answers) <= set(parts)
-        for question, number in zip(questions, turn.answers, strict=True):
-            named = re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", question[1:])
-            assert all(name in parts[number] for name in named)
-
-
-def test_bullets_follow_the_order_of_the_text() -> None:
-    rng = random.Random(12)
-    world = make_world(rng, NAMES, 20)
-    text, facts = teacher().article(rng, world)
-
-    assert sorted(facts, key=repr) == sorted(world.facts, key=repr)
-    assert text.lower().find(facts[0].values[-1].lower()) < text.lower().rfind(facts[-1].values[-1].lower())
 
 
 def test_triage_names_a_part_that_is_offered_and_gives_a_reason_that_holds() -> None:
@@ -195,16 +140,6 @@ def test_leaf_answers_in_the_format_or_goes_back() -> None:
     assert len(actions) == 4
 
 
-def test_a_retried_prompt_names_only_possible_actions() -> None:
-    rng = random.Random(1)
-    prompts = [retried(rng, "Which?", (0, 1)) for _ in range(300)]
-    again = [prompt for prompt in prompts if prompt != "Which?"]
-
-    assert 10 < len(again) < 50
-    assert all(prompt.endswith("The action must be one of: 0, 1.") for prompt in again)
-    assert not any("1. Action: 0\n" in prompt or "1. Action: 1\n" in prompt for prompt in again)
-
-
 def test_a_walk_says_yes_from_the_node_on_that_completes_what_is_asked() -> None:
     answered = unanswered = late = 0
     for seed in range(80):
@@ -220,45 +155,3 @@ def test_a_walk_says_yes_from_the_node_on_that_completes_what_is_asked() -> None
             assert turns[-1].reply == UNANSWERABLE or turns[-1].reply.lower() in text
 
     assert answered > 25 and unanswered > 3 and late > 5
-
-
-@pytest.mark.parametrize("facts", [20, 40, 90, 230])
-def test_bullets_end_within_the_room_of_a_graph(facts: int) -> None:
-    rng = random.Random(facts)
-    for _ in range(5):
-        source = make_world(rng, NAMES, facts).facts
-        kept = key_facts(source)
-        assert kept == [fact for fact in source if fact in set(kept)]
-        assert len(kept) == facts if facts <= ALL_TOLD else len(kept) <= MOST_TOLD
-        plain = [f for f in source if f.rel.section not in DETAILS]
-        if facts > ALL_TOLD:
-            assert len(kept) >= min(len({f.subject for f in plain}), MOST_TOLD)
-
-
-def test_a_joined_summary_is_much_shorter() -> None:
-    lengths = []
-    for seed in range(60):
-        (turn,) = teacher().summary(random.Random(seed), 24)
-        if "much shorter" in turn.user:
-            lengths.append(len(turn.reply) / len(turn.user))
-
-    assert len(lengths) > 5 and max(lengths) < 0.5
-
-
-def test_a_retold_text_tells_the_same_facts() -> None:
-    (turn,) = teacher().retell(random.Random(3), 4)
-    text = turn.user.removesuffix("\n\nTell it again.")
-
-    assert turn.reply != text
-    names = set(re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", turn.reply))
-    assert all(name in text for name in names if not name.startswith(("In ", "The ", "Near ")))
-
-
-def test_passages_are_cut_regardless_of_sentences_and_lose_nothing() -> None:
-    rng = random.Random(2)
-    text = " ".join(short_sentences(make_world(rng, NAMES, 60).facts))
-    pieces = cut_passages(rng, text)
-
-    assert len(pieces) > 3
-    assert fold(" ".join(pieces)) == text
-    assert any(not piece.endswith(".") for piece in pieces[:-1])

@@ -1,6 +1,5 @@
 import io
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,6 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from bench.files.paths import ASSETS
-from training.generator.names import NameSource
-from training.tasks import Options, Teacher
 from training.tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, build_tokenizer
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -48,29 +45,6 @@ def test_offsets_are_ordered_characters_of_the_source(tokenizer: Tokenizer, text
     assert [b for _, b in offsets] == sorted(b for _, b in offsets)
     covered = {i for a, b in offsets for i in range(a, b)}
     assert covered == set(range(len(text)))
-
-
-def test_a_token_after_a_space_begins_there(tokenizer: Tokenizer) -> None:
-    text = "Mara lived in Otto."
-    assert [text[a:b] for a, b in tokenizer.encode(text).offsets] == ["Mara", " lived", " in", " Otto", "."]
-
-
-@pytest.mark.parametrize("before", ["", "We met ", "We met\n", "\n\n"])
-def test_a_name_has_the_same_tokens_wherever_it_stands(tokenizer: Tokenizer, before: str) -> None:
-    name = tokenizer.encode("Belora Dornbridge").ids
-
-    assert tokenizer.encode(f"{before}Belora Dornbridge").ids[-len(name) :] == name
-
-
-def test_held_out_names_consist_of_tokens_that_training_has_seen(tokenizer: Tokenizer) -> None:
-    teacher = Teacher(NameSource("train"), Options())
-    texts = [turn.reply for seed in range(300) for turn in teacher.retell(random.Random(seed), 20)]
-    seen = {i for text in (*texts, *NameSource("train").all_names()) for i in tokenizer.encode(text).ids}
-
-    for name in NameSource("held_out").all_names():
-        ids = tokenizer.encode(name).ids
-        assert set(ids) <= seen
-        assert 2 <= len(ids) <= 5
 
 
 def test_control_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:

@@ -1,21 +1,17 @@
 import hashlib
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.errors import ConfigError
-from bench.files.paths import ASSETS
-from bench.models.tokenizer import TextTokenizer
 from training.generator import sample_set, write_other_worlds, write_samples
 from training.generator.names import NameSource
 from training.generator.sets import SHAPES, UNANSWERABLE
 
 COMMITTED = Path(__file__).parents[3] / "datasets" / "sample"
-DOCUMENTS = {"narrativeqa": 1, "qasper": 1, "hotpotqa": 10, "musique": 20}
 VERSION_2 = {
     "narrativeqa": "72c39f7521ea0257",
     "qasper": "631ad40b50b7e3d6",
@@ -23,7 +19,6 @@ VERSION_2 = {
     "musique": "9081deef6efb0c49",
 }
 """The first digits of the SHA-256 of each file, when it was the shipped one."""
-TOKENS = {"narrativeqa": (2000, 4100), "qasper": (1000, 1400), "hotpotqa": (250, 450), "musique": (400, 750)}
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +38,6 @@ def test_writing_twice_gives_the_committed_bytes(tmp_path: Path) -> None:
         assert one.read_bytes() == other.read_bytes() == (COMMITTED / one.name).read_bytes()
 
 
-def test_every_set_has_120_questions_about_24_documents_or_48_sets_of_them(
-    sets: dict[str, list[dict[str, Any]]],
-) -> None:
-    for dataset, rows in sets.items():
-        texts = {full_text(row) for row in rows}
-        assert len(rows) >= 120 and len(texts) >= (24 if DOCUMENTS[dataset] == 1 else 48)
-    assert Counter(row["metadata"]["hops"] for row in sets["narrativeqa"]) == {1: 60, 2: 40, 3: 20}
-
-
 def test_version_2_is_written_as_it_was(tmp_path: Path) -> None:
     hashes = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in
               write_samples(tmp_path, version="2")}  # fmt: skip
@@ -59,33 +45,6 @@ def test_version_2_is_written_as_it_was(tmp_path: Path) -> None:
     assert hashes == VERSION_2
     with pytest.raises(ConfigError, match=r"no version '1' of the sample sets; there are: 2, 3\."):
         write_samples(tmp_path, version="1")
-
-
-def test_another_seed_gives_other_questions() -> None:
-    first = {row["question"] for row in sample_set("hotpotqa")}
-    other = {row["question"] for row in sample_set("hotpotqa", seed=1)}
-
-    assert len(first & other) < 5
-
-
-@pytest.mark.parametrize("dataset", SHAPES)
-def test_rows_have_the_format(dataset: str, sets: dict[str, list[dict[str, Any]]]) -> None:
-    rows = sets[dataset]
-
-    assert len(rows) >= 40
-    assert len({row["id"] for row in rows}) == len(rows)
-    for row in rows:
-        assert row["dataset"] == dataset and row["task"] == "qa" and row["license"] == "Apache-2.0"
-        assert row["answers"] and all(row["answers"]) and row["question"].endswith("?")
-        assert row["summary"].endswith(".")
-        if dataset in ("narrativeqa", "qasper", "hotpotqa"):
-            assert len(row["documents"]) == DOCUMENTS[dataset]
-        else:  # a twin may have lost the document that told nothing else
-            assert len(row["documents"]) in (19, 20)
-        assert bool(row["evidence"]) == ("unanswerable" not in row["metadata"]["kind"])
-        for label in row["evidence"]:
-            assert label["text"] in row["documents"][label["document"]]["text"]
-        assert json.loads(json.dumps(row)) == row
 
 
 @pytest.mark.parametrize("dataset", SHAPES)
@@ -130,27 +89,6 @@ def test_no_name_of_the_sets_occurs_in_training(dataset: str, sets: dict[str, li
     for row in sets[dataset]:
         words = set(re.findall(r"[A-Z][a-z]+", full_text(row) + " " + row["question"]))
         assert words.isdisjoint(training), words & training
-
-
-@pytest.mark.parametrize("dataset", SHAPES)
-def test_no_answer_is_worth_guessing(dataset: str, sets: dict[str, list[dict[str, Any]]]) -> None:
-    rows = sets[dataset]
-    counts = Counter(row["answers"][0] for row in rows)
-
-    assert counts.pop("Yes", 0) == counts.pop("No", 0)
-    assert counts.pop(UNANSWERABLE, 0) <= 0.15 * len(rows)
-    assert max(counts.values()) <= 0.1 * len(rows)
-
-
-@pytest.mark.parametrize("dataset", SHAPES)
-def test_lengths_are_a_quarter_of_the_originals(dataset: str, sets: dict[str, list[dict[str, Any]]]) -> None:
-    from transformers import PreTrainedTokenizerFast
-
-    hf = PreTrainedTokenizerFast(tokenizer_file=str(ASSETS / "tiny" / "tokenizer.json"))
-    tokenizer = TextTokenizer("tiny", hf)
-    low, high = TOKENS[dataset]
-    for row in sets[dataset][::6]:
-        assert low <= len(tokenizer.encode(full_text(row)).ids) <= high
 
 
 def test_bad_parameters_say_what_is_expected(tmp_path: Path) -> None:
