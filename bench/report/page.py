@@ -7,19 +7,18 @@ only through ``textContent``.
 from __future__ import annotations
 
 import base64
-from importlib import resources
 
 from bench.report.content import Report
 from bench.tables.formats import DASH, three_digits
-from bench.tables.html_text import embedded_json, filled, source_hash
+from bench.tables.html_text import embedded_json, filled, own_file, source_hash
 
 
 def report_page(report: Report) -> str:
     """The page; a pure function of the report."""
-    style, script = _own("page.css"), _own("page.js")
+    style, script = own_file("bench.report", "page.css"), own_file("bench.report", "page.js")
     metrics = {run.metric for run in report.runs}
     return filled(
-        _own("page.html.jinja"),
+        own_file("bench.report", "page.html.jinja"),
         report=report,
         policy=f"default-src 'none'; style-src {source_hash(style)}; script-src {source_hash(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'",
@@ -31,8 +30,3 @@ def report_page(report: Report) -> str:
         metric=metrics.pop() if len(metrics) == 1 else "",
         records=embedded_json(report.browser.data),
     )
-
-
-def _own(name: str) -> str:
-    """The content of a file next to this module."""
-    return resources.files("bench.report").joinpath(name).read_text("utf-8")

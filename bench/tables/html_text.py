@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import re
+from importlib import resources
 
 from bench.schema import JsonValue
 
@@ -46,3 +47,8 @@ def embedded_json(value: JsonValue) -> str:
 def source_hash(source: str) -> str:
     """The hash of a style or script, as a content security policy lists it."""
     return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"
+
+
+def own_file(package: str, name: str) -> str:
+    """The content of a file that lies in a package: a template, a style or a script."""
+    return resources.files(package).joinpath(name).read_text("utf-8")

@@ -9,8 +9,10 @@ from html.parser import HTMLParser
 import pytest
 
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
-from bench.report.graph_page import MAX_EDGES, SCRIPT, STYLE, graph_page
+from bench.report.graph_page import MAX_EDGES, graph_page
+from bench.tables.html_text import own_file
 
+STYLE, SCRIPT = (own_file("bench.report", f"graph.{kind}") for kind in ("css", "js"))
 HOSTILE = (
     '</script><script>alert(1)</script><img src=x onerror="alert(2)">',
     "<!-- <script> ]]> </title></svg></style><style>@import url(//evil)</style>",
