@@ -198,6 +198,30 @@ def all_sound(mutants: Sequence[Mutant], root: Path) -> set[str]:
 
 MUTANTS = (
     Mutant(
+        "A1",
+        "wanted = cells[0].data.examples[: asking.first]",
+        "wanted = cells[0].data.examples",
+        "test_a_first_pass_asks_the_first_questions_of_every_cell_and_indexes_their_documents_only",
+    ),
+    Mutant(
+        "A2",
+        "if not asked or (first is not None and len(asked) < len(wanted)):",
+        "if not asked:",
+        "test_an_interrupted_first_pass_goes_on_where_it_was",
+    ),
+    Mutant(
+        "A3",
+        "retry_failed=self.asking.retry_failed and again)",
+        "retry_failed=self.asking.retry_failed)",
+        "test_failed_questions_are_asked_again_once_in_all_passes",
+    ),
+    Mutant(
+        "A4",
+        "            if not self._so_far:\n                return\n",
+        "",
+        "test_in_two_passes_the_cells_are_those_of_one_and_no_question_is_asked_twice",
+    ),
+    Mutant(
         "S0a",
         "more, less = p_yes * (1 - base), base * (1 - p_yes)",
         "more, less = p_yes, base",

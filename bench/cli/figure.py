@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.options import DATA, HOW, WHAT, Command, option, session_options, setting_options
+from bench.cli.options import (
+    DATA,
+    HOW,
+    WHAT,
+    Command,
+    first_option,
+    gathered,
+    option,
+    session_options,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
     from bench.run.session import Session
+
+
+@dataclass(frozen=True)
+class FigureFlags:
+    """The command line's options about a figure's content."""
+
+    datasets: tuple[str, ...]
+    render_only: bool
+    exported: Path | None
+    rows: tuple[str, ...]
+    first: int
 
 
 @click.command(name="figure", cls=Command)
@@ -29,14 +51,13 @@ if TYPE_CHECKING:
 )
 @option("--row", "rows", group=WHAT, multiple=True, metavar="METHOD[:KEY=VALUE,...]",
               help="also show this row (figures that compare rows over lengths)")  # fmt: skip
+@first_option
+@gathered("flags", FigureFlags)
 @session_options
 def command(
     name: str,
     setting: CellRequest,
-    datasets: tuple[str, ...],
-    render_only: bool,
-    exported: Path | None,
-    rows: tuple[str, ...],
+    flags: FigureFlags,
     session: Session,
 ) -> None:
     """Draw FIGURE as PNG, SVG and PDF, with its values as CSV; missing cells run first.
@@ -46,8 +67,10 @@ def command(
     from bench.figures.definition import load_figure, with_more_rows
     from bench.figures.make import make_figure
 
-    figure = with_more_rows(load_figure(name), rows).only(datasets, setting.data)
-    session.compute = not render_only
-    drawn = make_figure(figure, setting, session, exported)
-    paths = drawn.save(session.results / "figures", figure.id)
-    click.echo(f"Written: {', '.join(str(path) for path in paths)}")
+    figure = with_more_rows(load_figure(name), flags.rows).only(flags.datasets, setting.data)
+    session.compute = not flags.render_only
+    for _ in session.passes(flags.first):
+        drawn = make_figure(figure, setting, session, flags.exported)
+        paths = drawn.save(session.results / "figures", figure.id)
+        so_far = session.so_far and f" ({session.so_far})"
+        click.echo(f"Written{so_far}: {', '.join(str(path) for path in paths)}")

@@ -18,6 +18,7 @@ from bench.cli.options import (
     Command,
     data_option,
     dtype_option,
+    first_option,
     gathered,
     limit_option,
     option,
@@ -46,6 +47,8 @@ class SweptFlags:
     assignments: tuple[str, ...]
     axes: tuple[str, ...]
     """Axes of the grid, or one file."""
+    first: int
+    """Questions of each cell that come first; 0: all at once."""
 
 
 @click.command(name="sweep", cls=Command)
@@ -67,6 +70,7 @@ class SweptFlags:
     "--set", "assignments", group=WHAT, multiple=True, metavar="[METHOD.]KEY=VALUE", help="a fixed option"
 )
 @click.argument("axes", nargs=-1, metavar="[FILE.yaml | [METHOD.]OPTION=VALUES...]")
+@first_option
 @gathered("swept", SweptFlags)
 @option(
     "--dry-run",
@@ -123,7 +127,9 @@ def command(
             "questions has been asked yet.\nNothing was run (--dry-run). The same command without it starts."
         )
         return
-    failures = _run(session, groups, experiment.title)
+    failures: list[str] = []
+    for _ in session.passes(swept.first):
+        failures = _run(session, groups, experiment.title)
     if failures:
         raise BenchError("Some cells could not run; the same command retries them:\n" + "\n".join(failures))
 
@@ -182,12 +188,15 @@ def _run(session: Session, groups: Sequence[Sequence[GridCell]], name: str) -> l
         label, width = f"{METRIC_LABELS[metric]} %", max(4, *(len(member.name) for member in group))
         click.echo(f"\n{title(cells)}\n{'':>9} {'cell':<{width}}  {label:>6}  TFLOPs per question  failed")
         for member, cell in zip(group, finished, strict=True):
-            done += 1
+            done += cell.is_whole
+            questions = (
+                "" if cell.is_whole else f"  {cell.summary.n} of {cell.description.n_examples} questions"
+            )
             interval, at = cell.summary.interval(metric), f"{done}/{total}"
             score = "-" if interval is None else f"{100 * interval.mean:.2f}"
             click.echo(
                 f"{at:>9} {member.name:<{width}}  {score:>6}  {cell.summary.tflops:<19.4g}  "
-                f"{cell.summary.n_failed}"
+                f"{cell.summary.n_failed}{questions}"
             )
 
     cells = [[member.cell for member in group] for group in groups]

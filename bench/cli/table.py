@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bench.run.cell import CellRequest
     from bench.run.judge_protocol import ProtocolName
     from bench.run.session import Session
+    from bench.tables.make import TableRequest
 
 
 COLUMNS = ("scores", "retrieval", "costs", "paired", "published")
@@ -45,6 +46,7 @@ class TableFlags:
     exported: Path | None
     export: Path | None
     first: int
+    open: bool
 
 
 @click.command(name="table", cls=Command)
@@ -88,6 +90,7 @@ class TableFlags:
     help="render the cells of an --export folder; needs neither data nor models",
 )
 @first_option
+@option("--open", group=OUTPUT, listed=False, is_flag=True, help="show the figure of the rows")
 @gathered("flags", TableFlags)
 @session_options
 def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Session) -> None:
@@ -124,3 +127,25 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
             write_text(path.with_name(f"{path.name}.{suffix}"), text)
         print_table(standard_output(), rendered, path.with_name(f"{path.name}.md"))
         click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")
+    picture = _picture(request) if session.compute or flags.open else None
+    if picture is not None:
+        click.echo(f"Score over cost, as a figure: {picture}")
+        if flags.open:
+            click.launch(str(picture))
+
+
+def _picture(request: TableRequest) -> Path | None:
+    """The file with the table's rows, score over cost; None for a table that is no such rows."""
+    from bench.figures.make import rows_on_a_plane
+    from bench.files.atomic import write_bytes
+    from bench.tables.make import collected
+
+    if request.definition.kind != "cells" or request.view not in ("scores", "costs"):
+        return None
+    drawn = rows_on_a_plane(collected(request))
+    if drawn is None:
+        return None
+    path = request.session.results / "figures" / f"{request.definition.id}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, drawn.picture("png"))
+    return path

@@ -67,7 +67,10 @@ def make_figure(
         if figure.kind != "pareto":
             raise ConfigError(f"{figure.id}: --from is for figures of a table's rows, such as pareto.")
         return _plane(figure, exported_table(load_table(figure.table), exported), setting)
-    return _DRAWERS[figure.kind](figure, setting, session)
+    drawn = _DRAWERS[figure.kind](figure, setting, session)
+    if session.so_far:
+        drawn.figure.text(0.5, 1.02, f"unfinished: {session.so_far}", ha="center", color="tab:red")
+    return drawn
 
 
 def _pareto(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
@@ -76,14 +79,23 @@ def _pareto(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     return _plane(figure, table, setting)
 
 
+def rows_on_a_plane(table: TableData) -> Drawn | None:
+    """The rows of a table, its first score over cost, on the data sets with a cell; None without any."""
+    known = {cell.dataset for cell in table.cells.values() if cell.summary is not None}
+    if not known:
+        return None
+    shown = tuple(dataset for dataset in table.definition.datasets if dataset in known)
+    definition = table.definition.model_copy(update={"datasets": shown})
+    printed = published(definition.published_as) if definition.printed else {}
+    return pareto(TableData(definition, table.cells), printed)
+
+
 def _plane(figure: Figure, table: TableData, setting: CellRequest) -> Drawn:
     """A table's rows, score over cost, on the data sets with a finished cell."""
-    definition = table.definition
-    finished = {dataset for (_, dataset), cell in table.cells.items() if cell.summary is not None}
-    _require(bool(finished), f"any row of {figure.table}", setting)
-    shown = tuple(dataset for dataset in definition.datasets if dataset in finished)
-    shown_table = TableData(definition.model_copy(update={"datasets": shown}), table.cells)
-    return pareto(shown_table, published(definition.published_as) if definition.printed else {})
+    drawn = rows_on_a_plane(table)
+    if drawn is None:
+        raise NothingFinishedError(f"any row of {figure.table}", setting)
+    return drawn
 
 
 def _lengths(figure: Figure, setting: CellRequest, session: Session) -> Drawn:

@@ -59,8 +59,8 @@ class LocalWorkers:
         results: Path,
         in_flight: int,
         timeout_s: float | None,
-        first: int | None,
         *,
+        first: int | None = None,
         parameters: int = 0,
         on_progress: Callable[[HelperProgress], None] = lambda progress: None,
     ) -> Iterator[Helpers]:

@@ -180,8 +180,10 @@ class Progress(RunHooks):
             self._live.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def _show(self) -> None:
-        """Begin to draw on the terminal, if there is one."""
-        if self._live is None and sys.stderr.isatty():
+        """Draw on the terminal, if there is one."""
+        if self._live is not None:
+            self._live.refresh()
+        elif sys.stderr.isatty():
             console = Console(file=sys.stderr)
             self._live = Live(
                 console=console, get_renderable=self._screen, transient=True, refresh_per_second=1 / REFRESH_S

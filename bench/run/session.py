@@ -127,6 +127,14 @@ class Session:
             self._so_far |= {folder: so_far} if so_far else {}
         return self._so_far.get(folder)
 
+    @property
+    def so_far(self) -> str:
+        """How far the cells of this pass have come, in words; empty if they are whole."""
+        asked = sorted({(cell.summary.n, cell.description.n_examples) for cell in self._so_far.values()})
+        if len(asked) > 1:
+            return "not all questions of every cell"
+        return f"{asked[0][0]} of {asked[0][1]} questions a cell" if asked else ""
+
     def run(self, cell: Cell) -> FinishedCell:
         """The finished cell; its missing questions are asked first. Raises BenchError."""
         try:
@@ -228,7 +236,7 @@ class Session:
             self.results,
             self.asking.in_flight,
             self.asking.timeout_s,
-            self.asking.first,
+            first=self.asking.first,
             parameters=parameters,
             on_progress=notify,
         ) as self._helpers:

@@ -88,6 +88,13 @@ def make_table(request: TableRequest) -> TextTable:
     return KINDS[definition.kind](request)
 
 
+def collected(request: TableRequest) -> TableData:
+    """The cells of a table of scores."""
+    if request.exported is not None:
+        return exported_table(request.definition, request.exported)
+    return _collected(request)[0]
+
+
 def _scores(request: TableRequest) -> TextTable:
     printed = published(request.definition.published_as) if request.definition.printed else {}
     if request.exported is not None:

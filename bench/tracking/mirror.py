@@ -80,7 +80,7 @@ class Mirror:
             self._client = MlflowClient(uri)
 
     def show(self, cell_dir: Path) -> State:
-        """Make the store show a finished cell in exactly one run.
+        """Make the store show a cell in exactly one run; as running, with its metrics, if it is not finished.
 
         Raises BenchError for a cell that cannot be read or that MLflow refuses, and any error of MLflow
         about the store.
@@ -211,6 +211,8 @@ class Mirror:
         self._client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])])
         self._client.log_dict(run_id, content.cell.to_json(), CELL_FILE)
         self._client.log_dict(run_id, content.summary.to_json(), SUMMARY_FILE)
+        if not content.is_finished:
+            return
         for name, table in question_tables(cell_dir):
             self._client.log_table(run_id, table, name)
         status = "FAILED" if content.summary.all_failed else "FINISHED"

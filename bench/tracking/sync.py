@@ -17,7 +17,7 @@ from typing import Literal
 import click
 
 from bench.errors import BenchError
-from bench.tracking.content import content_digest, finished_cells, read_sweeps, sweep_cells, sweep_digest
+from bench.tracking.content import begun_cells, content_digest, read_sweeps, sweep_cells, sweep_digest
 from bench.tracking.mirror import Mirror, State
 from bench.tracking.store import (
     FAILED,
@@ -48,7 +48,7 @@ class SyncResult:
 
 
 def sync(results: Path, cells: Iterable[Path], *, uri: str) -> Iterator[SyncResult]:
-    """Write finished cells to a store, then the curves of their sweeps.
+    """Write cells to a store, then the curves of their sweeps.
 
     results: folder with all cells of the sweeps. uri: the store. Raises StoreError, without secrets, as soon
     as the store accepts nothing.
@@ -75,8 +75,8 @@ def sync(results: Path, cells: Iterable[Path], *, uri: str) -> Iterator[SyncResu
 
 
 def not_shown(results: Path, uri: str) -> list[Path]:
-    """The finished cells that a store does not show as they are, with those of sweeps that have changed."""
-    cells = [cell for cell in finished_cells([results]) if not is_shown(uri, content_digest(cell))]
+    """The cells that a store does not show as they are, with those of sweeps that have changed."""
+    cells = [cell for cell in begun_cells([results]) if not is_shown(uri, content_digest(cell))]
     for name, members in sweep_cells(results).items():
         if not is_shown(uri, sweep_digest(name, members)):
             cells += members
@@ -104,15 +104,15 @@ def main(results: Path, cells: tuple[Path, ...]) -> None:
     """Show CELLS, by default all of RESULTS, and print a line for each; exit code 1 if any failed."""
     with contextlib.suppress(OSError):
         os.nice(5)  # the run has priority
-    finished = list(finished_cells(cells or [results]))
+    begun = list(begun_cells(cells or [results]))
     failed = 0
     try:
-        for result in sync(results, finished, uri=choose_store(results)):
+        for result in sync(results, begun, uri=choose_store(results)):
             failed += result.state == FAILED
             click.echo(f"{result.state} {result.name}: {_one_line(result.message)}")
     except StoreError as error:
         failed += 1
-        click.echo(f"{FAILED} {len(finished)} cell(s): {_one_line(str(error))}")
+        click.echo(f"{FAILED} {len(begun)} cell(s): {_one_line(str(error))}")
     raise SystemExit(failed > 0)
 
 

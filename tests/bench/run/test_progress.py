@@ -76,11 +76,27 @@ def test_on_a_terminal_every_cell_leaves_a_line_and_the_bar_says_what_is_left(
     cell = stand_in_cell(examples(4))
     session.run(cell)
     session.close()
-    lines = screen.getvalue().splitlines()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).splitlines()
     assert lines[0] == "12 cells to run, 48 questions to ask"
     assert f" 1/12  {cell.name}: F1 100.0 %, 4 questions" in lines
-    assert "| 0/4 " in screen.getvalue(), "a bar was there"
-    assert not any("| 4/4 " in line for line in lines), "and is gone"
+    assert any(line.startswith(f"1/12 {cell.name}") and "0/4 0:00 preparing" in line for line in lines)
+    assert screen.getvalue().endswith("\x1b[2K\x1b[?25h\r"), "the bar is gone and the cursor is back"
+
+
+def test_a_table_above_the_bar_takes_the_place_of_the_cells_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr(Session, "models", lambda self, cell: WordModels())
+    session = Session(tmp_path, hooks=[progress := Progress()])
+    progress.above = lambda: "a table"
+    progress.on_plan(12, 48, first=4)
+    cell = stand_in_cell(examples(4))
+    session.run(cell)
+    session.close()
+    assert "48 questions to ask: the first 4 of each cell" in screen.getvalue()
+    assert "a table" in screen.getvalue() and ": F1 100.0 %" not in screen.getvalue()
 
 
 def test_a_cells_name_has_the_options_that_it_was_given() -> None:

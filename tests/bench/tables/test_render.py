@@ -194,6 +194,23 @@ def test_a_missing_interval_has_its_reason(table: TableData) -> None:
     assert "- Without an interval: qasper: fewer than 2 documents." in text
 
 
+def test_a_table_whose_questions_have_not_all_been_asked_says_so_everywhere(table: TableData) -> None:
+    finished = table.cells["bm25_top5", "qasper"].finished
+    assert finished is not None
+    about = DESCRIPTION.model_copy(update={"n_examples": 120, "config": {"k": 7}})
+    part = replace(finished, description=about, asked=("q0", "q1"))
+    row = Row(id="bm25_top5", label="BM25 Top-X", method="bm25", set={"k": "auto:pecan"})
+    unfinished = TableData(
+        table.definition, {**table.cells, ("bm25_top5", "qasper"): TableCell(row, "qasper", part)}
+    )
+    rendered = render(unfinished, PUBLISHED)
+    assert rendered.title == "T (40 of 120 questions a cell)"
+    assert "40 of 120" in rendered.sections[0].rows[0] and "40" in rendered.sections[0].rows[1]
+    assert any("may still change" in line and "BM25 Top-X" in line for line in rendered.brief)
+    whole = unfinished.without_unfinished()
+    assert whole.cells["bm25_top5", "qasper"].missing == "not finished yet" and not whole.unfinished
+
+
 def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:
     assert render(table, PUBLISHED) == render(table, PUBLISHED)
 
