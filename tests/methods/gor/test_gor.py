@@ -150,7 +150,7 @@ def test_dropout_and_alpha_follow_the_data_set(dataset: str, expected: tuple[flo
 
 
 def test_every_option_of_learning_is_part_of_its_key_and_none_of_reading() -> None:
-    elsewhere = {"similarity", "train", "train_on", "train_documents", "ranking_encoder"}
+    elsewhere = {"train", "train_on", "train_documents", "ranking_encoder"}
     learning = set(GorConfig.model_fields) - set(RecordsConfig.model_fields) - elsewhere
     training = Gor(GorConfig(train_queries=5), GEOMETRY).training("qmsum")
     assert training is not None and set(training.options) == learning
@@ -238,7 +238,7 @@ def scores(method: Gor, index: Index, documents: DocumentSet) -> np.ndarray[Any,
     return asyncio.run(method.score(records, index, Question("Why?", documents, 8), models))
 
 
-def test_the_question_is_compared_with_what_was_learned_by_cosine_or_inner_product() -> None:
+def test_the_question_is_compared_with_what_was_learned_by_cosine() -> None:
     index, documents, vectors = graph(5)
     learned = 3 * vectors[::-1] + 1
     finished = Index({**index.data, "learned_from": {}}, {**index.arrays, "learned": learned})
@@ -246,8 +246,6 @@ def test_the_question_is_compared_with_what_was_learned_by_cosine_or_inner_produ
     query = asyncio.run(models.embedder().embed(["Why?"]))[0]
     by_cosine = scores(Gor(GorConfig(), GEOMETRY), finished, documents)
     np.testing.assert_allclose(by_cosine, cosines(learned, query))
-    by_product = scores(Gor(GorConfig(similarity="dot"), GEOMETRY), finished, documents)
-    np.testing.assert_allclose(by_product, learned @ query, rtol=1e-5)
     plain = scores(Gor(GorConfig(train="off"), GEOMETRY), index, documents)
     np.testing.assert_allclose(plain, cosines(vectors, query))
 

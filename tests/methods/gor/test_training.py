@@ -256,7 +256,7 @@ def rankings(
 ) -> list[TrainingGraph]:
     encoder = load_embedder(resolve("minilm", device="cpu"))
     return asyncio.run(
-        training_graphs(items, encoder, encoder, None, supervised=supervised, most_queries=most_queries)
+        training_graphs(items, encoder, encoder, supervised=supervised, most_queries=most_queries)
     )
 
 
