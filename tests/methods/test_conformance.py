@@ -150,21 +150,6 @@ class TestGor(MethodConformance):
     long_words = 2500
 
 
-class TestGorOfAnotherKind(MethodConformance):
-    method = "gor"
-    options = {  # noqa: RUF012
-        "queries": 2,
-        "epochs": 1,
-        "chunk_tokens": 24,
-        "gnn": "sage",
-        "edges": "directed",
-        "loss": "rank",
-        "in_batch_negatives": "off",
-    }
-    grid = {"k": [2, 3]}  # noqa: RUF012
-    long_words = 700
-
-
 class TestGorWithoutTraining(MethodConformance):
     method = "gor"
     options = {"queries": 3, "train": "off"}  # noqa: RUF012

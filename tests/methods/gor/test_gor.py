@@ -169,20 +169,6 @@ def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_defau
     assert Gor(GorConfig(train_queries=30), GEOMETRY).training("qmsum") == every.training("qmsum")
 
 
-def test_the_encoder_is_the_paper_s_beside_a_reader_at_its_lengths_and_one_that_ships_beside_ours() -> None:
-    paper = resolve("llama-3.1-8b").geometry
-    assert Gor(GorConfig(), paper).roles()["embedder"].model == "contriever"
-    assert Gor(GorConfig(), GEOMETRY).roles()["embedder"].model == "minilm"
-    assert Gor(GorConfig(embedder="minilm"), paper).roles()["embedder"].model == "minilm"
-
-
-def test_lengths_follow_the_geometry() -> None:
-    paper = Gor(GorConfig(), resolve("llama-3.1-8b").geometry).plan
-    assert (paper.chunk_tokens, paper.overlap_tokens) == (256, 32)
-    small = Gor(GorConfig(), GEOMETRY).plan
-    assert (small.chunk_tokens, small.overlap_tokens, small.answer_tokens) == (64, 8, 64)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -248,12 +234,6 @@ def test_the_question_is_compared_with_what_was_learned_by_cosine() -> None:
     np.testing.assert_allclose(by_cosine, cosines(learned, query))
     plain = scores(Gor(GorConfig(train="off"), GEOMETRY), index, documents)
     np.testing.assert_allclose(plain, cosines(vectors, query))
-
-
-def test_an_index_without_what_was_learned_is_not_used_in_silence() -> None:
-    index, documents, _ = graph(3)
-    with pytest.raises(ValueError, match="not finished"):
-        scores(Gor(GorConfig(), GEOMETRY), index, documents)
 
 
 def test_where_nothing_could_be_learned_the_answers_say_so() -> None:

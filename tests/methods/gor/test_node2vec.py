@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from importlib.util import find_spec
 from typing import Any
@@ -9,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.models.spec import resolve
-from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Chunk, Index, Question
 from methods.gor.node2vec import SKIP_GRAM, Node2Vec, random_walks, skip_gram
 from methods.gor.records import Node, Records
@@ -88,10 +85,3 @@ def test_the_question_stands_where_its_record_would() -> None:
     scores = asyncio.run(method.score(records, index, Question("?", None, 8), models))  # type: ignore[arg-type]
     half = np.sqrt(0.5)  # linked to t0 and t1: the mean of their vectors points to (1, 1)
     np.testing.assert_allclose(scores, [half, half, 1, -1], atol=1e-6)
-
-
-def test_without_gensim_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gensim", None)
-    cell = plan_cell(CellRequest("node2vec", "chronicles", limit=1))
-    with pytest.raises(ConfigError, match=r"needs gensim; .*pip install 'longdoc-bench\[gor\]'"):
-        cell.require_packages()

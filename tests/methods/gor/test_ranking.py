@@ -17,7 +17,7 @@ from bench.models.embedder import SentenceEncoder
 from bench.models.fetching import locate
 from bench.models.model_set import load_embedder
 from bench.models.spec import resolve
-from methods.gor.ranking import TokenVectors, best_first, f_scores, layer_of, token_vectors
+from methods.gor.ranking import f_scores, layer_of, token_vectors
 from tests.bench.models.builders import save_plain_encoder
 from tests.methods.writers import WordEncoder
 
@@ -57,35 +57,6 @@ def test_the_scores_are_those_of_the_package(minilm: SentenceEncoder) -> None:
         np.testing.assert_allclose(f_scores(vectors[:-1], vectors[-1]), expected, atol=2e-5)
 
 
-def test_an_empty_text_is_like_nothing(minilm: SentenceEncoder) -> None:
-    """The package says 0 too, but fails on an empty text under transformers 5."""
-    vectors = token_vectors(minilm, ["", *TEXTS[:2], " \n"])
-    assert f_scores(vectors, vectors[1])[[0, 3]].tolist() == [0.0, 0.0]
-    assert f_scores(vectors, vectors[0]).tolist() == [0.0] * 4
-
-
-def by_hand(candidate: TokenVectors, reference: TokenVectors) -> float:
-    """Token by token."""
-
-    def side(one: TokenVectors, other: TokenVectors) -> float:
-        best = [
-            max(float(a @ b) for b in other.vectors)
-            for a, weight in zip(one.vectors, one.weights, strict=True)
-            if weight
-        ]
-        return sum(best) / len(best)
-
-    p, r = side(candidate, reference), side(reference, candidate)
-    return 2 * p * r / (p + r)
-
-
-def test_the_score_is_the_harmonic_mean_of_greedy_matches(minilm: SentenceEncoder) -> None:
-    vectors = token_vectors(minilm, TEXTS[:4])
-    scores = f_scores(vectors, vectors[1])
-    np.testing.assert_allclose(scores, [by_hand(v, vectors[1]) for v in vectors], atol=1e-5)
-    assert scores[1] == pytest.approx(1.0) and scores[0] > scores[2], "a text is most like itself"
-
-
 def test_every_forward_is_paid_for(tmp_path: Path) -> None:
     encoder = load_embedder(resolve(str(save_plain_encoder(tmp_path / "bert")), device="cpu"))
     encoder.hf_model[0].auto_model.set_attn_implementation("eager")
@@ -115,8 +86,3 @@ def test_the_layer_is_the_last_or_bert_score_s_choice_for_the_paper_s_encoder() 
     assert layer_of("minilm", 6) == 6
     assert layer_of("microsoft/deberta-xlarge-mnli@refs/pr/6", 48) == 40
     assert layer_of("deberta-xlarge-mnli", 3) == 3
-
-
-def test_equal_scores_keep_the_order_of_the_graph() -> None:
-    order = best_first(np.array([[0.1, 0.9, 0.9, 0.5]], np.float32))
-    assert order.tolist() == [[1, 2, 3, 0]]
