@@ -39,7 +39,7 @@ LEAST_CHUNK = 16
 
 
 class ChainOfAgentsConfig(MethodConfig):
-    """Lengths of what a worker reads and writes."""
+    """How much a worker reads."""
 
     window: int | None = Field(
         None,
@@ -47,9 +47,6 @@ class ChainOfAgentsConfig(MethodConfig):
         description="most tokens that a worker reads and writes; default: the geometry's window (8K in the "
         "papers)",
     )
-    note_tokens: int | None = Field(
-        None, ge=4, description="most tokens of the notes; default: two chunks of the geometry"
-    )  # our choice
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
@@ -65,8 +62,8 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
 
     @property
     def note_tokens(self) -> int:
-        """Most tokens of the notes."""
-        return self.config.note_tokens or 2 * self.geometry.chunk_tokens
+        """Most tokens of the notes."""  # our choice
+        return 2 * self.geometry.chunk_tokens
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer from the last worker's notes; the trace has all notes."""

@@ -28,18 +28,20 @@ PROMPT = (
     "Write the next sentence of the reasoning. If the answer is known, begin with: So the answer is"
 )
 CONCLUDED = "answer is"
+MOST_PASSAGES = 15
+"""In all (the authors' code)."""
+SENTENCE_TOKENS = 48
+"""Most tokens of a sentence.  # our choice"""
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|$")
 _NO_END = re.compile(r"(\b[^\W\d_a-z]|\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs)|^\d+)\.$")
 """Text up to the dot of an initial, a title or a list's number."""
 
 
 class IrcotConfig(OverRankerConfig):
-    """Passages of each retrieval and the limits; the authors' where they give one."""
+    """Passages of each retrieval, and how many retrievals."""
 
     k: int = Field(4, ge=1, description="passages of each retrieval (the authors' code: 2, 4, 6 and 8)")
     rounds: int = Field(8, ge=0, le=32, description="most sentences of reasoning (the authors' code: 10)")
-    most_passages: int = Field(15, ge=1, description="most passages in all (the authors' code: 15)")
-    sentence_tokens: int = Field(48, ge=1, description="most tokens of a sentence")  # our choice
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Ircot(OverRanker[IrcotConfig]):
         """
         with charged() as meter:
             ranked = await self.rank(index, question, models)
-        first = ranked.best_first[: min(self.config.k, self.config.most_passages)]
+        first = ranked.best_first[: min(self.config.k, MOST_PASSAGES)]
         rounds = [_Round(tuple(map(int, first)), (), meter)]
         for _ in range(max(config.rounds for config in configs)):
             last = rounds[-1].thoughts[-1:]
@@ -109,17 +111,17 @@ class Ircot(OverRanker[IrcotConfig]):
                 thoughts = " ".join(last.thoughts)
                 prompt = PROMPT.format(context=context, question=question.text, thoughts=thoughts)
                 limit = lm.geometry.input_limit
-                if not shown or fits(prompt, lm, self.config.sentence_tokens, limit):
+                if not shown or fits(prompt, lm, SENTENCE_TOKENS, limit):
                     break
                 shown.pop()
-            written = (await lm.generate(prompt, self.config.sentence_tokens)).text
+            written = (await lm.generate(prompt, SENTENCE_TOKENS)).text
             thought = first_sentence(written.strip())
             positions = last.positions
             if thought and CONCLUDED not in thought.lower():
                 asked = replace(question, text=thought, retrieval_query="")
                 ranking = await self.rank(index, asked, models)
                 best = tuple(map(int, ranking.best_first[: self.config.k]))
-                positions = tuple(dict.fromkeys((*positions, *best)))[: self.config.most_passages]
+                positions = tuple(dict.fromkeys((*positions, *best)))[:MOST_PASSAGES]
         return _Round(positions, (*last.thoughts, thought), meter)
 
 

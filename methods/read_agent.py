@@ -58,11 +58,12 @@ LOOK_UP = (
     "read again to answer the question? Name at most {most}, and no more than needed, such as [1] or [2, 5]. "
     "Do not answer the question."
 )
-PAUSE_TOKENS = 16
+PAUSE_TOKENS, REPLY_TOKENS = 16, 32
+"""Most tokens of the replies that name a pause, and pages.  # our choice"""
 
 
 class ReadAgentConfig(MethodConfig):
-    """Lengths of pages and gists, and how many pages are read again."""
+    """How long pages are, who ends them, and how many are read again."""
 
     pages: Literal["chosen", "fixed"] = Field(
         "chosen", description="where pages end: where the model pauses (the paper), or at their limit"
@@ -73,16 +74,12 @@ class ReadAgentConfig(MethodConfig):
         description="most tokens of a page; default: 2.6 chunks of the geometry (the authors' code: "
         "600 words)",
     )
-    gist_tokens: int | None = Field(
-        None, ge=4, description="most tokens of a gist; default: one chunk of the geometry"
-    )  # our choice
     look_ups: int = Field(
         2,
         ge=0,
         description="most pages that are read again; 0: the gists alone (the authors: 2 on NarrativeQA and "
         "QMSum, 5 on QuALITY)",
     )
-    reply_tokens: int = Field(32, ge=4, description="most tokens of the reply that names pages")  # our choice
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
@@ -111,8 +108,8 @@ class ReadAgent(Method[ReadAgentConfig]):
 
     @property
     def gist_tokens(self) -> int:
-        """Most tokens of a gist."""
-        return self.config.gist_tokens or self.geometry.chunk_tokens
+        """Most tokens of a gist."""  # our choice
+        return self.geometry.chunk_tokens
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """Lengths, and who ends a page."""
@@ -215,8 +212,8 @@ class ReadAgent(Method[ReadAgentConfig]):
                 [f"<Page {at}>\n{gist}" for at, gist in enumerate(memory.gists[:shown], 1)]
             )
             prompt = LOOK_UP.format(gists=listed, question=question.text, most=most)
-            if fits(prompt, lm, self.config.reply_tokens, lm.geometry.input_limit):
-                reply = (await lm.generate(prompt, self.config.reply_tokens)).text
+            if fits(prompt, lm, REPLY_TOKENS, lm.geometry.input_limit):
+                reply = (await lm.generate(prompt, REPLY_TOKENS)).text
                 return named_pages(reply, shown)[:most], reply
             shown -= 1
         return [], ""

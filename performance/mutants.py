@@ -619,8 +619,8 @@ MUTANTS = (
     ),
     Mutant(
         "Q4",
-        "return max(scoring.scores)",
-        "return sum(scoring.scores) / len(scoring.scores)",
+        "return max(_token_f1(prediction, reference)",
+        "return min(_token_f1(prediction, reference)",
         "test_values_lie_in_0_1_and_ignore_the_order_of_references",
     ),
     Mutant(

@@ -160,7 +160,7 @@ def _lines_or_objects(path: Path) -> Container:
         value = _object_in(first)
         if value is not None:
             return "JSON objects" if _holds_entries(value) else "JSON lines"
-        if first == b"{" or len(first) > MAX_LINE_BYTES or _follows_another(first):
+        if first == b"{" or len(first) > MAX_LINE_BYTES:
             return "JSON objects"
         following = [line for _, line in zip(range(50), lines, strict=False) if line]
         # The first line is damaged; alone, or before a line with a complete object, it is one of JSON lines.
@@ -173,17 +173,6 @@ def _object_in(line: bytes) -> dict[str, JsonValue] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _follows_another(line: bytes) -> bool:
-    """Whether a line goes on after a complete JSON value."""
-    try:
-        json.loads(line)
-    except json.JSONDecodeError as error:
-        return error.msg == "Extra data"
-    except (ValueError, RecursionError):
-        pass
-    return False
 
 
 def _holds_entries(value: dict[str, JsonValue]) -> bool:

@@ -117,6 +117,15 @@ def write_json(path: Path, value: JsonValue) -> None:
         handle.write(text + "\n")
 
 
+def read_notes(path: Path) -> dict[str, JsonValue]:
+    """The object in a JSON file that is only a cache: empty if the file is missing or damaged."""
+    try:
+        notes = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return notes if isinstance(notes, dict) else {}
+
+
 def write_text(path: Path, text: str) -> None:
     """Write text in one atomic step."""
     with replacing(path) as handle:

@@ -21,13 +21,14 @@ from asyncio import CancelledError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
+from bench.engine.scheduler import RequestResult
 from bench.errors import ConfigError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.formulas import priced
@@ -148,26 +149,6 @@ class ChatModel(ABC):
         return self._tokenizer.decode_with_offsets(ids)
 
 
-class Outcome(Protocol):
-    """What a forward says."""
-
-    @property
-    def logits(self) -> Sequence[float]:
-        """Of the choices that were asked about."""
-
-    @property
-    def log_mass(self) -> float:
-        """Log of the sum of exp over all logits at that position."""
-
-    @property
-    def answer(self) -> tuple[int, ...]:
-        """Generated ids, without the end of turn."""
-
-    @property
-    def finish(self) -> Literal["stop", "length", "window"]:
-        """Why no more were generated."""
-
-
 class Conversation(ABC):
     """A :class:`bench.models.api.ReadingContext` but for the forwards; one call at a time."""
 
@@ -191,7 +172,7 @@ class Conversation(ABC):
         choices: Sequence[int] = (),
         decode: int = 0,
         sampling: Sampling | None = None,
-    ) -> Outcome:
+    ) -> RequestResult:
         """Forward the queue, which is then kept and empty, and ``suffix``.
 
         With choices, read their logits behind the suffix and forget the suffix; with ``decode``, keep it and

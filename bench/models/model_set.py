@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from bench.errors import ConfigError
 from bench.models.api import Embedder, LanguageModel, PairScorer
@@ -25,106 +26,93 @@ from bench.models.served.embedder import ServedEmbedder
 from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import ModelSpec, ServedSpec
 
-_loaded: dict[
-    tuple[object, ...],
-    CausalLanguageModel | SentenceEncoder | CrossEncoderScorer | ServedLanguageModel | ServedEmbedder,
-] = {}
+_loaded: dict[tuple[object, ...], Any] = {}
+LoadedT = TypeVar("LoadedT")
 
 
 def _key(spec: ModelSpec) -> tuple[object, ...]:
     return (spec.name, spec.source, spec.revision, spec.actual_dtype, spec.actual_device, spec.attention)
 
 
-def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
-    """The causal model of a spec, loaded on first use and cached for the rest of the process.
-
-    Raises ModelUnavailableError, ConfigError.
-    """
-    key = _key(spec)
-    cached = _loaded.get(key)
-    if isinstance(cached, CausalLanguageModel):
-        return cached
-    tokenizer = load_tokenizer(spec)
-    model = load_causal(spec)
-    loaded = CausalLanguageModel(
-        spec.name,
-        model,
-        tokenizer,
-        geometry=spec.geometry,
-        architecture=architecture_of(model),
-        chat_style=spec.chat,
-    )
-    _loaded[key] = loaded
+def _once(spec: ModelSpec, how: object, make: Callable[[], LoadedT]) -> LoadedT:
+    """What ``make`` gives, made on first use and cached for the rest of the process; how: part of the key."""
+    key = (*_key(spec), how)
+    if key not in _loaded:
+        _loaded[key] = make()
+    loaded: LoadedT = _loaded[key]
     return loaded
+
+
+def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
+    """The causal model of a spec, loaded once per process; raises ModelUnavailableError, ConfigError."""
+
+    def make() -> CausalLanguageModel:
+        tokenizer = load_tokenizer(spec)
+        model = load_causal(spec)
+        return CausalLanguageModel(
+            spec.name,
+            model,
+            tokenizer,
+            geometry=spec.geometry,
+            architecture=architecture_of(model),
+            chat_style=spec.chat,
+        )
+
+    return _once(spec, "reads", make)
 
 
 def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEncoder:
-    """The encoder of a spec, loaded on first use and cached for the rest of the process.
+    """The encoder of a spec, loaded once per process.
 
     pooling: as in :func:`bench.models.loader.load_encoder`. Raises ModelUnavailableError, ConfigError.
     """
-    key = (*_key(spec), pooling)
-    cached = _loaded.get(key)
-    if isinstance(cached, SentenceEncoder):
-        return cached
-    model = load_encoder(spec, pooling)
-    loaded = SentenceEncoder(spec.name, model, architecture_of(model[0].auto_model))
-    _loaded[key] = loaded
-    return loaded
+
+    def make() -> SentenceEncoder:
+        model = load_encoder(spec, pooling)
+        return SentenceEncoder(spec.name, model, architecture_of(model[0].auto_model))
+
+    return _once(spec, ("embeds", pooling), make)
 
 
 def load_pair_scorer(spec: ModelSpec) -> CrossEncoderScorer:
-    """The cross-encoder of a spec, loaded on first use and cached for the rest of the process.
-
-    Raises ModelUnavailableError, ConfigError.
-    """
-    key = (*_key(spec), "pairs")
-    cached = _loaded.get(key)
-    if isinstance(cached, CrossEncoderScorer):
-        return cached
-    loaded = CrossEncoderScorer(spec.name, load_cross_encoder(spec), spec.architecture)
-    _loaded[key] = loaded
-    return loaded
+    """The cross-encoder of a spec, loaded once per process; raises ModelUnavailableError, ConfigError."""
+    return _once(
+        spec, "scores", lambda: CrossEncoderScorer(spec.name, load_cross_encoder(spec), spec.architecture)
+    )
 
 
 def connect_language_model(spec: ServedSpec, in_flight: int = IN_FLIGHT) -> ServedLanguageModel:
-    """The served model of a spec, made on first use and cached for the rest of the process.
+    """The served model of a spec, made once per process.
 
     in_flight: most requests at a time. Raises ModelUnavailableError, ConfigError, ServerError.
     """
-    key = (*_key(spec), in_flight)
-    cached = _loaded.get(key)
-    if isinstance(cached, ServedLanguageModel):
-        return cached
     if spec.kind != "causal":
         raise ConfigError(f"{spec.name} is a text encoder; expected a causal language model.")
-    made = ServedLanguageModel(
-        spec.name,
-        load_tokenizer(spec.local_equivalent),
-        client=ServerClient(spec.address, in_flight),
-        described=spec.described,
-        geometry=spec.geometry,
-        architecture=spec.architecture,
-        configs=load_stop_configs(spec.local_equivalent),
-        chat_style=spec.chat,
-    )
-    _loaded[key] = made
-    return made
+
+    def make() -> ServedLanguageModel:
+        return ServedLanguageModel(
+            spec.name,
+            load_tokenizer(spec.local_equivalent),
+            client=ServerClient(spec.address, in_flight),
+            described=spec.described,
+            geometry=spec.geometry,
+            architecture=spec.architecture,
+            configs=load_stop_configs(spec.local_equivalent),
+            chat_style=spec.chat,
+        )
+
+    return _once(spec, ("reads", in_flight), make)
 
 
 def connect_embedder(
     spec: ServedSpec, pooling: Pooling | None = None, in_flight: int = IN_FLIGHT
 ) -> ServedEmbedder:
-    """The served encoder of a spec, made on first use and cached for the rest of the process.
+    """The served encoder of a spec, made once per process.
 
     pooling: as in :func:`bench.models.loader.load_encoder`; checked against the preset's, if there is one,
     since a server does not say how it pools. in_flight: most requests at a time.
     Raises ModelUnavailableError, ConfigError, ServerError.
     """
-    key = (*_key(spec), in_flight)
-    cached = _loaded.get(key)
-    if isinstance(cached, ServedEmbedder):
-        return cached
     preset = spec.local_equivalent.preset
     if spec.kind != "encoder":
         raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
@@ -133,23 +121,24 @@ def connect_embedder(
             f"{spec.name} pools its token vectors by {preset.pooling}; this method compares vectors pooled by"
             f" {pooling}. Choose another encoder."
         )
-    architecture = spec.architecture
-    tokenizer = load_tokenizer(spec.local_equivalent).hf
-    longest = (
-        (preset.max_tokens if preset else None)
-        or sentence_length(spec.local_equivalent)
-        or architecture.max_positions
-    )
-    made = ServedEmbedder(
-        spec.name,
-        tokenizer,
-        client=ServerClient(spec.address, in_flight),
-        architecture=architecture,
-        max_tokens=min(longest, architecture.max_positions, spec.described.max_tokens or longest),
-        dim=architecture.hidden,
-    )
-    _loaded[key] = made
-    return made
+
+    def make() -> ServedEmbedder:
+        architecture = spec.architecture
+        longest = (
+            (preset.max_tokens if preset else None)
+            or sentence_length(spec.local_equivalent)
+            or architecture.max_positions
+        )
+        return ServedEmbedder(
+            spec.name,
+            load_tokenizer(spec.local_equivalent).hf,
+            client=ServerClient(spec.address, in_flight),
+            architecture=architecture,
+            max_tokens=min(longest, architecture.max_positions, spec.described.max_tokens or longest),
+            dim=architecture.hidden,
+        )
+
+    return _once(spec, ("embeds", in_flight), make)
 
 
 def unload_all() -> None:

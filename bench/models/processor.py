@@ -8,14 +8,13 @@ not vary with the machine's load: it is cached per processor and torch version.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import logging
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from bench.files.atomic import WriteError, write_json
+from bench.files.atomic import WriteError, read_notes, write_json
 from bench.models.sources import model_cache
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ def faster_dtype() -> Literal["float32", "bfloat16"]:
         return "float32"
     key = f"{name}, torch {importlib.metadata.version('torch')}"
     cache_file = model_cache().parent / "processor.json"
-    known = _remembered(cache_file)
+    known = read_notes(cache_file)
     try:
         gain = float(known[key])
     except (ValueError, KeyError, TypeError):
@@ -56,15 +55,6 @@ def faster_dtype() -> Literal["float32", "bfloat16"]:
         gain,
     )
     return chosen
-
-
-def _remembered(cache_file: Path) -> dict[str, Any]:
-    """What was measured on any processor that shares the cache; nothing if the file is damaged."""
-    try:
-        known = json.loads(cache_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
 
 
 def _processor() -> tuple[str, set[str]]:

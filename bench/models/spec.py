@@ -90,6 +90,11 @@ class ModelSpec:
     """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
 
     @property
+    def local_equivalent(self) -> ModelSpec:
+        """The model whose files say what this one is: itself, unless a server has it."""
+        return self
+
+    @property
     def label(self) -> str:
         """As printed in tables."""
         return self.preset.label if self.preset else self.name
@@ -97,22 +102,26 @@ class ModelSpec:
     @property
     def small(self) -> bool:
         """Whether this is a small model trained by this project, which a table must state."""
-        return self.preset.small if self.preset else False
+        preset = self.local_equivalent.preset
+        return preset.small if preset else False
 
     @property
     def caution(self) -> str:
         """Caveat about its scores that every table must print; empty for most models."""
-        return self.preset.caution if self.preset else ""
+        preset = self.local_equivalent.preset
+        return preset.caution if preset else ""
 
     @property
     def recommended_options(self) -> Mapping[str, str]:
         """Options of methods that suit this reader; empty for most models."""
-        return self.preset.recommended_options if self.preset else {}
+        preset = self.local_equivalent.preset
+        return preset.recommended_options if preset else {}
 
     @property
     def chat(self) -> str:
         """How prompts are wrapped; see :mod:`bench.models.chat`."""
-        return self.preset.chat if self.preset else "template"
+        preset = self.local_equivalent.preset
+        return preset.chat if preset else "template"
 
     @cached_property
     def config(self) -> Mapping[str, JsonValue]:
@@ -249,26 +258,6 @@ class ServedSpec(ModelSpec):
     def label(self) -> str:
         """As printed in tables: the model, and that it was served."""
         return f"{self.local_equivalent.label} through {TITLES[self.described.kind]}"
-
-    @property
-    def small(self) -> bool:
-        """Whether the served model is one of the small ones."""
-        return self.local_equivalent.small
-
-    @property
-    def caution(self) -> str:
-        """Caveat about its scores."""
-        return self.local_equivalent.caution
-
-    @property
-    def recommended_options(self) -> Mapping[str, str]:
-        """Options of methods that suit this reader."""
-        return self.local_equivalent.recommended_options
-
-    @property
-    def chat(self) -> str:
-        """How prompts are wrapped; see :mod:`bench.models.chat`."""
-        return self.local_equivalent.chat
 
     @cached_property
     def config(self) -> Mapping[str, JsonValue]:

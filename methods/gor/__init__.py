@@ -45,21 +45,18 @@ PAPER_SETTINGS: Mapping[str, tuple[float, float]] = {
     "squality": (0.1, 0.4),
 }
 """Data set -> dropout and alpha (R Table 6; the last two: C)."""
-LEARNING = frozenset(
-    "loss in_batch_negatives supervised ranking_layer gnn edges layers heads attention_dropout tau epochs "
-    "batch_graphs learning_rate".split()
-)
+LEARNING = frozenset("loss in_batch_negatives supervised gnn edges epochs learning_rate".split())
 """Options that what is learned depends on, besides those that follow the data set."""
+LAYERS, HEADS, ATTENTION_DROPOUT = 2, 4, 0.1
+"""Of the network (R Table 6), and of its GAT layers (C)."""
+TAU, BATCH_GRAPHS = 1.0, 32
+"""Temperature of similarities in training (R Eq. 5; C), and graphs in a batch (R Table 6)."""
 OTHER_SETS = PAPER_SETTINGS["qmsum"]
 """For data sets that the paper does not have.  # our choice"""
 
 
 class GorConfig(RecordsConfig):
     """Options of training and retrieval; R = Graph of Records, C = its released code."""
-
-    similarity: Literal["cosine", "dot"] = Field(
-        "cosine", description="of question and node: cosine (C), or dot, the inner product (R Eq. 5)"
-    )
 
     # What is learned, and from what (R Sec. 2.3, 3.5).
     train: Switch = Field(
@@ -99,12 +96,6 @@ class GorConfig(RecordsConfig):
         "deberta-xlarge-mnli (C; from the hub), and minilm for a reader that is used below the papers' "
         "lengths; name a revision with safetensors as ID@REVISION",
     )
-    ranking_layer: int | None = Field(
-        None,
-        ge=1,
-        description="its layer, from 1; default: the last, of deberta-xlarge-mnli the 40th",
-    )
-
     # The network (R Sec. 2.3, Table 6).
     gnn: Literal["gat", "gcn", "sgc", "gin", "sage"] = Field(
         "gat", description="kind of the network: gat (R), gcn, sgc, gin or sage (R Fig. 4)"
@@ -114,22 +105,16 @@ class GorConfig(RecordsConfig):
         description="along which messages pass: undirected (R), or directed, only from what was read to the "
         "answer (C)",
     )
-    layers: int = Field(2, ge=1, le=8, description="layers of the network (R Table 6: 2)")
-    heads: int = Field(4, ge=1, le=32, description="heads of a GAT layer (C: 4)")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="on features; default: the data set's (R Table 6), else QMSum's 0.2"
     )
-    attention_dropout: float = Field(0.1, ge=0, lt=1, description="on GAT's attention (C: 0.1)")
-
     # How it is trained (R Table 6).
     alpha: float | None = Field(
         None,
         ge=0,
         description="weight of the ranking loss; default: the data set's (R Table 6), else QMSum's 0.9",
     )
-    tau: float = Field(1.0, gt=0, description="temperature of similarities in training (R Eq. 5; C: 1)")
     epochs: int = Field(150, ge=1, le=100_000, description="passes over the graphs (R Table 6: 150)")
-    batch_graphs: int = Field(32, ge=1, description="graphs in a batch (R Table 6: 32)")
     learning_rate: float = Field(
         1e-3, gt=0, le=1, description="at the start; it falls to 0 along a cosine (R Table 6: 0.001)"
     )
@@ -213,7 +198,6 @@ class Gor(RecordsMethod[GorConfig]):
             items,
             models.embedder("ranking_encoder"),
             models.embedder(),
-            self.config.ranking_layer,
             supervised=training.references,
             most_queries=training.options.get("train_queries"),
         )
@@ -244,8 +228,6 @@ class Gor(RecordsMethod[GorConfig]):
             raise ValueError("this index was not finished with what was learned: call finish() first")
         vectors = np.asarray(index.arrays.get("learned", records.embeddings), dtype=np.float32)
         query = (await models.embedder().embed([question.query]))[0]
-        if self.config.similarity == "dot":
-            return np.asarray(vectors @ query, dtype=np.float64)
         return cosines(vectors, query)
 
     def remarks(self, index: Index) -> tuple[str, ...]:
@@ -260,18 +242,18 @@ class Gor(RecordsMethod[GorConfig]):
             shape=Shape(
                 kind=options["gnn"],
                 dim=dim,
-                layers=options["layers"],
-                heads=options["heads"],
+                layers=LAYERS,
+                heads=HEADS,
                 dropout=options["dropout"],
-                attention_dropout=options["attention_dropout"],
+                attention_dropout=ATTENTION_DROPOUT,
             ),
             loss=options["loss"],
             alpha=options["alpha"],
-            tau=options["tau"],
+            tau=TAU,
             in_batch_negatives=options["in_batch_negatives"] == "on",
             undirected=options["edges"] == "undirected",
             epochs=options["epochs"],
-            batch_graphs=options["batch_graphs"],
+            batch_graphs=BATCH_GRAPHS,
             learning_rate=options["learning_rate"],
             seed=self.seed,
         )

@@ -2,7 +2,8 @@
 
 Grover and Leskovec 2016: biased walks over a graph are read as sentences, and skip-gram with negative
 sampling gives every node a vector. Here the graph is that of Graph of Records, undirected, one per
-document; walks are ours (the transition of Sec. 3.2), skip-gram is gensim's, as in the authors' code.
+document; walks are ours, skip-gram is gensim's, as in the authors' code. With p = q = 1, the authors'
+defaults, the next node of a walk is any neighbour, each as likely.
 
 These vectors know nothing of words, and the GoR paper does not say how a question is compared with them.
 Our choice: the question takes the place that its record would have in the graph. It is linked to the nodes
@@ -17,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from bench.method import ModelSet, Usage, current_meter
 from bench.schema import Index, Question
@@ -28,32 +28,19 @@ SKIP_GRAM = "node2vec"
 """Under which the cost of the vectors is credited, in phase ``walk``."""
 NEGATIVES = 5
 """Words drawn against each that was met (word2vec's default, which the authors' code keeps)."""
+DIMENSIONS, WALKS, WALK_LENGTH, WINDOW, PASSES = 128, 10, 80, 10, 1
+"""Length of a vector, walks from each node, nodes of a walk, how far apart two nodes meet (Sec. 4.2), and
+passes over the walks (the authors' code)."""
 
 
-class Node2VecConfig(RecordsConfig):
-    """Walks and vectors; N = Grover and Leskovec 2016."""
-
-    dimensions: int = Field(128, ge=2, le=4096, description="length of a node's vector (N Sec. 4.2: 128)")
-    walks: int = Field(10, ge=1, le=1000, description="walks from each node (N Sec. 4.2: 10)")
-    walk_length: int = Field(80, ge=2, le=10_000, description="nodes of a walk (N Sec. 4.2: 80)")
-    window: int = Field(10, ge=1, le=1000, description="how far apart two nodes meet (N Sec. 4.2: 10)")
-    p: float = Field(
-        1.0, ge=0.01, le=100, description="return parameter: low keeps a walk where it is (N Sec. 3.2)"
-    )
-    q: float = Field(
-        1.0, ge=0.01, le=100, description="in-out parameter: low lets a walk go far (N Sec. 3.2)"
-    )
-    passes: int = Field(1, ge=1, le=1000, description="passes over the walks (authors' code: 1)")
-
-
-class Node2Vec(RecordsMethod[Node2VecConfig]):
+class Node2Vec(RecordsMethod[RecordsConfig]):
     """Rank the nodes of the graph of records by where they are in it."""
 
     name = "node2vec"
-    version = "1"
+    version = "2"
     summary = "rank the graph of records by node2vec vectors around the question's place in it"
     paper = "Grover and Leskovec 2016 (node2vec); baseline of Graph of Records, Table 1"
-    Config = Node2VecConfig
+    Config = RecordsConfig
     own_models = frozenset({SKIP_GRAM})
 
     def packages(self) -> Mapping[str, str]:
@@ -61,26 +48,11 @@ class Node2Vec(RecordsMethod[Node2VecConfig]):
         return {"gensim": "longdoc-bench[gor]"}
 
     def finish(self, index: Index, learned: Index | None) -> Index:
-        """The graph with a vector for every node, float32, shape (nodes, dimensions)."""
+        """The graph with a vector for every node, float32, shape (nodes, 128)."""
         nodes = len(index.arrays["embeddings"])
-        config = self.config
-        walks = random_walks(
-            nodes,
-            arcs(queries_of(index)),
-            walks=config.walks,
-            length=config.walk_length,
-            p=config.p,
-            q=config.q,
-            rng=np.random.default_rng([self.seed, nodes]),
-        )
-        vectors = skip_gram(
-            walks,
-            nodes,
-            dimensions=config.dimensions,
-            window=config.window,
-            passes=config.passes,
-            seed=self.seed,
-        )
+        rng = np.random.default_rng([self.seed, nodes])
+        walks = random_walks(nodes, arcs(queries_of(index)), walks=WALKS, length=WALK_LENGTH, rng=rng)
+        vectors = skip_gram(walks, nodes, dimensions=DIMENSIONS, window=WINDOW, passes=PASSES, seed=self.seed)
         return Index(index.data, {**index.arrays, "vectors": vectors})
 
     async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
@@ -97,15 +69,11 @@ def random_walks(
     *,
     walks: int,
     length: int,
-    p: float,
-    q: float,
     rng: np.random.Generator,
 ) -> list[list[int]]:
     """``walks`` walks from every node over the undirected graph, in random order of starts.
 
-    From v, reached from t, the next node is a neighbour x of v with a chance in proportion to 1/p for
-    x = t, 1 for a neighbour of t, and 1/q else (node2vec, Sec. 3.2.2): neighbours are proposed evenly, and
-    accepted with that chance. edges: shape (2, edges). A node without neighbours is a walk by itself.
+    edges: shape (2, edges). A node without neighbours is a walk by itself.
     """
     joined = np.zeros((nodes, nodes), dtype=bool)
     joined[edges[0], edges[1]] = joined[edges[1], edges[0]] = True
@@ -118,19 +86,9 @@ def random_walks(
     path = np.full((len(starts), length), -1)
     path[:, 0] = starts
     moving = np.nonzero(degree[starts] > 0)[0]
-    most = max(1.0, 1 / p, 1 / q)
     for step in range(1, length):
-        waiting = moving
-        while len(waiting):
-            here = path[waiting, step - 1]
-            proposed = neighbour[begin[here] + (rng.random(len(here)) * degree[here]).astype(int)]
-            accepted = np.ones(len(here), dtype=bool)
-            if step > 1:
-                before = path[waiting, step - 2]
-                weight = np.where(proposed == before, 1 / p, np.where(joined[before, proposed], 1.0, 1 / q))
-                accepted = rng.random(len(here)) * most < weight
-            path[waiting[accepted], step] = proposed[accepted]
-            waiting = waiting[~accepted]
+        here = path[moving, step - 1]
+        path[moving, step] = neighbour[begin[here] + (rng.random(len(here)) * degree[here]).astype(int)]
     return [[int(node) for node in walk if node >= 0] for walk in path]
 
 

@@ -39,11 +39,10 @@ class TokenVectors:
     """0 for [CLS] and [SEP], else 1, shape (tokens,)."""
 
 
-def token_vectors(encoder: Embedder, texts: Sequence[str], layer: int | None) -> list[TokenVectors]:
+def token_vectors(encoder: Embedder, texts: Sequence[str]) -> list[TokenVectors]:
     """The token vectors of each text, cut at 512 tokens; cost in phase ``bertscore``.
 
-    layer: as in :func:`layer_of`. Raises ConfigError for an encoder that does not run here, or has no such
-    layer.
+    Raises ConfigError for an encoder that does not run here.
     """
     if not isinstance(encoder, SentenceEncoder):
         raise ConfigError(
@@ -51,7 +50,7 @@ def token_vectors(encoder: Embedder, texts: Sequence[str], layer: int | None) ->
             "that is loaded here. Choose another with --set ranking_encoder=NAME."
         )
     model, tokenizer = encoder.hf_model[0].auto_model, encoder.hf_model.tokenizer
-    wanted = layer_of(encoder.name, int(model.config.num_hidden_layers), layer)
+    wanted = layer_of(encoder.name, int(model.config.num_hidden_layers))
     limit = min(MOST_TOKENS, encoder.architecture.max_positions)
     ends = [tokenizer.cls_token_id, tokenizer.sep_token_id]
     marks = torch.tensor([end for end in ends if end is not None], device=model.device)
@@ -83,16 +82,9 @@ def token_vectors(encoder: Embedder, texts: Sequence[str], layer: int | None) ->
     return [vectors_of[at] for at in range(len(texts))]
 
 
-def layer_of(name: str, layers: int, layer: int | None) -> int:
-    """The layer whose output is compared, from 1; by default the last, of the paper's encoder the 40th.
-
-    Raises ConfigError for a layer that an encoder of so many does not have.
-    """
-    default = PAPER_LAYER if PAPER_ENCODER in name.lower() and layers > PAPER_LAYER else layers
-    wanted = default if layer is None else layer
-    if not 1 <= wanted <= layers:
-        raise ConfigError(f"ranking_layer={wanted}: {name} has the layers 1 to {layers}.")
-    return wanted
+def layer_of(name: str, layers: int) -> int:
+    """The layer whose output is compared, from 1: the last, of the paper's encoder the 40th."""
+    return PAPER_LAYER if PAPER_ENCODER in name.lower() and layers > PAPER_LAYER else layers
 
 
 def f_scores(candidates: Sequence[TokenVectors], reference: TokenVectors) -> NDArray[np.float32]:

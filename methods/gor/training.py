@@ -76,7 +76,6 @@ async def training_graphs(
     items: Sequence[TrainingItem],
     encoder: Embedder,
     embedder: Embedder,
-    layer: int | None,
     *,
     supervised: bool,
     most_queries: int | None = None,
@@ -100,7 +99,7 @@ async def training_graphs(
         if not texts or not asked:
             continue
         known = dict.fromkeys([*texts, *targets])
-        vectors = dict(zip(known, token_vectors(encoder, list(known), layer), strict=True))
+        vectors = dict(zip(known, token_vectors(encoder, list(known)), strict=True))
         candidates = [vectors[text] for text in texts]
         scores = {target: f_scores(candidates, vectors[target]) for target in dict.fromkeys(targets)}
         queries = await embedder.embed(asked) if supervised else records.query_embeddings[:most_queries]

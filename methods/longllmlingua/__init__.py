@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bench.method import (
     DEFAULT_PROMPT,
@@ -39,15 +38,21 @@ from bench.models.language_model import CausalLanguageModel
 from bench.schema import ContextItem, Index, JsonValue, Prediction, Question
 from methods.companion_models import AUTO, compressor_for
 
-Condition = Literal["none", "none_condition", "before", "before_condition", "after", "after_condition"]
+OPTIONS: Mapping[str, JsonValue] = {
+    "rank_method": "longllmlingua",
+    "condition_in_question": "after_condition",
+    "condition_compare": True,
+    "reorder_context": "sort",
+    "dynamic_context_compression_ratio": 0.3,
+}
+"""Of the library: those of its documentation for LongLLMLingua."""
+ITERATIVE_SIZE, CONTEXT_BUDGET = 200, 100
+"""The library's lengths, in tokens: of a compression step, and of chunks kept beyond the target. A reader
+used below the papers' lengths gets smaller ones."""
 
 
 class LongLlmLinguaConfig(MethodConfig):
-    """The compressor, and the library's options, mostly under the library's names.
-
-    Defaults without a remark are the library documentation's for LongLLMLingua. Its lengths in tokens are
-    absolute; a reader used below the papers' lengths gets smaller ones.
-    """
+    """The compressor, and how much the reader gets of its work."""
 
     compressor: str = Field(
         AUTO,
@@ -61,57 +66,11 @@ class LongLlmLinguaConfig(MethodConfig):
         description="share of the document's tokens that the reader gets, 0..1; PECAN states none: "
         "its cost fits about 0.5 on Qasper, HotpotQA and MuSiQue, and much less on NarrativeQA",
     )
-    target_tokens: int | None = Field(
-        None, ge=1, description="maximum tokens that the reader gets; replaces rate"
-    )
     chunk_tokens: int | None = Field(
         None, ge=8, description="chunk length in compressor tokens; default: the reader's geometry (300)"
     )  # our choice: the papers do not say
     join_documents: Switch = Field("on", description=JOIN_DOCUMENTS)
-    rank_method: Literal["longllmlingua", "llmlingua"] = Field(
-        "longllmlingua", description="longllmlingua, or llmlingua: the same, but ignoring the question"
-    )
-    condition_in_question: Condition = Field(
-        "after_condition",
-        description="place of the question while chunks are ranked; *_condition: and before the text while "
-        "tokens are dropped",
-    )
-    condition_compare: bool = Field(
-        True, description="drop the tokens that the question makes no likelier, instead of the likeliest"
-    )
-    reorder_context: Literal["sort", "two_stage", "original"] = Field(
-        "sort", description="order of the kept chunks: best first, best at both ends, or as in the source"
-    )
-    dynamic_context_compression_ratio: float = Field(
-        0.3, ge=0, le=1, description="how much less is dropped from the best chunk than from the worst"
-    )
-    context_budget: int | None = Field(
-        None,
-        ge=0,
-        description="tokens beyond the target to which chunks are kept, before tokens are dropped; "
-        "default: 100, in proportion to the chunk length",
-    )
-    iterative_size: int | None = Field(
-        None,
-        ge=8,
-        description="tokens per compression step; default: 200 (the library's), in proportion to the chunk "
-        "length",
-    )
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
-
-    @model_validator(mode="after")
-    def _one_name_for_one_compression(self) -> Self:
-        """With condition_compare the library conditions on the question also while it drops tokens."""
-        place = self.condition_in_question
-        if self.condition_compare and not place.endswith("_condition"):
-            raise ValueError(
-                f"condition_in_question={place}: condition_compare=true makes it {place}_condition"
-            )
-        if place == "none" and not self.condition_compare:
-            raise ValueError(
-                "condition_in_question=none: without condition_compare the library takes it for after"
-            )
-        return self
 
 
 class LongLlmLingua(Method[LongLlmLinguaConfig]):
@@ -154,7 +113,7 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         if not chunks:
             return await read([], question, reader, style, flags=("empty_document",))
         original = sum(reader.count_tokens(document.full_text) for document in question.documents.documents)
-        wanted = self.config.target_tokens or max(1, int(self.config.rate * original))
+        wanted = max(1, int(self.config.rate * original))
         budget = min(wanted, _room(question, reader, style))
         if budget < 1:
             alone = await read([], question, reader, style)
@@ -168,8 +127,8 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
             question.text,
             # The library counts the compressor's tokens, the target is in the reader's.
             target_tokens=budget * sum(chunk.tokens for chunk in chunks) / max(1, original),
-            iterative_size=self.iterative_size,
-            options=self._library_options(),
+            iterative_size=max(8, self._scaled(ITERATIVE_SIZE)),
+            options={**OPTIONS, "context_budget": f"+{self._scaled(CONTEXT_BUDGET)}"},
         )
         text = beginning(compressed.text, budget, reader)
         produced, kept = reader.count_tokens(compressed.text), reader.count_tokens(text)
@@ -200,27 +159,9 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         """Chunk length in compressor tokens."""
         return self.config.chunk_tokens or self.geometry.chunk_tokens
 
-    @property
-    def iterative_size(self) -> int:
-        """Tokens per compression step."""
-        return self.config.iterative_size or max(8, self._scaled(200))
-
     def _scaled(self, tokens: int) -> int:
         """One of the library's lengths, in proportion to the reader's geometry."""
         return max(1, round(tokens * min(1.0, self.geometry.chunk_tokens / PAPER_CHUNK_TOKENS)))
-
-    def _library_options(self) -> dict[str, JsonValue]:
-        """Keyword arguments of the library, except for the target and the texts."""
-        config = self.config
-        budget = self._scaled(100) if config.context_budget is None else config.context_budget
-        return {
-            "rank_method": config.rank_method,
-            "condition_in_question": config.condition_in_question,
-            "condition_compare": config.condition_compare,
-            "reorder_context": config.reorder_context,
-            "dynamic_context_compression_ratio": config.dynamic_context_compression_ratio,
-            "context_budget": f"+{budget}",
-        }
 
 
 def _on_this_machine(compressor: LanguageModel) -> CausalLanguageModel:

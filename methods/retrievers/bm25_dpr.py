@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from bench.method import ModelSet, RankThenRead, Role
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.bm25 import Bm25, Bm25Config
 from methods.retrievers.dpr import Dpr, DprConfig
 
+RRF_K = 60
+"""Constant of reciprocal rank fusion (Cormack et al. 2009)."""
+
 
 class Bm25DprConfig(Bm25Config, DprConfig):
-    """The options of both rankers and of their fusion."""
-
-    rrf_k: int = Field(60, ge=0, description="constant of reciprocal rank fusion (Cormack et al. 2009: 60)")
+    """The options of both rankers."""
 
 
 class Bm25Dpr(RankThenRead[Bm25DprConfig]):
@@ -47,18 +47,18 @@ class Bm25Dpr(RankThenRead[Bm25DprConfig]):
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        """Fused score of every chunk, in 0 .. 2 / (rrf_k + 1)."""
+        """Fused score of every chunk, in 0 .. 2 / 61."""
         bm25 = Bm25(self.config, self.geometry, self.seed)
         rankings = [await ranker.score(chunks, index, question, models) for ranker in (bm25, self._dpr())]
-        return reciprocal_rank_fusion(rankings, self.config.rrf_k)
+        return reciprocal_rank_fusion(rankings)
 
     def _dpr(self) -> Dpr:
         return Dpr(self.config, self.geometry, self.seed)
 
 
-def reciprocal_rank_fusion(rankings: Sequence[NDArray[np.float64]], k: int) -> NDArray[np.float64]:
-    """Sum over rankings of 1 / (k + rank); a ranking is its scores, higher is better, shape (n,)."""
-    return np.asarray(np.sum([1 / (k + shared_ranks(scores)) for scores in rankings], axis=0))
+def reciprocal_rank_fusion(rankings: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Sum over rankings of 1 / (60 + rank); a ranking is its scores, higher is better, shape (n,)."""
+    return np.asarray(np.sum([1 / (RRF_K + shared_ranks(scores)) for scores in rankings], axis=0))
 
 
 def shared_ranks(scores: NDArray[np.float64]) -> NDArray[np.intp]:

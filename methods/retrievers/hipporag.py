@@ -48,8 +48,12 @@ from bench.method.ranking import RankedChunks
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.page_rank import page_rank
 
-DAMPING = 0.5
-"""Of PageRank (the authors' config_utils.py)."""
+DAMPING, PASSAGE_WEIGHT = 0.5, 0.05
+"""Of PageRank, and of passages' similarity in its restart (the authors' config_utils.py)."""
+FACTS = 5
+"""Most facts that a question is linked to, and most phrases from which PageRank restarts (the same)."""
+SYNONYMS = 0.8
+"""Least cosine of phrases that are joined (the same)."""
 MOST_SYNONYMS, LEAST_LETTERS = 101, 3
 """Synonyms of a phrase at most, and letters and digits of a phrase that looks for any (the authors' code)."""
 BLOCK = 1000
@@ -79,7 +83,7 @@ Triple = tuple[str, str, str]
 
 
 class HippoRagConfig(RankConfig):
-    """Who extracts, how phrases are joined, and how a question enters the graph."""
+    """Who extracts how much, and whether the reader keeps only what helps."""
 
     encoder: str = Field(
         "minilm",
@@ -95,29 +99,8 @@ class HippoRagConfig(RankConfig):
         description="most tokens of a chunk's entities, and of its triples; default: the geometry's summary "
         "(the authors' code: 2048)",
     )  # our choice
-    synonyms: float = Field(
-        0.8,
-        gt=0,
-        le=1,
-        description="least cosine of phrases that are joined as synonyms (the authors' code: 0.8)",
-    )
-    facts: int = Field(
-        5,
-        ge=1,
-        description="most facts that a question is linked to, and most phrases from which PageRank restarts "
-        "(the authors' code: 5)",
-    )
     filter: Switch = Field(
         "on", description="on: the reader keeps the facts that help; off: all are kept (the paper's ablation)"
-    )
-    filter_tokens: int | None = Field(
-        None,
-        ge=8,
-        description="most tokens of the facts that it keeps; default: the geometry's summary (the authors' "
-        "code: 512)",
-    )  # our choice
-    passage_weight: float = Field(
-        0.05, ge=0, description="of passages' similarity in the restart (the authors' code: 0.05)"
     )
 
 
@@ -145,12 +128,8 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         }
 
     def index_options(self) -> Mapping[str, JsonValue]:
-        """How the text is cut, how much is extracted, and which phrases are synonyms."""
-        return {
-            **super().index_options(),
-            "extract_tokens": self.extract_tokens,
-            "synonyms": self.config.synonyms,
-        }
+        """How the text is cut, and how much is extracted."""
+        return {**super().index_options(), "extract_tokens": self.extract_tokens}
 
     async def prepare(
         self, chunks: Sequence[Chunk], models: ModelSet
@@ -167,7 +146,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         events["no_facts"] = int(bool(chunks) and not graph.facts)
         edges = {
             **graph.edges,
-            **synonym_edges(graph.phrases, await _unit(encoder, graph.phrases), self.config.synonyms),
+            **synonym_edges(graph.phrases, await _unit(encoder, graph.phrases), SYNONYMS),
         }
         data: dict[str, JsonValue] = {
             "facts": [list(fact) for fact in graph.facts],
@@ -210,7 +189,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         if not index.data["facts"]:
             return _Linked(similarity, ("no_fact_kept",))
         of_facts = min_max(index.arrays["facts"] @ query)
-        best = [int(at) for at in np.argsort(-of_facts, kind="stable")[: self.config.facts]]
+        best = [int(at) for at in np.argsort(-of_facts, kind="stable")[:FACTS]]
         facts: list[Triple] = [tuple(index.data["facts"][at]) for at in best]
         kept, flags = list(range(len(facts))), tuple[str, ...]()
         if self.config.filter == "on":
@@ -219,9 +198,9 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         if not kept:
             return _Linked(similarity, ("no_fact_kept", *flags), texts, texts_kept)
         place = {phrase: node for node, phrase in enumerate(index.data["phrases"])}
-        restart = np.concatenate([np.zeros(len(place)), self.config.passage_weight * similarity])
+        restart = np.concatenate([np.zeros(len(place)), PASSAGE_WEIGHT * similarity])
         scored = [(facts[at], float(of_facts[best[at]])) for at in kept]
-        for node, weight in phrase_weights(scored, place, index.data["passages_with"], self.config.facts):
+        for node, weight in phrase_weights(scored, place, index.data["passages_with"], FACTS):
             restart[node] = weight
         first, second = np.asarray(index.arrays["edges"], np.intp).T
         ranks = page_rank(restart, first, second, np.asarray(index.arrays["weights"]), damping=DAMPING)
@@ -235,7 +214,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         A fact that it names twice counts twice, as in the authors' code. Of facts that do not fit its window,
         the last are not shown.
         """
-        tokens = self.config.filter_tokens or self.geometry.summary_tokens
+        tokens = self.geometry.summary_tokens
         for shown in range(len(facts), 0, -1):
             listed = json.dumps(facts[:shown], ensure_ascii=False)
             prompt = FILTER.format(question=question.text, facts=listed)
@@ -246,7 +225,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         flags = () if named or _EMPTY.search(reply) else ("filter_not_parsed",)
         texts = [str(fact) for fact in facts[:shown]]
         closest = [difflib.get_close_matches(str(tuple(items)), texts, 1, cutoff=0)[0] for items in named]
-        return [texts.index(text) for text in closest][: self.config.facts], flags
+        return [texts.index(text) for text in closest][:FACTS], flags
 
 
 @dataclass(frozen=True)

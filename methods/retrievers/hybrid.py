@@ -1,7 +1,7 @@
 """Hybrid: fuse the rankings of any two rankers by reciprocal rank and read the best k.
 
 Reciprocal rank fusion as in :mod:`methods.retrievers.bm25_dpr`, which is the pair of Graph of Records; here
-the pair is chosen. Each ranker has its own models, index and options.
+the pair is chosen. Each ranker has its own models and index, and its default options.
 """
 
 from __future__ import annotations
@@ -34,13 +34,10 @@ READER = "reader"
 
 
 class HybridConfig(RankConfig):
-    """The two rankers, their options, and the fusion."""
+    """The two rankers."""
 
     first: str = Field("bm25", description="a ranker")
     second: str = Field("sbert", description="the other ranker")
-    first_options: dict[str, Any] = Field({}, description='options of the first as JSON, such as {"k1": 1.2}')
-    second_options: dict[str, Any] = Field({}, description="options of the second, in the same way")
-    rrf_k: int = Field(60, ge=0, description="constant of reciprocal rank fusion (Cormack et al. 2009: 60)")
 
 
 class Hybrid(RankThenRead[HybridConfig]):
@@ -55,14 +52,8 @@ class Hybrid(RankThenRead[HybridConfig]):
     def __init__(self, config: HybridConfig, geometry: Geometry, seed: int = 0) -> None:
         """Keep the options and make the rankers; raises ConfigError for one that is none."""
         super().__init__(config, geometry, seed)
-        pair = {
-            "first": (config.first, config.first_options),
-            "second": (config.second, config.second_options),
-        }
-        self.rankers = {
-            place: make_ranker(name, options, config, geometry, seed)
-            for place, (name, options) in pair.items()
-        }
+        pair = {"first": config.first, "second": config.second}
+        self.rankers = {place: make_ranker(name, {}, config, geometry, seed) for place, name in pair.items()}
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader, and each ranker's other models under its place: ``second_embedder``."""
@@ -102,7 +93,7 @@ class Hybrid(RankThenRead[HybridConfig]):
         return data, arrays
 
     async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
-        """The chunks by their fused score, in 0 .. 2 / (rrf_k + 1), with the events of both rankings."""
+        """The chunks by their fused score, in 0 .. 2 / 61, with the events of both rankings."""
         rankings: dict[str, RankedChunks] = {}
         for place, ranker in self.rankers.items():
             start = f"{place}_"
@@ -111,7 +102,7 @@ class Hybrid(RankThenRead[HybridConfig]):
             rankings[place] = await ranker.rank(own, question, _ModelsOf(place, models))
         chunks = rankings["first"].chunks
         every = [ranking.scores for ranking in rankings.values()]
-        scores = reciprocal_rank_fusion(every, self.config.rrf_k) if chunks else np.zeros(0)
+        scores = reciprocal_rank_fusion(every) if chunks else np.zeros(0)
         return RankedChunks(
             chunks,
             scores,

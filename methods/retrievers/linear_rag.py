@@ -27,6 +27,11 @@ from bench.method import Embedder, ModelSet, RankConfig, RankThenRead, Role, uni
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.page_rank import page_rank
 
+TIERS, THRESHOLD, SENTENCES = 3, 0.4, 3
+"""Of names, those of the question included; least activation that is passed on; sentences through which a
+name passes it on (the authors' config.py)."""
+PASSAGE_RATIO = 2.0
+"""Weight of a passage's own similarity (the same)."""
 DAMPING, PASSAGE_WEIGHT, ADJACENT = 0.5, 0.05, 1.0
 """Of PageRank; of passages in its restart; of the edge to the next passage (the authors' config.py)."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -41,23 +46,11 @@ _NO_NAMES = frozenset(
 
 
 class LinearRagConfig(RankConfig):
-    """The encoder, and how far activation spreads."""
+    """The encoder."""
 
     encoder: str = Field(
         "minilm",
         description="sentence-transformers preset, hub id or folder (the authors' code: all-mpnet-base-v2)",
-    )
-    iterations: int = Field(
-        3, ge=1, description="tiers of names, those of the question included (the authors' code: 3)"
-    )
-    threshold: float = Field(
-        0.4, ge=0, le=1, description="least activation that is passed on (the authors' code: 0.4)"
-    )
-    sentences: int = Field(
-        3, ge=1, description="sentences through which a name passes activation on (the authors' code: 3)"
-    )
-    passage_ratio: float = Field(
-        2.0, ge=0, description="weight of a passage's own similarity (the authors' code: 2)"
     )
 
 
@@ -136,16 +129,16 @@ class LinearRag(RankThenRead[LinearRagConfig]):
         weights[list(seeds)] = list(seeds.values())
         last = {name: (score, 1) for name, score in seeds.items()}
         current, used = dict(seeds), set[int]()
-        for tier in range(2, self.config.iterations + 1):
+        for tier in range(2, TIERS + 1):
             reached: dict[int, float] = {}
             for name, score in current.items():
                 free = [sentence for sentence in with_name[name] if sentence not in used]
-                if score < self.config.threshold or not free:
+                if score < THRESHOLD or not free:
                     continue
-                for sentence in sorted(free, key=lambda at: -similarity[at])[: self.config.sentences]:
+                for sentence in sorted(free, key=lambda at: -similarity[at])[:SENTENCES]:
                     used.add(sentence)
                     passed = score * float(similarity[sentence])
-                    if passed >= self.config.threshold:
+                    if passed >= THRESHOLD:
                         for other in of_sentence[sentence]:
                             weights[other] += passed
                             reached[other] = passed
@@ -170,7 +163,7 @@ class LinearRag(RankThenRead[LinearRagConfig]):
             )
             for text in texts
         ]
-        weights = self.config.passage_ratio * own + np.log1p(bonus)
+        weights = PASSAGE_RATIO * own + np.log1p(bonus)
         return np.asarray(PASSAGE_WEIGHT * weights)
 
 

@@ -10,27 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from bench.method import ModelSet, RankConfig, RankThenRead
 from bench.schema import Chunk, Index, Question
 from methods.retrievers.bm25 import words
 
 
-class TfidfConfig(RankConfig):
-    """TF-IDF's weighting; defaults are scikit-learn's."""
-
-    sublinear_tf: bool = Field(False, description="1 + log of the term count instead of the count")
-
-
-class Tfidf(RankThenRead[TfidfConfig]):
+class Tfidf(RankThenRead[RankConfig]):
     """Cosine of TF-IDF vectors over chunks."""
 
     name = "tfidf"
     version = "1"
     summary = "rank chunks by the cosine of TF-IDF vectors, read the best k"
     paper = "Salton and Buckley 1988; scikit-learn's TfidfVectorizer"
-    Config = TfidfConfig
+    Config = RankConfig
 
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
@@ -38,7 +31,7 @@ class Tfidf(RankThenRead[TfidfConfig]):
         """Cosine of question and every chunk, shape (chunks,), in 0..1; all zero if no query word occurs."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        vectorizer = TfidfVectorizer(analyzer=words, sublinear_tf=self.config.sublinear_tf)
+        vectorizer = TfidfVectorizer(analyzer=words)
         texts = [chunk.text for chunk in chunks]
         if not any(words(text) for text in texts):  # scikit-learn refuses an empty vocabulary
             return np.zeros(len(chunks))

@@ -33,7 +33,7 @@ def asked(sentences: int, silent: bool = False) -> tuple[Prediction, Reader, Met
     models.reader = Reader(silent)
     text = " ".join(SENTENCE.format(n) for n in range(sentences))
     documents = DocumentSet((Document("", text), Document("", "Otto saw it.")))
-    method = ChainOfAgents(ChainOfAgentsConfig(window=128, note_tokens=8), GEOMETRY)
+    method = ChainOfAgents(ChainOfAgentsConfig(window=160), GEOMETRY)
     with metered(Meter()) as meter:
         prediction = asyncio.run(method.answer(Index(), Question("Where is it?", documents, 8), models))
     return prediction, models.reader, meter
@@ -47,7 +47,7 @@ def test_each_worker_reads_the_next_sentences_and_the_notes_before() -> None:
         assert sum(SENTENCE.format(n) in prompt for prompt in workers) == 1
     assert "Otto saw it." in workers[-1] and "Otto" not in manager
     assert all(f"\nnote{n}\n" in prompt for n, prompt in enumerate(workers[1:], 1))
-    assert all(reader.count_tokens(prompt) + reader.chat_overhead + 8 <= 128 for prompt in workers)
+    assert all(reader.count_tokens(prompt) + reader.chat_overhead + 16 <= 160 for prompt in workers)
     assert f"note{len(workers)}" in manager and prediction.text == f"note{len(workers) + 1}"
     assert [item.node for item in prediction.context] == ["notes"] and prediction.flags == ("cut_notes",)
 
@@ -64,14 +64,14 @@ def test_a_prompt_that_is_longer_than_its_parts_still_fits_the_reader() -> None:
     models.reader = reader = Merging()
     text = " ".join(SENTENCE.format(n) for n in range(60))
     documents = DocumentSet((Document("", text),))
-    method = ChainOfAgents(ChainOfAgentsConfig(note_tokens=8), GEOMETRY)
+    method = ChainOfAgents(ChainOfAgentsConfig(), GEOMETRY)
     asyncio.run(method.answer(Index(), Question("Where is it?", documents, 8), models))
     workers = reader.prompts[:-1]
     for n in range(60):
         assert sum(SENTENCE.format(n) in prompt for prompt in workers) == 1
     order = [n for prompt in workers for n in range(60) if SENTENCE.format(n) in prompt]
     assert order == sorted(order)
-    assert all(reader.count_tokens(prompt) + reader.chat_overhead + 8 <= 256 for prompt in workers)
+    assert all(reader.count_tokens(prompt) + reader.chat_overhead + 16 <= 256 for prompt in workers)
 
 
 def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:

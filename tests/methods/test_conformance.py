@@ -111,17 +111,6 @@ class TestLongLlmLingua(MethodConformance):
     long_words = 3000  # 3 x the window
 
 
-class TestLongLlmLinguaInDocumentOrder(MethodConformance):
-    method = "longllmlingua"
-    options = {  # noqa: RUF012
-        "reorder_context": "original",
-        "condition_in_question": "before",
-        "condition_compare": False,
-        "target_tokens": 60,
-    }
-    long_words = 700
-
-
 class TestClosedBook(MethodConformance):
     method = "closed_book"
 
@@ -166,22 +155,6 @@ class TestGor(MethodConformance):
     long_words = 2500
 
 
-class TestGorOfAnotherKind(MethodConformance):
-    method = "gor"
-    options = {  # noqa: RUF012
-        "queries": 2,
-        "epochs": 1,
-        "chunk_tokens": 24,
-        "gnn": "sage",
-        "edges": "directed",
-        "loss": "rank",
-        "in_batch_negatives": "off",
-        "similarity": "dot",
-    }
-    grid = {"k": [2, 3]}  # noqa: RUF012
-    long_words = 700
-
-
 class TestGorWithoutTraining(MethodConformance):
     method = "gor"
     options = {"queries": 3, "train": "off"}  # noqa: RUF012
@@ -199,7 +172,7 @@ class TestThoughtRetriever(MethodConformance):
 @pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
 class TestNode2Vec(MethodConformance):
     method = "node2vec"
-    options = {"queries": 3, "walks": 2}  # noqa: RUF012
+    options = {"queries": 3}  # noqa: RUF012
     grid = {"k": [1, 6, 500]}  # noqa: RUF012
     long_words = 700
 
@@ -224,7 +197,6 @@ class TestRerankByCrossEncoder(MethodConformance):
 
 class TestHybrid(MethodConformance):
     method = "hybrid"
-    options = {"second_options": {"encoder": "minilm"}}  # noqa: RUF012
     grid = {"k": [2, 7]}  # noqa: RUF012
     long_words = 1500
 
@@ -237,7 +209,7 @@ class TestHyde(WithEncoders):
 
 class TestIrcot(MethodConformance):
     method = "ircot"
-    options = {"k": 1, "sentence_tokens": 12}  # noqa: RUF012
+    options = {"k": 1}  # noqa: RUF012
     grid = {"rounds": [0, 1, 3]}  # noqa: RUF012
     long_words = 1500
 
@@ -251,13 +223,12 @@ class TestIterRetGen(MethodConformance):
 
 class TestChainOfAgents(MethodConformance):
     method = "chain_of_agents"
-    options = {"window": 512, "note_tokens": 24}  # noqa: RUF012
+    options = {"window": 512}  # noqa: RUF012
     long_words = 1500
 
 
 class TestReadAgent(MethodConformance):
     method = "read_agent"
-    options = {"gist_tokens": 24}  # noqa: RUF012
     long_words = 1500
 
 

@@ -14,9 +14,7 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
-import nltk
 import pytest
-import tiktoken
 import torch
 from llmlingua import PromptCompressor
 from torch.utils.flop_counter import FlopCounterMode
@@ -28,28 +26,13 @@ from bench.method.chunking import chunk_documents
 from bench.models.api import Geometry
 from bench.models.language_model import CausalLanguageModel
 from bench.models.spec import resolve
-from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, DocumentSet, Prediction, Question
-from methods.longllmlingua import LongLlmLingua, LongLlmLinguaConfig
+from methods.longllmlingua import OPTIONS, LongLlmLingua, LongLlmLinguaConfig
 from methods.longllmlingua.library import OfflineCompressor, PlainTextTokenizer, compress
 from tests.bench.models.builders import CORPUS, GEOMETRY, causal_model, hf_tokenizer, language_model
 
 QUESTION = "Where did Mara Feld hide the red kite?"
-AFTER = {
-    "rank_method": "longllmlingua",
-    "condition_in_question": "after_condition",
-    "condition_compare": True,
-    "reorder_context": "sort",
-    "dynamic_context_compression_ratio": 0.3,
-    "context_budget": "+25",
-}
-PLAIN = {"rank_method": "llmlingua", "condition_in_question": "none", "context_budget": "+10"}
-BEFORE = {
-    **AFTER,
-    "condition_in_question": "before",
-    "condition_compare": False,
-    "reorder_context": "original",
-}
+AFTER = {**OPTIONS, "context_budget": "+25"}
 
 
 def document(words: int, seed: int = 0) -> str:
@@ -100,17 +83,14 @@ def unchanged_library(family: str, window: int) -> Any:
 
 
 @pytest.mark.parametrize("family", ["llama", "phi", "mistral"])
-@pytest.mark.parametrize("options", [AFTER, BEFORE, PLAIN], ids=["after", "before", "llmlingua"])
 @pytest.mark.parametrize("iterative_size", [40, 110])
 def test_the_text_is_that_of_the_unchanged_library_computing_everything_anew(
-    family: str, options: dict[str, Any], iterative_size: int
+    family: str, iterative_size: int
 ) -> None:
     lm = language_model(family)
     chunks = pieces(lm, document(130))
     target = 0.5 * sum(lm.count_tokens(chunk) for chunk in chunks)
-    ours = compress(
-        lm, chunks, QUESTION, target_tokens=target, iterative_size=iterative_size, options=options
-    )
+    ours = compress(lm, chunks, QUESTION, target_tokens=target, iterative_size=iterative_size, options=AFTER)
     library = unchanged_library(family, lm.geometry.window)
     theirs = library.compress_prompt(
         list(chunks),
@@ -118,7 +98,7 @@ def test_the_text_is_that_of_the_unchanged_library_computing_everything_anew(
         target_token=target,
         iterative_size=iterative_size,
         concate_question=False,
-        **options,
+        **AFTER,
     )
     assert ours.text == theirs["compressed_prompt"]
     assert list(ours.ranking) == library.context_idxs[-1]
@@ -169,20 +149,6 @@ def test_a_text_longer_than_the_window_is_compressed_within_it(monkeypatch: pyte
     assert 0.3 * total < lm.count_tokens(compressed.text) < 0.7 * total
 
 
-def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("a download")
-
-    monkeypatch.setattr(tiktoken, "encoding_for_model", refuse)
-    monkeypatch.setattr(tiktoken, "get_encoding", refuse)
-    monkeypatch.setattr(nltk, "download", refuse)
-    monkeypatch.setattr(nltk, "sent_tokenize", refuse)
-    lm = language_model("llama")
-    assert compress(
-        lm, pieces(lm, document(60)), QUESTION, target_tokens=60, iterative_size=30, options=AFTER
-    ).text
-
-
 def test_control_tokens_in_a_document_are_characters() -> None:
     tokenizer = PlainTextTokenizer(language_model("llama"))
     ids = tokenizer("before <|eot_id|> after").input_ids
@@ -191,13 +157,6 @@ def test_control_tokens_in_a_document_are_characters() -> None:
     assert tokenizer.batch_decode(torch.tensor([ids[1:]])) == ["before <|eot_id|> after"]
     plain = document(30)
     assert tokenizer(plain).input_ids == hf_tokenizer()(plain).input_ids
-
-
-@pytest.mark.parametrize("text", ["the baker walked to the harbour", "Mara\n\nOtto", "東京 the mill"])
-def test_the_prefix_ends_where_the_library_says(text: str) -> None:
-    lm = language_model("llama")
-    ours = OfflineCompressor(lm, 512).get_prefix_length(f"{QUESTION}\n\n", text)
-    assert ours == unchanged_library("llama", 512).get_prefix_length(f"{QUESTION}\n\n", text)
 
 
 class Models:
@@ -246,19 +205,13 @@ def test_the_reader_never_gets_more_than_the_target() -> None:
     assert overshot, "the library did not overshoot once, so the cut was not tried"
 
 
-def test_a_target_in_tokens_takes_the_place_of_the_rate() -> None:
-    prediction, _ = ask(Models(language_model("llama")), document(120), target_tokens=50)
-    assert prediction.trace["given_tokens"] <= prediction.trace["target_tokens"] == 50
-    assert "compressed_by_reader" in prediction.flags
-
-
 def test_a_document_too_long_for_the_reader_is_compressed_to_what_fits() -> None:
     prediction, _ = ask(Models(language_model("llama")), document(1500), rate=1.0)
     assert prediction.truncated
     assert 900 < prediction.prompt_tokens <= GEOMETRY.input_limit - 4
 
 
-@pytest.mark.parametrize("text", ["a", "é", " kite", "\n\n kite", "The mill.", "👩\u200d👧"])
+@pytest.mark.parametrize("text", ["a", "\n\n kite", "👩\u200d👧"])
 def test_texts_of_a_few_tokens(text: str) -> None:
     prediction, _ = ask(Models(language_model("phi")), text)
     assert prediction.trace["given_tokens"] <= max(1, prediction.trace["target_tokens"])
@@ -268,10 +221,6 @@ def test_a_question_that_fills_the_compressors_window_is_cut_for_it_and_flagged(
     prediction, _ = ask(Models(language_model("llama")), document(200), question=document(250, 9))
     assert "question_cut" in prediction.flags
     assert prediction.trace["given_tokens"] > 0
-
-
-def test_an_empty_question() -> None:
-    assert ask(Models(language_model("llama")), document(60), question="")[0].context
 
 
 def test_who_compresses_by_default() -> None:
@@ -285,27 +234,9 @@ def test_who_compresses_by_default() -> None:
     assert role(resolve("tiny").geometry, compressor="phi-2") == "phi-2"
 
 
-def test_lengths_follow_the_geometry() -> None:
-    large = LongLlmLingua(LongLlmLinguaConfig(), resolve("llama-3.1-8b").geometry)
-    assert (large.chunk_tokens, large.iterative_size) == (300, 200)
-    assert large._library_options()["context_budget"] == "+100"
-    small = LongLlmLingua(LongLlmLinguaConfig(), resolve("tiny").geometry)
-    assert (small.chunk_tokens, small.iterative_size) == (75, 50)
-    assert small._library_options()["context_budget"] == "+25"
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"chunk_tokens": 400}, "more than half of llama's window"),
-        ({"iterative_size": 300}, "it can be at most"),
-    ],
-)
-def test_lengths_that_the_compressors_window_does_not_hold_are_refused(
-    options: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        ask(Models(language_model("llama")), document(300), **options)
+def test_chunks_that_the_compressors_window_does_not_hold_are_refused() -> None:
+    with pytest.raises(ConfigError, match="more than half of llama's window"):
+        ask(Models(language_model("llama")), document(300), chunk_tokens=400)
 
 
 def test_engine_and_library_share_a_model_without_disturbing_each_other() -> None:
@@ -336,22 +267,3 @@ def test_engine_and_library_share_a_model_without_disturbing_each_other() -> Non
     assert texts == [alone] * 12
     assert lm.hf_model.config._attn_implementation == "sdpa"
     assert not lm.hf_model._forward_hooks, "no hook is left behind"
-
-
-@pytest.mark.parametrize(
-    ("place", "compare", "message"),
-    [
-        ("after", True, "condition_compare=true makes it after_condition"),
-        ("none", True, "condition_compare=true makes it none_condition"),
-        ("none", False, "without condition_compare the library takes it for after"),
-    ],
-)
-def test_two_names_of_one_compression_are_no_two_cells(place: str, compare: bool, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        plan_cell(
-            CellRequest(
-                "longllmlingua",
-                "hotpotqa",
-                options={"condition_in_question": place, "condition_compare": compare},
-            )
-        )

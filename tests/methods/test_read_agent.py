@@ -39,7 +39,7 @@ class Reader(WordModel):
 def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Reader, ReadAgent]:
     models: Any = WordModels()
     models.reader = Reader(pause, look_up)
-    method = ReadAgent(ReadAgentConfig(page_tokens=64, gist_tokens=8, **options), GEOMETRY)
+    method = ReadAgent(ReadAgentConfig(page_tokens=64, **options), GEOMETRY)
 
     async def both() -> tuple[Index, Prediction]:
         index = await method.index(DOCUMENTS, models)

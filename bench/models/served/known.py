@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.files.atomic import WriteError, write_json
+from bench.files.atomic import WriteError, read_notes, write_json
 from bench.models.served.address import ServerAddress
 from bench.models.served.client import ServerGoneError
 from bench.models.served.dialects import Get, ServerInfo, describe
-from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
 
@@ -23,35 +21,17 @@ def described(address: ServerAddress, get: Get, file: Path) -> ServerInfo:
     Raises ServerError, and ServerGoneError for a server that has never answered here.
     """
     key = f"{address.url}#{address.model}#{address.kind or ''}"
-    known = _read(file)
+    known = read_notes(file)
     try:
         now = describe(address, get)
     except ServerGoneError:
-        last = _described(known.get(key))
-        if last is None:
+        if key not in known:
             raise
         log.warning("%s does not answer; planned with what it said last", address.url)
-        return last
+        return ServerInfo(**known[key])
     if known.get(key) != asdict(now):
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
             write_json(file, {**known, key: asdict(now)})
-        except (WriteError, OSError) as error:
+        except WriteError as error:
             log.debug("%s cannot be written: %s", file, error)
     return now
-
-
-def _read(file: Path) -> dict[str, JsonValue]:
-    try:
-        known = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _described(fields: JsonValue) -> ServerInfo | None:
-    """None where nothing is known, or what an earlier version wrote."""
-    try:
-        return ServerInfo(**fields)
-    except TypeError:
-        return None

@@ -8,7 +8,6 @@ import pytest
 
 from bench.data import document_files
 from bench.data.document_files import UnreadableFileError, place_of, read_document, read_documents
-from bench.errors import DataError
 from bench.packages import MissingPackageError
 from bench.schema import Document
 from tests.bench.data.files_of_every_kind import docx, encrypted_pdf, pdf
@@ -142,11 +141,6 @@ def test_a_folder_is_read_with_what_is_below_it(tmp_path: Path) -> None:
     assert problems[1].startswith("docs: left out by their ending: 1 .png; read are .docx .htm")
 
 
-def test_an_empty_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"^No document could be read\.\n{tmp_path}: there is no file in"):
-        read_documents([tmp_path]).require_one()
-
-
 def test_the_name_of_an_unreadable_file_does_not_command_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "\x1b[31mred.pdf").write_bytes(b"%PDF-")
     (problem,) = read_documents([tmp_path]).problems
@@ -185,11 +179,6 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.txt")
     with pytest.raises(UnreadableFileError, match="not a regular file"):
         read_document(tmp_path / "a.txt")
-
-
-def test_names_with_line_ends_are_one_line(tmp_path: Path) -> None:
-    (tmp_path / "a\nb\x1b.txt").write_text("text")
-    assert read_documents([tmp_path]).documents[0].title == "a\ufffdb\ufffd.txt"
 
 
 @pytest.mark.parametrize(

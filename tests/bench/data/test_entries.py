@@ -189,11 +189,6 @@ def test_what_is_no_container(tmp_path: Path, content: bytes, says: str) -> None
     assert str(error.value).startswith(str(path))
 
 
-def test_unreadable_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        container_of(tmp_path / "missing")
-
-
 def test_parquet_rows_and_damaged_parquet(tmp_path: Path) -> None:
     import pyarrow
     import pyarrow.parquet

@@ -68,12 +68,6 @@ def test_files_of_questions(tmp_path: Path, name: str, questions: str) -> None:
     assert all(document.title for document in example.documents.documents)
 
 
-def test_formulas_and_markup_in_questions_are_text(tmp_path: Path) -> None:
-    table = 'question,answer\n"=HYPERLINK(""http://x"",""<script>"")",<b>2018</b>\n'
-    (example,) = loaded(folder(tmp_path, table)).examples
-    assert (example.question, example.answers) == ('=HYPERLINK("http://x","<script>")', ("<b>2018</b>",))
-
-
 @pytest.mark.parametrize(
     ("row", "says"),
     [
@@ -109,27 +103,11 @@ def test_documents_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) ->
         loaded(path)
 
 
-def test_every_file_with_the_same_fault_is_named(tmp_path: Path) -> None:
-    path = folder(tmp_path)
-    for name in ("one.txt", "three.txt", "two.txt"):
-        (path / name).write_bytes(b"")
-    message = "one.txt: the file is empty. (left out) (also "
-    (warning,) = [warning for warning in loaded(path).warnings if message in warning]
-    assert warning.endswith(f"{path / 'three.txt'}, {path / 'two.txt'})")
-
-
 def test_a_folder_without_questions_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"without questions. To ask one: bench ask .* needs a file questions.csv"
     ):
         open_source(folder(tmp_path, None))
-
-
-def test_a_readme_beside_a_data_file_is_no_document(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("About the data.")
-    line = {"question": "When?", "answers": ["now"], "documents": ["Now."]}
-    (tmp_path / "dev.jsonl").write_text(json.dumps(line))
-    assert open_source(tmp_path).format.name == "bench"
 
 
 def test_the_revision_is_of_questions_and_texts(tmp_path: Path) -> None:

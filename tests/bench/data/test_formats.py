@@ -12,7 +12,6 @@ from bench.data import load
 from bench.data.cards import load_card
 from bench.data.checking import check
 from bench.data.entries import Problem
-from bench.data.formats.longbench import split_passages
 from bench.data.source import SoundExample, open_source
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, Evidence, Example
@@ -202,11 +201,6 @@ def test_longbench_v2_asks_with_its_choices_for_a_letter(tmp_path: Path) -> None
     assert "answer" in examples_in(path)[1][0].message
 
 
-@pytest.mark.parametrize("context", ["", "No heading.\nPassage 2:\nx", "Passage 1: x\nPassage 2:\ny"])
-def test_context_without_passage_headings_is_one_document(context: str) -> None:
-    assert split_passages(context) == (Document("", context),)
-
-
 def test_longbench_csv_answers_are_a_python_list(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(
@@ -280,19 +274,6 @@ def test_hotpotqa_oddities_are_mentioned_and_2wiki_is_told_apart(tmp_path: Path)
     }
 
 
-def test_hotpotqa_that_does_not_hold(tmp_path: Path) -> None:
-    assert error(tmp_path, [{**HOTPOT, "context": [["T", "One."]]}]).startswith(
-        "context[0][1]: expected a list"
-    )
-    assert error(tmp_path, [{**HOTPOT, "supporting_facts": [["T", "1"]]}]).startswith(
-        "supporting_facts[0][1]"
-    )
-    without = {key: value for key, value in HOTPOT.items() if key != "answer"}
-    assert error(tmp_path, [without]) == "answer is missing"
-    columns = {**HOTPOT_COLUMNS, "context": {"title": ["T"], "sentences": []}}
-    assert "columns of equal length" in error(tmp_path, [columns])
-
-
 MUSIQUE: dict[str, Any] = {
     "id": "3hop1__1_2_3",
     "question": "Who?",
@@ -324,11 +305,6 @@ def test_musique_full_twins(tmp_path: Path) -> None:
     assert examples[1].example.answers == ("Unanswerable",)
     assert examples[1].example.evidence == ()
     assert [p.place for p in problems] == [f"{path}:2"]
-
-
-def test_musique_that_does_not_hold(tmp_path: Path) -> None:
-    entry = {**MUSIQUE, "paragraphs": [{"title": "T", "paragraph_text": "x"}]}
-    assert error(tmp_path, entry) == "paragraphs[0].is_supporting is missing"
 
 
 def answer(**fields: Any) -> dict[str, Any]:
@@ -605,20 +581,6 @@ def test_texts_and_their_summary(
     assert [document.text for document in examples[0].example.documents.documents] == texts
     assert examples[0].datasets == datasets
     assert ["does not say" in problem.message for problem in problems] == [True] * (not datasets)
-
-
-def test_a_folder_of_papers_is_one_set_and_only_its_test_files_are_used(tmp_path: Path) -> None:
-    from bench.data import load
-    from bench.data.cards import load_card
-
-    for name in ("test_0", "test_1", "train_0"):
-        paper = {"title": name, "abstract": "A.", "main_content": f"Text of {name}.", "gt": "Abstract."}
-        (tmp_path / f"{name}.json").write_text(json.dumps(paper, indent=1), encoding="utf-8")
-    loaded = load(load_card("academic_eval"), str(tmp_path))
-    assert [example.documents.documents[0].title for example in loaded.examples] == ["test_0", "test_1"]
-    assert loaded.examples[0].question.startswith("Please craft an abstract")
-    learned = load(load_card("academic_eval"), str(tmp_path), training=True)
-    assert [example.documents.documents[0].title for example in learned.examples] == ["train_0"]
 
 
 ABSTRACT_WANTED = {"title": "T", "abstract": "A.", "main_content": "Text.", "gt": "Abstract."}

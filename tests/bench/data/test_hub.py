@@ -131,18 +131,6 @@ def test_a_damaged_copy_is_removed_and_never_read(cache: Path, known: bool) -> N
         load(card, "hub")
 
 
-def test_an_interrupted_download_does_not_pass_for_the_file(cache: Path) -> None:
-    whole = parquet([hotpot_row(0)])
-    card = with_files(load_card("hotpotqa"), examples=1, **{"a.parquet": whole})
-    blob = (
-        cache / "datasets--hotpotqa--hotpot_qa" / "blobs" / f"{hashlib.sha256(whole).hexdigest()}.incomplete"
-    )
-    blob.parent.mkdir(parents=True)
-    blob.write_bytes(whole[:100])  # what huggingface_hub leaves behind when it is killed
-    with pytest.raises(DataError, match="is not in the local cache"):
-        load(card, "hub")
-
-
 def test_without_network_and_cache_the_error_says_what_to_do(cache: Path) -> None:
     card = load_card("qasper")
     with pytest.raises(DataError) as error:

@@ -155,13 +155,6 @@ def test_a_step_is_one_forward_and_every_token_goes_through_once() -> None:
     assert engine.runner.passes == 1 + len(plan.steps) + plan.decode
 
 
-def test_questions_in_flight_share_passes() -> None:
-    engine = build_engine("llama", causal_model("llama"), max_context=1024)
-    plans = [Script([9] * 20, [([10] * 5, [11] * 3)] * 4, [12] * 4, 6) for _ in range(12)]
-    play_all(engine, plans)
-    assert engine.runner.passes <= 1 + 4 + 6 + 2, "twelve questions in step need hardly more passes than one"
-
-
 def test_a_long_prompt_goes_in_pieces_and_lets_others_through() -> None:
     model = causal_model("llama")
     engine = build_engine("llama", model, max_context=1024)
@@ -214,15 +207,6 @@ def small_engine(pages: int) -> Engine:
         device="cpu",
     )
     return engine
-
-
-def test_contexts_wait_for_memory_in_order_and_all_get_through() -> None:
-    plans = [script(seed) for seed in range(10)]
-    roomy = play_all(small_engine(64), plans)
-    engine = small_engine(4)  # two contexts of 512 at a time
-    tight = play_all(engine, plans)
-    assert [p[-1].answer for p in tight] == [p[-1].answer for p in roomy]
-    assert engine.runner.kv_cache.free_tokens == engine.runner.kv_cache.tokens
 
 
 def test_a_large_context_that_waits_is_not_overtaken_by_a_small_one() -> None:
@@ -287,11 +271,6 @@ def test_a_context_in_the_last_page_decodes_beside_a_longer_one(
     alone = [run(at_once(small_engine(pages), [length]))[0] for length in lengths]
     assert [result.answer for result in together] == [result.answer for result in alone]
     assert engine.runner.passes <= 7, "none was repeated row by row"
-
-
-def test_a_context_larger_than_the_arena_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not fit the KV cache"):
-        run(small_engine(2).reserve(10_000))
 
 
 def test_out_of_memory_makes_passes_smaller_and_loses_no_question(
@@ -389,16 +368,6 @@ def test_one_logit_that_is_not_a_number_fails_its_question(value: float) -> None
     hook.remove()
     assert isinstance(first, InvalidLogitsError)
     assert np.isfinite(second.logits).all()
-
-
-def test_the_model_is_as_before_outside_of_the_engine() -> None:
-    model = causal_model("llama")
-    ids = torch.tensor([[9, 10, 11]])
-    with torch.no_grad():
-        before = model(ids).logits
-        engine = build_engine("llama", model, max_context=512)
-        play_all(engine, [script(0)])
-        assert torch.equal(model(ids).logits, before)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,6 @@ def kv_cache(pages: int) -> KVCache:
     )
 
 
-def test_ranges_are_whole_pages_the_lowest_first() -> None:
-    store = kv_cache(4)
-    assert store.tokens == 4 * PAGE
-    assert store.reserve(1) == Reservation(0, PAGE)
-    assert store.reserve(PAGE + 1) == Reservation(PAGE, 2 * PAGE)
-    assert store.reserve(PAGE + 1) is None
-    assert store.free_tokens == PAGE
-
-
 def test_released_neighbours_become_one_gap() -> None:
     store = kv_cache(4)
     a, b, c = (store.reserve(PAGE) for _ in range(3))
@@ -54,10 +45,3 @@ def test_random_use_never_overlaps_and_never_leaks() -> None:
         taken = sorted((r.start, r.start + r.tokens) for r in held)
         assert all(a[1] <= b[0] for a, b in zip(taken, taken[1:], strict=False))
         assert sum(r.tokens for r in held) + store.free_tokens == store.tokens
-
-
-def test_memory_starts_as_zeros() -> None:
-    store = kv_cache(2)
-    assert not store.keys[0].any() and not store.values[0].any()
-    half = KVCache(layers=1, tokens=PAGE, kv_heads=2, head_dim=4, dtype=torch.bfloat16, device="cpu")
-    assert half.keys[0].dtype == torch.bfloat16 and half.keys[0].shape == (PAGE, 2, 4)

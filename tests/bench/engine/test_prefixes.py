@@ -61,27 +61,11 @@ def test_answers_are_those_of_contexts_alone_and_the_beginning_is_forwarded_once
     assert sharing.runner.tokens == alone.runner.tokens - 5 * len(STORY)
 
 
-def test_requests_in_flight_wait_for_the_first_that_begins_alike() -> None:
-    prompts = [STORY + tail for tail in TAILS]
-    expected = one_after_another(engine_of(share=False), prompts)
-    engine = engine_of()
-    results = together(engine, prompts)
-    assert [one.answer for one in results] == [one.answer for one in expected]
-    assert sum(one.reused for one in results) == 5 * len(STORY)
-
-
 def test_each_passage_that_contexts_in_flight_add_is_forwarded_once() -> None:
     passages = [random.Random(seed).choices(range(8, VOCAB), k=75) for seed in range(4)]
     texts = [[token for one in passages[:k] for token in one] for k in range(1, 5)]
     results = together(engine_of(), [text + TAILS[0] for text in texts])
     assert [one.reused for one in results] == [0, 75, 150, 225]
-
-
-def test_of_a_text_asked_about_twice_only_the_last_token_is_forwarded_again() -> None:
-    engine = engine_of()
-    first, second = one_after_another(engine, [STORY, STORY], decode=1)
-    assert (first.reused, second.reused) == (0, len(STORY) - 1)
-    assert first.answer == second.answer
 
 
 def test_tokens_that_record_attention_are_forwarded() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,3 @@ def test_numbers_that_json_has_no_word_for_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json(tmp_path / "a.json", {"k": float("nan")})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_results_have_the_mode_of_any_other_file(tmp_path: Path) -> None:
-    write_json(tmp_path / "a.json", {})
-    (tmp_path / "b").write_text("")
-    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == stat.S_IMODE((tmp_path / "b").stat().st_mode)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -127,11 +126,6 @@ def test_no_chunk_crosses_from_one_document_into_the_next() -> None:
     ]
 
 
-def test_a_document_shorter_than_a_chunk_is_one_chunk() -> None:
-    (chunk,) = chunk_documents(_one("  Yes.  "), BYTE_LEVEL.encode, 300)
-    assert (chunk.text, chunk.start, chunk.end) == ("  Yes.  ", 0, 8)
-
-
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t \u3000"])
 def test_a_document_without_a_visible_character_has_no_chunks(text: str) -> None:
     documents = DocumentSet((Document("", text), Document("", "word")))
@@ -141,11 +135,6 @@ def test_a_document_without_a_visible_character_has_no_chunks(text: str) -> None
 def test_a_title_without_text_is_a_chunk() -> None:
     (chunk,) = chunk_documents(_one("", title="Only a title"), BYTE_LEVEL.encode, 300)
     assert chunk.text == "Only a title\n"
-
-
-def test_a_text_of_which_the_tokenizer_keeps_nothing_is_one_chunk_of_no_tokens() -> None:
-    (chunk,) = chunk_documents(_one("?!"), lambda text: Tokenization((), ()), 300)
-    assert (chunk.text, chunk.tokens) == ("?!", 0)
 
 
 def test_a_lone_surrogate_keeps_its_place() -> None:
@@ -158,17 +147,6 @@ def test_a_lone_surrogate_keeps_its_place() -> None:
 def test_a_chunk_length_below_one_is_refused(chunk_tokens: int) -> None:
     with pytest.raises(ConfigError, match="chunk_tokens must be 1 or more"):
         chunk_documents(_one("text"), _words, chunk_tokens)
-
-
-def test_half_a_million_tokens_are_cut_in_linear_time() -> None:
-    count = 500_000
-    text = "word " * count
-    tokens = Tokenization(tuple(range(count)), tuple((5 * i, 5 * i + 5) for i in range(count)))
-    start = time.perf_counter()
-    chunks = chunk_documents(_one(text), lambda _: tokens, 300)
-    assert time.perf_counter() - start < 5
-    assert len(chunks) == -(-count // 300)
-    assert chunks[-1].end == len(text)
 
 
 PARAGRAPHS = DocumentSet(
@@ -210,8 +188,3 @@ def test_joined_chunks_hold_every_character_of_the_documents_once(texts: list[st
             assert len(held[document]) == start < end
             held[document] += texts[document][start:end]
     assert held == [text if text.strip() else "" for text in texts]
-
-
-def test_joining_one_document_changes_nothing() -> None:
-    documents = _one("a b c d e f g", "Title")
-    assert chunk_documents(documents, _words, 3, join=True) == chunk_documents(documents, _words, 3)

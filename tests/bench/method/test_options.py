@@ -43,7 +43,3 @@ def test_an_option_that_does_not_fit_says_what_does(values: dict[str, object], m
     with pytest.raises(ConfigError, match=message) as raised:
         build_config(Config, values, "m")
     assert raised.value.option == next(iter(values))
-
-
-def test_defaults_are_kept() -> None:
-    assert build_config(Config, {"k": 9}, "m") == Config(k=9)

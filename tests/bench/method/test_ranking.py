@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from pydantic import Field
 
 from bench.conformance import DOCUMENTS, QUESTION
-from bench.method import Geometry, Method, MethodConfig, ModelSet, PickAndRead, Picked
+from bench.method import Geometry, MethodConfig, ModelSet, PickAndRead, Picked
 from bench.schema import DocumentSet, Index, Prediction, Question
 
 GEOMETRY = Geometry(window=100, chunk_tokens=10, summary_tokens=10, input_limit=100)
@@ -64,8 +63,3 @@ def test_a_method_without_an_index_of_its_own_keeps_one_for_all_options() -> Non
     assert Indexed(PickConfig(k=7), GEOMETRY).index_options() == {"k": 7}
     models: Any = None
     assert asyncio.run(Letters(PickConfig(), GEOMETRY).index(DOCUMENTS["story"], models)) == Index()
-
-
-def test_a_method_that_does_not_answer_cannot_be_made() -> None:
-    with pytest.raises(TypeError, match="answer"):
-        Method(PickConfig(), GEOMETRY)  # type: ignore[abstract]

@@ -14,11 +14,6 @@ DOCUMENTS = DocumentSet((Document("", "Ada lives in Turin."),))
 HELD = [ContextItem("Ada", document=0, start=0, end=3)]
 
 
-def test_predictions_that_share_their_context_are_all_returned() -> None:
-    predictions = [Prediction("Turin", HELD), Prediction("Rome", HELD, trace={"rounds": 2})]
-    assert require_predictions(predictions, DOCUMENTS) == predictions
-
-
 def test_the_fault_of_a_shared_context_is_found() -> None:
     wrong = [ContextItem("Bob", document=0, start=0, end=3)]
     with pytest.raises(QuestionError, match="not what stands"):

@@ -135,10 +135,6 @@ def test_a_passage_goes_on_after_a_blank_document() -> None:
     assert ranks(example, *((1, item) for item in context)) == (1, 1)
 
 
-def test_what_is_not_ranked_has_no_rank() -> None:
-    assert "mrr" not in retrieval_quality([span(MULTI_HOP, 0)], MULTI_HOP)
-
-
 def test_recall_is_left_out_where_it_says_nothing() -> None:
     whole = span(MULTI_HOP, 0)
     for evidence in (None, ()):
@@ -205,11 +201,6 @@ def test_the_summary_averages_over_the_questions_that_have_a_measure() -> None:
     assert measures["answer_in_context"].low is None
 
 
-def test_failures_alone_are_no_measurement() -> None:
-    rows = [record("a", {}), record("b", {"evidence_recall": 0.0}, error="ValueError: no")]
-    assert summarize(rows, ["f1"]).retrieval == {}
-
-
 def test_a_run_measures_every_context(tmp_path: Path) -> None:
     asked = tuple(replace(e, evidence=(Evidence(0),)) for e in examples(3))
     result = run_cell(stand_in_cell(asked), tmp_path / "cell", IndexStore(tmp_path / "i"), WordModels)
@@ -238,10 +229,3 @@ def test_the_whole_text_holds_all_evidence_of_real_questions(
         if "answer_in_context" in everything:
             answers.append(everything["answer_in_context"])
     assert sum(answers) / len(answers) > 0.95  # a few answers are worded differently
-
-
-def test_qasper_evidence_lies_in_the_paper(real_data: Path) -> None:
-    file = "raw/qasper/v0.1_loader_sample/qasper-dev-v0.1.json"
-    questions = load(load_card("qasper"), str(real_data / file), None).examples
-    measured = [retrieval_quality([span(example, 0)], example) for example in questions if example.evidence]
-    assert measured and all(values["evidence_recall"] == 1.0 for values in measured)

@@ -71,12 +71,6 @@ def test_a_line_with_an_error_is_a_failed_question(error: Any, failed: bool) -> 
     assert (asked.prediction is None) == failed
 
 
-def test_a_failed_line_needs_no_prediction() -> None:
-    record = {"prediction": None, "answers": ["Paris"], "error": "window exceeded"}
-    (asked,) = parse_answered([json.dumps(record).encode()], "x")
-    assert asked.prediction is None and asked.references == ("Paris",)
-
-
 def test_question_scores_leaves_corpus_metrics_out_and_has_none_without_a_reference() -> None:
     assert question_scores("Paris", ["Paris"], _METRICS) == {"f1": 1, "rouge_l": 1}
     assert question_scores(None, ["Paris"], _METRICS) == {"f1": 0, "rouge_l": 0}
@@ -88,12 +82,6 @@ def test_line_separators_inside_strings_do_not_end_a_line() -> None:
     raw = json.dumps({"prediction": text, "answers": [text]}, ensure_ascii=False).encode() + b"\r\n"
     (asked,) = parse_answered(io.BytesIO(b"\xef\xbb\xbf" + raw), "x")
     assert asked.prediction == text
-
-
-def test_blank_lines_hold_no_record_but_count_as_lines() -> None:
-    raw = json.dumps(_GOOD).encode()
-    asked = parse_answered(io.BytesIO(b"\n" + raw + b"\n \n" + raw), "x")
-    assert [a.line for a in asked] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -138,15 +126,6 @@ def test_bad_metrics_end_with_exit_code_2(
     assert _run(str(path), "--metrics", metrics) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and ("Did you mean" in shown.err or "names no metric" in shown.err)
-
-
-def test_dash_reads_standard_input(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    raw = json.dumps(_GOOD | {"answers": ["Zoë"], "prediction": "Zoë"}, ensure_ascii=False).encode()
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw), encoding="ascii"))
-    assert _run("-", "--metrics", "f1") == 0
-    assert json.loads(capsys.readouterr().out)["mean"] == {"f1": 1}
 
 
 def test_further_answers_of_a_line_are_averaged_with_the_first() -> None:

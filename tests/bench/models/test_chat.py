@@ -103,27 +103,10 @@ def test_a_model_without_a_template_gets_the_plain_format() -> None:
     assert stop_tokens(tokenizer, chat) == {tokenizer.hf.eos_token_id}
 
 
-def test_phi_2_is_instructed_as_its_card_says() -> None:
-    tokenizer = text_tokenizer(None)
-    chat = chat_format(tokenizer, "instruct-output")
-    text = "".join(tokenizer.decode(ids) for ids in (chat.opening, _ids(tokenizer, "Why?"), chat.closing))
-    assert text == "Instruct: Why?\nOutput:"
-
-
 def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     rewriting = TEMPLATE.replace("Today is", "{{ messages | length }} messages. Today is")
     with pytest.raises(ConfigError, match="rewrites earlier turns when later ones follow"):
         chat_format(text_tokenizer(rewriting))
-
-
-def test_a_template_that_drops_a_message_is_refused() -> None:
-    with pytest.raises(ConfigError, match="drops or repeats a message"):
-        chat_format(text_tokenizer("{{ bos_token }}{{ messages[-1]['content'] }}"))
-
-
-def test_an_unknown_style_is_refused() -> None:
-    with pytest.raises(ConfigError, match="chat style 'chatml': expected template or one of"):
-        chat_format(text_tokenizer(), "chatml")
 
 
 def test_a_reader_without_chat_template_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -48,17 +48,6 @@ def test_minilm_is_what_its_preset_says(minilm: SentenceEncoder) -> None:
     assert type(normalise).__name__ == "Normalize"
 
 
-def test_embeddings_are_unit_rows_that_tell_texts_apart(minilm: SentenceEncoder) -> None:
-    vectors = embed(
-        minilm, ["Who hid the kite?", "The kite was hidden by Mara.", "Wheat prices fell in 1842."]
-    )
-    assert vectors.dtype == np.float32
-    assert vectors.shape == (3, 384)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    near, far = vectors[0] @ vectors[1], vectors[0] @ vectors[2]
-    assert near > far + 0.2
-
-
 def test_a_text_s_embedding_does_not_depend_on_its_batch(minilm: SentenceEncoder) -> None:
     together = embed(minilm, TEXTS)
     alone = np.concatenate([embed(minilm, [text]) for text in TEXTS])
@@ -107,21 +96,6 @@ def test_a_question_is_embedded_once_and_costs_the_same_each_time(
         second = asyncio.run(minilm.embed([question]))
     assert np.array_equal(second, kept)
     assert second_meter == first_meter and second_meter.flops > 0
-
-
-def test_no_texts_cost_nothing(minilm: SentenceEncoder) -> None:
-    with metered(Meter()) as meter:
-        assert embed(minilm, []).shape == (0, 384)
-    assert meter.usage == {}
-
-
-def test_any_sentence_transformers_folder_is_an_encoder(tmp_path: Path) -> None:
-    spec = resolve(str(save_encoder(tmp_path / "cls", max_seq_length=16, pooling="cls", normalise=False)))
-    assert spec.kind == "encoder"
-    encoder = load_embedder(spec)
-    assert (encoder.name, encoder.max_tokens, encoder.dim) == ("cls", 16, 32)
-    vectors = embed(encoder, ["Mara Feld hid the red kite in the old mill of Dorwick.", "x"])
-    assert not np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
 
 
 def test_a_control_token_inside_a_text_is_ordinary_characters(tmp_path: Path) -> None:

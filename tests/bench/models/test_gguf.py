@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from bench.errors import ModelUnavailableError
-from bench.flops.architecture import architecture_from_config
 from bench.models import gguf, loader
 from bench.models.chat import chat_format, render, stop_tokens
 from bench.models.packed import fetch
@@ -146,14 +145,6 @@ def test_a_vocabulary_with_an_unknown_pre_tokenizer_is_refused(tmp_path: Path, c
     assert [name for name in left(cache) if not name.startswith(".")] == []
 
 
-def test_a_file_with_a_weight_that_has_no_place_is_refused(tmp_path: Path, cache: Path) -> None:
-    file = tmp_path / "small.gguf"
-    write_gguf(file, extra={"rope_freqs.weight": torch.ones(4)})
-    index = Index(tmp_path / "index", file.read_bytes())
-    with pytest.raises(ModelUnavailableError, match=r"weights that the model lacks: \['rope_freqs.weight'\]"):
-        fetch("small", index.source, index.download)
-
-
 def test_without_gguf_nothing_is_downloaded(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,9 +155,3 @@ def test_without_gguf_nothing_is_downloaded(
     ):
         fetch("small", index.source, index.download)
     assert index.asked == []
-
-
-def test_the_converted_config_has_the_shape_of_the_original(converted: Path) -> None:
-    config = json.loads((converted / "config.json").read_text(encoding="utf-8"))
-    ours = causal_model("llama", tie_word_embeddings=True, intermediate_size=128).config.to_dict()
-    assert architecture_from_config(config) == architecture_from_config(ours)

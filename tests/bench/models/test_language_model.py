@@ -11,11 +11,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.heads import Heads
-from bench.engine.scheduler import Limits
 from bench.errors import ConfigError, InvalidLogitsError, WindowExceededError
 from bench.flops.formulas import flops_of_usage, forward_flops
 from bench.flops.meter import Meter, Usage, metered
-from bench.models.api import Generation, LanguageModel, Probe, ReadingContext, Span
+from bench.models.api import Generation, Probe, Span
 from bench.models.language_model import CausalLanguageModel, EngineContext
 from tests.bench.models.builders import CAUSAL_FAMILIES, language_model
 
@@ -59,12 +58,6 @@ def counting(lm: CausalLanguageModel) -> FlopCounterMode:
 
     fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     return FlopCounterMode(display=False, custom_mapping={fused: attention})
-
-
-def test_the_model_and_its_contexts_are_what_the_methods_are_written_against() -> None:
-    lm: LanguageModel = language_model()
-    context: ReadingContext = run(lm.open())
-    assert context.length > 0
 
 
 # ------------------------------------------------------------------- what is computed is what was asked
@@ -143,13 +136,6 @@ def test_settling_text_behind_what_was_read_pays_for_its_attention_to_all_of_it(
         calls=1, new_tokens=new, attended=new * (read + new), flops=total(meter).flops
     )
     assert total(meter).flops == forward_flops(lm.architecture, new, read, logit_rows=0)
-
-
-def test_a_mark_that_lies_ahead_is_refused() -> None:
-    context = run(language_model().open())
-    for mark in (context.length + 1, -1):
-        with pytest.raises(ValueError, match=f"mark {mark} is not within the context"):
-            context.rewind(mark)
 
 
 @torch.no_grad()
@@ -272,33 +258,6 @@ def test_a_rewind_drops_what_tokens_before_the_mark_recorded_of_a_span_behind_it
     np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
 
 
-def test_a_pass_may_end_before_a_span_that_is_watched() -> None:
-    """One token a pass: the tokens before the second node attend to no part of it, those behind it to all."""
-
-    async def read(tokens_per_pass: int) -> np.ndarray[Any, Any]:
-        lm = language_model()
-        context = await lm.open()
-        context.watch(await context.extend(NODES[0]))
-        await context.extend(QUESTION)
-        await context.probe(["Yes", "No"])
-        context.watch(await context.extend(NODES[1], focus=(2, len(NODES[1]))))
-        asked = await context.extend(QUESTION)
-        lm.engine.scheduler.limits = Limits(tokens_per_pass, 64)
-        await context.probe(["Yes", "No"])
-        return context.recorded(asked)
-
-    together, one_by_one = run(read(512)), run(read(1))
-    assert together.shape[1] == 2 and together.all()
-    np.testing.assert_allclose(one_by_one, together, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize("span", [Span(3, 3), Span(0, 10_000)])
-def test_a_span_that_is_not_in_the_context_cannot_be_watched(span: Span) -> None:
-    context = run(language_model().open())
-    with pytest.raises(ValueError, match="is not a range of tokens within the context"):
-        context.watch(span)
-
-
 def test_a_context_is_watched_by_heads_that_the_model_has_and_by_the_same_for_all_spans() -> None:
     lm = language_model()  # 3 layers of 8 heads
 
@@ -316,17 +275,6 @@ def test_a_context_is_watched_by_heads_that_the_model_has_and_by_the_same_for_al
         assert context.watch(span, Heads.parse("2.7")) == 1
 
     run(search())
-
-
-def test_every_generated_token_knows_its_characters() -> None:
-    lm = language_model()
-    text = "naïve 🎉 café of Mara"
-    ids = lm.tokenize("  " + text + " ").ids
-    decoded, offsets = lm.decode(ids)
-    assert decoded == text and len(offsets) == len(ids)
-    pieces = list(dict.fromkeys(offsets))
-    assert "".join(text[a:b] for a, b in pieces) == text
-    assert offsets[0] == (0, 0), "white space that was removed"
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -399,31 +347,6 @@ def test_greedy_text_is_that_of_transformers_generate() -> None:
     assert answer == run(lm.generate(QUESTION, 20))
 
 
-def test_a_probe_leaves_no_trace_in_the_context() -> None:
-    lm = language_model()
-
-    async def ask(probes: int) -> tuple[Generation, int]:
-        context = await lm.open()
-        await context.extend(QUESTION)
-        before = context.length
-        for _ in range(probes):
-            await context.probe(["Yes", "No"])
-        assert context.length == before
-        return await context.generate(12), context.length
-
-    assert run(ask(0)) == run(ask(1)) == run(ask(3))
-
-
-def test_a_long_prompt_in_pieces_gives_the_same_answer_at_the_same_cost() -> None:
-    results = []
-    for pieces in (2048, 16):
-        lm = language_model("mistral", limits=Limits(tokens=pieces, rows=8))
-        meter = Meter()
-        with metered(meter):
-            results.append((run(lm.generate(QUESTION * 6, 8)), meter.to_json()))
-    assert results[0] == results[1]
-
-
 def test_control_tokens_in_a_document_do_not_end_the_turn() -> None:
     lm = language_model()
     eot = lm.hf_tokenizer.convert_tokens_to_ids("<|eot_id|>")
@@ -474,13 +397,6 @@ def test_extend_returns_the_span_of_the_text_or_of_its_focus() -> None:
     assert len(inner) < len(tokens.ids)
 
 
-@pytest.mark.parametrize("focus", [(-1, 2), (3, 2), (0, 99)])
-def test_a_focus_outside_of_the_text_is_refused(focus: tuple[int, int]) -> None:
-    context = run(language_model().open())
-    with pytest.raises(ValueError, match="is not a range within the text's 4 characters"):
-        run(context.extend("text", focus=focus))
-
-
 def test_a_span_after_an_answer_lies_behind_the_new_turn_s_header() -> None:
     lm = language_model()
 
@@ -495,12 +411,6 @@ def test_a_span_after_an_answer_lies_behind_the_new_turn_s_header() -> None:
     span, after, length = run(second_turn())
     assert span.start == after + len(lm.chat.next_turn)
     assert span.end == length
-
-
-def test_the_chat_overhead_is_what_a_prompt_costs_beyond_its_text() -> None:
-    lm = language_model()
-    answer = run(lm.generate(QUESTION, 1))
-    assert answer.prompt_tokens == lm.chat_overhead + lm.count_tokens(QUESTION)
 
 
 # ------------------------------------------------------------------------------------------ the window
@@ -521,26 +431,6 @@ def test_a_text_that_does_not_fit_is_refused_and_nothing_is_appended() -> None:
         await context.probe(["Yes", "No"])
 
     run(overfill())
-
-
-def test_a_full_context_can_still_be_probed_and_asked() -> None:
-    lm = language_model(max_position_embeddings=96)
-
-    async def fill() -> Generation:
-        context = await lm.open()
-        room = 96 - context.length - len(lm.chat.closing)
-        await context.extend("é" * (room // 2) + "." * (room % 2))
-        while lm.max_positions - context.length > len(lm.chat.closing):
-            await context.extend(".")
-        with pytest.raises(WindowExceededError):
-            await context.extend(".")
-        await context.probe(["Yes", "No"])
-        lm.stops = frozenset()
-        return await context.generate(5)
-
-    generation = run(fill())
-    assert generation.prompt_tokens == 96
-    assert (generation.finish, len(generation.token_ids)) == ("window", 1)
 
 
 def test_the_header_of_the_next_turn_needs_room_too() -> None:
@@ -638,26 +528,6 @@ def test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_twice(f
     assert meter.flops == flops_of_usage(lm.architecture, total(meter), "paper")
 
 
-def test_extend_and_probe_share_one_forward_split_by_rows() -> None:
-    lm = language_model()
-    meter = Meter()
-
-    async def step() -> int:
-        context = await lm.open()
-        await context.extend(QUESTION)
-        await context.probe(["Yes", "No"])
-        return context.length
-
-    with metered(meter):
-        text = run(step())
-    closing = len(lm.chat.closing)
-    everything = text + closing
-    prefill, probe = meter.usage["llama", "prefill"], meter.usage["llama", "probe"]
-    assert (prefill.new_tokens, prefill.attended, prefill.logit_rows) == (text, text * everything, 0)
-    assert (probe.new_tokens, probe.attended, probe.logit_rows) == (closing, closing * everything, 1)
-    assert prefill.flops + probe.flops == forward_flops(lm.architecture, everything)
-
-
 def test_each_question_pays_for_itself_when_many_are_in_flight() -> None:
     lm = language_model()
 
@@ -670,21 +540,6 @@ def test_each_question_pays_for_itself_when_many_are_in_flight() -> None:
 
     questions = [QUESTION * (i + 1) for i in range(4)]
     assert run(all_at_once(questions)) == [run(ask(question)) for question in questions]
-
-
-def test_the_event_loop_turns_while_an_answer_is_generated() -> None:
-    lm = language_model()
-    lm.stops = frozenset()
-
-    async def both() -> int:
-        turns = 0
-        answer = asyncio.create_task(lm.generate(QUESTION, 10))
-        while not answer.done():
-            turns += 1
-            await asyncio.sleep(0)
-        return turns
-
-    assert run(both()) >= 10
 
 
 # -------------------------------------------------------------------------------------------- bad input
@@ -743,17 +598,6 @@ def test_a_closed_context_gives_its_memory_back_and_refuses_work() -> None:
     run(use_after_close())
 
 
-def test_an_answered_context_wants_a_new_turn_first() -> None:
-    async def ask_twice() -> None:
-        context = await language_model().open()
-        await context.extend(QUESTION)
-        await context.generate(2)
-        with pytest.raises(RuntimeError, match="extend the context with the next user turn first"):
-            await context.probe(["Yes", "No"])
-
-    run(ask_twice())
-
-
 def test_two_calls_on_one_context_at_once_are_refused() -> None:
     async def interleave() -> None:
         context: EngineContext = await language_model().open()
@@ -784,28 +628,3 @@ def test_a_cancelled_answer_spoils_its_own_context_only() -> None:
         return await lm.generate(QUESTION, 5)
 
     assert run(cancel()) == run(lm.generate(QUESTION, 5))
-
-
-@pytest.mark.parametrize("max_new_tokens", [0, -1])
-def test_an_answer_has_at_least_one_token(max_new_tokens: int) -> None:
-    with pytest.raises(ValueError, match="max_new_tokens must be 1 or more"):
-        run(language_model().generate(QUESTION, max_new_tokens))
-
-
-def test_an_empty_prompt_is_answered() -> None:
-    assert run(language_model().generate("", 3)).prompt_tokens > 0
-
-
-def test_a_model_without_a_chat_template_works_too() -> None:
-    lm = language_model("phi", chat_template=None, chat_style="instruct-output")
-
-    async def ask() -> Probe:
-        context = await lm.open()
-        await context.extend(QUESTION)
-        probe = await context.probe(["Yes", "No"])
-        await context.say("No")
-        await context.generate(3)
-        return probe
-
-    assert set(run(ask()).probabilities) == {"Yes", "No"}
-    assert lm.choice_ids(["Yes", "No"]) == [lm.tokenize(" Yes").ids[0], lm.tokenize(" No").ids[0]]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.flops.architecture import architecture_from_config
-from bench.models.loader import load_causal, load_encoder, load_tokenizer
+from bench.models.loader import load_causal, load_encoder
 from bench.models.spec import DEVICE_MAPS, resolve
-from tests.bench.models.builders import causal_model, hf_tokenizer, save_causal, save_encoder
+from tests.bench.models.builders import causal_model, save_causal, save_encoder
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +47,6 @@ def test_the_dtype_is_the_one_asked_for_or_float32_on_a_cpu(
     assert {p.dtype for p in model.parameters()} == {expected}
 
 
-def test_the_attention_kernel_is_the_one_asked_for(saved: Path) -> None:
-    model = load_causal(resolve(str(saved), attention="eager", device="cpu"))
-    assert model.config._attn_implementation == "eager"
-    with pytest.raises(ModelUnavailableError, match="attention=no_such_kernel"):
-        load_causal(resolve(str(saved), attention="no_such_kernel", device="cpu"))
-
-
-def test_the_tokenizer_comes_with_its_chat_template(saved: Path) -> None:
-    tokenizer = load_tokenizer(resolve(str(saved)))
-    assert tokenizer.hf.chat_template == hf_tokenizer().chat_template
-    assert tokenizer.encode("Mara hid it.").ids == tuple(hf_tokenizer()("Mara hid it.").input_ids[1:])
-
-
 def test_a_checkpoint_that_misses_a_weight_is_refused(saved: Path, tmp_path: Path) -> None:
     folder = _copy(saved, tmp_path / "m")
     weights = load_file(folder / "model.safetensors")
@@ -89,14 +75,6 @@ def test_weights_that_are_cut_short_are_refused(saved: Path, tmp_path: Path) -> 
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(ModelUnavailableError, match="damaged or cut short"):
         load_causal(resolve(str(folder), device="cpu"))
-
-
-def test_a_folder_without_a_tokenizer_is_refused(saved: Path, tmp_path: Path) -> None:
-    folder = _copy(saved, tmp_path / "m")
-    for path in folder.glob("tokenizer*"):
-        path.unlink()
-    with pytest.raises(ModelUnavailableError, match=r"m: "):
-        load_tokenizer(resolve(str(folder)))
 
 
 def test_code_inside_a_model_folder_is_never_run(saved: Path, tmp_path: Path) -> None:
@@ -144,26 +122,6 @@ def test_a_model_of_which_a_part_would_stay_in_main_memory_is_refused(
     monkeypatch.setattr("bench.models.loader._require_gpus", lambda spec: None)
     with pytest.raises(ConfigError, match="llama in bfloat16 does not fit these GPUs: the whole model would"):
         load_causal(spec)
-
-
-def test_spreading_without_accelerate_says_what_to_install(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend_gpus(monkeypatch, 2)
-    monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(ConfigError, match=r"needs accelerate; .*pip install 'longdoc-bench\[readers\]'"):
-        load_causal(resolve(str(saved), device="balanced"))
-
-
-def test_an_encoder_is_never_spread(tmp_path: Path) -> None:
-    folder = save_encoder(tmp_path / "encoder")
-    with pytest.raises(ConfigError, match="device 'balanced': expected cpu, cuda"):
-        load_encoder(resolve(str(folder), device="balanced"))
-
-
-def test_a_cuda_device_that_is_not_here_is_refused(saved: Path) -> None:
-    with pytest.raises(ConfigError, match=r"sees \d+ CUDA devices here"):
-        load_causal(resolve(str(saved), device="cuda:99"))
 
 
 def test_an_encoder_is_no_reader_and_a_reader_no_encoder(saved: Path) -> None:

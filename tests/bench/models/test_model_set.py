@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.flops.meter import Meter, metered
 from bench.models.api import ModelSet
 from bench.models.model_set import LoadedModels, unload_all
 from bench.models.spec import resolve
@@ -28,23 +26,6 @@ def test_roles_that_name_the_same_model_share_it(llama: Path) -> None:
     loaded = models.lm()
     unload_all()
     assert models.lm() is not loaded
-
-
-def test_other_weights_in_the_same_folder_are_loaded(tmp_path: Path) -> None:
-    """In one process their cells were recorded with the answers of the old ones."""
-    folder = save_causal(tmp_path / "llama")
-    before = LoadedModels({"reader": resolve(str(folder))}).lm()
-    (folder / "added_tokens.json").write_text("{}", encoding="utf-8")  # any file that counts
-    assert LoadedModels({"reader": resolve(str(folder))}).lm() is not before
-
-
-def test_a_loaded_model_answers_and_is_billed_under_its_name(llama: Path) -> None:
-    models = LoadedModels({"reader": resolve(str(llama), device="cpu")})
-    with metered(Meter()) as meter:
-        answer = asyncio.run(models.lm().generate("Who hid the red kite?", 4))
-    assert len(answer.token_ids) <= 4
-    assert {model for model, _ in meter.usage} == {"llama"}
-    assert models.lm().geometry.window == 1024
 
 
 def test_an_unknown_role_names_the_roles_there_are(llama: Path) -> None:

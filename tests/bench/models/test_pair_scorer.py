@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from bench.errors import BenchError, ConfigError
+from bench.errors import ConfigError
 from bench.flops.formulas import flops_of_usage
 from bench.flops.meter import Meter, metered
 from bench.models.model_set import LoadedModels, load_pair_scorer
@@ -44,22 +44,9 @@ def test_scores_are_those_of_transformers_pair_by_pair(folder: Path) -> None:
     assert use.new_tokens == tokens and use.flops == flops_of_usage(scorer.architecture, use)
 
 
-def test_nothing_to_score_costs_nothing(folder: Path) -> None:
-    with metered(Meter()) as meter:
-        assert asyncio.run(load_pair_scorer(resolve(str(folder))).score(QUERY, [])).shape == (0,)
-    assert not meter.usage
-
-
 @pytest.mark.parametrize("labels", [0, 3])
 def test_a_model_without_exactly_one_output_is_refused(labels: int, tmp_path: Path) -> None:
     """A plain encoder would get a random head, and three outputs have no order."""
     other = save_cross_encoder(tmp_path / "m", labels) if labels else save_plain_encoder(tmp_path / "m")
     with pytest.raises(ConfigError, match=r"does not score pairs.*expected a cross-encoder"):
         LoadedModels({"scorer": resolve(str(other))}).pair_scorer()
-
-
-def test_a_checkpoint_without_its_head_is_refused(tmp_path: Path) -> None:
-    plain, cross = save_plain_encoder(tmp_path / "plain"), save_cross_encoder(tmp_path / "cross")
-    (plain / "config.json").write_bytes((cross / "config.json").read_bytes())
-    with pytest.raises(BenchError, match="missing or of another shape"):
-        load_pair_scorer(resolve(str(plain)))

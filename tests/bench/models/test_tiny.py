@@ -24,15 +24,6 @@ def tiny() -> CausalLanguageModel:
     return load_language_model(resolve("tiny", device="cpu"))
 
 
-def test_its_config_says_what_the_loaded_model_is(tiny: CausalLanguageModel) -> None:
-    spec = resolve("tiny")
-    assert spec.small
-    assert tiny.architecture == spec.architecture
-    assert tiny.architecture.parameters == sum(p.numel() for p in tiny.hf_model.parameters())
-    assert (tiny.geometry.chunk_tokens, tiny.geometry.window, tiny.geometry.summary_tokens) == (75, 2048, 512)
-    assert tiny.geometry.window <= tiny.geometry.input_limit <= tiny.max_positions
-
-
 def test_its_template_in_pieces_is_its_template_as_a_whole(tiny: CausalLanguageModel) -> None:
     chat, turns = tiny.chat, [PROMPT, "Yes", "Answer it."]
     first, reply, second = (tiny.tokenize(turn).ids for turn in turns)

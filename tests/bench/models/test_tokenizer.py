@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bench.errors import ModelUnavailableError
 from bench.models.api import Span, Tokenization
-from bench.models.tokenizer import LONG, TextTokenizer, token_span
+from bench.models.tokenizer import TextTokenizer, token_span
 from tests.bench.models.builders import SPECIAL, byte_fallback_tokenizer, text_tokenizer
 
 TOKENIZER = text_tokenizer()
@@ -43,21 +43,8 @@ def test_byte_level_text_comes_back_and_every_character_has_a_token(text: str) -
     assert covered == set(range(len(text)))
 
 
-def test_no_bos_is_added_to_text() -> None:
-    assert TOKENIZER.hf("word").input_ids[0] == TOKENIZER.hf.bos_token_id
-    assert TOKENIZER.hf.bos_token_id not in TOKENIZER.encode("word").ids
-    assert TOKENIZER.encode("") == Tokenization((), ())
-
-
 def test_a_lone_surrogate_is_read_as_the_replacement_character() -> None:
     assert TOKENIZER.encode("a\ud83db") == TOKENIZER.encode("a\ufffdb")
-
-
-def test_the_tokens_of_a_prompt_are_remembered_and_those_of_a_book_are_not() -> None:
-    prompt, book = "Who signed it?", "word " * LONG
-    assert TOKENIZER.encode(prompt) is TOKENIZER.encode(prompt)
-    assert TOKENIZER.encode(book) == TOKENIZER.encode(book)
-    assert TOKENIZER.encode(book) is not TOKENIZER.encode(book)
 
 
 def test_a_tokenizer_without_a_fast_backend_is_refused() -> None:

@@ -150,7 +150,7 @@ def test_dropout_and_alpha_follow_the_data_set(dataset: str, expected: tuple[flo
 
 
 def test_every_option_of_learning_is_part_of_its_key_and_none_of_reading() -> None:
-    elsewhere = {"similarity", "train", "train_on", "train_documents", "ranking_encoder"}
+    elsewhere = {"train", "train_on", "train_documents", "ranking_encoder"}
     learning = set(GorConfig.model_fields) - set(RecordsConfig.model_fields) - elsewhere
     training = Gor(GorConfig(train_queries=5), GEOMETRY).training("qmsum")
     assert training is not None and set(training.options) == learning
@@ -167,20 +167,6 @@ def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_defau
     assert fewer.index_options() == every.index_options()
     assert fewer.training("qmsum") != every.training("qmsum")
     assert Gor(GorConfig(train_queries=30), GEOMETRY).training("qmsum") == every.training("qmsum")
-
-
-def test_the_encoder_is_the_paper_s_beside_a_reader_at_its_lengths_and_one_that_ships_beside_ours() -> None:
-    paper = resolve("llama-3.1-8b").geometry
-    assert Gor(GorConfig(), paper).roles()["embedder"].model == "contriever"
-    assert Gor(GorConfig(), GEOMETRY).roles()["embedder"].model == "minilm"
-    assert Gor(GorConfig(embedder="minilm"), paper).roles()["embedder"].model == "minilm"
-
-
-def test_lengths_follow_the_geometry() -> None:
-    paper = Gor(GorConfig(), resolve("llama-3.1-8b").geometry).plan
-    assert (paper.chunk_tokens, paper.overlap_tokens) == (256, 32)
-    small = Gor(GorConfig(), GEOMETRY).plan
-    assert (small.chunk_tokens, small.overlap_tokens, small.answer_tokens) == (64, 8, 64)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +224,7 @@ def scores(method: Gor, index: Index, documents: DocumentSet) -> np.ndarray[Any,
     return asyncio.run(method.score(records, index, Question("Why?", documents, 8), models))
 
 
-def test_the_question_is_compared_with_what_was_learned_by_cosine_or_inner_product() -> None:
+def test_the_question_is_compared_with_what_was_learned_by_cosine() -> None:
     index, documents, vectors = graph(5)
     learned = 3 * vectors[::-1] + 1
     finished = Index({**index.data, "learned_from": {}}, {**index.arrays, "learned": learned})
@@ -246,16 +232,8 @@ def test_the_question_is_compared_with_what_was_learned_by_cosine_or_inner_produ
     query = asyncio.run(models.embedder().embed(["Why?"]))[0]
     by_cosine = scores(Gor(GorConfig(), GEOMETRY), finished, documents)
     np.testing.assert_allclose(by_cosine, cosines(learned, query))
-    by_product = scores(Gor(GorConfig(similarity="dot"), GEOMETRY), finished, documents)
-    np.testing.assert_allclose(by_product, learned @ query, rtol=1e-5)
     plain = scores(Gor(GorConfig(train="off"), GEOMETRY), index, documents)
     np.testing.assert_allclose(plain, cosines(vectors, query))
-
-
-def test_an_index_without_what_was_learned_is_not_used_in_silence() -> None:
-    index, documents, _ = graph(3)
-    with pytest.raises(ValueError, match="not finished"):
-        scores(Gor(GorConfig(), GEOMETRY), index, documents)
 
 
 def test_where_nothing_could_be_learned_the_answers_say_so() -> None:

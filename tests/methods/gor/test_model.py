@@ -51,23 +51,6 @@ def test_along_directed_edges_chunks_hear_nothing_from_answers(kind: Kind) -> No
         assert dependence[chunk].nonzero()[0].tolist() == [chunk]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_node_without_edges_has_an_embedding_of_its_own_text(kind: Kind) -> None:
-    model = network(kind).eval()
-    learned = model(features(), edges())
-    alone = model(features()[6:], torch.zeros((2, 0), dtype=torch.long))
-    torch.testing.assert_close(learned[6:], alone)
-    assert learned.shape == (7, SHAPE.dim) and torch.isfinite(learned).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_node_can_be_trained_on(kind: Kind) -> None:
-    model = network(kind).train()
-    learned = model(features(1), torch.zeros((2, 0), dtype=torch.long))
-    learned.sum().backward()  # type: ignore[no-untyped-call]
-    assert torch.isfinite(learned).all()
-
-
 def test_a_gat_layer_is_attention_over_neighbours_and_oneself_and_the_mean_of_its_heads() -> None:
     model = network(layers=1).eval()
     layer, inputs = model.convolutions[0], features()
@@ -97,24 +80,9 @@ def test_the_larger_of_the_layers_outputs_is_the_embedding() -> None:
     torch.testing.assert_close(learned, torch.maximum(*seen))
 
 
-def test_dropout_works_in_training_only() -> None:
-    model = network(dropout=0.5)
-    torch.manual_seed(3)
-    assert not torch.equal(model.train()(features(), edges()), model(features(), edges()))
-    assert torch.equal(model.eval()(features(), edges()), model(features(), edges()))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_flops_are_those_of_the_linear_maps(kind: Kind) -> None:
     model = network(kind).eval()
     with FlopCounterMode(display=False) as counter:
         model(features(), edges())
     assert 7 * model.forward_flops == counter.get_total_flops()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_weights_survive_as_arrays(kind: Kind) -> None:
-    model, other = network(kind, seed=0).train(), network(kind, seed=9)
-    model(features(), edges())  # moves the running statistics
-    other.load(model.arrays())
-    assert torch.equal(model.eval()(features(), edges()), other.eval()(features(), edges()))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from importlib.util import find_spec
 from typing import Any
@@ -9,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.models.spec import resolve
-from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Chunk, Index, Question
-from methods.gor.node2vec import SKIP_GRAM, Node2Vec, Node2VecConfig, random_walks, skip_gram
+from methods.gor.node2vec import SKIP_GRAM, Node2Vec, random_walks, skip_gram
 from methods.gor.records import Node, Records
+from methods.gor.retrieval import RecordsConfig
 
 GEOMETRY = resolve("tiny").geometry
 # A square 0-1-2-3 with the diagonal 0-2, and 4 hanging on 3; 5 alone.
@@ -23,8 +21,8 @@ EDGES = np.array([[0, 1, 2, 3, 0, 3], [1, 2, 3, 0, 2, 4]])
 NEAR = {0: {1, 2, 3}, 1: {0, 2}, 2: {0, 1, 3}, 3: {0, 2, 4}, 4: {3}, 5: set[int]()}
 
 
-def walks(p: float = 1.0, q: float = 1.0, count: int = 5, length: int = 12, seed: int = 0) -> list[list[int]]:
-    return random_walks(6, EDGES, walks=count, length=length, p=p, q=q, rng=np.random.default_rng(seed))
+def walks(count: int = 5, length: int = 12, seed: int = 0) -> list[list[int]]:
+    return random_walks(6, EDGES, walks=count, length=length, rng=np.random.default_rng(seed))
 
 
 def test_walks_follow_edges_from_every_node() -> None:
@@ -35,25 +33,9 @@ def test_walks_follow_edges_from_every_node() -> None:
         assert all(b in NEAR[a] for a, b in zip(walk, walk[1:], strict=False))
 
 
-@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5), (100.0, 100.0)])
-def test_the_next_node_is_chosen_by_p_and_q(p: float, q: float) -> None:
-    """From 0, reached from 1: back to 1 by 1/p, to 2 (a neighbour of 1) by 1, to 3 by 1/q."""
-    seen: Counter[int] = Counter()
-    for walk in walks(p, q, count=800, length=30):
-        for before, at, after in zip(walk, walk[1:], walk[2:], strict=False):
-            if (before, at) == (1, 0):
-                seen[after] += 1
-    weights = {1: 1 / p, 2: 1.0, 3: 1 / q}
-    total = sum(seen.values())
-    assert total > 500
-    for node, weight in weights.items():
-        share = weight / sum(weights.values())
-        assert seen[node] / total == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / total) + 1e-9)
-
-
 def test_walks_are_those_of_their_seed() -> None:
     assert walks(seed=3) == walks(seed=3) != walks(seed=4)
-    assert random_walks(0, EDGES[:, :0], walks=2, length=3, p=1, q=1, rng=np.random.default_rng(0)) == []
+    assert random_walks(0, EDGES[:, :0], walks=2, length=3, rng=np.random.default_rng(0)) == []
 
 
 @pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
@@ -61,7 +43,7 @@ def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
     """Two cliques of six joined by one edge."""
     inside = [(a, b) for a in range(6) for b in range(a)]
     edges = np.array([*inside, *((a + 6, b + 6) for a, b in inside), (0, 6)]).T
-    paths = random_walks(12, edges, walks=40, length=30, p=1, q=1, rng=np.random.default_rng(0))
+    paths = random_walks(12, edges, walks=40, length=30, rng=np.random.default_rng(0))
     with metered(Meter()) as meter:
         vectors = skip_gram(paths, 12, dimensions=16, window=3, passes=5, seed=0)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -77,8 +59,8 @@ def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
 @pytest.mark.parametrize("nodes", [0, 1, 2])
 def test_graphs_without_edges_have_vectors_too(nodes: int) -> None:
     index = Index({"queries": []}, {"embeddings": np.ones((nodes, 4), np.float32)})
-    vectors = Node2Vec(Node2VecConfig(dimensions=8), GEOMETRY).finish(index, None).arrays["vectors"]
-    assert vectors.shape == (nodes, 8) and np.isfinite(vectors).all()
+    vectors = Node2Vec(RecordsConfig(), GEOMETRY).finish(index, None).arrays["vectors"]
+    assert vectors.shape == (nodes, 128) and np.isfinite(vectors).all()
 
 
 @pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
@@ -97,16 +79,9 @@ def test_the_question_stands_where_its_record_would() -> None:
 
             return Fixed()
 
-    method = Node2Vec(Node2VecConfig(records_k=2), GEOMETRY)
+    method = Node2Vec(RecordsConfig(records_k=2), GEOMETRY)
     index = Index({}, {"vectors": vectors})
     models: Any = One()
     scores = asyncio.run(method.score(records, index, Question("?", None, 8), models))  # type: ignore[arg-type]
     half = np.sqrt(0.5)  # linked to t0 and t1: the mean of their vectors points to (1, 1)
     np.testing.assert_allclose(scores, [half, half, 1, -1], atol=1e-6)
-
-
-def test_without_gensim_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gensim", None)
-    cell = plan_cell(CellRequest("node2vec", "chronicles", limit=1))
-    with pytest.raises(ConfigError, match=r"needs gensim; .*pip install 'longdoc-bench\[gor\]'"):
-        cell.require_packages()

@@ -17,7 +17,7 @@ from bench.models.embedder import SentenceEncoder
 from bench.models.fetching import locate
 from bench.models.model_set import load_embedder
 from bench.models.spec import resolve
-from methods.gor.ranking import TokenVectors, best_first, f_scores, layer_of, token_vectors
+from methods.gor.ranking import f_scores, layer_of, token_vectors
 from tests.bench.models.builders import save_plain_encoder
 from tests.methods.writers import WordEncoder
 
@@ -36,8 +36,7 @@ def minilm() -> SentenceEncoder:
     return load_embedder(resolve("minilm", device="cpu"))
 
 
-@pytest.mark.parametrize("layer", [6, 3])
-def test_the_scores_are_those_of_the_package(minilm: SentenceEncoder, layer: int) -> None:
+def test_the_scores_are_those_of_the_package(minilm: SentenceEncoder) -> None:
     """One pair at a time: in a batch the package counts padding as similar by 0, which may be the most."""
     from bert_score import score
 
@@ -49,77 +48,41 @@ def test_the_scores_are_those_of_the_package(minilm: SentenceEncoder, layer: int
                 TEXTS,
                 [reference] * len(TEXTS),
                 model_type=folder,
-                num_layers=layer,
+                num_layers=6,
                 idf=False,
                 device="cpu",
                 batch_size=1,
             )[2].numpy()
-        vectors = token_vectors(minilm, [*TEXTS, reference], layer)
+        vectors = token_vectors(minilm, [*TEXTS, reference])
         np.testing.assert_allclose(f_scores(vectors[:-1], vectors[-1]), expected, atol=2e-5)
-
-
-def test_an_empty_text_is_like_nothing(minilm: SentenceEncoder) -> None:
-    """The package says 0 too, but fails on an empty text under transformers 5."""
-    vectors = token_vectors(minilm, ["", *TEXTS[:2], " \n"], None)
-    assert f_scores(vectors, vectors[1])[[0, 3]].tolist() == [0.0, 0.0]
-    assert f_scores(vectors, vectors[0]).tolist() == [0.0] * 4
-
-
-def by_hand(candidate: TokenVectors, reference: TokenVectors) -> float:
-    """Token by token."""
-
-    def side(one: TokenVectors, other: TokenVectors) -> float:
-        best = [
-            max(float(a @ b) for b in other.vectors)
-            for a, weight in zip(one.vectors, one.weights, strict=True)
-            if weight
-        ]
-        return sum(best) / len(best)
-
-    p, r = side(candidate, reference), side(reference, candidate)
-    return 2 * p * r / (p + r)
-
-
-def test_the_score_is_the_harmonic_mean_of_greedy_matches(minilm: SentenceEncoder) -> None:
-    vectors = token_vectors(minilm, TEXTS[:4], None)
-    scores = f_scores(vectors, vectors[1])
-    np.testing.assert_allclose(scores, [by_hand(v, vectors[1]) for v in vectors], atol=1e-5)
-    assert scores[1] == pytest.approx(1.0) and scores[0] > scores[2], "a text is most like itself"
 
 
 def test_every_forward_is_paid_for(tmp_path: Path) -> None:
     encoder = load_embedder(resolve(str(save_plain_encoder(tmp_path / "bert")), device="cpu"))
     encoder.hf_model[0].auto_model.set_attn_implementation("eager")
     with metered(Meter()) as meter, FlopCounterMode(display=False) as counter:
-        token_vectors(encoder, [TEXTS[0]], None)
+        token_vectors(encoder, [TEXTS[0]])
     usage = meter.usage[encoder.name, "bertscore"]
     assert usage.calls == 1 and usage.flops == flops_of_usage(encoder.architecture, usage, "paper")
     assert flops_of_usage(encoder.architecture, usage, "matmul") == counter.get_total_flops()
 
 
 def test_what_shares_a_batch_and_its_order_change_nothing(minilm: SentenceEncoder) -> None:
-    together = token_vectors(minilm, TEXTS, None)
+    together = token_vectors(minilm, TEXTS)
     for text, batched in zip(TEXTS, together, strict=True):
-        (alone,) = token_vectors(minilm, [text], None)
+        (alone,) = token_vectors(minilm, [text])
         torch.testing.assert_close(batched.vectors, alone.vectors, atol=2e-5, rtol=0)
         assert torch.equal(batched.weights, alone.weights)
     assert f_scores([], together[0]).shape == (0,)
 
 
-def test_a_layer_that_is_not_there_and_an_encoder_without_tokens_are_refused(minilm: SentenceEncoder) -> None:
-    with pytest.raises(ConfigError, match="ranking_layer=7: minilm has the layers 1 to 6"):
-        token_vectors(minilm, TEXTS, 7)
+def test_an_encoder_without_tokens_is_refused() -> None:
     stand_in: Any = WordEncoder()
     with pytest.raises(ConfigError, match="--set ranking_encoder=NAME"):
-        token_vectors(stand_in, TEXTS, None)
+        token_vectors(stand_in, TEXTS)
 
 
 def test_the_layer_is_the_last_or_bert_score_s_choice_for_the_paper_s_encoder() -> None:
-    assert layer_of("minilm", 6, None) == 6 and layer_of("minilm", 6, 2) == 2
-    assert layer_of("microsoft/deberta-xlarge-mnli@refs/pr/6", 48, None) == 40
-    assert layer_of("deberta-xlarge-mnli", 3, None) == 3
-
-
-def test_equal_scores_keep_the_order_of_the_graph() -> None:
-    order = best_first(np.array([[0.1, 0.9, 0.9, 0.5]], np.float32))
-    assert order.tolist() == [[1, 2, 3, 0]]
+    assert layer_of("minilm", 6) == 6
+    assert layer_of("microsoft/deberta-xlarge-mnli@refs/pr/6", 48) == 40
+    assert layer_of("deberta-xlarge-mnli", 3) == 3

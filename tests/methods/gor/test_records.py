@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.flops.meter import Meter, metered
 from bench.method.dense import unit_rows
 from bench.models.api import Geometry
 from bench.models.spec import default_geometry
@@ -19,7 +18,7 @@ from bench.schema import Document, DocumentSet
 from methods.gor import Gor, GorConfig
 from methods.gor.prompts import gor_answer_prompt, gor_question_prompt
 from methods.gor.records import Records, RecordsPlan, build_records
-from methods.gor.simulation import ATTEMPTS_PER_QUERY, first_question, simulate_queries
+from methods.gor.simulation import first_question, simulate_queries
 from tests.methods.writers import GEOMETRY, Models
 
 PLAN = RecordsPlan(
@@ -106,19 +105,6 @@ def test_what_is_said_twice_is_one_node() -> None:
     assert arcs == [(0, 2), (1, 2)], "no edge of a node with itself"
 
 
-def test_up_to_k_nodes_are_all_taken() -> None:
-    records, _ = build(document(2), replace(PLAN, queries=1, k=6))
-    assert sorted(records.queries[0].retrieved) == [0, 1]
-
-
-def test_a_document_of_one_chunk_gives_as_many_queries_as_the_attempts() -> None:
-    records, models = build(document(1), replace(PLAN, queries=30))
-    assert [query.text for query in records.queries] == ["What is beta0?"] or len(records.queries) <= 2
-    asked = sum(prompt.startswith("Passage") for prompt in models.writer.prompts)
-    assert asked == records.notes["events"]["query_attempts"] == 30 * ATTEMPTS_PER_QUERY
-    assert records.notes["queries_wanted"] == 30
-
-
 @pytest.mark.parametrize("documents", [DocumentSet(()), DocumentSet((Document("", " \n"),))])
 def test_nothing_to_read_is_a_graph_without_nodes(documents: DocumentSet) -> None:
     records, models = build(documents)
@@ -148,24 +134,6 @@ def test_a_document_has_its_own_queries_and_always_the_same() -> None:
     assert [q.rstrip("?")[-1] for q in asked(document(12))] != [
         q.rstrip("?")[-1] for q in asked(document(13))
     ]
-
-
-def test_attempts_are_numbered_so_that_more_of_them_change_nothing_before() -> None:
-    async def run(wanted: int) -> list[str]:
-        models = Models(lambda prompt: f"Why {prompt.split()[1]}?")
-        queries = await simulate_queries(
-            [f"text{i}" for i in range(40)],
-            models.writer,  # type: ignore[arg-type]
-            wanted=wanted,
-            temperature=0.5,
-            max_new_tokens=9,
-            seed=(3, 4),
-            events=Counter(),
-        )
-        return [asked.text for asked in queries]
-
-    few, many = asyncio.run(run(5)), asyncio.run(run(12))
-    assert many[:5] == few and len(many) == 12
 
 
 def test_silence_and_repetition_are_counted_and_end() -> None:
@@ -211,24 +179,6 @@ def test_the_graph_survives_its_index() -> None:
     np.testing.assert_array_equal(again.embeddings, records.embeddings)
     np.testing.assert_array_equal(again.edges, records.edges)
     assert [again.id(node) for node in (0, 8, 9)] == ["c1", "c9", "r1"]
-
-
-def test_documents_in_flight_together_get_the_graphs_they_get_alone() -> None:
-    models = Models(reply)
-
-    async def both() -> list[tuple[Records, Meter]]:
-        async def one(documents: DocumentSet) -> tuple[Records, Meter]:
-            with metered(Meter()) as meter:
-                return await build_records(documents, models.writer, models.encoder, PLAN), meter  # type: ignore[arg-type]
-
-        return list(await asyncio.gather(one(document(9)), one(document(11))))
-
-    for (records, meter), chunks in zip(asyncio.run(both()), (9, 11), strict=True):
-        alone, _ = build(document(chunks))
-        assert records.to_index().data == alone.to_index().data
-        attempts = records.notes["events"]["query_attempts"]
-        assert meter.usage["writer", "prefill"].calls == attempts + PLAN.queries
-    assert models.writer.most_waiting > 2
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +13,9 @@ from bench.flops.meter import Meter, metered
 from bench.method.contract import Reference, TrainingItem
 from bench.models.model_set import load_embedder
 from bench.models.spec import resolve
-from bench.results.index_store import CheckpointFile
 from bench.schema import Document, DocumentSet, Index
 from methods.gor.records import RecordsPlan, build_records
-from methods.gor.training import NETWORK, Epoch, Trainer, TrainingGraph, embed_nodes, training_graphs
+from methods.gor.training import NETWORK, Epoch, Trainer, TrainingGraph, training_graphs
 from tests.methods.gor.corpus import DIM, NODES, QUERIES, RECIPE, Memory, corpus, hits, split
 from tests.methods.writers import Models
 
@@ -57,21 +50,6 @@ def test_the_loss_falls_and_held_out_queries_find_their_nodes() -> None:
     assert np.mean(before) < 0.3 and np.mean(after) > 0.5
 
 
-def test_a_network_learned_on_some_graphs_serves_others() -> None:
-    trainer = trained(corpus(24, seed=1), epochs=60)
-    learned = Index({"shape": vars(trainer.recipe.shape)}, trainer.network.arrays())
-    before, after = [], []
-    for graph in corpus(6, seed=2):
-        answers = [[f"q{n}", 0, [int(a)], int(b)] for n, (a, b) in enumerate(graph.arcs.T)]
-        index = Index({"queries": answers}, {"embeddings": graph.features})
-        with metered(Meter()) as meter:
-            vectors = embed_nodes(index, learned, undirected=True)
-        assert meter.usage[NETWORK, "embed"].flops == NODES * trainer.network.forward_flops
-        before.append(hits(graph.features, graph, 3))
-        after.append(hits(vectors, graph, 3))
-    assert np.mean(after) > 2 * np.mean(before)
-
-
 @pytest.mark.parametrize("cut_after", [1, 3, 5])
 def test_a_training_that_was_cut_ends_in_the_same_weights(cut_after: int) -> None:
     graphs = corpus()
@@ -90,52 +68,6 @@ def test_a_training_that_was_cut_ends_in_the_same_weights(cut_after: int) -> Non
     assert meter.to_json() == again.to_json(), "the cost is that of the whole training"
 
 
-TRAIN = """
-import sys, time
-from pathlib import Path
-from bench.results.index_store import CheckpointFile
-from methods.gor.training import Trainer
-from tests.methods.gor.corpus import RECIPE, corpus
-class Slowly(CheckpointFile):
-    def save(self, state):
-        super().save(state)
-        time.sleep(0.05)
-Trainer(corpus(), RECIPE).run(Slowly(Path(sys.argv[1])))
-"""
-
-
-def test_a_killed_training_goes_on_from_its_last_epoch(tmp_path: Path) -> None:
-    path = tmp_path / "gor" / "key.checkpoint"
-
-    def start() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", TRAIN, str(path)]
-        return subprocess.Popen(command, cwd=Path(__file__).parents[3])
-
-    process = start()
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not path.exists() and process.poll() is None:
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait(timeout=30)
-    state = CheckpointFile(path).load()
-    assert state is not None and 1 <= len(state.data["history"]) < RECIPE.epochs
-    assert start().wait(timeout=120) == 0
-    whole, again = Memory(), CheckpointFile(path).load()
-    trained(corpus(), whole)
-    assert whole.state is not None and again is not None
-    assert_equal_arrays(whole.state, again)
-
-
-def test_a_seed_draws_its_own_weights_and_always_the_same() -> None:
-    first, again, other = (Memory() for _ in range(3))
-    trained(corpus(), first, epochs=2)
-    trained(corpus(), again, epochs=2)
-    trained(corpus(), other, epochs=2, seed=1)
-    assert first.state is not None and again.state is not None and other.state is not None
-    assert_equal_arrays(first.state, again.state)
-    assert first.state.data != other.state.data
-
-
 def test_every_epoch_takes_all_graphs_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(corpus(8), replace(RECIPE, epochs=4, batch_graphs=3))
     losses, seen = trainer.losses, list[list[int]]()
@@ -152,14 +84,6 @@ def test_every_epoch_takes_all_graphs_in_an_order_of_its_own(monkeypatch: pytest
         trainer.history.append(Epoch(0.0, 0.0, 0.0, 0.0))
     assert all(sorted(order) == list(range(8)) for order in seen)
     assert len({tuple(order) for order in seen}) == 4
-
-
-def test_training_leaves_the_random_numbers_of_others_alone() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    trained(corpus(2), epochs=1)
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_other_graphs_of_the_batch_are_negatives_and_one_graph_has_none() -> None:
@@ -201,14 +125,6 @@ def test_the_learning_rate_falls_to_nothing_along_a_cosine() -> None:
 def test_every_kind_of_network_learns(kind: Any) -> None:
     trainer = trained(corpus(), epochs=15, shape=replace(RECIPE.shape, kind=kind))
     assert trainer.history[-1].loss < trainer.history[0].loss
-
-
-def test_graphs_of_one_node_are_trained_on_with_others_and_alone() -> None:
-    graph = corpus(1)[0]
-    single = TrainingGraph(graph.features[:1], graph.arcs[:, :0], graph.queries[:2], np.zeros((2, 1), int))
-    for graphs in ([single], [single, *corpus(2)]):
-        history = trained(graphs, epochs=2).history
-        assert all(np.isfinite(list(vars(epoch).values())).all() for epoch in history)
 
 
 def test_a_loss_that_is_no_number_ends_the_training() -> None:
@@ -256,7 +172,7 @@ def rankings(
 ) -> list[TrainingGraph]:
     encoder = load_embedder(resolve("minilm", device="cpu"))
     return asyncio.run(
-        training_graphs(items, encoder, encoder, None, supervised=supervised, most_queries=most_queries)
+        training_graphs(items, encoder, encoder, supervised=supervised, most_queries=most_queries)
     )
 
 

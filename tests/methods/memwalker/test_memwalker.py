@@ -15,7 +15,6 @@ from methods.memwalker.prompts import memwalker_leaf_prompt, memwalker_triage_pr
 from methods.memwalker.walk import Action, parse_action
 from tests.methods.writers import GEOMETRY, Models
 
-MODELS = dict[str, object]
 SEGMENT = 8
 
 
@@ -110,11 +109,6 @@ def test_a_parent_has_at_most_group_children_and_never_one(segments: int, levels
     assert below == list(range(len(nodes) - 1)), "everything but the root has one parent, in order"
 
 
-def test_one_segment_is_the_root_and_needs_no_summary() -> None:
-    index, models = _index(_document(1))
-    assert len(index.data["nodes"]) == 1 and not models.writer.prompts
-
-
 def test_short_documents_share_a_segment_and_long_ones_do_not_mix() -> None:
     texts = ["p1 p2 p3", "q1 q2 q3", "", "r1 r2 r3", " ".join(f"s{i}" for i in range(1, 11))]
     documents = DocumentSet(tuple(Document("", text) for text in texts))
@@ -136,13 +130,6 @@ def test_documents_that_fill_a_segment_exactly_share_it() -> None:
         [2],
         [3],
     ]
-
-
-def test_a_model_that_writes_nothing_leaves_the_beginning_of_the_segment() -> None:
-    models = Models(lambda prompt: "", GEOMETRY)
-    index = asyncio.run(_method(summary_tokens=4).index(_document(2), models))  # type: ignore[arg-type]
-    assert [node["summary"] for node in index.data["nodes"]] == ["a1 a2 a3 a4", "b1 b2 b3 b4", "a1 a2 a3 a4"]
-    assert index.data["events"]["empty_summary"] == 3
 
 
 # --- replies -----------------------------------------------------------------------------------------------
@@ -252,15 +239,6 @@ def test_when_everything_was_tried_there_is_no_answer() -> None:
     assert [item.text.strip() for item in prediction.context][-1].startswith("a1")
 
 
-def test_a_failed_walk_scores_nothing_even_where_the_answer_is_no() -> None:
-    from bench.metrics import get_metrics
-    from bench.metrics.scoring import question_scores
-
-    prediction, _, _ = _walk(2, [GO(1), BACK, GO(0), BACK])
-    scores = question_scores(prediction.text, ["No", "no answer"], get_metrics(("f1", "rouge_l")))
-    assert scores == {"f1": 0.0, "rouge_l": 0.0}
-
-
 def test_a_prompt_beyond_the_window_is_flagged() -> None:
     """The check of the options leaves out template, question and retries."""
     least = next(n for n in range(64, 4000) if _accepted(n))
@@ -314,15 +292,6 @@ def test_after_the_last_retry_the_walk_has_failed(retries: int) -> None:
     assert prediction.trace["steps"][-1]["action"] is None
 
 
-def test_steps_are_bounded() -> None:
-    prediction, walker, _ = _walk(4, [GO(0), GO(0), BACK, GO(0)], max_steps=3)
-    assert len(walker.asked) == 3 and prediction.trace["failure"] == "max_steps"
-    # By itself no walk needs more than twice the nodes: every node is entered and left once.
-    worst = [GO(0), GO(0), BACK, GO(0), BACK, GO(0), GO(0), BACK, GO(0), BACK]
-    prediction, walker, _ = _walk(4, worst)
-    assert prediction.trace["failure"] == "exhausted" and len(walker.asked) == 10 < 2 * 7
-
-
 def test_the_oldest_memory_goes_first_where_the_window_is_short() -> None:
     replies = [GO(0), GO(0), BACK, GO(0), ANSWER("b2")]
     full, walker, _ = _walk(4, replies)
@@ -336,16 +305,6 @@ def test_the_oldest_memory_goes_first_where_the_window_is_short() -> None:
     assert walker.asked[-1].startswith("Background:\nover suma1 sumb1\n\na1 a2")
     assert [item.node for item in short.context] == ["1.1", None, None]
     assert not full.truncated
-
-
-def test_without_reasons() -> None:
-    prediction, walker, models = _walk(2, ["Action: 1", "Action: -2\nAnswer: b2"], reasoning="off")
-    assert prediction.text == "b2"
-    assert all("eason" not in prompt for prompt in walker.asked)
-    assert models.writer.limits[-2:] == [16, 16 + 4]
-    _, walker, models = _walk(2, [GO(1), ANSWER("b2")])
-    assert all("Reasoning: ..." in prompt for prompt in walker.asked)
-    assert models.writer.limits[-2:] == [30, 30 + 4]
 
 
 def test_a_long_answer_is_cut_to_what_other_methods_may_generate() -> None:
@@ -371,15 +330,6 @@ def test_every_call_is_credited_to_the_question() -> None:
     assert walk.usage["writer", "prefill"].new_tokens == sum(3 + _tokens(prompt) for prompt in walker.asked)
 
 
-def test_an_empty_document_is_asked_about_alone() -> None:
-    models, method = Models(lambda _: "Unknown", GEOMETRY), _method()
-    question = Question("Where?", DocumentSet(()), 4)
-    index = asyncio.run(method.index(question.documents, models))  # type: ignore[arg-type]
-    prediction = asyncio.run(method.answer(index, question, models))  # type: ignore[arg-type]
-    assert prediction.text == "Unknown"
-    assert prediction.flags == ("empty_document", "empty_context") and not prediction.context
-
-
 def test_lengths_follow_the_geometry_and_must_fit_the_window() -> None:
     paper = MemWalker(MemWalkerConfig(reasoning="on"), default_geometry(131072))
     assert paper.index_options() == {
@@ -393,25 +343,7 @@ def test_lengths_follow_the_geometry_and_must_fit_the_window() -> None:
         MemWalker(MemWalkerConfig(window=4000), replace(GEOMETRY, input_limit=2048))
 
 
-def test_options_of_the_walk_share_the_tree() -> None:
-    assert _method(retries=0, reasoning="off", window=500).index_options() == _method().index_options()
-    assert _method(group=5).index_options() != _method().index_options()
-
-
 # --- MeMWalker's and PECAN's choices -----------------------------------------------------------------------
-
-
-def test_by_default_no_reason_is_asked_for() -> None:
-    # PECAN, Sec. 4: all methods "without Chain-of-Thought (CoT)".
-    assert MemWalkerConfig().reasoning == "off"
-    assert MemWalker(MemWalkerConfig(), GEOMETRY).choices() == {"reasoning": "off", "wording": "ours"}
-
-
-def test_at_the_root_only_children_can_be_chosen() -> None:
-    # MeMWalker, App. A.1: "You MUST choose one summary number".
-    _, walker, _ = _walk(4, [GO(0), GO(0), ANSWER("a2")])
-    root, below = walker.asked[:2]
-    assert "-1" not in root and "or -1 if none of them does" in below
 
 
 def test_readers_at_the_papers_lengths_are_asked_in_the_papers_words() -> None:

@@ -51,15 +51,6 @@ def test_up_to_eleven_texts_are_one_group_and_twelve_are_clustered() -> None:
     assert len(soft_clusters(two_topics, [1] * 12, max_tokens=LONG, seed=0)) > 1
 
 
-def test_what_umap_compiles_is_kept_for_the_next_process() -> None:
-    clustering.reduced(_texts(12, "random"), 3, seed=0)
-    from umap import umap_, utils
-
-    for function in (utils.fast_knn_indices, umap_.smooth_knn_dist, umap_.compute_membership_strengths):
-        assert function.stats.cache_path is not None, function
-        assert function.stats.cache_hits or function.stats.cache_misses, function
-
-
 def test_umap_is_compiled_for_any_processor() -> None:
     # With the instructions of the processor at hand, 8 of 20 drawn sets of texts were clustered otherwise.
     clustering.reduced(_texts(12, "random"), 3, seed=0)
@@ -107,26 +98,6 @@ def test_the_layout_is_the_one_that_umaps_own_class_makes() -> None:
     settings = {"n_neighbors": 5, "n_components": 10, "metric": "precomputed"}
     own = umap.UMAP(**settings, init=start, random_state=4, n_jobs=1).fit_transform(distances)
     assert np.array_equal(points, own.astype(np.float64))
-
-
-def test_distances_are_held_for_some_texts_at_a_time_and_neighbours_are_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    texts = np.vstack([_texts(25, "random"), _texts(5, "equal")])  # the last five are equally near
-    whole = clustering.nearest_neighbours(texts, 6)
-    monkeypatch.setattr(clustering, "ROWS", 7)
-    parts = clustering.nearest_neighbours(texts, 6)
-    assert np.array_equal(parts[0], whole[0]) and np.array_equal(parts[1], whole[1])
-    assert (parts[1][:, 0] == 0).all() and parts[0][29].tolist()[:5] == [25, 26, 27, 28, 29]
-
-
-def test_the_same_seed_gives_the_same_groups() -> None:
-    embeddings = _texts(40, "random")
-    first = soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=1)
-    assert soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=1) == first
-    assert any(
-        soft_clusters(embeddings, [10] * 40, max_tokens=LONG, seed=seed) != first for seed in (2, 3, 4)
-    ), "UMAP is seeded by the seed, not by a constant"
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -50,18 +50,6 @@ def test_the_longest_word_is_cut_between_tokens() -> None:
     assert "".join(leaf.text for leaf in leaves).replace(" ", "") == f"A{word}b."
 
 
-def test_sentences_without_spaces_between_them() -> None:
-    assert _split("東京。本屋！", 2) == ["東京。", "本屋！"]
-
-
-def test_the_title_line_begins_the_first_leaf_and_documents_do_not_mix() -> None:
-    leaves = split_into_leaves(_documents(("Mill", "It ran."), ("", " \n "), ("Fair", "It came.")), WORDS, 9)
-    assert [(leaf.document, leaf.index, leaf.text) for leaf in leaves] == [
-        (0, 0, "Mill\nIt ran."),
-        (2, 1, "Fair\nIt came."),
-    ]
-
-
 _TEXT = st.text(st.sampled_from("ab é🎉。.,!?;\n \t\"'）日\u0301\ud83d"), max_size=80)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bench.errors import ConfigError
-from bench.models.spec import default_geometry, resolve
 from bench.schema import Chunk, Document, DocumentSet, Prediction, Question
 from methods.raptor import Raptor, RaptorConfig
 from methods.raptor.retrieval import collapse, traverse
@@ -147,32 +146,6 @@ def test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_s
     assert prediction.truncated and 0 < len(prediction.context) < 10
     picked = [node["score"] for node in prediction.trace["steps"][0]["nodes"]]
     assert [item.score for item in prediction.context] == picked[: len(prediction.context)]
-
-
-def test_an_empty_document_is_asked_about_alone() -> None:
-    prediction, models = _answer(_raptor(), Question("Where?", DocumentSet((Document("", " "),)), 8))
-    assert prediction.flags == ("empty_document", "empty_context")
-    assert models.writer.prompts == [
-        "Question:\nWhere?\n\nGiven the above information and question, answer the question as concisely "
-        "as you can."
-    ]
-
-
-def test_lengths_follow_the_geometry() -> None:
-    paper = Raptor(RaptorConfig(), default_geometry(131072))
-    assert paper.index_options() == {
-        "leaf_tokens": 100,
-        "summary_tokens": 100,
-        "cluster_tokens": 3500,
-        "max_layers": 5,
-        "join_documents": "on",
-    }
-    assert paper._budget == 3500
-    tiny = Raptor(RaptorConfig(), resolve("tiny").geometry)
-    assert tiny.index_options()["leaf_tokens"] == 25 and tiny._budget == 875
-    assert (
-        Raptor(RaptorConfig(leaf_tokens=40, cluster_tokens=90), GEOMETRY).index_options()["leaf_tokens"] == 40
-    )
 
 
 @pytest.mark.parametrize(

@@ -64,15 +64,6 @@ def test_larger_documents_get_layers_until_one_is_small(leaves: int) -> None:
     assert np.allclose(np.linalg.norm(tree.embeddings, axis=1), 1, atol=1e-5)
 
 
-def test_the_same_seed_gives_the_same_tree_whatever_was_built_before() -> None:
-    first = _build(60).to_index()
-    _build(3)  # a reused builder of the released code would build flat trees from here on
-    again = _build(60).to_index()
-    assert again.data == first.data
-    assert np.array_equal(again.arrays["embeddings"], first.arrays["embeddings"])
-    assert any(_build(60, _plan(seed=seed)).to_index().data != first.data for seed in (1, 2, 3))
-
-
 def _fixed_clusters(monkeypatch: pytest.MonkeyPatch, *layers: list[tuple[int, ...]]) -> list[list[int]]:
     """Clusters by script; returns the lengths of the nodes that each layer was clustered with."""
     script, seen = iter(layers), []
@@ -118,30 +109,6 @@ def test_each_text_of_a_cluster_is_one_line_of_the_prompt(monkeypatch: pytest.Mo
     (prompt,) = models.writer.prompts
     _, _, body = prompt.partition(": ")
     assert body.rstrip(":").split("\n\n") == [f"River mill water wheel {i}." for i in range(12)]
-
-
-def test_the_summaries_of_a_layer_are_in_flight_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    _fixed_clusters(monkeypatch, [(i,) for i in range(12)], [tuple(range(12))])
-    models = Models(_first_words)
-    tree = _build(12, models=models)
-    assert [len(layer) for layer in tree.layers] == [12, 12, 1]
-    assert models.writer.most_waiting == 12
-
-
-def test_layers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    _fixed_clusters(monkeypatch, *[[(i,) for i in range(12)]] * 9)
-    assert [len(layer) for layer in _build(12).layers] == [12] * 6
-    _fixed_clusters(monkeypatch, *[[(i,) for i in range(12)]] * 9)
-    assert [len(layer) for layer in _build(12, _plan(max_layers=1)).layers] == [12] * 2
-    assert [len(layer) for layer in _build(40, _plan(max_layers=0)).layers] == [40]
-
-
-def test_a_model_that_writes_nothing_leaves_the_beginning_of_its_source() -> None:
-    tree = _build(12, models=Models(lambda prompt: " "))
-    top = [tree.nodes[i] for i in tree.layers[1]]
-    assert all(node.tokens == 8 for node in top)
-    assert top[0].text.startswith(" ".join(tree.nodes[top[0].children[0]].text.split()[:4]))
-    assert tree.notes["events"]["empty_summary"] == len(top)
 
 
 def test_a_stored_tree_is_the_same_tree() -> None:

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from bench.conformance import DOCUMENTS, QUESTION
-from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
+from bench.errors import ConfigError, UnknownNameError
 from bench.method.dense import encoder_pair, unit_rows
 from bench.method.registry import load_method
 from bench.models.model_set import LoadedModels, load_embedder
-from bench.models.presets import presets
 from bench.models.spec import resolve
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Index, Question
@@ -153,28 +152,8 @@ def test_the_default_pair_is_that_of_the_readers_scale() -> None:
     assert pair("tiny", encoder="dragon-plus") == "dragon-plus-context"
 
 
-def test_hub_weights_that_are_not_here_are_an_error_before_anything_is_asked() -> None:
-    cell = plan_cell(CellRequest("dragon", "hotpotqa", options={"encoder": "dragon-plus"}, limit=1))
-    assert cell.identity.models["query_encoder"]["revision"] == "2d3808c087119b953f8494b7638c216c71712cee"
-    with pytest.raises(ModelUnavailableError, match="hf download facebook/dragon-plus-query-encoder"):
-        LoadedModels(cell.roles)
-
-
 def test_a_pair_is_two_presets_or_two_folders(pair: Path) -> None:
     assert encoder_pair("dpr").context == "dpr-context"
     assert encoder_pair(str(pair)).query == str(pair / "query")
     with pytest.raises(UnknownNameError, match=r"Unknown encoder pair 'dragon'.*dragon-plus"):
         encoder_pair("dragon")
-
-
-@pytest.mark.parametrize("name", ["dragon-plus-query", "dragon-plus-context", "contriever", "dpr-query"])
-def test_the_presets_are_bert_base(name: str) -> None:
-    architecture = presets()[name].architecture
-    assert architecture is not None
-    # BERT-base: 109,482,240 parameters, 590,592 of them its pooler, which DPR does not have.
-    assert architecture.parameters == 109_482_240 - (590_592 if name.startswith("dpr") else 0)
-
-
-def test_unit_rows_leave_a_zero_row_alone() -> None:
-    rows = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float32))
-    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0]])

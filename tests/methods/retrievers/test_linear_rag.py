@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.schema import Document, DocumentSet, Question
+from methods.retrievers import linear_rag
 from methods.retrievers.linear_rag import LinearRag, LinearRagConfig, names_in
 from tests.methods.writers import Models
 from tests.stand_ins import GEOMETRY
@@ -22,9 +23,9 @@ TEXTS = (
 PAGES = DocumentSet(tuple(Document("", text) for text in TEXTS))
 
 
-def ranked(question: str, **options: Any) -> Any:
+def ranked(question: str) -> Any:
     models: Any = Models(lambda prompt: "")
-    method = LinearRag(LinearRagConfig(chunk_tokens=32, join_documents="off", **options), GEOMETRY)
+    method = LinearRag(LinearRagConfig(chunk_tokens=32, join_documents="off"), GEOMETRY)
 
     async def both() -> Any:
         return await method.rank(await method.index(PAGES, models), Question(question, PAGES, 8), models)
@@ -52,9 +53,14 @@ def test_names_are_runs_of_capitalised_words(sentence: str, names: list[str]) ->
     assert names_in(sentence) == names
 
 
-def test_a_name_that_the_question_does_not_have_leads_to_the_second_passage() -> None:
-    near = ranked("Whom did Mara Feld give the kite", threshold=0.1, passage_ratio=0.0)
-    alone = ranked("Whom did Mara Feld give the kite", threshold=0.1, passage_ratio=0.0, iterations=1)
+def test_a_name_that_the_question_does_not_have_leads_to_the_second_passage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(linear_rag, "THRESHOLD", 0.1)
+    monkeypatch.setattr(linear_rag, "PASSAGE_RATIO", 0.0)
+    near = ranked("Whom did Mara Feld give the kite")
+    monkeypatch.setattr(linear_rag, "TIERS", 1)
+    alone = ranked("Whom did Mara Feld give the kite")
     assert list(near.best_first[:2]) == [1, 2]
     assert near.scores[2] > alone.scores[2]
 

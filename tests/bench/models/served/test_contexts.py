@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.errors import NoAttentionError
 from bench.flops.meter import Meter, metered
-from bench.models.api import Span
 from bench.models.loader import load_stop_configs, load_tokenizer
 from bench.models.served.address import parse_address
 from bench.models.served.client import ServerClient, WrongCountError
@@ -138,16 +136,6 @@ def test_every_parameter_that_could_sample_is_set(kind: Any) -> None:
         assert sent["repetition_penalty"] == 1.0 and sent["min_p"] == 0.0 and sent["top_k"] in (0, -1)
 
 
-def test_a_served_context_gives_no_attention() -> None:
-    async def talk() -> None:
-        context = await Scripted("vllm", says("x")).open()
-        await context.extend("some text")
-        with pytest.raises(NoAttentionError, match="attention of tokens to spans"):
-            context.watch(Span(0, 3))
-
-    asyncio.run(talk())
-
-
 def test_a_served_encoder_cuts_counts_and_credits_as_a_local_one(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service("minilm")
     local = service.model
@@ -180,8 +168,3 @@ def test_a_served_encoder_cuts_counts_and_credits_as_a_local_one(monkeypatch: py
     wrong = 1
     with pytest.raises(WrongCountError, match="by our count"):
         asyncio.run(served.embed(texts))
-
-
-def test_a_served_model_is_named_without_its_place() -> None:
-    assert parse_address("server:http://h:1#/models/a/tiny.gguf").name == "server:tiny.gguf"
-    assert parse_address("server:http://h:1#org/tiny").name == "server:org/tiny"
