@@ -144,21 +144,6 @@ def test_a_figure_is_an_image_within_the_page(results: Path) -> None:
     assert page == report_page(collect_report(BASE, results))  # the same bytes
 
 
-def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path: Path) -> None:
-    for k, scores in ((1, [0, 0]), (2, [1, 0])):
-        finish(tmp_path, bm25(k=k), scores)
-    assert not [part for part in collect_report(BASE, tmp_path).figures if part.id.startswith("sweep")]
-    finish(tmp_path, bm25(k=4), [1, 1])
-    *_, sweep = collect_report(BASE, tmp_path).figures
-    assert sweep.title == "Sweeps over k on hotpotqa (sample)" and b"<svg" in sweep.svg
-    assert sweep.header[:3] == ("curve", "k", "f1")
-    assert [row[:3] for row in sweep.rows] == [
-        ("bm25 (tiny)", "1", "0"),
-        ("bm25 (tiny)", "2", "50"),
-        ("bm25 (tiny)", "4", "100"),
-    ]
-
-
 def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
     report = collect_report(CellRequest(limit=1), results)
     assert report.tables == () and any(
