@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec
@@ -171,7 +171,8 @@ def over_lengths(panels: Sequence[LengthPanel], labels: Sequence[str], metric: s
             cost_ax.plot(lengths, [point.tflops for point in points], **style)
             values += [(panel.dataset, label, p.length, p.questions, p.score, p.tflops) for p in points]
         for ax in (score_ax, cost_ax):
-            ax.set_title(f"{panel.dataset}, n = {_questions(panel)}")
+            questions = (point.questions for points in panel.lines.values() for point in points)
+            ax.set_title(_counted(panel.dataset, questions))
             ax.set_xlabel(f"length of the documents, {panel.unit}")
             ax.margins(x=0.15)
             log_axis(ax)
@@ -190,10 +191,10 @@ def over_lengths(panels: Sequence[LengthPanel], labels: Sequence[str], metric: s
     return Drawn(figure, header, tuple(values))
 
 
-def _questions(panel: LengthPanel) -> str:
-    """The number of questions at each length, as ``48`` or ``11 to 12``."""
-    counts = sorted({point.questions for points in panel.lines.values() for point in points})
-    return " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else "0"
+def _counted(label: str, counts: Iterable[int]) -> str:
+    """A panel's title with its number of questions, as ``n = 48`` or ``n = 11 to 12``."""
+    distinct = sorted(set(counts)) or [0]
+    return f"{label}, n = {' to '.join(map(str, dict.fromkeys((distinct[0], distinct[-1]))))}"
 
 
 @styled
@@ -239,8 +240,7 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
             if point.low is not None and point.high is not None:
                 ax.plot([at, at], [point.low, point.high], color=DARK, linewidth=0.8)
             values.append((dataset, variant, point.mean, point.low, point.high))
-        counts = sorted({summary.n_scored for summary in variants.values()})
-        ax.set_title(f"{label}, n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}")
+        ax.set_title(_counted(label, (summary.n_scored for summary in variants.values())))
         ax.set_xticks(range(len(variants)), list(variants), fontsize="small")
         ax.set_ylabel(METRIC_LABELS[metric])
         ax.set_ylim(bottom=0)
@@ -266,8 +266,7 @@ def calibrations(panels: Sequence[CalibrationPanel], labels: Sequence[str], note
             ax.plot([p for p, _, _ in bins], [share for _, share, _ in bins], **style, label=shown)
             limits = (None, None, None) if area is None else (area.mean, area.low, area.high)
             values += [(panel.dataset, name, *limits, *of_bin) for of_bin in bins]
-        counts = sorted({calibration.questions for calibration in panel.variants.values()})
-        ax.set_title(f"{panel.label}, n = {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}")
+        ax.set_title(_counted(panel.label, (one.questions for one in panel.variants.values())))
         ax.set_xlabel("p_yes of a step")
         ax.set_ylabel("share with the answer read")
         ax.set_xlim(-0.03, 1.03)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.results.curves import as_text, cell_label
 from bench.results.finished import FinishedCell
-from bench.schema import JsonValue
 
 
 @dataclass(frozen=True)
@@ -50,117 +49,65 @@ def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Data
 
 
 def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[NamedCell]:
-    """The cells of one group with their names, in order; the name is a row's label if that is unique."""
+    """The cells of one group with their names, those of rows first, the others by name.
+
+    A name is the row's label, or the method with the options that are not its defaults. Where that leaves
+    several cells with one name, the settings in which they differ are added, and if all else fails their id.
+    """
     order = {cell_id: at for at, cell_id in enumerate(rows)}
-    distinguishing = _distinguishing(cells, rows)
-    labels = Counter(rows[cell.id] for cell in cells if cell.id in rows)
-    names: dict[str, str] = {}
-    for cell in cells:
-        method = cell.description.method
-        if labels[rows.get(cell.id, "")] == 1:
-            names[cell.id] = rows[cell.id]
-        else:
-            options = [f"{k}={_text(v)}" for k, v in distinguishing[cell.id] if k not in _CIRCUMSTANCES]
-            names[cell.id] = " ".join([rows.get(cell.id, method), *options])
-    for key, form in _CIRCUMSTANCES.items():  # only where the options leave two cells with one name
-        counted = Counter(names.values())
+    names = {cell.id: rows.get(cell.id) or cell_label(cell.description) for cell in cells}
+    for tell in (_differences, lambda alike: {cell.id: f"[{cell.id[:6]}]" for cell in alike}):
+        alike: dict[str, list[FinishedCell]] = {}
         for cell in cells:
-            value = dict(distinguishing[cell.id]).get(key)
-            if counted[names[cell.id]] > 1 and value is not None:
-                names[cell.id] += f", {form.format(_text(value))}"
-    counted = Counter(names.values())
-    for cell in cells:
-        if counted[names[cell.id]] > 1:
-            names[cell.id] += f" [{cell.id[:6]}]"
-    place = {
-        cell.id: (order.get(cell.id, len(order)), _sort_key(cell, distinguishing[cell.id])) for cell in cells
-    }
+            alike.setdefault(names[cell.id], []).append(cell)
+        for several in alike.values():
+            told = tell(several) if len(several) > 1 else {}
+            names |= {id_: f"{names[id_]} {text}" for id_, text in told.items() if text}
+    place = {cell.id: (order.get(cell.id, len(order)), _natural(names[cell.id]), cell.id) for cell in cells}
     return [
         NamedCell(cell, names[cell.id], cell.id in rows)
         for cell in sorted(cells, key=lambda cell: place[cell.id])
     ]
 
 
-_CIRCUMSTANCES = {
-    "weights": "weights {}",
-    "dtype": "{}",
-    "seed": "seed {}",
-    "questions": "{} questions",
-    "version": "version {}",
-}
-"""Setting besides options and models -> how a name says it."""
+def _differences(cells: Sequence[FinishedCell]) -> dict[str, str]:
+    """Cell id -> the settings that are not those of all the cells."""
+    settings = {cell.id: _settings(cell) for cell in cells}
+    keys = dict.fromkeys(key for own in settings.values() for key in own)
+    varied = [key for key in keys if len({own.get(key) for own in settings.values()}) > 1]
+    return {
+        id_: " ".join(f"{key}={own[key]}" for key in varied if own.get(key)) for id_, own in settings.items()
+    }
 
 
-def _distinguishing(
-    cells: Iterable[FinishedCell], rows: Mapping[str, str]
-) -> dict[str, list[tuple[str, JsonValue]]]:
-    """Cell id -> the settings that distinguish it from the other cells of its method, as few as possible.
-
-    rows: cell id -> label. Rows with the same label are distinguished by the settings that vary among them.
-    Any other cell is distinguished by its differences from its method's first row and by the numbers that
-    vary among such cells, a sweep's axes; without a row of its method, by all settings that vary.
-    """
-    by_method: dict[str, dict[str, dict[str, JsonValue]]] = {}
-    for cell in cells:
-        by_method.setdefault(cell.description.method, {})[cell.id] = _settings(cell)
-    distinguishing: dict[str, list[tuple[str, JsonValue]]] = {}
-    for group in by_method.values():
-        first = next((group[id_] for id_ in rows if id_ in group), None)
-        by_label: dict[str | None, list[dict[str, JsonValue]]] = {}
-        for id_, settings in group.items():
-            by_label.setdefault(rows.get(id_), []).append(settings)
-        varied = {label: _varied(settings) for label, settings in by_label.items()}
-        for id_, settings in group.items():
-            keys = varied[rows.get(id_)]
-            if id_ not in rows and first is not None:
-                keys = {key for key in keys if isinstance(settings.get(key), int | float)}
-                keys |= {key for key, value in settings.items() if value != first.get(key)}
-            distinguishing[id_] = [(key, value) for key, value in settings.items() if key in keys]
-    return distinguishing
-
-
-def _varied(group: Sequence[Mapping[str, JsonValue]]) -> set[str]:
-    """The keys whose values differ within the group."""
-    keys = {key for settings in group for key in settings}
-    return {key for key in keys if any(s.get(key) != group[0].get(key) for s in group)}
-
-
-def _settings(cell: FinishedCell) -> dict[str, JsonValue]:
-    """All settings that can distinguish cells of one method; models named by other settings are left out."""
+def _settings(cell: FinishedCell) -> dict[str, str]:
+    """All settings that can distinguish cells of one method; models named by others are left out."""
     d = cell.description
-    config = {key: "default" if value in (None, "") else value for key, value in d.config.items()}
-    named = {d.model, *(value for value in config.values() if isinstance(value, str))}
-    models = {f"{role} model": model["name"] for role, model in d.models.items() if role != "reader"}
+    config = {key: as_text(value) for key, value in d.config.items() if value != ""}
+    models = {f"{role}_model": str(model["name"]) for role, model in d.models.items() if role != "reader"}
     return {
         **config,
         "model": d.model,
         "weights": str(d.models["reader"].get("revision", ""))[:6],
-        **{role: name for role, name in models.items() if name not in named},
+        **{role: name for role, name in models.items() if name not in (d.model, *config.values())},
         "dtype": d.dtype,
-        "seed": d.seed,
-        "questions": d.n_examples,
+        "seed": str(d.seed),
+        "questions": str(d.n_examples),
         "version": d.method_version,
     }
 
 
-def _sort_key(cell: FinishedCell, settings: Iterable[tuple[str, JsonValue]]) -> tuple[object, ...]:
-    """Sort by method, then by the distinguishing settings, numbers numerically, then by cell id."""
-    values = [
-        (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, _text(value))
-        for _, value in settings
-    ]
-    return cell.description.method, values, cell.id
+def _natural(name: str) -> list[tuple[float, str]]:
+    """Sort key of a name: numbers in it by their size."""
+    parts = re.findall(r"\d+(?:\.\d+)?|[^\d]+", name)
+    return [(float(part), "") if part[0].isdigit() else (-1.0, part) for part in parts]
 
 
 def options_text(cell: FinishedCell, *, chosen: bool = False) -> str:
     """All options that have a value, as ``k=5, prompt=own``; chosen: only those that are not the defaults."""
     description = cell.description
     return ", ".join(
-        f"{key}={_text(value)}"
+        f"{key}={as_text(value)}"
         for key, value in description.config.items()
         if (key in description.non_defaults if chosen else value not in (None, ""))
     )
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

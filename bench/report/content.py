@@ -9,17 +9,14 @@ from pathlib import Path
 from bench.data.own import NOT_PATHS
 from bench.errors import BenchError, DataError, ModelUnavailableError
 from bench.figures.definition import Figure, list_figures
-from bench.figures.drawing import Curve, trade_off
 from bench.figures.make import NothingFinishedError, make_figure
 from bench.metrics import METRIC_LABELS
 from bench.report.cells import DataGroup, NamedCell, grouped, options_text
-from bench.report.figure_part import FigurePart, drawn_part, value_text
+from bench.report.figure_part import FigurePart, drawn_part
 from bench.report.overview import planes
 from bench.report.questions import Browser, Limits, browse
 from bench.report.settings import Shown, settings_run
-from bench.results.curves import CurvePoint, cell_label, curve_point
 from bench.results.finished import find_finished
-from bench.results.models import CellDescription
 from bench.run.cell import CellRequest
 from bench.run.fitness import caution
 from bench.run.session import Session
@@ -145,10 +142,7 @@ def collect_report(
             replace(part, caption=tuple(text for text in part.caption if text not in everywhere))
             for part in parts
         ),
-        figures=(
-            *_paper_figures(of_papers, session),
-            *_sweeps(groups),
-        ),
+        figures=tuple(_figures(of_papers, session)),
         browser=browser,
         notes=(*notes, *browser.notes),
     )
@@ -244,15 +238,12 @@ def _part(table: TableData) -> TablePart:
     )
 
 
-def _figures() -> list[Figure]:
-    """The figures of finished cells; the index cache may lack a training's history or a graph."""
-    return [figure for figure in list_figures() if figure.kind not in ("history", "graph")]
-
-
-def _paper_figures(shown: Sequence[Shown], session: Session) -> list[FigurePart]:
-    """The papers' figures; of two that show the same values only the first."""
+def _figures(shown: Sequence[Shown], session: Session) -> list[FigurePart]:
+    """The papers' figures of finished cells; of two that show the same values only the first."""
     parts: list[FigurePart] = []
-    for figure in _figures():
+    for figure in list_figures():
+        if figure.kind in ("history", "graph"):  # the index cache may lack a training's history or a graph
+            continue
         part = _figure(figure, shown, session)
         if part.missing or all(part.rows != other.rows for other in parts):
             parts.append(part)
@@ -271,85 +262,6 @@ def _figure(figure: Figure, shown: Sequence[Shown], session: Session) -> FigureP
         except (DataError, ModelUnavailableError) as error:
             missing = str(error)
     return FigurePart(name, title, about, missing=missing)
-
-
-MAX_CURVES = 12
-"""Maximum number of panels in the figure of a data set's sweeps."""
-MIN_POINTS = 3
-"""Minimum number of cells of a sweep; fewer that differ only in one option are rows of tables."""
-
-
-def _sweeps(groups: Sequence[DataGroup]) -> list[FigurePart]:
-    """A figure for each data set and swept option, without curves that are already figures."""
-    parts = []
-    drawn = {
-        (figure.option, _curve_label(figure), figure.values)
-        for figure in list_figures()
-        if figure.kind == "curve"
-    }
-    for number, group in enumerate(groups):
-        curves: dict[str, list[tuple[CurvePoint, NamedCell]]] = {}
-        for named in group.cells:
-            point = curve_point(named.cell.description)
-            if point is not None:
-                curves.setdefault(point.key, []).append((point, named))
-        by_option: dict[str, list[Curve]] = {}
-        for points in curves.values():
-            by_step = sorted(points, key=lambda item: item[0].step)
-            point, steps = by_step[0][0], tuple(p.step for p, _ in by_step)
-            if len(by_step) < MIN_POINTS or (point.option, point.label, steps) in drawn:
-                continue
-            reader = by_step[0][1].cell.description.model_label
-            summaries = tuple(named.cell.summary for _, named in by_step)
-            curve = Curve(group.label, f"{point.label} ({reader})", steps, summaries)
-            by_option.setdefault(point.option, []).append(curve)
-        for option, option_curves in sorted(by_option.items()):
-            parts.append(_sweep(f"sweep-{number}-{option}", group, option, option_curves))
-    return parts
-
-
-def _curve_label(figure: Figure) -> str:
-    """The label that :func:`curve_point` gives to the curve of a figure."""
-    return cell_label(
-        CellDescription(
-            cell_id=figure.id,
-            method=figure.method,
-            dataset="any",
-            config=figure.set,
-            non_defaults=tuple(figure.set),
-        )
-    )
-
-
-def _sweep(name: str, group: DataGroup, option: str, curves: Sequence[Curve]) -> FigurePart:
-    metric = group.cells[0].cell.description.metrics[0]
-    shown = sorted(curves, key=lambda curve: curve.label)[:MAX_CURVES]
-    note = f"Data: {group.label}."
-    if len(shown) < len(curves):
-        note += f" {len(shown)} of {len(curves)} curves."
-    drawn = trade_off(shown, metric, option, note)
-    title = f"Sweeps over {option} on {group.label}"
-    about = (
-        f"The finished cells of a panel differ only in {option}. Solid line: score; dashed line: cost per "
-        "question."
-    )
-    rows = tuple(
-        (curve.label, *(value_text(value) for value in row[1:]))
-        for curve, curve_rows in zip(shown, _split(drawn.rows, shown), strict=True)
-        for row in curve_rows
-    )
-    svg = drawn.picture("svg")
-    return FigurePart(name, title, about, svg, ("curve", *drawn.header[1:]), rows)
-
-
-def _split(
-    rows: Sequence[tuple[object, ...]], curves: Sequence[Curve]
-) -> Iterator[Sequence[tuple[object, ...]]]:
-    """The rows of each curve; those of one curve are adjacent."""
-    at = 0
-    for curve in curves:
-        yield rows[at : at + len(curve.steps)]
-        at += len(curve.steps)
 
 
 def _runs(groups: Sequence[DataGroup]) -> Iterator[Run]:

@@ -73,10 +73,8 @@ def group_title(cells: Sequence[GridCell]) -> str:
     return " ".join([member.cell.request.method, *(f"{key}={value}" for key, value in options.items())])
 
 
-def duration(seconds: float | None) -> str:
-    """``40 s``, ``3 min``, ``2 h 10 min``; ``?`` for None."""
-    if seconds is None:
-        return "?"
+def duration(seconds: float) -> str:
+    """``40 s``, ``3 min``, ``2 h 10 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import errno
 import http.client
-import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from bench.errors import BenchError, ConfigError
 from bench.results.finished import ARTIFACT_FOLDER
-from bench.schema import JsonValue
 from bench.tracking.content import EXPERIMENT_PREFIX
 from bench.tracking.store import advice_on
 from bench.tracking.ui_view import CELLS_TAG, CURVES_TAG, view_url
@@ -42,6 +41,14 @@ _SETTINGS = {
 _GUNICORN = "--threads 8 --timeout 120 --graceful-timeout 1 --no-control-socket"
 """Under gunicorn MLflow serves only its tracking UI. Its default server adds an assistant that runs shell
 commands for anyone who reaches the port: on a shared machine, any of its users."""
+
+_EXPERIMENTS = """
+SELECT e.name, e.experiment_id, EXISTS (
+  SELECT 1 FROM experiment_tags AS tag WHERE tag.experiment_id = e.experiment_id AND tag.key = ?)
+FROM experiments AS e LEFT JOIN runs AS r ON r.experiment_id = e.experiment_id
+WHERE e.name LIKE ? AND e.lifecycle_stage = 'active'
+GROUP BY e.experiment_id ORDER BY max(r.start_time), e.name
+"""
 
 
 def nothing_to_show(results_dir: Path) -> BenchError:
@@ -78,7 +85,7 @@ class UiServer:
     def __init__(self, database: Path, port: int) -> None:
         """Start the server; :meth:`wait_until_up` waits until it answers."""
         self.url = f"http://{HOST}:{port}"
-        self._address = (HOST, port)
+        self._address, self._database = (HOST, port), database
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the server stops
         artifacts = (database.parent / ARTIFACT_FOLDER).as_uri()
         arguments = ["--host", HOST, "--port", str(port), "--workers", "1", "--no-serve-artifacts"]
@@ -116,40 +123,18 @@ class UiServer:
         raise BenchError(self._failure(f"MLflow did not answer within {START_DEADLINE_S:g} s"))
 
     def experiment_urls(self) -> dict[str, tuple[str, str]]:
-        """Experiment name -> URLs of its runs and of its curves ("" without curves).
-
-        Sorted by name, but the experiment with the newest run is last.
-        """
-        named = {
-            "max_results": 1000,
-            "filter": f"name LIKE '{EXPERIMENT_PREFIX}/%'",
-            "order_by": ["name ASC"],
+        """Experiment name -> URLs of its runs and of its curves, "" for none; the newest run's is last."""
+        with closing(
+            sqlite3.connect(f"{self._database.as_uri()}?mode=ro", uri=True, timeout=2)
+        ) as connection:
+            found = connection.execute(_EXPERIMENTS, (CURVES_TAG, f"{EXPERIMENT_PREFIX}/%")).fetchall()
+        return {
+            name: (
+                view_url(self.url, str(number), CELLS_TAG),
+                view_url(self.url, str(number), CURVES_TAG) if has_curves else "",
+            )
+            for name, number, has_curves in found
         }
-        try:
-            experiments = self._post("experiments/search", named).get("experiments", [])
-            numbers = [experiment["experiment_id"] for experiment in experiments]
-            newest = {"experiment_ids": numbers, "max_results": 1, "order_by": ["attributes.start_time DESC"]}
-            runs = self._post("runs/search", newest).get("runs", []) if numbers else []
-        except (OSError, ValueError, http.client.HTTPException):
-            return {}  # only a convenience: the server is up
-        last = runs[0]["info"]["experiment_id"] if runs else None
-        urls = {}
-        for experiment in sorted(experiments, key=lambda experiment: experiment["experiment_id"] == last):
-            number = experiment["experiment_id"]
-            has_curves = any(tag["key"] == CURVES_TAG for tag in experiment.get("tags", []))
-            curves = view_url(self.url, number, CURVES_TAG) if has_curves else ""
-            urls[experiment["name"]] = (view_url(self.url, number, CELLS_TAG), curves)
-        return urls
-
-    def _post(self, call: str, content: Mapping[str, JsonValue]) -> Any:
-        """The reply to a call of MLflow's REST interface."""
-        connection = http.client.HTTPConnection(*self._address, timeout=30)
-        try:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", f"/api/2.0/mlflow/{call}", json.dumps(content), headers)
-            return json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
 
     def serve(self, stop: StopRequest) -> None:
         """Return when asked to stop; raises BenchError if the server ends on its own."""

@@ -94,7 +94,6 @@ def core(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     ("arguments", "expected"),
     [
         (["model", "flops", "llama-3.1-8b", "--new-tokens", "1500"], '"parameters": 8030261248'),
-        (["table", "table1", "--columns", "published"], "LongLLMLingua"),
         (["table", "table1", "--render-only"], "PECAN"),
         (["list", "methods"], "longllmlingua"),
         (["score", "predictions.jsonl"], '"f1": 1.0'),

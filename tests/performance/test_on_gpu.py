@@ -23,25 +23,19 @@ def call(out: Path, *arguments: str) -> Result:
     return CliRunner().invoke(command, [str(out), "--device", "cpu", "--quick", *arguments])
 
 
-def test_every_step_runs_on_a_cpu_and_is_not_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = call(tmp_path)
+def test_steps_run_on_a_cpu_and_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them: the tests of the file are those of the suite itself, the others differ in size alone."""
+    done = call(tmp_path, "--only", "prefill,prefix")
     assert done.exit_code == 0, done.output
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [*(f"{name}.json" for name in NAMES), "gpu.json"]
-    )
+    assert {path.name for path in tmp_path.iterdir()} == {"prefill.json", "prefix.json", "gpu.json"}
     joined = json.loads((tmp_path / "gpu.json").read_text())
     values = {one["name"]: one["value"] for one in joined["measurements"]}
-    assert values["tests that pass"] >= 5
-    assert values["answers of 3 that change with what shares the pass"] == 0  # single precision
-    assert values["largest difference of a logit with what shares the pass"] < 1e-4
     assert values["prefill: share of the rate of matrix products"] > 0
     assert values["3 questions about 96 tokens: answers that change with shared prefixes"] == 0
     assert values["3 questions about 96 tokens: tokens computed, over without"] < 0.6
 
     monkeypatch.setattr(on_gpu, "_process", lambda *_: pytest.fail("a finished step was run again"))
-    again = call(tmp_path)
+    again = call(tmp_path, "--only", "prefill,prefix")
     assert again.exit_code == 0 and again.output == done.output
 
 

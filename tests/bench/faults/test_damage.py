@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench.errors import BenchError
-from bench.files.atomic import STALE_DRAFT_S, write_json, write_text
+from bench.files.atomic import STALE_DRAFT_S, write_text
 from bench.results.index_store import IndexStore
 from bench.run.cell_folder import finished_cell
 from tests.bench.faults.runs import rows, run
@@ -85,16 +85,6 @@ def test_drafts_of_killed_processes_are_removed_and_those_of_living_ones_kept(tm
     assert [draft.exists() for draft in drafts] == [False, True]
 
 
-def test_a_torn_record_is_asked_again_and_nothing_else_is(
-    tmp_path: Path, undisturbed: list[dict[str, Any]]
-) -> None:
-    run(stand_in_cell(examples(6)), tmp_path)
-    path = tmp_path / "cell" / "records.jsonl"
-    path.write_bytes(path.read_bytes()[:-40])
-    assert run(stand_in_cell(examples(6)), tmp_path).answered == 1
-    assert rows(tmp_path) == undisturbed
-
-
 @pytest.mark.parametrize("content", ["", "[]", '{"cell_id": 7}', "[" * 100_000, "\x00"])
 def test_a_damaged_summary_or_description_is_made_anew(tmp_path: Path, content: str) -> None:
     cell = stand_in_cell(examples(2))
@@ -107,10 +97,3 @@ def test_a_damaged_summary_or_description_is_made_anew(tmp_path: Path, content: 
     result = run(cell, tmp_path)
     assert (result.answered, result.summary) == (0, whole)
     assert json.loads((tmp_path / "cell" / "cell.json").read_text())["cell_id"] == cell.identity.cell_id
-
-
-def test_a_summary_of_wrong_types_is_no_summary(tmp_path: Path) -> None:
-    cell = stand_in_cell(examples(2))
-    summary = run(cell, tmp_path).summary.to_json()
-    write_json(tmp_path / "cell" / "summary.json", {**summary, "metrics": 3})
-    assert finished_cell(cell, tmp_path / "cell") is None

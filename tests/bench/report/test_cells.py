@@ -23,40 +23,30 @@ def names(*shown: FinishedCell, rows: Mapping[str, str] | None = None) -> list[s
     return [named.name for named in group.cells]
 
 
-def test_a_cell_is_named_by_what_tells_it_from_the_others_of_its_method() -> None:
-    k_only = [cell(str(k), config={"k": k, "b": 0.75}) for k in (10, 9, 2)]
+def test_a_cell_is_named_by_its_options_and_where_that_is_not_enough_by_what_else_differs() -> None:
+    k_only = [cell(str(k), config={"k": k, "b": 0.75}, non_defaults=("k",)) for k in (10, 9, 2)]
     assert names(*k_only, cell("x", "pecan")) == ["bm25 k=2", "bm25 k=9", "bm25 k=10", "pecan"]
     reader = {"reader": {"name": "tiny", "revision": "ffffffffffff"}}
-    assert names(cell("a"), cell("b", models=reader)) == ["bm25, weights 012345", "bm25, weights ffffff"]
-    longer = cell("c", config={"k": 2, "b": 0.75}).description.model_copy(update={"n_examples": 4})
+    assert names(cell("a"), cell("b", models=reader)) == ["bm25 weights=012345", "bm25 weights=ffffff"]
+    longer = cell("c", config={"k": 2, "b": 0.75}, non_defaults=("k",)).description
+    longer = longer.model_copy(update={"n_examples": 4})
     assert names(*k_only, FinishedCell(Path("x"), longer, cells.summary())) == [
-        *("bm25 k=2, 4 questions", "bm25 k=2, 10 questions", "bm25 k=9", "bm25 k=10"),
+        *("bm25 k=2 questions=4", "bm25 k=2 questions=10", "bm25 k=9", "bm25 k=10"),
     ]
     assert names(cell("aaaaaaaa"), cell("bbbbbbbb")) == ["bm25 [aaaaaa]", "bm25 [bbbbbb]"]
 
 
 def test_rows_of_tables_come_first_and_bear_their_label() -> None:
-    finished = [cell("5", config={"k": 5}), cell("7", config={"k": 7}), cell("z", "pecan")]
-    assert names(*finished, rows={"z": "PECAN", "7": "BM25 Top-X"}) == ["PECAN", "BM25 Top-X", "bm25 k=5"]
-
-
-def test_beside_rows_a_cell_is_told_by_what_it_has_different_and_by_the_axes_of_a_sweep() -> None:
-    plain = {"t_p": 1, "t_c": None, "attention": "on", "variant": "pecan"}
+    plain = {"attention": "on", "variant": "pecan"}
     rows = {"row": "PECAN", "without": "w/o attention", "garlic": "w/o attention"}
     finished = [
+        cell("5", config={"k": 5}),
+        cell("garlic", "pecan", config={"attention": "off", "variant": "garlic"}),
+        cell("without", "pecan", config={"attention": "off", "variant": "pecan"}),
         cell("row", "pecan", config=plain),
-        cell("without", "pecan", config={**plain, "attention": "off"}),
-        cell("garlic", "pecan", config={**plain, "attention": "off", "variant": "garlic"}),
-        *(cell(f"{p}{c}", "pecan", config={**plain, "t_p": p, "t_c": c}) for p in (1, 2) for c in (0.5, 0.9)),
     ]
     assert names(*finished, rows=rows) == [
-        "PECAN",
-        "w/o attention variant=pecan",
-        "w/o attention variant=garlic",
-        "pecan t_p=1 t_c=0.5",
-        "pecan t_p=1 t_c=0.9",
-        "pecan t_p=2 t_c=0.5",
-        "pecan t_p=2 t_c=0.9",
+        *("PECAN", "w/o attention variant=pecan", "w/o attention variant=garlic", "bm25"),
     ]
 
 
@@ -67,7 +57,7 @@ def test_a_model_is_named_once() -> None:
         cell("a", "pecan", model="large", models=follows, config={"graph_model": ""}),
         cell("b", "pecan", model="large", models=mixed, config={"graph_model": "small"}),
     ]
-    assert names(*finished) == ["pecan graph_model=default", "pecan graph_model=small"]
+    assert names(*finished) == ["pecan", "pecan graph_model=small"]
 
 
 def test_changed_data_are_another_group_told_by_their_revision() -> None:

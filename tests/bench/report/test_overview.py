@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.report.content import collect_report
-from bench.report.overview import MAX_POINTS, Point, findings
+from bench.report.cells import grouped
+from bench.report.figure_part import FigurePart
+from bench.report.overview import MAX_POINTS, Point, findings, planes
+from bench.results.finished import find_finished
 from bench.results.models import Interval
 from tests.bench.report.finished import bm25, finish, pecan
 
@@ -14,6 +16,11 @@ def point(name: str, score: float, tflops: float, spread: float | None = 5) -> P
     if spread is None:
         return Point(name, Interval(mean=score), tflops)
     return Point(name, Interval(mean=score, low=score - spread, high=score + spread), tflops)
+
+
+def pictures(results: Path) -> list[FigurePart]:
+    """The pictures of all finished cells."""
+    return planes(grouped(find_finished(results).finished, {}))
 
 
 def test_the_best_and_the_cheapest_are_named_with_their_costs() -> None:
@@ -38,21 +45,21 @@ def test_scores_that_the_questions_do_not_rank_are_said_to_be_so() -> None:
 
 def test_a_data_set_has_a_picture_where_two_cells_asked_the_same(tmp_path: Path) -> None:
     finish(tmp_path, bm25(), [1, 0])
-    assert collect_report(None, tmp_path).overview == ()
+    assert pictures(tmp_path) == []
     finish(tmp_path, pecan(limit=1), [1])
-    assert collect_report(None, tmp_path).overview == ()
+    assert pictures(tmp_path) == []
     finish(tmp_path, pecan(), [1, 1])
-    (plane,) = collect_report(None, tmp_path).overview
+    (plane,) = pictures(tmp_path)
     assert plane.title == "Score over cost on hotpotqa (sample)" and b"<svg" in plane.svg
-    assert plane.about.startswith("PECAN scores highest, F1 100.0 %") and len(plane.rows) == 2
-    assert [row[1] for row in plane.rows] == ["BM25 Top-5", "PECAN"]
+    assert plane.about.startswith("pecan questions=2 scores highest, F1 100.0 %") and len(plane.rows) == 2
+    assert [row[1] for row in plane.rows] == ["bm25", "pecan questions=2"]
 
 
 def test_a_picture_of_many_cells_keeps_the_front_and_says_what_it_leaves_out(tmp_path: Path) -> None:
     for k in range(1, MAX_POINTS + 3):
         finish(tmp_path, bm25(k=k), [0.5, 0.1])
     finish(tmp_path, pecan(), [1, 1])
-    (plane,) = collect_report(None, tmp_path).overview
-    assert len(plane.rows) == MAX_POINTS and "PECAN" in plane.about
+    (plane,) = pictures(tmp_path)
+    assert len(plane.rows) == MAX_POINTS and "pecan" in plane.about
     assert sum(row[6] == "1" for row in plane.rows) == 1
     assert plane.about.endswith("3 of the 19 cells are in the list below only.")

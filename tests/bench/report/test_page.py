@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from bench.cli.main import command
 from bench.errors import BenchError
-from bench.report.content import collect_report
+from bench.report.content import Report, collect_report
 from bench.report.page import report_page
 from bench.run.cell import CellRequest
 from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
@@ -60,6 +60,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def report(results: Path) -> Report:
+    return collect_report(BASE, results)
+
+
 def test_no_text_of_a_record_becomes_an_element_or_an_attribute(hostile: str, tmp_path: Path) -> None:
     seen, plain = Seen(hostile), Seen(hostile_page(tmp_path, tuple("abcde")))
     assert [tag for tag, _ in seen.tags] == [tag for tag, _ in plain.tags]
@@ -95,8 +100,7 @@ def test_the_page_may_run_its_own_script_only_and_reach_nothing(hostile: str) ->
     assert not re.search(r"(https?:)?//\w", style[1].replace("/*", "")) and "@import" not in style[1]
 
 
-def test_tables_show_what_the_records_come_to_and_say_what_is_missing(results: Path) -> None:
-    report = collect_report(BASE, results)
+def test_tables_show_what_the_records_come_to_and_say_what_is_missing(report: Report) -> None:
     table = report.tables[0]
     (section,) = table.sections
     rows = {row[0]: row for row in section.rows}
@@ -118,8 +122,8 @@ def test_tables_show_what_the_records_come_to_and_say_what_is_missing(results: P
     assert "Seed: 0." in report.caption and not any(set(report.caption) & own for own in every.values())
 
 
-def test_figures_are_drawn_where_their_cells_are(results: Path) -> None:
-    figures = {figure.id: figure for figure in collect_report(BASE, results).figures}
+def test_figures_are_drawn_where_their_cells_are(report: Report) -> None:
+    figures = {figure.id: figure for figure in report.figures}
     drawn = [name for name, figure in figures.items() if figure.svg]
     assert drawn == ["pareto", "pareto_beyond", "fig3", "lengths"]
     assert {"fig4", "garlic4", "gor2", "gor4", "gor5"} < set(figures)
@@ -130,8 +134,7 @@ def test_figures_are_drawn_where_their_cells_are(results: Path) -> None:
     assert nodes.rows[1] == ("hotpotqa", "1", "2")
 
 
-def test_a_figure_is_an_image_within_the_page(results: Path) -> None:
-    report = collect_report(BASE, results)
+def test_a_figure_is_an_image_within_the_page(report: Report) -> None:
     page = report_page(report)
     images = [attrs for name, attrs in Seen(page).tags if name == "img"]
     papers = [figure for figure in report.figures if figure.svg]
@@ -141,22 +144,6 @@ def test_a_figure_is_an_image_within_the_page(results: Path) -> None:
     for image, figure in zip(images, drawn, strict=True):
         kind, _, content = (image["src"] or "").partition(",")
         assert kind == "data:image/svg+xml;base64" and base64.b64decode(content) == figure.svg
-    assert page == report_page(collect_report(BASE, results))  # the same bytes
-
-
-def test_a_sweep_is_drawn_where_three_cells_differ_in_its_option_alone(tmp_path: Path) -> None:
-    for k, scores in ((1, [0, 0]), (2, [1, 0])):
-        finish(tmp_path, bm25(k=k), scores)
-    assert not [part for part in collect_report(BASE, tmp_path).figures if part.id.startswith("sweep")]
-    finish(tmp_path, bm25(k=4), [1, 1])
-    *_, sweep = collect_report(BASE, tmp_path).figures
-    assert sweep.title == "Sweeps over k on hotpotqa (sample)" and b"<svg" in sweep.svg
-    assert sweep.header[:3] == ("curve", "k", "f1")
-    assert [row[:3] for row in sweep.rows] == [
-        ("bm25 (tiny)", "1", "0"),
-        ("bm25 (tiny)", "2", "50"),
-        ("bm25 (tiny)", "4", "100"),
-    ]
 
 
 def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
@@ -243,10 +230,9 @@ def test_a_browser_lists_at_first_what_all_chosen_cells_were_asked(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_browser_compares_the_best_cell_with_another_and_says_which_questions_differ(
-    results: Path, tmp_path: Path
+    report: Report, tmp_path: Path
 ) -> None:
-    page = report_page(collect_report(BASE, results))
-    seen = shown_by_a_browser(page, tmp_path)
+    seen = shown_by_a_browser(report_page(report), tmp_path)
     assert (
         "F1 on 2 questions: PECAN 100.0 % with 0.002 TFLOPs per question; BM25 Top-5 50.0 % with 0.002 "
         "TFLOPs per question. The first is better on 1, the second on 0, they are equal on 1." in seen.text
@@ -255,8 +241,8 @@ def test_a_browser_compares_the_best_cell_with_another_and_says_which_questions_
 
 
 @pytest.mark.slow
-def test_a_browser_names_every_region_of_the_page_differently(results: Path, tmp_path: Path) -> None:
-    seen = shown_by_a_browser(report_page(collect_report(BASE, results)), tmp_path)
+def test_a_browser_names_every_region_of_the_page_differently(report: Report, tmp_path: Path) -> None:
+    seen = shown_by_a_browser(report_page(report), tmp_path)
     names = [attrs["aria-label"] for _, attrs in seen.tags if attrs.get("role") == "region"]
     assert len(set(names)) == len(names) and any(name and "compare two" in name for name in names)
 

@@ -43,7 +43,7 @@ def test_cells_of_different_length_share_their_questions(tmp_path: Path) -> None
     cell = finish(tmp_path, bm25(limit=3), [1, 0, 1])
     browser = browsed(tmp_path)
     (data,) = browser.data["sets"]
-    short, long = methods(browser)["bm25, 1 questions"], methods(browser)["bm25, 3 questions"]
+    short, long = methods(browser)["bm25 questions=1"], methods(browser)["bm25 questions=3"]
 
     assert [question["id"] for question in data["questions"]] == [e.id for e in cell.data.examples]
     assert [answer is None for answer in short["answers"]] == [False, True, True]
@@ -128,4 +128,4 @@ def test_a_method_with_a_path_is_among_those_chosen_at_first(tmp_path: Path) -> 
         finish(tmp_path, bm25(k=k), [1, 0])
     finish(tmp_path, pecan(), [1, 0], {0: {"trace": steps(0.7)}})
     chosen = [name for name, method in methods(browsed(tmp_path)).items() if method.get("chosen")]
-    assert chosen == ["bm25 k=1", "bm25 k=2", "bm25 k=3", "pecan"]
+    assert chosen == ["bm25", "bm25 k=1", "bm25 k=2", "pecan"]

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import bench.report.cells
 from bench.errors import BenchError
 from bench.files.atomic import allow_open_files
-from bench.report.cells import grouped
-from bench.results.finished import FinishedCell
 from bench.results.records import Record, RecordStore, read_records
 from performance.scale import _large_cell
-from tests import cells
 
 MANY_CELLS = """
 import resource, sys
@@ -56,19 +52,3 @@ def test_an_open_store_holds_no_record(tmp_path: Path) -> None:
         store.put_in_order([f"q{at}" for at in reversed(range(200))])
         assert records() == before
     assert [record.example_id for record in read_records(folder / "records.jsonl")][:2] == ["q199", "q198"]
-
-
-def test_every_cell_of_a_report_is_looked_at_once_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[str] = []
-    settings = bench.report.cells._settings
-    monkeypatch.setattr(
-        bench.report.cells, "_settings", lambda cell: looked.append(cell.id) or settings(cell)
-    )
-    (group,) = grouped([_cell(at) for at in range(50)], {})
-    assert [named.name for named in group.cells][:2] == ["bm25 k=0", "bm25 k=1"]
-    assert len(looked) == 50, "not once for every other cell"
-
-
-def _cell(at: int) -> FinishedCell:
-    about = cells.description(cell_id=f"{at:016x}", config={"k": at, "b": 0.75})
-    return FinishedCell(Path(str(at)), about, cells.summary())

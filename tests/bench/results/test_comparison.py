@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from bench.cli.cells import options_of
 from bench.cli.compare import describe, most_different, print_pair
 from bench.errors import ConfigError
 from bench.results.comparison import compare, permutation_p_value
@@ -134,8 +133,3 @@ def test_the_verdict_needs_interval_and_test() -> None:
     assert "These questions do not tell the two apart." in describe(same, "A", "B")
     one = compare(cell([1, 1], "aa"), cell([0, 0], "aa"), "f1")
     assert "Too few documents to tell the two apart." in describe(one, "A", "B")
-
-
-def test_options_follow_the_method() -> None:
-    assert options_of("pecan:t_p=2,t_c=0.5") == {"t_p": 2, "t_c": 0.5}
-    assert options_of("bm25") == {}

@@ -112,13 +112,21 @@ def children(process: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
+@pytest.fixture(scope="module")
+def four_undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    results = tmp_path_factory.mktemp("undisturbed")
+    session = Session(results)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "models", lambda self, cell: WordModels())
+        for point in plan_sweep(CellRequest("bm25", "hotpotqa", limit=4), {"b": [0.5, 0.6, 0.75, 0.8]}):
+            session.run(point.cell)
+    return all_rows(results)
+
+
 @pytest.fixture
-def four_undisturbed(tmp_path: Path) -> dict[str, Any]:
+def slow_models(tmp_path: Path) -> None:
+    """In all processes that a test starts an answer takes a while."""
     (tmp_path / "python" / "sitecustomize.py").write_text(SLOW)
-    session = Session(tmp_path / "undisturbed")
-    for point in plan_sweep(CellRequest("bm25", "hotpotqa", limit=4), {"b": [0.5, 0.6, 0.75, 0.8]}):
-        session.run(point.cell)
-    return all_rows(tmp_path / "undisturbed")
 
 
 def any_record(results: Path) -> bool:
@@ -126,25 +134,25 @@ def any_record(results: Path) -> bool:
 
 
 def test_ctrl_c_with_several_workers_ends_them_all_and_the_same_command_continues(
-    tmp_path: Path, four_undisturbed: dict[str, Any]
+    tmp_path: Path, four_undisturbed: dict[str, Any], slow_models: None
 ) -> None:
-    first = sweep_of_four(tmp_path / "r", 3)
+    first = sweep_of_four(tmp_path / "r", 2)
     until(lambda: any_record(tmp_path / "r"))
     helpers = children(first.pid)
     os.killpg(first.pid, signal.SIGINT)
     _, log = first.communicate(timeout=60)
     assert first.returncode == 130 and "the same command resumes" in log and "Traceback" not in log
-    assert len(helpers) == 2 and not any(map(alive, helpers))
-    again = sweep_of_four(tmp_path / "r", 2)
+    assert len(helpers) == 1 and not any(map(alive, helpers))
+    again = sweep_of_four(tmp_path / "r", 1)
     shown, _ = again.communicate(timeout=60)
     assert again.returncode == 0 and "4 of 4 cells finished" in shown
     assert all_rows(tmp_path / "r") == four_undisturbed
 
 
 def test_a_killed_worker_and_a_second_command_change_no_record(
-    tmp_path: Path, four_undisturbed: dict[str, Any]
+    tmp_path: Path, four_undisturbed: dict[str, Any], slow_models: None
 ) -> None:
-    both = [sweep_of_four(tmp_path / "r", 2) for _ in range(2)]
+    both = [sweep_of_four(tmp_path / "r", workers) for workers in (2, 1)]
     until(lambda: any_record(tmp_path / "r"))
     until(lambda: bool(children(both[0].pid)))
     os.kill(children(both[0].pid)[0], signal.SIGKILL)

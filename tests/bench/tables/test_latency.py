@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ ROWS = (
 )
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    path = tmp_path / "toy.jsonl"
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "toy.jsonl"
     rows = [
         {
             "id": f"c{number}",
@@ -49,6 +50,20 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cells of all these tables, run once."""
+    results = tmp_path_factory.mktemp("results")
+    made("timed", data, results)
+    return results
+
+
+@pytest.fixture
+def results(finished: Path, tmp_path: Path) -> Path:
+    """A copy of them, for what a test adds."""
+    return Path(shutil.copytree(finished, tmp_path / "results"))
+
+
 def made(kind: str, data: Path, results: Path, **more: Any) -> tuple[TableData, Any]:
     definition = TableDefinition(
         id="t",
@@ -64,8 +79,7 @@ def made(kind: str, data: Path, results: Path, **more: Any) -> tuple[TableData, 
     return table_cells(definition, planned, Session(results)), planned
 
 
-def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results"
+def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, results: Path) -> None:
     table, planned = made("timed", data, results)
     cell = planned["bm25", "chronicles"]
     before = (cell.folder(results) / "records.jsonl").read_bytes()
@@ -86,9 +100,8 @@ def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, tmp
 
 
 def test_nothing_of_a_timed_question_was_read_before(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = tmp_path / "results"
     _, planned = made("timed", data, results)
     cell = planned["bm25", "chronicles"]
     models = LoadedModels(cell.roles)
@@ -133,9 +146,8 @@ def test_a_timed_question_is_embedded_each_time(
 
 
 def test_what_was_timed_on_another_machine_is_shown_but_measured_again(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results = tmp_path / "results"
     table, planned = made("timed", data, results)
     cell = planned["bm25", "chronicles"]
     monkeypatch.setattr("bench.tables.latency.machine", lambda: "abacus")
@@ -149,8 +161,7 @@ def test_what_was_timed_on_another_machine_is_shown_but_measured_again(
     assert kept is not None and kept.machine == "loom"
 
 
-def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results"
+def test_every_row_is_judged_against_one(data: Path, results: Path) -> None:
     table, planned = made("judged", data, results, judged_against="bm25")
     nothing = judged_table(table, Session(results, compute=False), "tiny")
     assert [line[1] for line in nothing.rows] == ["–", "–"]
@@ -171,8 +182,7 @@ def test_every_row_is_judged_against_one(data: Path, tmp_path: Path) -> None:
         judged_table(table, Session(results, compute=False), "tiny")
 
 
-def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, tmp_path: Path) -> None:
-    results = tmp_path / "results"
+def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, results: Path) -> None:
     table, planned = made("judged", data, results, judged_against="bm25")
     asked = judged_table(table, Session(results), "tiny", protocol=PROTOCOLS["paper"])
     assert asked.columns == ("Data and method", "wins", "BM25 wins", "failed", "n", "TFLOPs")
