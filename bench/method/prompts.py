@@ -3,20 +3,22 @@
 ``pecan`` is the second-turn instruction of PECAN (Table A2), placed after context and question; the
 paper's cost columns leave room for 58 to 92 tokens of prompt, question and answer, which fits this
 wording and not LongBench's. Summaries are asked for in the same words but without "as concisely as you
-can": Graph of Records asks to answer the question, no more (App. D.2). ``longbench`` is LongBench's own
+can". ``longbench`` is LongBench's own
 template of the data set, kept in its card. One choice per table; it is printed under the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias, get_args
 
 from bench.errors import ConfigError
 from bench.schema import Question, Task
 
 PromptStyle = Literal["pecan", "longbench"]
 DEFAULT_PROMPT: PromptStyle = "pecan"
+Prompting: TypeAlias = PromptStyle | Callable[[str, str], str]
+"""A style, or a method's own prompt from context and question."""
 PROMPT_CHOICES = "the reader's prompt: " + " or ".join(get_args(PromptStyle))
 """Description of a method's option ``prompt``."""
 
@@ -24,7 +26,7 @@ ANSWER_INSTRUCTION = "Given the above information and question, answer the quest
 """PECAN, Table A2, turn 2."""
 
 SUMMARY_INSTRUCTION = "Given the above information and question, answer the question."
-"""The same where a summary is wanted (Graph of Records, App. D.2; our words)."""
+"""The same where a summary is wanted, which need not be concise.  # our choice"""
 
 PASSAGE_SEPARATOR = "\n\n"
 """Between the passages of a context.  # our choice: the papers do not say"""
@@ -46,11 +48,13 @@ def question_prompt(context: str, question: str, instruction: str = ANSWER_INSTR
     return f"{information}Question:\n{question}\n\n{instruction}"
 
 
-def reader_prompt(style: PromptStyle, context: str, question: Question) -> str:
+def reader_prompt(style: Prompting, context: str, question: Question) -> str:
     """The user turn that asks ``question`` about ``context``.
 
     Raises ConfigError when ``longbench`` is asked for and the data set's card has no such template.
     """
+    if callable(style):
+        return style(context, question.text)
     if style == DEFAULT_PROMPT:
         return question_prompt(context, question.text, answer_instruction(question.task))
     before, after = _longbench_parts(question)

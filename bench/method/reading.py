@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.method.prompts import DEFAULT_PROMPT, PromptStyle, join_passages, reader_prompt
+from bench.method.prompts import DEFAULT_PROMPT, Prompting, join_passages, reader_prompt
 from bench.models.api import LanguageModel
 from bench.schema import Chunk, ContextItem, Prediction, Question
 
@@ -38,7 +38,7 @@ async def read(
     context: Sequence[ContextItem],
     question: Question,
     lm: LanguageModel,
-    style: PromptStyle = DEFAULT_PROMPT,
+    style: Prompting = DEFAULT_PROMPT,
     *,
     drop_order: Sequence[int] | None = None,
     flags: Sequence[str] = (),

@@ -37,7 +37,7 @@ class Node2Vec(RecordsMethod[RecordsConfig]):
     """Rank the nodes of the graph of records by where they are in it."""
 
     name = "node2vec"
-    version = "2"
+    version = "3"
     summary = "rank the graph of records by node2vec vectors around the question's place in it"
     paper = "Grover and Leskovec 2016 (node2vec); baseline of Graph of Records, Table 1"
     Config = RecordsConfig

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from bench.method import (
     ModelSet,
     PickAndRead,
     Picked,
+    Prompting,
     PromptStyle,
     Role,
     passages,
@@ -33,7 +35,7 @@ from bench.method import (
 )
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
 from methods.companion_models import AUTO, encoder_for, is_small
-from methods.gor.prompts import Wording
+from methods.gor.prompts import Wording, gor_answer_prompt
 from methods.gor.records import Records, RecordsPlan, build_records
 
 GOR_CHUNK_TOKENS, GOR_OVERLAP_TOKENS = 256, 32
@@ -54,7 +56,10 @@ class RecordsConfig(MethodConfig):
         0.5, ge=0, le=10, description="at which queries are simulated; 0: greedily (R Sec. 3.1: 0.5)"
     )
     chunk_tokens: int | None = Field(
-        None, ge=8, description="chunk length in tokens; default: 256/300 of the geometry's (R Sec. 3.1: 256)"
+        None,
+        ge=8,
+        description="chunk length in the reader's tokens; default: 256/300 of the geometry's (R Sec. 3.1: "
+        "256, of LangChain's TokenTextSplitter, whose default is GPT-2's tokenizer)",
     )
     overlap_tokens: int | None = Field(
         None, ge=0, description="tokens shared by neighbouring chunks; default: an eighth (R Sec. 3.1: 32)"
@@ -76,9 +81,9 @@ class RecordsConfig(MethodConfig):
     )
     wording: Literal["auto", "paper", "ours"] = Field(
         "auto",
-        description="of the prompts that queries and records are written with: paper (R App. D.1, D.2), or "
-        "ours, on which the small readers were trained; auto: the paper's, and ours for a reader that is "
-        "used below the papers' lengths",
+        description="of the prompts of queries, records and answers: paper (R App. D.1, D.2), or ours, on "
+        "which the small readers were trained; auto: the paper's, and ours for a reader that is used below "
+        "the papers' lengths",
     )
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
@@ -150,6 +155,13 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
             return "ours" if is_small(self.geometry) else "paper"
         return self.config.wording
 
+    @property
+    def prompt(self) -> Prompting:
+        """The reader's prompt: at the papers' lengths that of the records (App. D.2)."""
+        if self.config.prompt != DEFAULT_PROMPT or self.wording == "ours":
+            return self.config.prompt
+        return partial(gor_answer_prompt, wording=self.wording)
+
     def choices(self) -> Mapping[str, JsonValue]:
         """How the records are written."""
         return {"wording": self.wording, "answer_tokens": self.plan.answer_tokens}
@@ -212,4 +224,4 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
                 context += passages(at.chunk, question, score)
             else:
                 context.append(ContextItem(at.text, node=records.id(node), score=score))
-        return await read(context, question, models.lm(), self.config.prompt, flags=ranked.flags)
+        return await read(context, question, models.lm(), self.prompt, flags=ranked.flags)

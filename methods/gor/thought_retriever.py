@@ -40,7 +40,7 @@ class ThoughtRetriever(RecordsMethod[ThoughtRetrieverConfig]):
     """Similarity over chunks and earlier answers, without repeating anything."""
 
     name = "thought_retriever"
-    version = "1"
+    version = "2"
     summary = "retrieve among the text and answers to simulated queries, nothing twice, read the best k"
     paper = "Feng et al. 2024 (Thought-Retriever); baseline of Graph of Records, Table 1"
     Config = ThoughtRetrieverConfig

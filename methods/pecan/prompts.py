@@ -35,6 +35,7 @@ def pecan_search_head(question: str) -> str:
     return f"{PECAN_SEARCH_BEFORE_QUESTION}{question}{PECAN_SEARCH_AFTER_QUESTION}"
 
 
+# The quotes are those of the paper's PDF, which TeX makes of ``Yes''; its code may have straight ones.
 PECAN_SEARCH_BEFORE_QUESTION = (
     "Can this question be answered by the following information? Response “Yes” or “No” in one word. "
     "Do not provide any explanation.\n\nQuestion:\n"

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from bench.method.dense import unit_rows
+from bench.method.prompts import reader_prompt
 from bench.models.api import Geometry
 from bench.models.spec import default_geometry
-from bench.schema import Document, DocumentSet
+from bench.schema import Document, DocumentSet, Question
 from methods.gor import Gor, GorConfig
 from methods.gor.prompts import gor_answer_prompt, gor_question_prompt
 from methods.gor.records import Records, RecordsPlan, build_records
@@ -206,5 +207,8 @@ def test_readers_at_the_papers_lengths_are_asked_in_the_papers_words() -> None:
     )
     paper, small = Gor(GorConfig(), default_geometry(131_072)), Gor(GorConfig(), GEOMETRY)
     assert (paper.plan.wording, small.plan.wording) == ("paper", "ours")
+    final = reader_prompt(paper.prompt, "M", Question("Q", DocumentSet(()), 8))
+    assert final == gor_answer_prompt("M", "Q", "paper") and small.prompt == "pecan"
+    assert Gor(GorConfig(prompt="longbench"), default_geometry(131_072)).prompt == "longbench"
     assert paper.roles()["ranking_encoder"].model == "microsoft/deberta-xlarge-mnli"  # Sec. 2.3
     assert small.roles()["ranking_encoder"].model == "minilm"
