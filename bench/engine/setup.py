@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import psutil
+
 from bench.engine.engine import Engine
 from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
@@ -29,7 +31,8 @@ CUDA_LIMITS = Limits(tokens=8192, rows=256)
 
 CPU_CACHE_BYTES = 4 << 30
 CPU_CACHE_SHARE = 0.25
-"""Keys and values may take this share of the machine's free memory, and never more than 4 GB."""
+"""Keys and values may take this share of the memory that the weights leave available, and at most 4 GB. A
+page of it takes memory once it is written."""
 CUDA_CACHE_SHARE = 0.8
 """Share of the device memory that is free once the weights are loaded; the rest is for activations."""
 
@@ -85,7 +88,7 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     _self_check(name, model, shape, centres, probe, expected)
     devices = layer_devices(model, layers)
     kv_cache = KVCache(
-        tokens=_cache_tokens(model, max_context, shape, devices),
+        tokens=_cache_tokens(name, model, max_context, shape, devices),
         dtype=model.dtype,
         device=devices,
         key_centres=centres,
@@ -179,8 +182,13 @@ def _self_check(
             )
 
 
-def _cache_tokens(model: Any, max_context: int, shape: Mapping[str, int], devices: Sequence[Any]) -> int:
-    """Token positions within the memory budget; at least one context of the longest kind."""
+def _cache_tokens(
+    name: str, model: Any, max_context: int, shape: Mapping[str, int], devices: Sequence[Any]
+) -> int:
+    """Token positions within the memory budget; at least one context of the longest kind.
+
+    Raises RefusedModelError if the machine's free memory does not hold that one.
+    """
     import torch
 
     on_cuda = model.device.type == "cuda"
@@ -188,19 +196,20 @@ def _cache_tokens(model: Any, max_context: int, shape: Mapping[str, int], device
     per_token = bytes_per_token(**shape, itemsize=itemsize, on_cpu=not on_cuda)
     if on_cuda:
         # The fullest device's free memory per layer, times all layers.
-        budget = min(
+        free = budget = min(
             _free_on(device) // devices.count(device) * len(devices) for device in dict.fromkeys(devices)
         )
     else:
-        budget = min(CPU_CACHE_BYTES, int(_free_memory() * CPU_CACHE_SHARE))
+        free = psutil.virtual_memory().available
+        budget = min(CPU_CACHE_BYTES, int(free * CPU_CACHE_SHARE))
     one_context = -(-max_context // PAGE) * PAGE
     tokens = max(budget // per_token, one_context)
-    if one_context * per_token > budget:
-        log.warning(
-            "keys and values of one context of %d tokens take %.1f GB, more than the budget of %.1f GB",
-            max_context,
-            one_context * per_token / 1e9,
-            budget / 1e9,
+    if one_context * per_token > free:
+        raise RefusedModelError(
+            f"{name}: the keys and values of one context of {max_context:,} tokens take "
+            f"{one_context * per_token / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: "
+            f"{(one_context * per_token - free) / 1e9:.1f} GB are missing. Free memory, or choose a smaller "
+            f"reader, such as qwen2.5-coder-0.5b; {free // per_token // PAGE * PAGE:,} tokens would fit."
         )
     return tokens
 
@@ -213,8 +222,3 @@ def _free_on(device: Any) -> int:
     # A worker that shares the GPU with others may use only its own share.
     own = int(total * torch.cuda.get_per_process_memory_fraction(device))
     return int(min(free, own - torch.cuda.memory_reserved(device)) * CUDA_CACHE_SHARE)
-
-
-def _free_memory() -> int:
-    """Bytes of memory that the system reports as available."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -6,9 +6,11 @@ import asyncio
 import itertools
 import random
 from collections.abc import Coroutine, Sequence
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from transformers import (
@@ -442,3 +444,18 @@ def test_an_event_loop_that_went_away_leaves_nothing_behind() -> None:
 
     run(abandoned())
     assert play_all(engine, [script(0)])[0][-1].answer == play_all(small_engine(8), [script(0)])[0][-1].answer
+
+
+def test_a_context_that_the_free_memory_does_not_hold_is_refused_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A page cache full of weights left a budget of 0.1 GB, a warning, and a run that crawled.
+    model = causal_model("llama")
+    cache = build_engine("llama", model, max_context=64).runner.kv_cache
+    per_token = cache.keys[0][0].nbytes * 3 * len(cache.keys)  # keys twice, and values
+    for free, tokens in ((8 * per_token * PAGE, 2 * PAGE), (per_token * PAGE, PAGE)):
+        monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
+        assert build_engine("llama", model, max_context=PAGE).scheduler.pages.tokens == tokens
+    missing = f"{PAGE:,} tokens would fit"
+    with pytest.raises(RefusedModelError, match=missing):
+        build_engine("llama", model, max_context=PAGE + 1)
