@@ -895,8 +895,8 @@ MUTANTS = (
     ),
     Mutant(
         "Y9",
-        "max_steps or 2 * len(self.tree.nodes)",
-        "max_steps or len(self.tree.nodes)",
+        "in range(2 * len(self.tree.nodes))",
+        "in range(len(self.tree.nodes))",
         "test_going_back_marks_the_child_as_tried_and_remembers_the_segment",
     ),
     Mutant("O1", ".clamp(-LARGEST_RATIO, LARGEST_RATIO)", "", "test_a_ratio_is_held_within_bounds"),

@@ -282,9 +282,8 @@ def architecture_from_modules(model: Any) -> Architecture:
         refused = next(key for key in _EXPERTS if getattr(config, key, None))
     if refused:
         raise ConfigError(
-            f"FLOPs of model type {config.model_type!r} are not known: "
-            f"{refused}={getattr(config, refused)} means that a token is not multiplied by every weight, "
-            "or by other ones. Use another model."
+            f"FLOPs of model type {config.model_type!r} are not known: {refused}={getattr(config, refused)}"
+            " means that a token is not multiplied by every weight, or by other ones. Use another model."
         )
     heads = config.num_attention_heads
     return Architecture(

@@ -19,16 +19,11 @@ def require_index(returned: object) -> Index:
     return returned
 
 
-def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
+def require_prediction(returned: object, documents: DocumentSet, *, context: bool = True) -> Prediction:
     """The prediction, if a record can hold it and its passages are in the documents at their places.
 
-    Raises QuestionError naming the fault.
+    context: whether its passages are looked at. Raises QuestionError naming the fault.
     """
-    return _require(returned, documents, context=True)
-
-
-def _require(returned: object, documents: DocumentSet, *, context: bool) -> Prediction:
-    """context: whether its passages are looked at."""
     if not isinstance(returned, Prediction):
         raise QuestionError(
             f"answer() returned {_kind(returned)}; expected a Prediction{_forgotten(returned)}"
@@ -59,7 +54,7 @@ def require_predictions(returned: Sequence[object], documents: DocumentSet) -> l
     predictions = []
     for one in returned:
         context = getattr(one, "context", None)
-        predictions.append(_require(one, documents, context=id(context) not in looked_at))
+        predictions.append(require_prediction(one, documents, context=id(context) not in looked_at))
         looked_at.add(id(context))
     return predictions
 

@@ -31,8 +31,7 @@ def locate(name: str, source: Source, *, files: Sequence[str] | None = None) -> 
     if isinstance(source, ServerAddress):
         raise ModelUnavailableError(
             f"{name} is behind a server, which has its weights; they are not needed here. Name the model"
-            " itself"
-            " (preset, hub id or folder) to use them."
+            " itself (preset, hub id or folder) to use them."
         )
     folder = local_folder(source)
     if folder is not None:

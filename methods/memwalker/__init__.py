@@ -51,16 +51,7 @@ class MemWalkerConfig(MethodConfig):
         description="wording of the prompts: paper (M App. A.1), or ours, on which the small readers were "
         "trained; auto: paper, or ours for a reader used below the papers' lengths",
     )
-    reply_tokens: int | None = Field(
-        None,
-        ge=8,
-        description="most tokens of a reason and action; default: one chunk of the geometry, 16 with "
-        "reasoning=off; a segment's reply gets the data set's answer length in addition",
-    )  # our choice: no source says
     retries: int = Field(3, ge=0, description="retries after a reply without a valid action (M: 3)")
-    max_steps: int | None = Field(
-        None, ge=1, description="visits to nodes before the walk gives up; default: twice the tree's nodes"
-    )  # our choice: no source says
     window: int | None = Field(
         None,
         ge=64,
@@ -108,9 +99,9 @@ class MemWalker(Method[MemWalkerConfig]):
 
     @property
     def reply_tokens(self) -> int:
-        """Most tokens of a reason and action."""
-        default = self.geometry.chunk_tokens if self.config.reasoning == "on" else BARE_REPLY_TOKENS
-        return self.config.reply_tokens or max(default, BARE_REPLY_TOKENS)
+        """Most tokens of a reason and action; a segment's reply gets the data set's answer length as well."""
+        # our choice: no source says
+        return max(self.geometry.chunk_tokens if self.config.reasoning == "on" else 0, BARE_REPLY_TOKENS)
 
     @property
     def window(self) -> int:
@@ -123,7 +114,6 @@ class MemWalker(Method[MemWalkerConfig]):
         config = self.config
         return WalkLimits(
             config.reasoning == "on",
-            config.max_steps,
             config.retries,
             self.reply_tokens,
             self.window,

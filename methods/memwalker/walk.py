@@ -74,8 +74,6 @@ class WalkLimits:
 
     reasoning: bool
     """Whether a reply gives its reason before the action."""
-    max_steps: int | None
-    """Maximum number of prompts; None: two per node of the tree."""
     retries: int
     """Retries after a reply without a valid action."""
     reply_tokens: int
@@ -134,7 +132,7 @@ class Walk:
 
     async def _walk(self) -> tuple[str, Failure | None]:
         """The answer, or the reason why there is none."""
-        for _ in range(self.limits.max_steps or 2 * len(self.tree.nodes)):
+        for _ in range(2 * len(self.tree.nodes)):  # our choice: no source says
             node = self.tree.nodes[self.path[-1]]
             action = await (self._choose_child() if node.children else self._read_segment())
             if action is None:

@@ -80,8 +80,7 @@ class ServerAddress:
         if re.search(r"[^\x21-\x7e]", value):
             raise ConfigError(
                 f"{self.key}: the key holds white space or characters beyond ASCII, which no server takes."
-                " Set the"
-                " variable to the key alone."
+                " Set the variable to the key alone."
             )
         return value
 
@@ -155,8 +154,7 @@ def _variable(name: str) -> str:
     if not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
         raise ConfigError(
             "--model server:...#key=NAME: expected the name of an environment variable (capitals, digits and"
-            " _) that"
-            " holds the key, not the key itself."
+            " _) that holds the key, not the key itself."
         )
     return name
 

@@ -17,7 +17,8 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,9 @@ class ServerClient:
         with httpx.Client(**self._settings(CONNECT_S)) as http:
             while True:
                 try:
-                    return self._read(_sent(lambda: http.get(url)), missing=None)
+                    with _transport():
+                        response = http.get(url)
+                    return self._read(response, missing=None)
                 except _AgainError as fault:
                     tries += 1
                     if tries >= 3 or time.monotonic() - began > self.address.patience_s:
@@ -140,7 +143,9 @@ class ServerClient:
     async def _posted(self, url: str, body: dict[str, JsonValue]) -> JsonValue:
         loop = await self._here()
         async with loop.slots:
-            answer = self._read(await _sent_async(lambda: loop.http.post(url, json=body)))
+            with _transport():
+                response = await loop.http.post(url, json=body)
+            answer = self._read(response)
         if self._away:
             async with loop.returning:
                 await self._returned()
@@ -213,16 +218,14 @@ class ServerClient:
             state = "is not set" if not self.address.secret() else "is set, and was refused"
             raise ServerError(
                 f"{self.address.url}: the server wants a key ({status}); {variable} {state}. Put the key"
-                " into the"
-                f" environment variable {variable}, or name another variable with #key=NAME."
+                f" into the environment variable {variable}, or name another variable with #key=NAME."
             )
         if status in (404, 405) and "missing" in default:
             return default["missing"]
         if status == 404:
             raise ServerError(
                 f"{self.address.url}: {where} gave 404 {self._excerpt(text)}. Check the URL (it ends in /v1"
-                " for most"
-                f" servers), the name after '#' ({self.address.model!r}), and #kind=..."
+                f" for most servers), the name after '#' ({self.address.model!r}), and #kind=..."
             )
         if status >= 400:
             raise RefusedRequestError(f"the server refused {where} with {status}: {self._excerpt(text)}")
@@ -234,8 +237,7 @@ class ServerClient:
             raise _AgainError(f"{where} gave JSON that breaks off after {len(text)} characters", own=True)
         raise ServerError(
             f"{self.address.url}: {where} gave {kind or 'no type'} instead of JSON ({self._excerpt(text)})."
-            " Is it a"
-            " model server, and is the path right? It ends in /v1 for most."
+            " Is it a model server, and is the path right? It ends in /v1 for most."
         )
 
     def clear(self, text: str) -> str:
@@ -257,10 +259,8 @@ class ServerClient:
     def _gone_error(self, last: str) -> ServerGoneError:
         return ServerGoneError(
             f"The server at {self.address.url} does not answer: {last}. Every finished question is recorded."
-            " Start the"
-            " server again, or correct the address, then give the same command; #patience=SECONDS waits"
-            " longer"
-            f" (now {self.address.patience_s:g})."
+            " Start the server again, or correct the address, then give the same command; #patience=SECONDS"
+            f" waits longer (now {self.address.patience_s:g})."
         )
 
 
@@ -270,18 +270,12 @@ def _httpx() -> Any:
     return importlib.import_module("httpx2")
 
 
-def _sent(send: Callable[[], Any]) -> Any:
+@contextmanager
+def _transport() -> Iterator[None]:
+    """Inside the block, a fault of the transport is raised as what it means."""
     httpx = _httpx()
     try:
-        return send()
-    except httpx.HTTPError as error:
-        raise _fault(error) from None
-
-
-async def _sent_async(send: Callable[[], Awaitable[Any]]) -> Any:
-    httpx = _httpx()
-    try:
-        return await send()
+        yield
     except httpx.HTTPError as error:
         raise _fault(error) from None
 
@@ -294,8 +288,7 @@ def _fault(error: Exception) -> Exception:
         if isinstance(reason, ssl.SSLError):
             return ServerError(
                 f"TLS: {reason.reason or reason}. Check the address (http or https); for a certificate of"
-                " your own"
-                " set SSL_CERT_FILE."
+                " your own set SSL_CERT_FILE."
             )
         reason = reason.__cause__ or reason.__context__
     if isinstance(error, httpx.LocalProtocolError | httpx.DecodingError):

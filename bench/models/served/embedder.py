@@ -77,15 +77,13 @@ class ServedEmbedder:
             lengths = sorted({len(vector) for vector in vectors})
             raise RefusedRequestError(
                 f"{where}: {len(vectors)} vectors of length {lengths} for {len(texts)} texts; expected"
-                f" {self.dim}. Is"
-                " #tokenizer=... the encoder that is served?"
+                f" {self.dim}. Is #tokenizer=... the encoder that is served?"
             )
         ours = sum(self._lengths(texts))
         if counted is not None and counted != ours:
             raise WrongCountError(
                 f"{where}: {len(texts)} texts have {ours} tokens by our count and {counted} by the server's."
-                " Is"
-                " #tokenizer=... the encoder that is served?"
+                " Is #tokenizer=... the encoder that is served?"
             )
         return vectors
 

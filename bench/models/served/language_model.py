@@ -165,8 +165,7 @@ class ServedLanguageModel(ChatModel):
             if answer.model != self._answers_as:
                 raise ServerError(
                     f"{self.where}: {answer.model!r} has answered, and {self._answers_as!r} before. Every"
-                    " finished"
-                    " question is recorded. Serve one model, or name the one that is meant."
+                    " finished question is recorded. Serve one model, or name the one that is meant."
                 )
         return answer
 
@@ -213,8 +212,7 @@ class ServedLanguageModel(ChatModel):
         if (first.ids, first.text) != (second.ids, second.text):
             return (
                 f"it gave two texts for one prompt at temperature 0 ({first.text!r}, {second.text!r}), so"
-                " that it"
-                " ignores the sampling parameters"
+                " that it ignores the sampling parameters"
             )
         if self.described.takes_ids and first.ids is None:
             return "it does not send the ids of what it generated"
@@ -328,8 +326,7 @@ class ServedContext(Conversation):
         """Raise NoAttentionError: no server gives attention by span."""
         raise NoAttentionError(
             f"{self._lm.where}: no server gives the attention of tokens to spans of the context. Use a model"
-            " that is"
-            " loaded here for what needs it, or an option that does without."
+            " that is loaded here for what needs it, or an option that does without."
         )
 
     def recorded(self, span: Span) -> NDArray[np.float32]:
