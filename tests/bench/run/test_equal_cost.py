@@ -14,7 +14,6 @@ from bench.run.cell import Cell, CellRequest
 from bench.run.cell_folder import describe
 from bench.run.equal_cost import closest_k, cost_match, match_costs, next_k
 from bench.run.session import Session
-from bench.sweeps.grid import plan_sweep
 from tests import cells
 
 
@@ -141,12 +140,3 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
     (found,) = match_costs([match], rendering)
     assert found is not None and found.identity == cell.identity and not rendering.ran
     assert match_costs([match], Costing(tmp_path / "empty", cost, compute=False)) == [None]
-
-
-def test_a_sweep_takes_numbers() -> None:
-    for base, grid in (
-        (CellRequest("bm25", "hotpotqa", options={"k": "auto:pecan"}), {"b": [0.5]}),
-        (CellRequest("bm25", "hotpotqa"), {"k": ["auto:pecan"]}),
-    ):
-        with pytest.raises(ConfigError, match="a sweep takes numbers"):
-            plan_sweep(base, grid)
