@@ -1,0 +1,295 @@
+"""What PECAN's stop signal knows: the reader's Yes against what it has read.
+
+``python -m performance.stop_signal pairs --model tiny`` asks the reader, about questions whose supporting
+paragraphs are known, whether lists of paragraphs with and without them suffice; the lists differ in one thing
+at a time, in length, order or content, so that dilution, position and question can be told apart.
+``python -m performance.stop_signal steps CELL ...`` judges the same rules on the steps of recorded searches.
+
+A rule is a log-odds of Yes: absolute, or relative to the same question's before anything is read
+(``over_nothing``) or after the first list or the top level (``over_top``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from bench.data import load
+from bench.data.own import card_for
+from bench.method.trace import SearchTrace
+from bench.metrics.auroc import auroc
+from bench.metrics.retrieval import retrieval_quality
+from bench.models.model_set import LoadedModels
+from bench.models.spec import resolve
+from bench.results.models import read_description
+from bench.results.records import Record, load_records
+from bench.run.threads import Threads
+from bench.schema import Example
+from methods.pecan.graph import fold
+from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_question_again, pecan_search_head
+
+PROBES = ("before", "around", "asked")
+AT_ONCE, WINDOW = 8, 4096
+"""Questions at a time, and the tokens of one."""
+GOLD, OTHERS = 2, 8
+"""Supporting paragraphs of a question, and the most others that are read with or without them."""
+
+LISTS: Mapping[str, tuple[str, ...]] = {
+    "2 gold": ("g0", "g1"),
+    "2 gold + 3": ("g0", "g1", "o0", "o1", "o2"),
+    "2 gold + 8": ("g0", "g1", *(f"o{n}" for n in range(8))),
+    "3, then 2 gold": ("o0", "o1", "o2", "g0", "g1"),
+    "1 gold + 1": ("g0", "o0"),
+    "2 others": ("o0", "o1"),
+    "5 others": tuple(f"o{n}" for n in range(5)),
+    "8 others": tuple(f"o{n}" for n in range(8)),
+}
+"""What is read, in order: gold paragraphs g, others o."""
+
+DECISIVE = (
+    ("2 gold", "2 others"),
+    ("2 gold + 3", "5 others"),
+    ("3, then 2 gold", "5 others"),
+    ("2 gold + 8", "8 others"),
+)
+"""Lists of one length, with and without the gold paragraphs."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A list of paragraphs, or the context at a step, and the log-odds of Yes after it by probe."""
+
+    question: str
+    name: str
+    sufficient: bool
+    tokens: int
+    odds: Mapping[str, float]
+
+
+def log_odds(p_yes: float) -> float:
+    """The log-odds of a probability, finite."""
+    p = min(max(p_yes, 1e-9), 1 - 1e-9)
+    return math.log(p / (1 - p))
+
+
+async def cases_of(example: Example, lm: Any, window: int) -> list[Case]:
+    """Every list of a question, by every probe; lists that begin alike are read once."""
+    gold = list(dict.fromkeys(evidence.document for evidence in example.evidence or ()))[:GOLD]
+    rest = [at for at in range(len(example.documents.documents)) if at not in gold]
+    random.Random(example.id).shuffle(rest)
+    order = {f"g{n}": at for n, at in enumerate(gold)} | {f"o{n}": at for n, at in enumerate(rest[:OTHERS])}
+    texts = {
+        key: PECAN_NODE.format(text=fold(example.documents.documents[at].full_text))
+        for key, at in order.items()
+    }
+    found: list[Case] = []
+    # Of the lists that begin with another one, the longest is read, and probed on the way.
+    longest = [
+        ids
+        for ids in LISTS.values()
+        if not any(other[: len(ids)] == ids != other for other in LISTS.values())
+    ]
+    for ids in longest:
+        async with await lm.open(window) as context:
+            await context.extend(pecan_search_head(example.question))
+            for n in range(len(ids) + 1):
+                if n:
+                    await context.extend(texts[ids[n - 1]])
+                names = ["nothing"] if n == 0 and ids is longest[0] else []
+                names += [name for name, other in LISTS.items() if other == ids[:n]]
+                for name in names:
+                    odds = await _probed(context, example.question)
+                    sufficient = {"g0", "g1"} <= set(ids[:n])
+                    found.append(Case(example.id, name, sufficient, context.length, odds))
+    return found
+
+
+async def _probed(context: Any, question: str) -> dict[str, float]:
+    """The log-odds of Yes by every probe; nothing of a probe stays in the context."""
+    odds, mark = {}, context.mark()
+    for probe in PROBES:
+        if behind := pecan_question_again(probe, question):  # type: ignore[arg-type]
+            await context.extend(behind)
+        said = await context.probe(PECAN_CHOICES)
+        odds[probe] = log_odds(said.probabilities[PECAN_CHOICES[0]])
+        context.rewind(mark)
+    return odds
+
+
+def relative(cases: Sequence[Case], base: str) -> list[Case]:
+    """The cases with each question's log-odds of the case called ``base`` subtracted."""
+    bases = {case.question: case.odds for case in cases if case.name == base}
+    return [
+        Case(
+            c.question,
+            c.name,
+            c.sufficient,
+            c.tokens,
+            {p: v - bases[c.question][p] for p, v in c.odds.items()},
+        )
+        for c in cases
+        if c.question in bases
+    ]
+
+
+def pooled(cases: Sequence[Case], probe: str) -> str:
+    """AUROC over all cases, questions resampled."""
+    if not cases:
+        return "-"
+    value = auroc(
+        [case.odds[probe] for case in cases],
+        [case.sufficient for case in cases],
+        [case.question for case in cases],
+        rng=np.random.default_rng(0),
+    )
+    if value is None:
+        return "-"
+    return f"{value.mean:.2f}" + ("" if value.low is None else f" [{value.low:.2f}, {value.high:.2f}]")
+
+
+def within(cases: Sequence[Case], probe: str) -> str:
+    """Share of a question's pairs of a sufficient and an insufficient case in order, mean over questions."""
+    shares = []
+    for _, group in itertools.groupby(sorted(cases, key=lambda c: c.question), key=lambda c: c.question):
+        own = list(group)
+        yes, no = ([c.odds[probe] for c in own if c.sufficient is told] for told in (True, False))
+        pairs = [0.5 if a == b else float(a > b) for a in yes for b in no]
+        shares += [sum(pairs) / len(pairs)] if pairs else []
+    return f"{100 * sum(shares) / len(shares):.0f} % ({len(shares)})" if shares else "-"
+
+
+def _print(rows: Iterable[Sequence[str]]) -> None:
+    for first, *others in rows:
+        click.echo(f"{first:<44}" + "".join(f"{text:>22}" for text in others))
+
+
+@click.group()
+def main() -> None:
+    """What PECAN's stop signal knows."""
+
+
+@main.command()
+@click.option("--model", default="tiny", show_default=True)
+@click.option("--data", default="sample", show_default=True)
+@click.option("--dataset", default="hotpotqa", show_default=True)
+@click.option("--skip", default=0, help="leave out the first questions")
+@click.option("--limit", default=24, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="keep the log-odds of every case")
+def pairs(model: str, data: str, dataset: str, skip: int, limit: int, out: Path | None) -> None:
+    """Ask about lists of paragraphs that differ in one thing at a time."""
+    examples = [
+        example
+        for example in load(card_for(dataset, data), data).examples[skip:]
+        if len({e.document for e in example.evidence or ()}) == GOLD
+        and len(example.documents.documents) >= GOLD + OTHERS
+    ][:limit]
+    spec = resolve(model)
+    Threads.begin(None).settle([spec], alone=True)
+    lm = LoadedModels({"reader": spec}).lm()
+    window = min(WINDOW, lm.geometry.input_limit)
+
+    async def run() -> list[Case]:
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(example: Example) -> list[Case]:
+            async with slots:
+                return await cases_of(example, lm, window)
+
+        return list(itertools.chain.from_iterable(await asyncio.gather(*map(one, examples))))
+
+    cases = asyncio.run(run())
+    if out is not None:
+        out.write_text(json.dumps([case.__dict__ for case in cases], indent=1), "utf-8")
+    click.echo(f"{len(examples)} questions of {dataset}, read by {spec.label}\n")
+    _print([("mean p_yes", "tokens", *PROBES)])
+    for name in ("nothing", *LISTS):
+        own = [case for case in cases if case.name == name]
+        p = [np.mean([1 / (1 + math.exp(-case.odds[probe])) for case in own]) for probe in PROBES]
+        _print([(name, f"{np.mean([case.tokens for case in own]):.0f}", *(f"{value:.2f}" for value in p))])
+    click.echo()
+    _print([("AUROC of the log-odds", *PROBES)])
+    for pair in DECISIVE:
+        own = [case for case in cases if case.name in pair]
+        _print([(" against ".join(pair), *(pooled(own, probe) for probe in PROBES))])
+    every = [case for case in cases if case.name in set(itertools.chain(*DECISIVE))]
+    _print([("all lengths pooled", *(pooled(every, probe) for probe in PROBES))])
+    for base, rule in (("nothing", "over_nothing"), ("2 others", "over_top")):
+        shifted = [
+            c for c in relative(cases, base) if c.name in set(itertools.chain(*DECISIVE)) and c.name != base
+        ]
+        _print([(f"the same, {rule}", *(pooled(shifted, probe) for probe in PROBES))])
+    _print([("within one question, all lengths", *(within(every, probe) for probe in PROBES))])
+
+
+def steps_of(record: Record, example: Example, told_by: str) -> list[Case]:
+    """The judged steps of a search.
+
+    told_by: ``answer``, a reference stands in what was read; ``evidence``, every supporting document is read.
+    """
+    search = None if record.error else SearchTrace.read(record.trace)
+    if search is None or len(search.read_nodes) != len(record.context):
+        return []
+    unread = search.about.get("base") if search.about.get("confidence") == "over_nothing" else None
+    gold = {evidence.document for evidence in example.evidence or ()}
+    found, read, tokens, top = list[Case](), 0, 0, 0.0
+    for step in search.steps:
+        read += len(step.nodes)
+        tokens += sum(int(node.details.get("tokens") or 0) for node in step.nodes)
+        if step.p_yes is None:
+            continue
+        so_far = record.context[:read]
+        if told_by == "answer":
+            held = retrieval_quality(so_far, example).get("answer_in_context")
+        else:
+            held = float(gold <= {item.document for item in so_far}) if gold else None
+        if held is None:
+            continue
+        odds = log_odds(step.p_yes)
+        top = top if found else odds
+        rules = {"absolute": odds, "over_top": odds - top}
+        rules |= {} if unread is None else {"over_nothing": odds - log_odds(unread)}
+        found.append(Case(record.example_id, "", bool(held), tokens, rules))
+    return found
+
+
+@main.command()
+@click.argument("cells", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--data", default="sample", show_default=True, help="where the cells' data are")
+def steps(cells: tuple[Path, ...], data: str) -> None:
+    """Judge the rules on the steps of recorded searches, by length, pooled and within a question."""
+    for cell in cells:
+        about = read_description(cell)
+        examples = {e.id: e for e in load(card_for(about.dataset, data), data).examples}
+        records = [record for record in load_records(cell) if record.example_id in examples]
+        click.echo(f"{cell.name}: {len(records)} questions")
+        for told_by in ("answer", "evidence"):
+            found = [step for r in records for step in steps_of(r, examples[r.example_id], told_by)]
+            if not found:
+                continue
+            rules = [rule for rule in ("absolute", "over_nothing", "over_top") if rule in found[0].odds]
+            first = [next(group) for _, group in itertools.groupby(found, key=lambda step: step.question)]
+            thirds = np.quantile([step.tokens for step in found], (1 / 3, 2 / 3))
+            _print([(f"AUROC: {told_by} read", *rules)])
+            _print([(f"first probe ({len(first)})", *(pooled(first, rule) for rule in rules))])
+            _print([(f"all steps ({len(found)})", *(pooled(found, rule) for rule in rules))])
+            bounds = (0, *(int(third) for third in thirds), max(step.tokens for step in found))
+            for low, high in itertools.pairwise(bounds):
+                own = [step for step in found if low < step.tokens <= high]
+                _print(
+                    [(f"  {low + 1} to {high} tokens ({len(own)})", *(pooled(own, rule) for rule in rules))]
+                )
+            _print([("within one question", *(within(found, rule) for rule in rules))])
+
+
+if __name__ == "__main__":
+    main()
