@@ -1,0 +1,181 @@
+"""What PECAN's graph loses: one cell's graphs and questions, read in several ways in one prompt each.
+
+``python -m performance.graph_readings RESULTS/cells/pecan--... --results RESULTS`` reads, for every question
+that the cell has answered, in LongBench's prompt where the data set has one:
+
+- *search order*: every node of the graph, those that the search read first and in its order;
+- *source order*: every node, summaries before what they summarise, in the order of the documents;
+- *chunks* alone, which are the text, and *summaries* alone;
+- *chosen chunks*: the text below the nodes that the search chose, in document order (``answer_from=chunks``).
+
+It prints F1 and TFLOPs of each and the paired difference from the chunks, documents resampled. The FLOPs are
+those of the reading alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+from bench.flops.meter import Meter, metered
+from bench.method import read
+from bench.method.trace import SearchTrace
+from bench.metrics import get_metrics
+from bench.metrics.scoring import question_scores
+from bench.metrics.statistics import Interval, clustered_bootstrap
+from bench.models.model_set import LoadedModels
+from bench.results.index_store import IndexStore
+from bench.results.models import read_description
+from bench.results.records import Record, load_records
+from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.question_runner import stored_index
+from bench.run.threads import Threads
+from bench.schema import Example
+from methods.pecan.graph import Graph
+
+AT_ONCE = 4
+BASE = "chunks"
+"""The reading that the others are compared with."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The answer to a question from one context."""
+
+    question: str
+    documents: str
+    way: str
+    prediction: str
+    f1: float
+    tflops: float
+    prompt_tokens: int
+
+
+def by_source(graph: Graph) -> list[int]:
+    """All nodes, highest level first, each level as it was written, which is the order of the documents."""
+    return [node for level in reversed(graph.levels) for node in level]
+
+
+def visited(graph: Graph, record: Record) -> list[int]:
+    """The nodes that the search read, in its order."""
+    search = SearchTrace.read(record.trace)
+    place = {name: at for at, name in enumerate(graph.ids)}
+    return [] if search is None else [place[node.id] for node in search.read_nodes]
+
+
+def in_search_order(graph: Graph, record: Record) -> list[int]:
+    """All nodes: those that were read, then the others."""
+    first = visited(graph, record)
+    return [*first, *(node for node in by_source(graph) if node not in set(first))]
+
+
+def chosen_chunks(graph: Graph, record: Record) -> list[int]:
+    """As answer_from=chunks picks them: below what was chosen by score, or below the top level."""
+    search = SearchTrace.read(record.trace)
+    read_at_first = len(search.steps[0].nodes) if search is not None else 0
+    order = visited(graph, record)
+    return sorted({graph.main_chunk(node) for node in order[read_at_first:] or order})
+
+
+WAYS: Mapping[str, Callable[[Graph, Record], list[int]]] = {
+    BASE: lambda graph, record: [at for at, node in enumerate(graph.nodes) if node.start is not None],
+    "summaries": lambda graph, record: [at for at in by_source(graph) if graph.nodes[at].start is None],
+    "source order": lambda graph, record: by_source(graph),
+    "search order": in_search_order,
+    "chosen chunks": chosen_chunks,
+}
+
+
+async def readings(
+    cell: Cell, record: Record, example: Example, graph: Graph, models: LoadedModels
+) -> list[Reading]:
+    """One answer a way."""
+    style = "longbench" if cell.card.longbench_prompt else "pecan"
+    found = []
+    for way, nodes in WAYS.items():
+        items = [graph.passage(node, example.documents) for node in nodes(graph, record)]
+        with metered(Meter()) as meter:
+            answer = await read(items, cell.question(example), models.lm(), style)  # type: ignore[arg-type]
+        f1 = question_scores(answer.text, example.answers, get_metrics(["f1"])).get("f1", 0.0)
+        documents = " ".join(record.document_ids)
+        found.append(
+            Reading(example.id, documents, way, answer.text, f1, meter.flops / 1e12, answer.prompt_tokens)
+        )
+    return found
+
+
+def mean(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+    """With an interval that resamples documents."""
+    return clustered_bootstrap(values, clusters, rng=np.random.default_rng(0))
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option("--limit", type=int, help="only the first questions that have a record")
+@click.option("--out", type=click.Path(path_type=Path), help="keep every answer; goes on with what is there")
+def main(folder: Path, results: Path, limit: int | None, out: Path | None) -> None:
+    """Read the graphs of the cell in FOLDER in several ways."""
+    about = read_description(folder)
+    cell = plan_cell(
+        CellRequest(
+            about.method,
+            about.dataset,
+            about.model,
+            about.data_path or about.data_source,
+            about.config,
+            about.limit,
+            about.seed,
+            about.dtype or None,
+        )
+    )
+    Threads.begin(None).settle(cell.roles.values(), alone=True)
+    store, models = IndexStore(results / "indexes"), LoadedModels(cell.roles)
+    examples = {example.id: example for example in cell.data.examples}
+    kept = [Reading(**one) for one in json.loads(out.read_text("utf-8"))] if out and out.exists() else []
+    done = {reading.question for reading in kept}
+    records = [record for record in load_records(folder) if record.error is None][:limit]
+
+    async def run() -> None:
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(record: Record) -> None:
+            example = examples[record.example_id]
+            index = stored_index(cell, store, example.documents)
+            if index is None or record.example_id in done:
+                return
+            async with slots:
+                graph = Graph.from_index(index, example.documents)
+                kept.extend(await readings(cell, record, example, graph, models))
+            if out:
+                out.write_text(json.dumps([reading.__dict__ for reading in kept], indent=1), "utf-8")
+
+        await asyncio.gather(*map(one, records))
+
+    asyncio.run(run())
+    by_way = {way: {r.question: r for r in kept if r.way == way} for way in WAYS}
+    clusters = [reading.documents for reading in by_way[BASE].values()]
+    click.echo(f"{len(clusters)} questions of {about.data}, read by {cell.reader.label}\n")
+    click.echo(f"{'':<16}{'F1':>22}{'TFLOPs':>10}{'prompt tokens':>16}{f'against {BASE}':>24}")
+    for way, own in by_way.items():
+        score = mean([100 * own[q].f1 for q in by_way[BASE]], clusters)
+        against = mean([100 * (own[q].f1 - one.f1) for q, one in by_way[BASE].items()], clusters)
+        cost = np.mean([reading.tflops for reading in own.values()])
+        tokens = np.mean([reading.prompt_tokens for reading in own.values()])
+        difference = "" if way == BASE else _shown(against)
+        click.echo(f"{way:<16}{_shown(score):>22}{cost:>10.3g}{tokens:>16.0f}{difference:>24}")
+
+
+def _shown(value: Interval) -> str:
+    bounds = "" if value.low is None or value.high is None else f" [{value.low:.1f}, {value.high:.1f}]"
+    return f"{value.mean:.1f}{bounds}"
+
+
+if __name__ == "__main__":
+    main()
