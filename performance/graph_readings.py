@@ -1,7 +1,7 @@
 """What PECAN's graph loses: one cell's graphs and questions, read in several ways in one prompt each.
 
 ``python -m performance.graph_readings RESULTS/cells/pecan--... --results RESULTS`` reads, for every question
-that the cell has answered, in LongBench's prompt where the data set has one:
+that the cell has answered, in the cell's prompt:
 
 - *search order*: every node of the graph, those that the search read first and in its order;
 - *source order*: every node, summaries before what they summarise, in the order of the documents;
@@ -96,12 +96,12 @@ async def readings(
     cell: Cell, record: Record, example: Example, graph: Graph, models: LoadedModels
 ) -> list[Reading]:
     """One answer a way."""
-    style = "longbench" if cell.card.longbench_prompt else "pecan"
+    style = cell.method.config.prompt
     found = []
     for way, nodes in WAYS.items():
         items = [graph.passage(node, example.documents) for node in nodes(graph, record)]
         with metered(Meter()) as meter:
-            answer = await read(items, cell.question(example), models.lm(), style)  # type: ignore[arg-type]
+            answer = await read(items, cell.question(example), models.lm(), style)
         f1 = question_scores(answer.text, example.answers, get_metrics(["f1"])).get("f1", 0.0)
         documents = " ".join(record.document_ids)
         found.append(
