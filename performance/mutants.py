@@ -198,6 +198,18 @@ def all_sound(mutants: Sequence[Mutant], root: Path) -> set[str]:
 
 MUTANTS = (
     Mutant(
+        "W1",
+        "return max(2, math.ceil(self.n * (self.detectable / difference) ** 2))",
+        "return max(2, math.ceil(self.n * (self.detectable / difference)))",
+        "test_half_the_difference_needs_four_times_the_questions",
+    ),
+    Mutant(
+        "W2",
+        "off = np.bincount(position, weights=values) - sizes * values.mean()",
+        "off = np.bincount(position, weights=values) - values.mean()",
+        "test_questions_of_one_document_that_agree_are_one_question",
+    ),
+    Mutant(
         "A1",
         "wanted = cells[0].data.examples[: asking.first]",
         "wanted = cells[0].data.examples",

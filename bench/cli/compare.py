@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from bench.run.judge_protocol import ProtocolName
 
 SIGNIFICANT = 0.05
+PLAN = 5.0
+"""Points of difference that a comparison says the number of questions for."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class Judging:
 )
 @option("--show", group=OUTPUT, type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
         help="how many questions to show of those on which they differ most")  # fmt: skip
+@option("--plan", group=OUTPUT, type=click.FloatRange(min=0, min_open=True), default=PLAN, show_default=True,
+        metavar="POINTS", help="say how many questions would show this difference")  # fmt: skip
 @option("--judge", group=HOW, metavar="MODEL",
         help="this model compares the answers instead, by four criteria and in both orders")  # fmt: skip
 @retry_failed_option
@@ -136,7 +140,7 @@ class Judging:
 @gathered("pair", CellPair)
 @gathered("judging", Judging)
 @results_option
-def command(pair: CellPair, judging: Judging, metric: str, show: int) -> None:
+def command(pair: CellPair, judging: Judging, metric: str, show: int, plan: float) -> None:
     """Compare A with B, question by question, from finished cells; only a judge is run.
 
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
@@ -149,7 +153,7 @@ def command(pair: CellPair, judging: Judging, metric: str, show: int) -> None:
         return
     comparison = compare(*pair.records(), metric)
     console = standard_output()
-    print_labelled(console, describe(comparison, pair.first, pair.second))
+    print_labelled(console, describe(comparison, pair.first, pair.second, plan))
     for question in most_different(comparison, show):
         console.print()
         print_pair(console, question, metric, pair.first, pair.second)
@@ -207,8 +211,8 @@ def _flags(model: str, data: str, limit: int | None) -> str:
     return f"--model {model}{of_data}" + (f" --limit {limit}" if limit else "")
 
 
-def describe(comparison: Comparison, first: str, second: str) -> str:
-    """The comparison in a few lines."""
+def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN) -> str:
+    """The comparison in a few lines; plan: points of difference that it says the number of questions for."""
     c = comparison
     d, r = c.difference, c.flop_ratio
     interval = (
@@ -222,6 +226,7 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
         f"{100 * c.second:.1f} %; mean of {_counted(d.n, 'question')} on {_counted(d.clusters, 'document')}",
         f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {_p(c.p_value)}",
         f"            {verdict(comparison, first, second)}",
+        *_power(comparison, plan),
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
         f"FLOPs       {r.mean:.2f}{spread} times those of {second}, per question, index apart",
         f"index       {first} {_index_tflops(p.first for p in c.pairs):.3g}, {second} "
@@ -233,6 +238,18 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
             f"{second} has"
         )
     return "\n".join(lines)
+
+
+def _power(comparison: Comparison, plan: float) -> list[str]:
+    """What these questions could have shown, and how many would show ``plan`` points."""
+    power = comparison.power
+    if power is None or not power.detectable:
+        return []
+    needed = power.questions_for(plan / 100)
+    return [
+        f"power       a true difference of {100 * power.detectable:.1f} points would be found 4 times in 5; "
+        f"for {plan:g} points ask {needed:,} questions"
+    ]
 
 
 def _index_tflops(records: Iterable[Record]) -> float:

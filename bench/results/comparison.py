@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bench.errors import ConfigError
 from bench.metrics.statistics import Interval, clustered_bootstrap, clustered_bootstrap_of
+from bench.results.power import Power, power_of
 from bench.results.records import Record
 
 EXACT_DOCUMENTS = 14
@@ -46,6 +47,8 @@ class Comparison:
     """First minus second."""
     p_value: float
     """Two-sided, of the permutation test: the share of random swaps that differ as much."""
+    power: Power | None
+    """How large a difference these questions could have shown; None for one document."""
     flop_ratio: Interval
     """Sum of the first cell's query FLOPs over that of the second."""
     better: int
@@ -83,6 +86,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed
         second=float(np.mean([p.second.scores[metric] for p in pairs])),
         difference=clustered_bootstrap(differences, clusters, rng=rng),
         p_value=permutation_p_value(differences, clusters, rng=rng),
+        power=power_of(differences, clusters),
         flop_ratio=clustered_bootstrap_of(spent, clusters, _ratio, rng=rng),
         better=int((differences > _TOLERANCE).sum()),
         equal=int((abs(differences) <= _TOLERANCE).sum()),

@@ -1,0 +1,57 @@
+"""How large a difference a paired comparison could have shown, and how many questions another would need.
+
+The mean of paired differences d_i over n questions on G documents has the standard error
+
+    se = sqrt(G / (G - 1) * sum_g (s_g - n_g * mean)^2) / n,    s_g = sum of d_i of document g,
+
+which counts a document's questions as one draw (Liang and Zeger 1986, for a mean). A two-sided test at level
+alpha finds a true difference of (z_{1 - alpha/2} + z_power) * se in a share ``power`` of such samples. More
+questions of the same kind, as many per document, shrink se with the square root of their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+POWER, LEVEL = 0.8, 0.05
+
+
+@dataclass(frozen=True)
+class Power:
+    """What a comparison of these differences can show."""
+
+    detectable: float
+    """The smallest true difference that a share ``POWER`` of such samples finds, 0..1; 0: nothing varied."""
+    n: int
+    """Questions."""
+
+    def questions_for(self, difference: float) -> int:
+        """How many questions of the same kind find a true difference of this size, 0..1, as often.
+
+        Raises ValueError for a difference that is not positive.
+        """
+        if not difference > 0:
+            raise ValueError(f"a difference of {difference:g} cannot be planned for; expected more than 0")
+        return max(2, math.ceil(self.n * (self.detectable / difference) ** 2))
+
+
+def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
+    """The power of the comparison; None for one document, which says nothing of others.
+
+    differences: one number per question, shape (n,); clusters: the document of each.
+    """
+    from scipy.stats import norm
+
+    values = np.asarray(differences, dtype=np.float64)
+    _, position, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
+    count, n = len(sizes), len(values)
+    if count < 2:
+        return None
+    off = np.bincount(position, weights=values) - sizes * values.mean()
+    se = math.sqrt(count / (count - 1) * float((off**2).sum())) / n
+    return Power(float(norm.ppf(1 - LEVEL / 2) + norm.ppf(POWER)) * se, n)
