@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +51,92 @@ class Architecture:
         return self.heads * self.head_dim
 
 
+@dataclass(frozen=True)
+class Family:
+    """How the decoders of a family differ from Llama, as far as parameters and cost depend on it."""
+
+    qkv_bias: bool | None = False
+    """Biases on q, k and v; None: the config's ``attention_bias``."""
+    out_bias: bool | None = False
+    """A bias on the attention's output; None: the config's ``attention_bias``."""
+    norms: int = 2
+    """Vectors of the hidden width that normalise in each layer."""
+    qk_norm: Literal["", "head", "width"] = ""
+    """Queries and keys are normalised, by a vector of one head's width each, or of all heads'."""
+    experts: str = ""
+    """Key of the number of experts in a config; empty: dense."""
+    expert_ffn: str = "intermediate_size"
+    """Key of the width of an expert."""
+    expert_bias: bool = False
+    """Experts and their router have biases."""
+    sinks: bool = False
+    """Each head of a layer has a learned sink."""
+    left_out: Mapping[str, Any] = field(default_factory=dict)
+    """Transformers' defaults for what a config.json may leave out; else all heads, nothing tied."""
+
+
+_TIED: Mapping[str, Any] = {"tie_word_embeddings": True}
+DECODERS: Mapping[str, Family] = {
+    "llama": Family(qkv_bias=None, out_bias=None),
+    "mistral": Family(left_out={"num_key_value_heads": 8}),
+    "mixtral": Family(
+        experts="num_local_experts",
+        left_out={"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "ministral": Family(left_out={"num_key_value_heads": 8}),
+    "gemma": Family(left_out={"num_key_value_heads": 16, "head_dim": 256, **_TIED}),
+    "gemma3_text": Family(
+        qkv_bias=None,
+        out_bias=None,
+        norms=4,
+        qk_norm="head",
+        left_out={"num_key_value_heads": 4, "head_dim": 256, **_TIED},
+    ),
+    "qwen2": Family(qkv_bias=True, left_out={"num_key_value_heads": 32}),
+    "qwen3": Family(
+        qkv_bias=None, out_bias=None, qk_norm="head", left_out={"num_key_value_heads": 32, "head_dim": 128}
+    ),
+    "qwen3_moe": Family(
+        qkv_bias=None,
+        out_bias=None,
+        qk_norm="head",
+        experts="num_experts",
+        expert_ffn="moe_intermediate_size",
+        left_out={
+            "num_key_value_heads": 4,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768,
+        },
+    ),
+    "phi": Family(),  # LayerNorm, and biases everywhere: below
+    "phi3": Family(),
+    "smollm3": Family(qkv_bias=None, out_bias=None, left_out={"num_key_value_heads": 4, **_TIED}),
+    "olmo3": Family(qkv_bias=None, out_bias=None, qk_norm="width"),
+    "granite": Family(qkv_bias=None, out_bias=None),
+    "glm4": Family(
+        qkv_bias=None,
+        norms=4,
+        left_out={"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True},
+    ),
+    "gpt_oss": Family(
+        qkv_bias=None,
+        out_bias=None,
+        experts="num_local_experts",
+        expert_bias=True,
+        sinks=True,
+        left_out={
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "attention_bias": True,
+            "num_local_experts": 128,
+            "num_experts_per_tok": 4,
+        },
+    ),
+}
+"""Model type -> what its closed form needs. Sliding windows are counted as full attention."""
+
+
 def decoder(
     family: str,
     *,
@@ -69,39 +155,41 @@ def decoder(
     experts: int = 1,
     experts_per_token: int = 1,
 ) -> Architecture:
-    """Architecture of a decoder of one of the families in ``_DECODERS``.
+    """Architecture of a decoder of one of the families in ``DECODERS``.
 
-    ``attention_bias`` and ``mlp_bias`` are Llama's options; Qwen2 always has biases on q, k and v; Phi has
-    them everywhere, the output head included, and LayerNorm (weight and bias) instead of RMSNorm;
-    ``qk_norm`` is Phi's ``qk_layernorm``. ``experts`` feed-forward networks of width ``ffn`` stand side by
-    side in a layer, of which a router (one row for each, with no bias) sends every token through
+    ``attention_bias`` and ``mlp_bias`` are options of the configs of Llama and its kin; Qwen2 always has
+    biases on q, k and v; Phi has them everywhere, the output head included, and LayerNorm (weight and bias)
+    instead of RMSNorm; ``qk_norm`` is Phi's ``qk_layernorm``. ``experts`` feed-forward networks of width
+    ``ffn`` stand side by side in a layer, of which a router (one row for each) sends every token through
     ``experts_per_token``; Mixtral has 8 and 2. The defaults of ``kv_heads`` and ``head_dim`` are
     transformers'.
     """
     kv_heads = heads if kv_heads is None else kv_heads
     head_dim = hidden // heads if head_dim is None else head_dim
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
-    is_phi = family == "phi"
+    traits, is_phi = DECODERS[family], family == "phi"
     gated = not is_phi
     expert = (3 if gated else 2) * hidden * ffn
     router = experts * hidden if experts > 1 else 0
     matrices = (
         hidden * q_width + 2 * hidden * kv_width + q_width * hidden + router + experts_per_token * expert
     )
-    idle = (experts - experts_per_token) * expert
-    vectors = 0
-    if is_phi or attention_bias or family == "qwen2":
+    norm = 2 * hidden if is_phi else hidden
+    vectors = norm if is_phi else traits.norms * norm
+    if is_phi or (attention_bias if traits.qkv_bias is None else traits.qkv_bias):
         vectors += q_width + 2 * kv_width
-    if is_phi or attention_bias:
+    if is_phi or (attention_bias if traits.out_bias is None else traits.out_bias):
         vectors += hidden
     if is_phi:
-        vectors += ffn + hidden
-        if qk_norm:
-            vectors += 4 * head_dim
+        vectors += ffn + hidden + (4 * head_dim if qk_norm else 0)
     elif mlp_bias:
         vectors += 2 * ffn + hidden
-    norm = 2 * hidden if is_phi else hidden
-    vectors += norm if is_phi else 2 * norm
+    vectors += {"": 0, "head": 2 * head_dim, "width": q_width + kv_width}[traits.qk_norm]
+    vectors += heads if traits.sinks else 0
+    idle = (experts - experts_per_token) * expert
+    if traits.expert_bias:
+        each = 2 * ffn + hidden
+        vectors += experts * (1 + each)
     parameters = vocab * hidden + layers * (matrices + idle + vectors) + norm
     if not tied:
         parameters += vocab * hidden
@@ -174,19 +262,7 @@ class UnknownFamilyError(ConfigError):
     """A ``model_type`` without a closed form here; its modules can still be counted."""
 
 
-_DECODERS = ("llama", "mistral", "mixtral", "gemma", "qwen2", "phi")
-
-
 _ENCODERS = ("bert", "mpnet", "dpr")
-
-
-_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
-    "mistral": {"num_key_value_heads": 8},
-    "mixtral": {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
-    "gemma": {"num_key_value_heads": 16, "head_dim": 256, "tie_word_embeddings": True},
-    "qwen2": {"num_key_value_heads": 32},
-}
-"""Transformers' defaults for what a config.json may leave out; other families: all heads, nothing tied."""
 
 
 def architecture_from_config(config: Any) -> Architecture:
@@ -196,10 +272,10 @@ def architecture_from_config(config: Any) -> Architecture:
     """
     values = config if isinstance(config, Mapping) else vars(config)
     family = values.get("model_type") or getattr(config, "model_type", None)
-    if family not in _DECODERS + _ENCODERS:
+    if family not in (*DECODERS, *_ENCODERS):
         raise UnknownFamilyError(
             f"Model type {family!r} has no closed form for its FLOPs. "
-            f"Known: {', '.join(_DECODERS + _ENCODERS)}."
+            f"Known: {', '.join((*DECODERS, *_ENCODERS))}."
         )
 
     def required(key: str) -> int:
@@ -224,24 +300,31 @@ def architecture_from_config(config: Any) -> Architecture:
             relative_buckets=int(values.get("relative_attention_num_buckets", 32)),
             projection=int(values.get("projection_dim", 0)),
         )
-    values = {**_LEFT_OUT.get(family, {}), **values}
-    is_llama, is_phi = family == "llama", family == "phi"
+    traits = DECODERS[family]
+    given = {key: value for key, value in values.items() if value is not None}
+    values = {**traits.left_out, **given}
+    if values.get("mlp_only_layers") or values.get("decoder_sparse_step", 1) != 1:
+        raise UnknownFamilyError(
+            f"A {family!r} with layers without experts has no closed form for its FLOPs."
+        )
+    named = [key for key in _EXPERTS if key in given] or [traits.experts]
+    experts = int(values[named[0]]) if traits.experts else 1
     return decoder(
         family,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        ffn=ffn,
+        ffn=int(values[traits.expert_ffn]) if traits.experts else ffn,
         vocab=vocab,
         max_positions=max_positions,
         kv_heads=values.get("num_key_value_heads"),
         head_dim=values.get("head_dim"),
         tied=bool(values.get("tie_word_embeddings", False)),
-        attention_bias=is_llama and bool(values.get("attention_bias", False)),
-        mlp_bias=is_llama and bool(values.get("mlp_bias", False)),
-        qk_norm=is_phi and bool(values.get("qk_layernorm", False)),
-        experts=int(values.get("num_local_experts") or 1),
-        experts_per_token=int(values.get("num_experts_per_tok") or 1),
+        attention_bias=bool(values.get("attention_bias", False)),
+        mlp_bias=family in ("llama", "smollm3", "granite") and bool(values.get("mlp_bias", False)),
+        qk_norm=family == "phi" and bool(values.get("qk_layernorm", False)),
+        experts=experts,
+        experts_per_token=int(values["num_experts_per_tok"]) if traits.experts else 1,
     )
 
 
@@ -269,7 +352,10 @@ def architecture_from_modules(model: Any) -> Architecture:
     for name, module in model.named_modules():
         kind = type(module).__name__
         if kind.endswith(("Experts", "Router")) and experts > 1:
-            own = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim > 1)
+            matrix = (
+                3 if kind.endswith("Experts") else 2
+            )  # with one dimension more where experts lie together
+            own = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim >= matrix)
             all_experts += own if kind.endswith("Experts") else 0
             layer_weights += own if kind.endswith("Router") else own * chosen // experts
         if kind not in _MATRIX_MODULES or module is head:
@@ -294,8 +380,11 @@ def architecture_from_modules(model: Any) -> Architecture:
         heads=heads,
         kv_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        ffn=getattr(config, "intermediate_size", None) or 4 * config.hidden_size,
-        gated=any(name.endswith("gate_proj") for name, _ in model.named_modules()) or bool(all_experts),
+        ffn=(getattr(config, "moe_intermediate_size", None) if all_experts else None)
+        or getattr(config, "intermediate_size", None)
+        or 4 * config.hidden_size,
+        gated=any(name.endswith(("gate_proj", "gate_up_proj")) for name, _ in model.named_modules())
+        or bool(all_experts),
         vocab=config.vocab_size,
         max_positions=config.max_position_embeddings,
         tied=bool(getattr(config, "tie_word_embeddings", False)),

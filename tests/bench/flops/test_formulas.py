@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, CohereConfig, DynamicCache
 
 from bench.errors import ConfigError, UnknownNameError
 from bench.flops.architecture import UnknownFamilyError, architecture_from_config, architecture_from_modules
@@ -96,11 +96,11 @@ def test_a_preset_has_the_parameters_of_its_checkpoint(name: str, parameters: in
 
 
 def test_an_unknown_family_is_named_and_can_be_counted_from_its_modules() -> None:
-    config = Qwen3Config(
+    config = CohereConfig(
         vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=8, intermediate_size=40, max_position_embeddings=64, attn_implementation="eager",
+        intermediate_size=40, max_position_embeddings=64, attn_implementation="eager",
     )  # fmt: skip
-    with pytest.raises(UnknownFamilyError, match="'qwen3' has no closed form.*llama"):
+    with pytest.raises(UnknownFamilyError, match="'cohere' has no closed form.*llama"):
         architecture_from_config(config)
     model = AutoModelForCausalLM.from_config(config).eval()
     counted = _counted_by_torch(model, input_ids=_ids(1, 11) % 300)
@@ -124,9 +124,20 @@ def small(family: str, **options: Any) -> Any:
         ("gemma", {"head_dim": 16}),
         ("mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2}),
         ("mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3}),
+        ("ministral", {"head_dim": 16}),
+        ("gemma3_text", {"head_dim": 16, "attention_bias": True}),
+        ("qwen3", {"head_dim": 16}),
+        ("qwen3", {"head_dim": 8, "attention_bias": True}),
+        ("qwen3_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}),
+        ("phi3", {"pad_token_id": 0}),
+        ("smollm3", {"attention_bias": True, "mlp_bias": True, "pad_token_id": 0}),
+        ("olmo3", {"pad_token_id": 0}),
+        ("granite", {"mlp_bias": True}),
+        ("glm4", {"head_dim": 8, "pad_token_id": 0}),
+        ("gpt_oss", {"num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 16}),
     ],
 )
-def test_gemma_and_mixtral_have_closed_forms(family: str, options: dict[str, Any]) -> None:
+def test_todays_families_have_closed_forms(family: str, options: dict[str, Any]) -> None:
     model = small(family, **options)
     architecture = architecture_from_config(model.config)
     assert architecture.parameters == sum(p.numel() for p in model.parameters())
