@@ -37,8 +37,9 @@ CUDA_CACHE_SHARE = 0.8
 """Share of the device memory that is free once the weights are loaded; the rest is for activations."""
 
 CUDA_RETAINED_SHARE = 0.5
-"""Share of the keys and values that closed contexts may hold on a GPU; on a CPU, two contexts of the longest
-kind."""
+CPU_RETAINED_SHARE = 0.125
+"""Share of the keys and values that closed contexts may hold, for others that begin alike; on a CPU at most 2
+contexts of the longest kind: with a large reader they held more memory than anything but its weights."""
 
 PREFIX_SHARING = "BENCH_PREFIX_SHARING"
 """Environment variable: ``off`` forwards every context by itself."""
@@ -97,7 +98,7 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     by_columns(model)
     runner = Runner(model, kv_cache, output_head(model))
     limits = CPU_TILE_LIMITS if runner.traits.tiles else CPU_LIMITS
-    retained = 2 * max_context
+    retained = min(2 * max_context, int(CPU_RETAINED_SHARE * kv_cache.tokens))
     if model.device.type == "cuda":
         limits, retained = CUDA_LIMITS, int(CUDA_RETAINED_SHARE * kv_cache.tokens)
     scheduler = Scheduler(kv_cache, limits, retained_tokens=min(retained, kv_cache.tokens))
