@@ -41,8 +41,10 @@ class RankConfig(MethodConfig):
         description="passages kept; the papers use 5 and, at matched cost, 4 to 14; auto:METHOD finds the k "
         "that costs what METHOD costs on the same data and model",
     )
-    order: Literal["rank", "document"] = Field(
-        "rank", description="order of the passages in the prompt: best first, or as in the source"
+    order: Literal["rank", "document", "reverse"] = Field(
+        "rank",
+        description="order of the passages in the prompt: rank, best first; document, as in the source "
+        "(OP-RAG, arXiv 2409.01666; DOS RAG, 2506.03989); reverse, best last",
     )  # our choice: the papers do not say
     chunk_tokens: int | None = Field(
         None,
@@ -193,7 +195,8 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
     ) -> Prediction:
         """The reader's answer from the chunks in the configured order; drops the worst if they do not fit."""
         rank_of = {chunk: rank for rank, chunk in enumerate(positions)}
-        order = sorted(positions) if self.config.order == "document" else positions
+        orders = {"rank": positions, "document": sorted(positions), "reverse": positions[::-1]}
+        order = orders[self.config.order]
         parts = [(i, part) for i in order for part in passages(ranked.chunks[i], question, ranked.scores[i])]
         context = [part for _, part in parts]
         worst_first = sorted(range(len(parts)), key=lambda at: (-rank_of[parts[at][0]], -at))

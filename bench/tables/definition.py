@@ -37,6 +37,8 @@ class Row(BaseModel):
     """The one reader that the options are for, since they name parts of it; None: any."""
     in_paper: bool = True
     """False: the paper has no such row."""
+    against: str | None = None
+    """The row that it is compared with, question by question; None: the table's (``ratio_to``)."""
     stand_in: bool = False
     """Whether one of its models stands in for the paper's, so that no difference is shown."""
 

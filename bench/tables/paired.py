@@ -19,6 +19,7 @@ ALL = "all data sets"
 def paired_table(table: TableData) -> TextTable:
     """One line per data set and row; first, if there are several, one per row over all data sets.
 
+    A row is compared with the one that it names (``against``), else with the table's (``ratio_to``).
     Only data sets on which both rows have finished cells count, and of these the questions that both have.
     Raises ConfigError for a table without a row to compare with (``ratio_to``).
     """
@@ -27,9 +28,15 @@ def paired_table(table: TableData) -> TextTable:
     if reference is None:
         raise ConfigError(f"{definition.id} names no row that others are compared with (ratio_to).")
     rows = [row for row in definition.rows if row is not reference]
-    sections = _comparisons(table, reference, rows)
+    named = {row.id: row.label for row in definition.rows}
+    against = {row.id: row.against or reference.id for row in rows}
+    apart = set(against.values()) - {reference.id}
+    if unknown := apart - named.keys():
+        raise ConfigError(f"{definition.id} has no row {sorted(unknown)[0]} that others are compared with.")
+    base = "the row named" if apart else reference.label
+    sections = _comparisons(table, against, rows)
     metric = METRIC_LABELS.get(definition.metrics[0], definition.metrics[0])
-    labels = {row.id: row.label for row in rows}
+    labels = {row.id: row.label + (f", against {named[against[row.id]]}" if apart else "") for row in rows}
     lines = [
         (f"{section}: {labels[row_id]}", *_line(comparison, adjusted))
         for section, comparisons in sections.items()
@@ -37,11 +44,11 @@ def paired_table(table: TableData) -> TextTable:
     ]
     return plain_table(
         f"{definition.id}_paired",
-        f"{table.title}: against {reference.label}, question by question",
+        f"{table.title}: against {base}, question by question",
         (
             "Data and method",
             metric,
-            reference.label,
+            base if not apart else "the other",
             "difference",
             "better, equal, worse",
             "p",
@@ -53,28 +60,32 @@ def paired_table(table: TableData) -> TextTable:
         tuple(lines),
         (
             *caption(table),
-            f"Differences are points of {metric} against {reference.label} on the same questions, with 95 % "
+            f"Differences are points of {metric} against {base} on the same questions, with 95 % "
             "intervals that resample documents; p is of a permutation test that swaps the two rows document "
             "by document, then corrected for the number of rows by Holm's method. Could show: the true "
             "difference that these questions would find 4 times in 5 at a level of .05, uncorrected; half of "
-            f"it needs four times as many. Cost: TFLOPs of the questions over those of {reference.label}.",
+            f"it needs four times as many. Cost: TFLOPs of the questions over those of {base}.",
         ),
         tuple(without_values(table)),
     )
 
 
-def _comparisons(table: TableData, reference: Row, rows: Sequence[Row]) -> dict[str, dict[str, Comparison]]:
-    """Data as printed -> row id -> comparison; first all data sets, if there are several."""
+def _comparisons(
+    table: TableData, against: Mapping[str, str], rows: Sequence[Row]
+) -> dict[str, dict[str, Comparison]]:
+    """Data as printed -> row id -> comparison with the row that it is against; first all, if several."""
     metric = table.definition.metrics[0]
     sections: dict[str, dict[str, Comparison]] = {ALL: {}}
     together: dict[str, tuple[list[Record], list[Record]]] = {row.id: ([], []) for row in rows}
     for dataset in table.definition.datasets:
-        base = table.cells[reference.id, dataset]
-        others = _records(base, dataset)
+        bases = {id_: table.cells[id_, dataset] for id_ in set(against.values())}
+        read = {id_: _records(cell, dataset) for id_, cell in bases.items()}
         for row in rows:
-            records = _records(table.cells[row.id, dataset], dataset)
+            records, others = _records(table.cells[row.id, dataset], dataset), read[against[row.id]]
             if records and others:
-                sections.setdefault(base.data, {})[row.id] = compare(records, others, metric)
+                sections.setdefault(bases[against[row.id]].data, {})[row.id] = compare(
+                    records, others, metric
+                )
                 together[row.id][0].extend(records)
                 together[row.id][1].extend(others)
     sections[ALL] = {id_: compare(*both, metric) for id_, both in together.items() if both[0]}

@@ -57,6 +57,23 @@ def test_every_row_is_compared_on_all_data_sets_and_on_each(table: TableData) ->
     assert lines[f"{ALL}: CLOSED_BOOK"][-1] == "4"  # of one data set
 
 
+def test_a_row_may_be_against_another_one_than_the_tables(table: TableData) -> None:
+    rows = [
+        row.model_copy(update={"against": "tfidf"}) if row.id == "closed_book" else row
+        for row in table.definition.rows
+    ]
+    other = TableData(table.definition.model_copy(update={"rows": tuple(rows)}), table.cells)
+    lines = {line[0]: line[1:] for line in paired_table(other).rows}
+    line = next(
+        line for label, line in lines.items() if label.startswith(f"{ALL}: CLOSED_BOOK, against TFIDF")
+    )
+    assert line[:2] == ("0.0", "100.0")
+    assert any(label.endswith("TFIDF, against BM25") for label in lines)
+    rows[-1] = rows[-1].model_copy(update={"against": "nothing"})
+    with pytest.raises(ConfigError, match="no row nothing"):
+        paired_table(TableData(table.definition.model_copy(update={"rows": tuple(rows)}), table.cells))
+
+
 def test_p_values_are_corrected_for_the_number_of_rows(table: TableData) -> None:
     rows = {line[0]: line for line in paired_table(table).rows}
     p, adjusted = rows[f"{ALL}: TFIDF"][5:7]

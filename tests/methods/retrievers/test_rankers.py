@@ -123,7 +123,7 @@ def ranked(scores: tuple[float, ...], words: int, **options: Any) -> Prediction:
     return asyncio.run(ask())
 
 
-@pytest.mark.parametrize(("order", "kept"), [("rank", [3, 1]), ("document", [1, 3])])
+@pytest.mark.parametrize(("order", "kept"), [("rank", [3, 1]), ("document", [1, 3]), ("reverse", [1, 3])])
 def test_a_window_that_is_too_short_loses_the_worst_passages_first(order: str, kept: list[int]) -> None:
     prediction = ranked((0.1, 0.7, 0.3, 0.9), 100, k=4, order=order)
     assert [item.document for item in prediction.context] == kept
