@@ -46,7 +46,7 @@ class ConfigError(BenchError):
 
 
 class NoAttentionError(ConfigError):
-    """A model asked for the attention of its tokens that cannot give it, being behind a server."""
+    """A model asked for the attention of its tokens that does not give it."""
 
 
 class QuestionError(Exception):

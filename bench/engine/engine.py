@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from bench.engine.kv_cache import Reservation
+from bench.engine.plain import PlainRunner
 from bench.engine.prefixes import Slot
 from bench.engine.runner import Runner
 from bench.engine.scheduler import Limits, Request, RequestResult, Scheduler, Step
@@ -29,7 +30,7 @@ GATHER_TURNS = 8
 class Engine:
     """Serves the requests of all contexts of one model; used from one event loop at a time."""
 
-    def __init__(self, name: str, runner: Runner, scheduler: Scheduler) -> None:
+    def __init__(self, name: str, runner: Runner | PlainRunner, scheduler: Scheduler) -> None:
         """Both made by :func:`bench.engine.setup.build_engine`, over one KV cache."""
         self.name, self.runner, self.scheduler = name, runner, scheduler
         self._waiting: deque[tuple[int, asyncio.Future[Reservation]]] = deque()

@@ -14,6 +14,8 @@ from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.output_head import output_head
 from bench.engine.placement import index_device, layer_devices
+from bench.engine.plain import LIMITS as PLAIN_LIMITS
+from bench.engine.plain import plain_runner
 from bench.engine.runner import Runner
 from bench.engine.scheduler import Limits, Scheduler
 from bench.errors import BenchError
@@ -50,8 +52,30 @@ HALF_TOLERANCE = 6e-2
 """The same in half precision."""
 
 
+class TooLittleMemoryError(BenchError):
+    """The free memory does not hold one context."""
+
+
 class RefusedModelError(BenchError):
     """A model that the engine would serve incorrectly; the message gives the reason."""
+
+
+def engine_for(name: str, model: Any, *, max_context: int) -> Engine:
+    """The packed engine of a model, or where that would serve it incorrectly its own forward.
+
+    Raises TooLittleMemoryError, and UncontinuableError for a model that neither reads rightly.
+    """
+    try:
+        return build_engine(name, model, max_context=max_context)
+    except RefusedModelError as error:
+        reason = str(error)
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = f"{name}: {type(model).__name__} cannot be packed ({type(error).__name__}: {error})."
+    runner = plain_runner(name, model, max_context)
+    log.warning("%s It is read by its own code instead, one text at a time, which is slower.", reason)
+    scheduler = Scheduler(runner.kv_cache, PLAIN_LIMITS)
+    scheduler.share_prefixes = False
+    return Engine(name, runner, scheduler)
 
 
 def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
@@ -188,7 +212,7 @@ def _cache_tokens(
 ) -> int:
     """Token positions within the memory budget; at least one context of the longest kind.
 
-    Raises RefusedModelError if the machine's free memory does not hold that one.
+    Raises TooLittleMemoryError if the machine's free memory does not hold that one.
     """
     import torch
 
@@ -206,7 +230,7 @@ def _cache_tokens(
     one_context = -(-max_context // PAGE) * PAGE
     tokens = max(budget // per_token, one_context)
     if one_context * per_token > free:
-        raise RefusedModelError(
+        raise TooLittleMemoryError(
             f"{name}: the keys and values of one context of {max_context:,} tokens take "
             f"{one_context * per_token / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: "
             f"{(one_context * per_token - free) / 1e9:.1f} GB are missing. Free memory, or choose a smaller "

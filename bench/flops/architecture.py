@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,10 @@ class Architecture:
     """Elements of all weight matrices that each token is multiplied by, over all layers."""
     head_weights: int
     """Elements of the matrix that each logit row is multiplied by: output head, or an encoder's pooler."""
+    state: int = 0
+    """Elements of recurrent states that a token is multiplied with, over all layers; 0: attention alone."""
+    attention_layers: int | None = None
+    """Layers whose tokens attend to all before them; None: every layer."""
     idle_parameters: int = 0
     """Of the parameters, those that a token does not meet: of the experts that its router does not choose."""
 
@@ -328,7 +333,7 @@ def architecture_from_config(config: Any) -> Architecture:
     )
 
 
-_MATRIX_MODULES = ("Linear", "Conv1D")
+_MATRIX_MODULES = ("Linear", "Conv1D", "Conv1d")
 
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -340,10 +345,12 @@ def architecture_from_modules(model: Any) -> Architecture:
 
     For families without a closed form: build the model on torch's ``meta`` device and pass it here. Of a
     mixture of experts, the share of the experts' weights that a token meets is counted; routers and shared
-    experts in full. Raises ConfigError for latent attention, whose width is not the heads', and for experts
-    that do not lie as transformers lays them (modules ``*Experts`` beside a ``*Router``).
+    experts in full. Layers with a recurrent state in place of attention count the state (:func:`_state_of`).
+    Raises ConfigError for latent attention, whose width is not the heads', for experts that do not lie as
+    transformers lays them (modules ``*Experts`` beside a ``*Router``), and for a state of unknown size.
     """
-    config = model.config
+    config = model.config.get_text_config()
+    state, attention_layers = _state_of(config)
     experts = next((int(getattr(config, key)) for key in _EXPERTS if getattr(config, key, None)), 1)
     chosen = int(getattr(config, "num_experts_per_tok", None) or experts)
     refused = "kv_lora_rank" if getattr(config, "kv_lora_rank", None) else ""
@@ -391,8 +398,43 @@ def architecture_from_modules(model: Any) -> Architecture:
         parameters=sum(p.numel() for p in model.parameters()),
         layer_weights=layer_weights,
         head_weights=pooler if head is None else head.weight.numel(),
+        state=state,
+        attention_layers=attention_layers,
         idle_parameters=all_experts - all_experts * chosen // experts,
     )
+
+
+_STATES = (
+    ("linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"),
+    ("mamba_n_heads", "mamba_d_head", "mamba_d_state"),
+    ("mamba_num_heads", "mamba_head_dim", "ssm_state_size"),
+)
+"""What families call the heads of a recurrent state, and the two sides of each."""
+
+
+def _state_of(config: Any) -> tuple[int, int | None]:
+    """(Elements of recurrent states that a token meets, layers with attention), as in ``Architecture``.
+
+    A token is multiplied three times with the state of each of its layers: it is read with the key, written
+    with key and value, and read with the query (gated delta rule, Yang et al. 2024; Mamba-2, Dao, Gu 2024).
+    Raises ConfigError for a layer with a state that none of the known names gives.
+    """
+    kinds = list(getattr(config, "layer_types", None) or ())
+    recurrent = [kind for kind in kinds if kind in ("linear_attention", "mamba", "recurrent", "hybrid")]
+    attending = sum(kind.endswith("attention") and kind != "linear_attention" for kind in kinds)
+    attending += kinds.count("hybrid")
+    sizes = [
+        [int(getattr(config, key)) for key in names]
+        for names in _STATES
+        if all(getattr(config, key, None) for key in names)
+    ]
+    if recurrent and not sizes:
+        raise ConfigError(
+            f"FLOPs of model type {config.model_type!r} are not known: no field of its config gives the size "
+            "of its recurrent state. Use another model."
+        )
+    state = 3 * len(recurrent) * math.prod(sizes[0]) if recurrent else 0
+    return state, None if attending == len(kinds) else attending
 
 
 def counted_architecture(folder: Path, kind: Literal["causal", "encoder"]) -> Architecture:

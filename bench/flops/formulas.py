@@ -43,12 +43,14 @@ def flops_terms(architecture: Architecture, usage: Usage, convention: Convention
 
     ``paper``: ``parameters`` and ``attention``; ``matmul``: ``weights``, ``attention`` and ``head``.
     """
-    attention = 4 * architecture.layers * architecture.attention_width * usage.attended
+    layers = architecture.layers if architecture.attention_layers is None else architecture.attention_layers
+    attention = 4 * layers * architecture.attention_width * usage.attended
     if convention == "paper":
-        return {"parameters": 2 * architecture.active_parameters * usage.new_tokens, "attention": attention}
+        met = architecture.active_parameters + architecture.state
+        return {"parameters": 2 * met * usage.new_tokens, "attention": attention}
     if convention == "matmul":
         return {
-            "weights": 2 * architecture.layer_weights * usage.new_tokens,
+            "weights": 2 * (architecture.layer_weights + architecture.state) * usage.new_tokens,
             "attention": attention,
             "head": 2 * architecture.head_weights * usage.logit_rows,
         }

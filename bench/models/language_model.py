@@ -17,7 +17,7 @@ from bench.engine.heads import Heads
 from bench.engine.prefixes import Slot
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import Limits, Request, RequestResult
-from bench.errors import WindowExceededError
+from bench.errors import NoAttentionError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import current_meter
 from bench.models.api import Geometry, Span
@@ -75,12 +75,12 @@ class CausalLanguageModel(ChatModel):
     def engine(self) -> Engine:
         """The engine that serves the contexts, set up on first use.
 
-        Raises RefusedModelError for a model that it would serve incorrectly.
+        Raises BenchError for a model that cannot be read rightly, or not in the free memory.
         """
-        from bench.engine.setup import build_engine
+        from bench.engine.setup import engine_for
 
         longest = min(self.max_positions, max(self.geometry.window, self.geometry.input_limit))
-        engine = build_engine(self.name, self._hf_model, max_context=longest)
+        engine = engine_for(self.name, self._hf_model, max_context=longest)
         if self._limits is not None:
             engine.scheduler.limits = self._limits
         return engine
@@ -144,6 +144,10 @@ class EngineContext(Conversation):
 
     def watch(self, span: Span, heads: Heads | None = None) -> int:
         """See :meth:`bench.models.api.ReadingContext.watch`."""
+        if not self._lm.engine.runner.attends:
+            raise NoAttentionError(
+                f"{self._lm.name} gives no attention weights, which this method is made of."
+            )
         with self._exclusive():
             if not 0 <= span.start < span.end <= self.length:
                 raise ValueError(f"{span} is not a range of tokens within the context's {self.length}")

@@ -1,0 +1,143 @@
+"""A model's own forward in place of packed passes: the same promises, for models that these do not serve."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from bench.engine.engine import Engine
+from bench.engine.heads import Heads
+from bench.engine.plain import PlainRunner, UncontinuableError, plain_runner
+from bench.engine.runner import Runner
+from bench.engine.scheduler import Request, Scheduler
+from bench.engine.setup import engine_for
+from bench.flops.architecture import architecture_from_modules
+from bench.flops.formulas import forward_flops
+from tests.bench.models.builders import causal_model
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
+    "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+LINEAR: dict[str, Any] = {
+    "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+    "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+}  # fmt: skip
+EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+SIZES: dict[str, dict[str, Any]] = {
+    "qwen3_5_text": LINEAR,
+    "qwen3_next": {**LINEAR, **EXPERTS, "shared_expert_intermediate_size": 32},
+    "lfm2": {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2, "block_multiple_of": 8},
+    "falcon_h1": {
+        "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1,
+        "mamba_chunk_size": 16,
+    },
+    "gemma4_text": {
+        "num_hidden_layers": 4, "vocab_size_per_layer_input": 300, "hidden_size_per_layer_input": 8,
+        "global_head_dim": 32, "num_kv_shared_layers": 0,
+    },
+    "deepseek_v3": {
+        "head_dim": 8, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "n_group": 1, "topk_group": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+    },
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "gemma2": {},
+    "gpt_neox": {},
+}  # fmt: skip
+"""Family -> its own sizes."""
+WITHOUT_ATTENTION = {"qwen3_5_text", "qwen3_next", "lfm2"}
+"""Families some of whose layers give no attention weights."""
+IDS = [(13 * i + 5) % 290 + 3 for i in range(40)]
+
+
+def model_of(family: str) -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**SMALL, **SIZES[family]}))
+    for weights in model.parameters():
+        if weights.ndim > 1:
+            torch.nn.init.normal_(weights, 0, 0.15)
+    return model.eval().requires_grad_(False)
+
+
+def greedy(model: Any, ids: list[int], most: int) -> list[int]:
+    own = list(ids)
+    for _ in range(most):
+        with torch.no_grad():
+            own.append(int(model(torch.tensor([own]), use_cache=False).logits[0, -1].argmax()))
+    return own[len(ids) :]
+
+
+@pytest.mark.parametrize("family", SIZES)
+def test_what_is_read_piece_by_piece_probed_and_rolled_back_answers_as_the_whole_text(family: str) -> None:
+    model = model_of(family)
+    engine = engine_for(family, model, max_context=256)
+    assert isinstance(engine.runner, PlainRunner) and engine.runner.attends is (
+        family not in WITHOUT_ATTENTION
+    )
+
+    async def run() -> tuple[Any, Any, Any]:
+        slot = await engine.reserve(128)
+        await engine.run(Request(slot, IDS[:20]))
+        probe = await engine.run(Request(slot, IDS[20:25], IDS[30:33], (5, 6)))
+        await engine.run(Request(slot, IDS[25:], decode=4, limit=128))
+        engine.rewind(slot, 25)  # an answer that is forgotten
+        answer = await engine.run(Request(slot, IDS[25:], decode=10, limit=128))
+        return probe, answer, slot
+
+    probe, answer, slot = asyncio.run(run())
+    with torch.no_grad():
+        logits = model(torch.tensor([[*IDS[:25], *IDS[30:33]]]), use_cache=False).logits[0, -1]
+    np.testing.assert_allclose(probe.logits, logits[[5, 6]].numpy(), rtol=1e-3, atol=1e-3)
+    assert probe.log_mass == pytest.approx(float(torch.logsumexp(logits.double(), -1)), abs=1e-3)
+    assert list(answer.answer) == greedy(model, IDS, 10)
+
+
+@pytest.mark.parametrize("heads", [None, Heads(((0, 5), (1, 0)))])
+def test_its_attention_is_that_of_packed_passes(heads: Heads | None) -> None:
+    model = causal_model("llama")
+    packed = engine_for("llama", model, max_context=256)
+    assert isinstance(packed.runner, Runner)
+    runner = plain_runner("llama", causal_model("llama"), 256)
+    scheduler = Scheduler(runner.kv_cache, packed.scheduler.limits)
+    scheduler.share_prefixes = False
+
+    async def read(engine: Engine) -> Any:
+        ids = [token % 60 for token in IDS]
+        slot = await engine.reserve(128)
+        await engine.run(Request(slot, ids[:10]))
+        watched: dict[str, Any] = {"watched": [(2, 5), (7, 9)], "watch_from": 10, "heads": heads}
+        first = await engine.run(Request(slot, ids[10:20], ids[30:33], (5, 6), **watched))
+        return first, await engine.run(Request(slot, ids[20:], decode=5, limit=128, **watched))
+
+    for one, other in zip(
+        *(asyncio.run(read(e)) for e in (packed, Engine("llama", runner, scheduler))), strict=True
+    ):
+        assert one.answer == other.answer and one.attention_start == other.attention_start
+        rows = min(len(one.attention), len(other.attention))
+        np.testing.assert_allclose(one.attention[:rows], other.attention[:rows], atol=1e-5)
+
+
+def test_a_model_that_cannot_continue_a_text_is_refused_in_words() -> None:
+    config = AutoConfig.for_model("bert", **{**SMALL, "is_decoder": False})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(UncontinuableError, match="a search would be wrong. Use another model"):
+        engine_for("bert", model, max_context=64)
+
+
+def test_only_layers_with_attention_pay_for_it_and_a_state_is_paid_for() -> None:
+    model = model_of("qwen3_5_text")
+    shape = architecture_from_modules(model)
+    assert (shape.attention_layers, shape.state) == (
+        1,
+        3 * 3 * 2 * 16 * 16,
+    )  # three layers, two heads of 16 by 16
+    one, two = (forward_flops(shape, 1, cached=n, convention="matmul") for n in (100, 200))
+    assert two - one == 4 * 1 * (4 * 16) * 100
+    assert architecture_from_modules(causal_model("llama")).attention_layers is None
