@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.data.cards import Card, card_names, list_cards, load_card
-from bench.data.source import SoundExample, open_source
+from bench.data.format import Parsed
+from bench.data.source import open_source
 from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.schema import Task
 
@@ -90,10 +91,10 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     return own_card(dataset, task)
 
 
-def _first_example(path: Path) -> SoundExample | None:
+def _first_example(path: Path) -> Parsed | None:
     """The first example of a file or folder; None where it has none, which loading reports."""
     try:
-        return next((item for item in open_source(path).examples() if isinstance(item, SoundExample)), None)
+        return next((item for item in open_source(path).examples() if isinstance(item, Parsed)), None)
     except DataError:
         return None
 
