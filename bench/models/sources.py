@@ -42,13 +42,20 @@ class Source(ABC):
     def here(self) -> Path | None:
         """The folder with all files if they are on this machine, else None; needs no network."""
 
-    @abstractmethod
+    @property
+    def missing(self) -> str:
+        """Which files are missing, and how to get them, if :meth:`here` is None."""
+        return "its files are missing."
+
     def locate(self, name: str, files: Sequence[str] = ()) -> Path:
         """The folder with the files, fetched if missing.
 
         name: the model as the user knows it, for messages; files: fetch only these, where single files can be
         fetched. Raises ModelUnavailableError, which names the attempts and how to get the files.
         """
+        if (folder := self.here()) is not None:
+            return folder
+        raise ModelUnavailableError(f"{name}: {self.missing}")
 
     def pin(self, name: str) -> str:
         """What pins the exact files: a commit, a package version, or a hash of the contents."""
@@ -168,13 +175,12 @@ class AssetSource(Source):
         path = ASSETS / self.folder
         return path if (path / "config.json").is_file() else None
 
-    def locate(self, name: str, files: Sequence[str] = ()) -> Path:
-        """Its folder."""
-        if (folder := self.here()) is not None:
-            return folder
-        raise ModelUnavailableError(
-            f"{name}: bench/assets/{self.folder}/config.json is missing. The model ships with the project:"
-            f" reinstall it, or restore the folder (git checkout -- bench/assets/{self.folder})."
+    @property
+    def missing(self) -> str:
+        """The project's folder."""
+        return (
+            f"bench/assets/{self.folder}/config.json is missing. The model ships with the project: reinstall"
+            f" it, or restore the folder (git checkout -- bench/assets/{self.folder})."
         )
 
 
@@ -197,13 +203,10 @@ class PackageSource(Source):
         path = Path(module.submodule_search_locations[0]) / self.folder
         return path if path.is_dir() else None
 
-    def locate(self, name: str, files: Sequence[str] = ()) -> Path:
-        """Its folder in the package."""
-        if (folder := self.here()) is not None:
-            return folder
-        raise ModelUnavailableError(
-            f"{name}: the package {self.distribution} is not installed. Run: pip install {self.distribution}"
-        )
+    @property
+    def missing(self) -> str:
+        """The package."""
+        return f"the package {self.distribution} is not installed. Run: pip install {self.distribution}"
 
     def pin(self, name: str) -> str:
         """The package's version."""
@@ -223,13 +226,10 @@ class FolderSource(Source):
         """The folder."""
         return self.path if self.path.is_dir() else None
 
-    def locate(self, name: str, files: Sequence[str] = ()) -> Path:
+    @property
+    def missing(self) -> str:
         """The folder."""
-        if self.path.is_dir():
-            return self.path
-        raise ModelUnavailableError(
-            f"{name}: no folder {self.path}. Pass a folder with config.json and weights."
-        )
+        return f"no folder {self.path}. Pass a folder with config.json and weights."
 
 
 def _is_commit(revision: str) -> bool:
