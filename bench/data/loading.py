@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.data import hub
-from bench.data.cards import Card, Selection, card_names, list_cards, sample_names
+from bench.data.cards import Card, Selection, list_cards, sample_names, sets_in
 from bench.data.entries import Problem
 from bench.data.format import Parsed
 from bench.data.source import DATA_SUFFIXES, Source, data_files, open_files, open_source
@@ -279,8 +279,7 @@ def _own_part(path: Path, card: Card, training: bool) -> Path:
             return of_split[0]
     if part != path:
         return part
-    others = sorted({inside.stem for inside in path.iterdir()} & set(card_names())) if path.is_dir() else []
-    if others:
+    if others := sets_in(path):
         raise DataUnavailableError(
             f"{path}: no file or folder named {card.name}; there are {', '.join(others)}."
         )

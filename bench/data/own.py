@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.data.cards import Card, card_names, list_cards, load_card
+from bench.data.cards import Card, card_names, list_cards, load_card, sets_in
 from bench.data.format import Parsed
 from bench.data.source import open_source
 from bench.errors import ConfigError, DataError, UnknownNameError
@@ -77,7 +77,7 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     if dataset in known:
         return load_card(dataset)
     path = Path(data).expanduser()
-    if not dataset and path.is_dir() and (parts := sorted({p.stem for p in path.iterdir()} & set(known))):
+    if not dataset and (parts := sets_in(path)):
         raise ConfigError(f"{path} holds several data sets; give --dataset, one of: {', '.join(parts)}.")
     first = _first_example(path)
     declared = first.datasets if first else ()
