@@ -60,7 +60,7 @@ def _model(quick: bool) -> tuple[Any, gpu.Size, int]:
     if quick:
         return model(SMALL), gpu.SMALLEST, 4
     try:
-        return load_causal(replace(resolve(READER, device="cpu"), attention="sdpa")), FULL, REPLY
+        return load_causal(resolve(READER, device="cpu")), FULL, REPLY
     except ModelUnavailableError as error:
         raise NotRun(f"{READER} is not on this machine: {error}") from error
 

@@ -14,6 +14,9 @@ from bench.engine.sampling import Sampling
 from bench.flops.meter import Usage, current_meter
 from bench.method.contract import Method, MethodConfig
 from bench.models.api import Generation, Geometry, Tokenization
+from bench.models.presets import Preset
+from bench.models.sources import FolderSource
+from bench.models.spec import Local, ModelSpec
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.run.cell import Cell
@@ -151,14 +154,19 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
         retrieval_query_of=lambda example: "",
     )
     data = SimpleNamespace(examples=tuple(questions), label="toy (test)", source="sample", warnings=())
-    reader = SimpleNamespace(
-        label="words",
-        small=True,
-        actual_dtype="float32",
+    shape = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1}
+    shape |= {"intermediate_size": 8, "vocab_size": 8, "max_position_embeddings": 256}
+    preset = Preset(
         name="words",
-        recommended_options={},
-        architecture=SimpleNamespace(parameters=0),
+        kind="causal",
+        label="words",
+        description="",
+        licence="",
+        sources=(),
+        config=shape,
+        small=True,
     )
+    reader = ModelSpec("words", FolderSource(Path()), preset, Local(dtype="float32"))
     return Cell(CellRequest("echo", "toy"), method, card, data, reader, {"reader": reader}, identity)  # type: ignore[arg-type]
 
 

@@ -161,31 +161,33 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
     """The checks of a served model, each of which needs those before; raises ConfigError for another."""
     from bench.models.loader import load_tokenizer
     from bench.models.model_set import connect_embedder, connect_language_model
+    from bench.models.served.address import is_address, parse_address
     from bench.models.served.client import ServerClient, ServerError
     from bench.models.served.dialects import TITLES, describe
-    from bench.models.spec import ServedSpec, resolve
+    from bench.models.spec import resolve
 
-    spec = resolve(model)
-    if not isinstance(spec, ServedSpec):
+    if not is_address(model):
         raise ConfigError(
             f"--model {model}: doctor checks models behind a server, server:URL#MODEL. Of one on this "
             f"machine: bench model info {model}"
         )
+    address = parse_address(model)
 
     def reached() -> Check:
-        server = describe(spec.address, ServerClient(spec.address).get)
+        server = describe(address, ServerClient(address).get)
         title = f"{TITLES[server.kind]} {server.version or 'of unknown version'}"
         prompts = "token ids" if server.takes_ids else "text"
         most = f"at most {server.max_tokens:,} tokens" if server.max_tokens else "context length unknown"
-        return Check("ok", f"{spec.address.url}: {title}, {spec.address.model}, prompts as {prompts}, {most}")
+        return Check("ok", f"{address.url}: {title}, {address.model}, prompts as {prompts}, {most}")
 
     def has_tokenizer() -> Check:
-        load_tokenizer(spec.local_equivalent)
-        return Check(
-            "ok", f"{spec.local_equivalent.name}, {spec.architecture.parameters / 1e6:,.0f} M parameters"
-        )
+        spec = resolve(model)
+        load_tokenizer(spec)
+        name = spec.identity()["tokenizer"]
+        return Check("ok", f"{name}, {spec.architecture.parameters / 1e6:,.0f} M parameters")
 
     def answers() -> Check:
+        spec = resolve(model)
         if spec.kind == "encoder":
             vectors = asyncio.run(connect_embedder(spec).embed(["One text.", "Another."]))
             return Check("ok", f"2 texts became vectors of length {vectors.shape[1]}, our count of tokens")
@@ -195,6 +197,7 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
         )
 
     def says_how_likely() -> Check:
+        spec = resolve(model)
         if spec.kind == "encoder":
             return Check("ok", "not asked of an encoder")
         try:

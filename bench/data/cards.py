@@ -176,6 +176,11 @@ def sample_names() -> tuple[str, ...]:
     return tuple(name for name in card_names() if (SAMPLE_SETS / f"{name}.jsonl").is_file())
 
 
+def sets_in(path: Path) -> list[str]:
+    """The data sets with a card of which a folder has a file or folder of that name; of a file, none."""
+    return sorted({inside.stem for inside in path.iterdir()} & set(card_names())) if path.is_dir() else []
+
+
 def list_cards(folder: Path = DATASET_CARDS) -> list[Card]:
     """All cards, sorted by name; raises DataError for an invalid card."""
     return [load_card(name, folder) for name in card_names(folder)]

@@ -8,6 +8,7 @@ names it, beside the documents that could be.
 
 from __future__ import annotations
 
+import codecs
 import io
 import logging
 import os
@@ -15,6 +16,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +38,13 @@ MAX_TEXT_CHARS = 20 * 10**6
 
 NO_FILE = "not a regular file; save the text to one first."
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
+_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""Byte order mark -> encoding; UTF-32's begins with UTF-16's."""
 _PAGE_END = "\f"
 
 
@@ -211,16 +220,9 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 def _plain_text(content: bytes, path: str) -> str:
     """The text of a file in UTF-8, or in UTF-16 or UTF-32 with a byte order mark."""
-    encoding = "utf-8-sig"
-    for mark, name in ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16")):
-        if content.startswith(mark):
-            encoding = name
-            break
-    else:
-        if content.startswith(b"\xfe\xff"):
-            encoding = "utf-16"
-        elif b"\0" in content:
-            raise UnreadableFileError(path, "not text (it holds zero bytes).")
+    encoding = next((name for mark, name in _ENCODINGS.items() if content.startswith(mark)), "utf-8-sig")
+    if encoding == "utf-8-sig" and b"\0" in content:
+        raise UnreadableFileError(path, "not text (it holds zero bytes).")
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -239,21 +241,14 @@ def _pdf_text(content: bytes, path: str, notes: list[str]) -> str:
     import pypdf
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns of every oddity of every object
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(content))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise UnreadableFileError(path, "encrypted; save a copy without a password.")
-        pages = [page.extract_text() for page in reader.pages]
-    except UnreadableFileError:
-        raise
-    except (pypdf.errors.DependencyError, ImportError):  # it decrypts AES with another package
-        raise UnreadableFileError(path, "encrypted; save a copy without encryption.") from None
-    except Exception as error:  # a damaged file makes the parser raise anything
-        raise UnreadableFileError(
-            path,
-            f"damaged, or not a PDF that can be read ({_brief(error)}). Open it in a viewer and save "
-            "it anew.",
-        ) from None
+    with _parsing(path, "a PDF"):
+        try:
+            reader = pypdf.PdfReader(io.BytesIO(content))
+            if reader.is_encrypted and not reader.decrypt(""):
+                raise UnreadableFileError(path, "encrypted; save a copy without a password.")
+            pages = [page.extract_text() for page in reader.pages]
+        except (pypdf.errors.DependencyError, ImportError):  # it decrypts AES with another package
+            raise UnreadableFileError(path, "encrypted; save a copy without encryption.") from None
     empty = [number for number, text in enumerate(pages, start=1) if not text.strip()]
     if len(empty) == len(pages):
         raise UnreadableFileError(
@@ -279,7 +274,7 @@ def _docx_text(content: bytes, path: str) -> str:
     import docx
     from docx.table import Table
 
-    try:
+    with _parsing(path, "a Word document"):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
         if unpacked > MAX_FILE_BYTES:
@@ -292,12 +287,6 @@ def _docx_text(content: bytes, path: str) -> str:
                 lines += [" | ".join(cell.text for cell in row.cells) for row in part.rows]
             else:
                 lines.append(part.text)
-    except UnreadableFileError:
-        raise
-    except Exception as error:  # a damaged file makes the parser raise anything
-        raise UnreadableFileError(
-            path, f"damaged, or not a Word document ({_brief(error)}). Open it and save it anew."
-        ) from None
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
@@ -313,7 +302,7 @@ def _html_text(content: bytes, path: str) -> str:
     require(path, "bs4")
     from bs4 import BeautifulSoup, Comment, Doctype, ProcessingInstruction
 
-    try:
+    with _parsing(path, "HTML"):  # it may be nested thousands deep, for example
         page = BeautifulSoup(content, "html.parser")
         for hidden in page(["script", "style", "noscript", "template", "svg"]):
             hidden.decompose()
@@ -328,14 +317,23 @@ def _html_text(content: bytes, path: str) -> str:
         for cell in page(["td", "th"]):
             cell.insert_after(" ")
         lines = page.get_text().split("\n")
-    except Exception as error:  # nested thousands deep, for example
-        raise UnreadableFileError(path, f"not HTML that can be read ({_brief(error)}).") from None
     return "\n".join(filter(None, (line.strip() for line in lines)))
 
 
-def _brief(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' + text[:120] if text else ''}"
+@contextmanager
+def _parsing(path: str, what: str) -> Iterator[None]:
+    """Turn anything that a parser raises of a damaged file into UnreadableFileError."""
+    try:
+        yield
+    except UnreadableFileError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        reason = f"{type(error).__name__}{': ' + text[:120] if text else ''}"
+        raise UnreadableFileError(
+            path,
+            f"damaged, or not {what} that can be read ({reason}). Open it in a viewer and save it again.",
+        ) from None
 
 
 def _one_line(name: str) -> str:

@@ -189,8 +189,7 @@ def _json_values(path: Path) -> Iterator[Entry | Problem]:
 
     position = 0
     try:
-        with _opened(path) as file:
-            file.seek(len(_BOM) if file.read(3) == _BOM else 0)
+        with _opened_behind_mark(path) as file:
             for key, value in _keyed_values(file):
                 place = Place(path, position + 1, "item")
                 if isinstance(value, dict):
@@ -254,11 +253,12 @@ def _decode_json(text: str) -> JsonValue:
 def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
     csv.field_size_limit(MAX_LINE_BYTES)
     position, line = 0, 1
+    with _opened_behind_mark(path) as file:
+        first = file.readline().decode("utf-8", "replace")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
-            file.seek(0)
-            rows = csv.reader(file, strict=True, delimiter=max(",;\t", key=first.count))
+        with _opened_behind_mark(path) as file:
+            lines = (line.decode("utf-8") for line in file)
+            rows = csv.reader(lines, strict=True, delimiter=max(",;\t", key=first.count))
             header = next(rows)
             line = rows.line_num + 1
             for row in rows:
@@ -271,8 +271,8 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
                 line = rows.line_num + 1
     except csv.Error as error:
         yield Problem(f"{path}:{line}", f"not CSV: {error}; repair the file from here on")
-    except UnicodeDecodeError:
-        yield Problem(*_first_line_not_utf8(path))
+    except UnicodeDecodeError as error:
+        yield Problem(f"{path}:{rows.line_num + 1}", _not_utf8(error))
 
 
 # --- parquet ------------------------------------------------------------------------------------
@@ -305,14 +305,11 @@ def _opened(path: Path) -> IO[bytes]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}.") from None
 
 
-def _first_line_not_utf8(path: Path) -> tuple[str, str]:
-    with _opened(path) as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return f"{path}:{number}", _not_utf8(error)
-    raise AssertionError(f"{path} is valid UTF-8")
+def _opened_behind_mark(path: Path) -> IO[bytes]:
+    """The file, read from behind its byte order mark if it has one."""
+    file = _opened(path)
+    file.seek(len(_BOM) if file.read(len(_BOM)) == _BOM else 0)
+    return file
 
 
 def _not_utf8(error: UnicodeDecodeError) -> str:

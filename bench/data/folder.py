@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
 
-from bench.data.document_files import has_documents, read_documents
-from bench.data.entries import Entry, Problem, container_of, read_entries
+from bench.data.document_files import DocumentFiles, has_documents, read_documents
+from bench.data.entries import Entry, container_of, read_entries
 from bench.data.format import EntryError, Format, Parsed, parsed
 from bench.data.formats.bench_lines import QuestionFields, spelled_fields_of, unread_fields
 from bench.errors import DataError
@@ -31,26 +31,16 @@ ONE_QUESTION = "question,answers,documents\nWhen was the reactor shut down?,June
 """A right file of questions."""
 
 
-@dataclass(frozen=True)
-class DocumentFolder:
-    """The documents of a folder and where its questions are."""
-
-    questions: Path
-    documents: tuple[Document, ...]
-    problems: tuple[Problem, ...]
-    """Files that could not be read; they are left out."""
-
-    @property
-    def format(self) -> Format:
-        """The questions file as a format that knows the documents."""
-        return Format(
-            "folder",
-            "documents with a file of questions",
-            is_question,
-            lambda entry: _parse(entry, self.documents, self.problems),
-            answers_optional=True,
-            example=ONE_QUESTION.replace("\n", "\\n"),
-        )
+def folder_format(files: DocumentFiles) -> Format:
+    """The questions file of a folder as a format that knows its documents."""
+    return Format(
+        "folder",
+        "documents with a file of questions",
+        is_question,
+        lambda entry: _parse(entry, files),
+        answers_optional=True,
+        example=ONE_QUESTION.replace("\n", "\\n"),
+    )
 
 
 def questions_file(folder: Path, data_files: Sequence[Path]) -> Path | None:
@@ -89,7 +79,7 @@ def _holds_questions(file: Path, folder: Path) -> bool:
     return format.name == "bench" and all(isinstance(n, str) and (folder / n).is_file() for n in names)
 
 
-def open_folder(folder: Path, questions: Path) -> DocumentFolder:
+def read_folder(folder: Path, questions: Path) -> DocumentFiles:
     """The folder's documents, with a warning for each file that cannot be read.
 
     Raises DataError if no document can be read.
@@ -102,7 +92,7 @@ def open_folder(folder: Path, questions: Path) -> DocumentFolder:
         else problem
         for problem in files.problems
     )
-    return DocumentFolder(questions, files.documents, problems)
+    return replace(files, problems=problems)
 
 
 class _Question(QuestionFields):
@@ -132,34 +122,31 @@ def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
     return lower
 
 
-def _parse(entry: Entry, documents: Sequence[Document], problems: Sequence[Problem]) -> Iterator[Parsed]:
+def _parse(entry: Entry, files: DocumentFiles) -> Iterator[Parsed]:
     entry = replace(entry, value=_lower(entry.value))
     question = spelled_fields_of(entry, _Question)
-    about = [_named(name, documents, problems) for name in dict.fromkeys(question.documents)]
+    about = [_named(name, files) for name in dict.fromkeys(question.documents)]
     yield parsed(
         id=question.id_of(entry),
         question=question.question,
         answers=question.answers,
-        documents=about or documents,
+        documents=about or files.documents,
         task=question.task,
         datasets=(question.dataset,) if question.dataset else (),
         unread=unread_fields(entry, _Question),
     )
 
 
-def _named(name: str, documents: Sequence[Document], problems: Sequence[Problem]) -> Document:
-    """The document in the file of that name; raises EntryError for none, or for several of them.
-
-    problems: why others could not be read.
-    """
-    matches = [document for document in documents if document.title == name]
-    matches = matches or [document for document in documents if Path(document.title).name == name]
+def _named(name: str, files: DocumentFiles) -> Document:
+    """The document in the file of that name; raises EntryError for none, or for several of them."""
+    matches = [document for document in files.documents if document.title == name]
+    matches = matches or [document for document in files.documents if Path(document.title).name == name]
     if len(matches) == 1:
         return matches[0]
-    titles = [document.title for document in documents]
+    titles = [document.title for document in files.documents]
     if matches:
         raise EntryError(f"{name!r} may be {' or '.join(d.title for d in matches)}; give its folder as well")
-    unread = [p.message for p in problems if p.place == name or p.place.endswith(f"/{name}")]
+    unread = [p.message for p in files.problems if p.place == name or p.place.endswith(f"/{name}")]
     if unread:
         raise EntryError(
             f"the document {name!r} could not be read: {unread[0].removesuffix(LEFT_OUT).rstrip('.')}"

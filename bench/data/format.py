@@ -33,6 +33,8 @@ class Parsed:
     """Oddities that were accepted, each worth a warning."""
     unread: tuple[str, ...] = ()
     """Fields of the entry that its format does not have."""
+    place: str = ""
+    """Where its entry is; set by the source."""
 
 
 @dataclass(frozen=True)

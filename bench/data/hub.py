@@ -11,7 +11,6 @@ whatever version is in its cache. Files from GitHub are stored in the hub's cach
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from http.client import HTTPException
@@ -20,6 +19,7 @@ from pathlib import Path
 from bench.data.cards import Card, HubFile, HubSource, sample_names
 from bench.errors import DataError
 from bench.files.atomic import write_bytes
+from bench.files.hashing import file_sha256
 
 log = logging.getLogger(__name__)
 
@@ -70,29 +70,18 @@ def _fetch_github(card: Card, source: HubSource, file: HubFile, cache: Path | No
 
 
 def _fetch_hub(card: Card, source: HubSource, file: HubFile, cache: Path | None) -> Path:
+    """One file of a commit, from the cache where it is there."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    def from_hub(*, local_only: bool) -> Path:
-        return Path(
-            hf_hub_download(
-                source.repo,
-                file.path,
-                repo_type="dataset",
-                revision=source.revision,
-                cache_dir=cache,
-                local_files_only=local_only,
-            )
-        )
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        path = from_hub(local_only=True)
-    except LocalEntryNotFoundError:
-        log.info("%s: fetching %s from the hub (%s)", card.name, file.path, source.repo)
-        try:
-            path = from_hub(local_only=False)
-        except (HfHubHTTPError, OSError) as error:
-            raise DataError(_download_error(card, source, file, error)) from None
+        path = Path(
+            hf_hub_download(
+                source.repo, file.path, repo_type="dataset", revision=source.revision, cache_dir=cache
+            )
+        )
+    except (HfHubHTTPError, OSError) as error:
+        raise DataError(_download_error(card, source, file, error)) from None
     _verify(card, file, path)
     return path
 
@@ -127,8 +116,7 @@ def _verify(card: Card, file: HubFile, path: Path) -> None:
     if expected is None:
         log.warning("%s: no checksum is known for %s; its content is not verified", card.name, file.path)
         return
-    with blob.open("rb") as content:
-        actual = hashlib.file_digest(content, "sha256").hexdigest()
+    actual = file_sha256(blob)
     if actual != expected:
         path.unlink()
         blob.unlink(missing_ok=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from bench.data import hub
-from bench.data.cards import Card, Selection, card_names, list_cards, sample_names
+from bench.data.cards import Card, Selection, list_cards, sample_names, sets_in
 from bench.data.entries import Problem
-from bench.data.source import DATA_SUFFIXES, SoundExample, Source, data_files, open_files, open_source
+from bench.data.format import Parsed
+from bench.data.source import DATA_SUFFIXES, Source, data_files, open_files, open_source
 from bench.errors import ConfigError, DataError
 from bench.files.paths import SAMPLE_SETS
 from bench.schema import DocumentSet, Example
@@ -79,7 +80,7 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
     )
 
 
-def claim(card: Card, sound: SoundExample) -> Problem | None:
+def claim(card: Card, sound: Parsed) -> Problem | None:
     """Why an example does not belong to the card's data set; None if it does."""
     if sound.datasets and not any(card.accepts(name) for name in sound.datasets):
         named = " or ".join(sound.datasets)
@@ -89,13 +90,13 @@ def claim(card: Card, sound: SoundExample) -> Problem | None:
             if known
             else f"leave out --dataset, or use a file of {card.name}"
         )
-        return Problem(str(sound.place), f"this is {named} data, not {card.name}; {advice}")
+        return Problem(sound.place, f"this is {named} data, not {card.name}; {advice}")
     if sound.example.task != card.task:
-        return Problem(str(sound.place), f"a {sound.example.task} example; {card.name} is a {card.task} set")
+        return Problem(sound.place, f"a {sound.example.task} example; {card.name} is a {card.task} set")
     return None
 
 
-def unwanted_split(card: Card, sound: SoundExample, split: str | None = None) -> str:
+def unwanted_split(card: Card, sound: Parsed, split: str | None = None) -> str:
     """The example's split if it is not the wanted one, else empty.
 
     split: the wanted split, by default the evaluated one; empty: all splits.
@@ -128,9 +129,11 @@ def _select(card: Card, source: Source, kind: SourceKind, limit: int | None, tra
     examples: list[Example] = []
     warnings = Tally()
     documents: dict[str, DocumentSet] = {}  # questions on one text share it in memory
+    as_in, bound = f"as in {selection.source}", f"{longer_than:,} ({selection.measured_by or 'words'})"
     other_splits: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
     skipped: set[str] = set()
-    seen = too_short = over_rows = over_documents = 0
+    seen = 0
     for sound in _sound_examples(card, source, warnings):
         example, id_ = sound.example, sound.example.documents.id
         if other := unwanted_split(card, sound, split):
@@ -140,11 +143,12 @@ def _select(card: Card, source: Source, kind: SourceKind, limit: int | None, tra
         if id_ in skipped or len(skipped) < (skip or 0):
             skipped.add(id_)
         elif longer_than and length(example, selection) <= longer_than:
-            too_short += 1
+            left_out[f"only examples of more than {bound} are used, {as_in}"] += 1
         elif most_documents == len(documents) and id_ not in documents:
-            over_documents += 1
+            sets = f"questions on the first {most_documents} document sets"
+            left_out[f"only the {sets} are used, {as_in}"] += 1
         elif most_rows == len(examples):
-            over_rows += 1
+            left_out[f"only the first {most_rows} questions are used, {as_in}"] += 1
         else:
             shared = documents.setdefault(id_, example.documents)
             question = example.question if example.question.strip() else card.query
@@ -152,22 +156,10 @@ def _select(card: Card, source: Source, kind: SourceKind, limit: int | None, tra
             if len(examples) == limit:
                 break
     found = ", ".join(f"{name} {count}" for name, count in sorted(other_splits.items()))
-    as_in, bound = f"as in {selection.source}", f"{longer_than:,} ({selection.measured_by or 'words'})"
-    rows, sets = f"first {most_rows} questions", f"questions on the first {most_documents} document sets"
-    remarks = [
-        text
-        for applies, text in (
-            (other_splits, f"only the split {split!r} is used; left out: {found}"),
-            (
-                too_short,
-                f"only examples of more than {bound} are used, {as_in}; left out: {too_short}",
-            ),
-            (skipped, f"questions on the first {len(skipped)} document sets are left out, {as_in}"),
-            (over_rows, f"only the {rows} are used, {as_in}; left out: {over_rows}"),
-            (over_documents, f"only the {sets} are used, {as_in}; left out: {over_documents}"),
-        )
-        if applies
-    ]
+    remarks = [f"only the split {split!r} is used; left out: {found}"] if other_splits else []
+    if skipped:
+        remarks.append(f"questions on the first {len(skipped)} document sets are left out, {as_in}")
+    remarks += [f"{why}; left out: {count}" for why, count in left_out.items()]
     if not examples and other_splits and not seen:
         purpose = "learned from" if training else "evaluated"
         raise DataError(
@@ -189,12 +181,12 @@ def length(example: Example, selection: Selection) -> float:
     return sum(len(document.full_text.split()) for document in example.documents.documents)
 
 
-def _sound_examples(card: Card, source: Source, warnings: Tally) -> Iterator[SoundExample]:
+def _sound_examples(card: Card, source: Source, warnings: Tally) -> Iterator[Parsed]:
     """The examples up to the first error, which is raised; warnings are tallied."""
     for item in source.examples():
         problem = item if isinstance(item, Problem) else claim(card, item)
         if problem is None:
-            assert isinstance(item, SoundExample)
+            assert isinstance(item, Parsed)
             yield item
         elif problem.severity == "warning":
             warnings.add(problem.place, problem.message)
@@ -287,8 +279,7 @@ def _own_part(path: Path, card: Card, training: bool) -> Path:
             return of_split[0]
     if part != path:
         return part
-    others = sorted({inside.stem for inside in path.iterdir()} & set(card_names())) if path.is_dir() else []
-    if others:
+    if others := sets_in(path):
         raise DataUnavailableError(
             f"{path}: no file or folder named {card.name}; there are {', '.join(others)}."
         )

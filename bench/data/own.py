@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.data.cards import Card, card_names, list_cards, load_card
-from bench.data.source import SoundExample, open_source
+from bench.data.cards import Card, card_names, list_cards, load_card, sets_in
+from bench.data.format import Parsed
+from bench.data.source import open_source
 from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.schema import Task
 
@@ -76,7 +77,7 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     if dataset in known:
         return load_card(dataset)
     path = Path(data).expanduser()
-    if not dataset and path.is_dir() and (parts := sorted({p.stem for p in path.iterdir()} & set(known))):
+    if not dataset and (parts := sets_in(path)):
         raise ConfigError(f"{path} holds several data sets; give --dataset, one of: {', '.join(parts)}.")
     first = _first_example(path)
     declared = first.datasets if first else ()
@@ -90,10 +91,10 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     return own_card(dataset, task)
 
 
-def _first_example(path: Path) -> SoundExample | None:
+def _first_example(path: Path) -> Parsed | None:
     """The first example of a file or folder; None where it has none, which loading reports."""
     try:
-        return next((item for item in open_source(path).examples() if isinstance(item, SoundExample)), None)
+        return next((item for item in open_source(path).examples() if isinstance(item, Parsed)), None)
     except DataError:
         return None
 

@@ -11,34 +11,21 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from bench.data.document_files import DOCUMENT_SUFFIXES, MAX_TEXT_CHARS
-from bench.data.entries import Container, Entry, Place, Problem, container_of, read_entries
-from bench.data.folder import DocumentFolder, open_folder, questions_file
+from bench.data.document_files import DOCUMENT_SUFFIXES, MAX_TEXT_CHARS, DocumentFiles
+from bench.data.entries import Container, Entry, Problem, container_of, read_entries
+from bench.data.folder import folder_format, questions_file, read_folder
 from bench.data.format import EntryError, Format, Parsed
 from bench.data.formats import recognise
 from bench.data.formats.bench_lines import ONE_LINE
 from bench.data.formats.narrativeqa import release_table
 from bench.errors import DataError
+from bench.files.hashing import file_sha256
 from bench.schema import Example
 
 DATA_SUFFIXES = frozenset({".json", ".jsonl", ".ndjson", ".csv", ".parquet"})
 """Suffixes of data files in a folder; a file passed by its own path may have any name."""
 _ENTRIES_TO_TRY = 50
 """Number of entries to inspect before a file's format counts as unknown."""
-
-
-@dataclass(frozen=True)
-class SoundExample:
-    """A usable example of a source, with its place."""
-
-    example: Example
-    datasets: tuple[str, ...]
-    """The data sets that it may belong to; empty if its content names none."""
-    split: str
-    """Its split, if one source holds several."""
-    place: Place
-    unread: tuple[str, ...] = ()
-    """Fields of its entry that the format does not have."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +38,13 @@ class Source:
     container: Container
     files: tuple[Path, ...]
     """The files that hold the entries, in order."""
-    folder: DocumentFolder | None = None
-    """The documents of a folder, whose questions are the entries; None: the entries are complete."""
+    folder: DocumentFiles = DocumentFiles(())
+    """The documents of a folder, whose questions are the entries; none: the entries are complete."""
 
-    def examples(self) -> Iterator[SoundExample | Problem]:
-        """Every example in file order, interleaved with the problems."""
+    def examples(self) -> Iterator[Parsed | Problem]:
+        """Every usable example in file order, interleaved with the problems."""
         ids = _Ids()
-        yield from self.folder.problems if self.folder else ()
+        yield from self.folder.problems
         for entry in self._entries():
             if isinstance(entry, Problem):
                 yield entry
@@ -69,13 +56,13 @@ class Source:
                     yield from (Problem(place, fault) for fault in faults)
                     if faults:
                         continue
-                    example = ids.admit(parsed.example, entry.place)
+                    example = ids.admit(parsed.example, place)
                     yield from (Problem(place, oddity, "warning") for oddity in oddities_of(parsed))
                     if example.id != parsed.example.id:
                         first = ids.place_of(parsed.example.id)
                         message = f"id {parsed.example.id!r} belongs to a different example at {first}"
                         yield Problem(place, f"{message}; renamed to {example.id!r}", "warning")
-                    yield SoundExample(example, parsed.datasets, parsed.split, entry.place, parsed.unread)
+                    yield replace(parsed, example=example, place=place)
             except EntryError as error:
                 yield Problem(place, str(error))
 
@@ -85,8 +72,8 @@ class Source:
         Of a folder's documents it is their text as it was read.
         """
         files = [*self.files, *self.format.companions(self.files[0])]
-        sums = [(file.name, _sha256(file)) for file in files]
-        sums += [(document.title, document.id) for document in self.folder.documents] if self.folder else []
+        sums = [(file.name, file_sha256(file)) for file in files]
+        sums += [(document.title, document.id) for document in self.folder.documents]
         if len(sums) == 1:
             return f"sha256:{sums[0][1]}"
         listing = "".join(f"{checksum}  {name}\n" for name, checksum in sums)
@@ -112,10 +99,10 @@ class _Ids:
     """Keeps ids unique within a source."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[Place, tuple[str, str, tuple[str, ...]]]] = {}
+        self._seen: dict[str, tuple[str, tuple[str, str, tuple[str, ...]]]] = {}
         self._copies: Counter[str] = Counter()
 
-    def admit(self, example: Example, place: Place) -> Example:
+    def admit(self, example: Example, place: str) -> Example:
         """The example, renamed if its id is taken; raises EntryError for a duplicate example."""
         content = (example.question, example.documents.id, example.answers)
         id = example.id
@@ -128,7 +115,7 @@ class _Ids:
         self._seen[id] = (place, content)
         return replace(example, id=id)
 
-    def place_of(self, id: str) -> Place:
+    def place_of(self, id: str) -> str:
         return self._seen[id][0]
 
 
@@ -182,8 +169,8 @@ def open_source(path: Path, formats: Sequence[str] = ()) -> Source:
         table = release_table(path)
         questions = None if table else questions_file(path, data_files(path))
         if questions is not None:
-            folder = open_folder(path, questions)
-            return Source(path, folder.format, container_of(questions), (questions,), folder)
+            files = read_folder(path, questions)
+            return Source(path, folder_format(files), container_of(questions), (questions,), files)
         return open_files(path, [table] if table else _files_of_folder(path), formats)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder.{_nearest(path)}")
@@ -285,8 +272,3 @@ def _nearest(path: Path) -> str:
     names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.75)
     return f" Did you mean {folder / near[0]}?" if near else ""
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.models.fetching import is_cached
-from bench.models.sources import HubSource, PackedSource, local_folder
 from bench.models.spec import ModelSpec
 
 _PRODUCTS = ("linear", "matmul", "bmm", "addmm", "einsum")
@@ -30,11 +28,7 @@ class CountedFlops:
 
 def require_local(spec: ModelSpec) -> None:
     """Raise ModelUnavailableError unless the model's files are on this machine; nothing is downloaded."""
-    source = spec.source
-    here = is_cached(source) if isinstance(source, HubSource) else True
-    if isinstance(source, PackedSource):
-        here = local_folder(source) is not None
-    if not here:
+    if spec.source.here() is None:
         raise ModelUnavailableError(
             f"{spec.name} is not on this machine, so no forward of it can be counted. "
             f"Run: bench model fetch {spec.name}  (the closed form needs no weights: leave out --measure)"

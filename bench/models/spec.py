@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.flops.architecture import (
@@ -21,7 +21,7 @@ from bench.flops.architecture import (
     counted_architecture,
 )
 from bench.models.api import Geometry
-from bench.models.fetching import is_cached, locate
+from bench.models.packed import PackedSource
 from bench.models.presets import (
     PAPER_CHUNK_TOKENS,
     PAPER_INPUT_LIMIT,
@@ -31,21 +31,12 @@ from bench.models.presets import (
     Preset,
     presets,
 )
-from bench.models.processor import MEASURED_FROM, faster_dtype
+from bench.models.processor import FAST_FROM, faster_dtype
 from bench.models.served.address import FORM, ServerAddress, is_address, parse_address
 from bench.models.served.client import ServerClient
 from bench.models.served.dialects import TITLES, ServerInfo
 from bench.models.served.known import described
-from bench.models.sources import (
-    FolderSource,
-    HubSource,
-    PackedSource,
-    Source,
-    local_folder,
-    model_cache,
-    read_config,
-    revision_of,
-)
+from bench.models.sources import CONFIG_FILES, FolderSource, HubSource, Source, model_cache, read_config
 from bench.schema import JsonValue
 
 DType = Literal["float32", "bfloat16", "float16", "served"]
@@ -74,13 +65,9 @@ def default_geometry(max_positions: int) -> Geometry:
 
 
 @dataclass(frozen=True)
-class ModelSpec:
-    """A model, resolved as far as possible without loading it."""
+class Local:
+    """The backend of a model that this process loads."""
 
-    name: str
-    """Preset name, hub id or folder name; the key of its costs in every ledger."""
-    source: Source
-    preset: Preset | None = None
     dtype: DType | None = None
     """None: bfloat16 on CUDA, and on the CPU for large models if its bfloat16 is faster
     (:mod:`bench.models.processor`); else float32. Encoders always use float32."""
@@ -89,39 +76,152 @@ class ModelSpec:
     attention: str = "sdpa"
     """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
 
+    def actual_dtype(self, model: ModelSpec) -> DType:
+        """The number format in use: the requested one, or the default for kind and device."""
+        if model.kind == "encoder":
+            return "float32"
+        if self.dtype:
+            return self.dtype
+        if self.actual_device.startswith("cuda") or self.actual_device in DEVICE_MAPS:
+            return "bfloat16"
+        if self.actual_device == "cpu" and model.architecture.parameters >= FAST_FROM:
+            return faster_dtype()
+        return "float32"
+
     @property
-    def local_equivalent(self) -> ModelSpec:
-        """The model whose files say what this one is: itself, unless a server has it."""
-        return self
+    def actual_device(self) -> str:
+        """The device in use: the requested one, or CUDA if available."""
+        return self.device or ("cuda" if cuda_available() else "cpu")
+
+    def identity(self, model: ModelSpec) -> dict[str, JsonValue]:
+        """The model's part of a cell's identity; needs no weights."""
+        return {
+            "name": model.name,
+            "source": str(model.source),
+            "revision": model.revision,
+            "dtype": model.actual_dtype,
+            "attention": self.attention,
+            "max_tokens": model.preset.max_tokens if model.preset else None,
+        }
+
+
+@dataclass(frozen=True)
+class Served:
+    """The backend of a model behind a server, which has its weights.
+
+    The server is asked for its kind, version and context length when one of these is first needed.
+    """
+
+    address: ServerAddress
+    tokenizer: str = ""
+    """The same model as a preset, hub id or folder, whose files say what it is."""
+    actual_device: ClassVar[str] = "server"
+
+    @cached_property
+    def info(self) -> ServerInfo:
+        """What the server says of itself and the model, or said last; raises ServerError."""
+        file = model_cache().parent / "servers.json"
+        return described(self.address, ServerClient(self.address).get, file)
+
+    def actual_dtype(self, model: ModelSpec) -> DType:
+        """The server's own, which it does not say; the name is for records."""
+        return "served"
+
+    @cached_property
+    def architecture(self) -> Architecture | None:
+        """The shape in ``#architecture=FILE``, if it is given."""
+        if self.address.architecture is None:
+            return None
+        path = Path(self.address.architecture).expanduser()
+        folder, file = (path, "config.json") if path.is_dir() else (path.parent, path.name)
+        return architecture_from_config(read_config(self.address.name, folder, file))
+
+    def limited(self, geometry: Geometry) -> Geometry:
+        """The lengths, none longer than what the server takes."""
+        most = self.info.max_tokens
+        if most is None or most >= geometry.input_limit:
+            return geometry
+        if most < geometry.window:
+            raise ConfigError(
+                f"{self.address.name}: the server takes {most} tokens, and the model is used with a window"
+                f" of {geometry.window}. Start the server with a longer context."
+            )
+        return replace(geometry, input_limit=most)
+
+    def identity(self, model: ModelSpec) -> dict[str, JsonValue]:
+        """Model, server and tokenizer; the URL is no part of it."""
+        shape = {} if self.architecture is None else {"architecture": asdict(self.architecture)}
+        return {
+            "name": model.name,
+            "source": str(self.address),
+            "revision": self.info.revision,
+            "server": self.info.kind,
+            "server_version": self.info.version,
+            "prompt": "ids" if self.info.takes_ids else "text",
+            "tokenizer": self.tokenizer,
+            "tokenizer_revision": model.revision,
+            "max_tokens": self.info.max_tokens,
+            **shape,
+        }
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A model, resolved as far as possible without loading it: files that say what it is, and a backend."""
+
+    name: str
+    """Preset name, hub id, folder name, or ``server:`` and the server's name; the key of its costs."""
+    source: Source
+    """Of its config and tokenizer, and of the weights that are loaded here."""
+    preset: Preset | None = None
+    backend: Local | Served = Local()
+
+    @property
+    def local(self) -> Local:
+        """How it is loaded; raises ModelUnavailableError for a model behind a server."""
+        if isinstance(self.backend, Local):
+            return self.backend
+        raise ModelUnavailableError(
+            f"{self.name} is behind a server, which has its weights; they are not needed here. Name the model"
+            " itself (preset, hub id or folder) to use them."
+        )
+
+    @property
+    def server(self) -> Served | None:
+        """Where it is served; None for a model that this process loads."""
+        return self.backend if isinstance(self.backend, Served) else None
+
+    def loaded(self, **how: Any) -> ModelSpec:
+        """A new spec of the model, loaded with another dtype, device or attention; a served one as before."""
+        return replace(self, backend=replace(self.server) if self.server else replace(self.local, **how))
 
     @property
     def label(self) -> str:
-        """As printed in tables."""
-        return self.preset.label if self.preset else self.name
+        """As printed in tables: the model, and whether it was served."""
+        if self.server is None:
+            return self.preset.label if self.preset else self.name
+        model = self.preset.label if self.preset else self.server.tokenizer
+        return f"{model} through {TITLES[self.server.info.kind]}"
 
     @property
     def small(self) -> bool:
         """Whether this is a small model trained by this project, which a table must state."""
-        preset = self.local_equivalent.preset
-        return preset.small if preset else False
+        return self.preset.small if self.preset else False
 
     @property
     def caution(self) -> str:
         """Caveat about its scores that every table must print; empty for most models."""
-        preset = self.local_equivalent.preset
-        return preset.caution if preset else ""
+        return self.preset.caution if self.preset else ""
 
     @property
     def recommended_options(self) -> Mapping[str, str]:
         """Options of methods that suit this reader; empty for most models."""
-        preset = self.local_equivalent.preset
-        return preset.recommended_options if preset else {}
+        return self.preset.recommended_options if self.preset else {}
 
     @property
     def chat(self) -> str:
         """How prompts are wrapped; see :mod:`bench.models.chat`."""
-        preset = self.local_equivalent.preset
-        return preset.chat if preset else "template"
+        return self.preset.chat if self.preset else "template"
 
     @cached_property
     def config(self) -> Mapping[str, JsonValue]:
@@ -134,7 +234,7 @@ class ModelSpec:
 
         Raises ModelUnavailableError.
         """
-        return locate(self.name, self.source, files=["config.json", "modules.json"])
+        return self.source.locate(self.name, CONFIG_FILES)
 
     @cached_property
     def kind(self) -> Kind:
@@ -150,10 +250,12 @@ class ModelSpec:
 
     @cached_property
     def architecture(self) -> Architecture:
-        """The model's shape, from its preset or config alone.
+        """The model's shape, from its preset or config alone, or as the address of its server says.
 
         Raises ConfigError for a family whose cost has no closed form here and cannot be counted.
         """
+        if self.server and self.server.architecture:
+            return self.server.architecture
         if self.preset and self.preset.architecture:
             return self.preset.architecture
         try:
@@ -164,175 +266,33 @@ class ModelSpec:
 
     @cached_property
     def geometry(self) -> Geometry:
-        """The lengths at which the model is used; ``input_limit`` never exceeds its positions."""
+        """The lengths at which the model is used; its positions and its server bound ``input_limit``."""
         positions = self.architecture.max_positions
         geometry = self.preset.geometry if self.preset else None
         if geometry is None:
-            return default_geometry(positions)
-        return replace(geometry, input_limit=min(geometry.input_limit, positions))
+            geometry = default_geometry(positions)
+        else:
+            geometry = replace(geometry, input_limit=min(geometry.input_limit, positions))
+        return self.server.limited(geometry) if self.server else geometry
 
     @cached_property
     def revision(self) -> str:
         """The commit, package version or content hash that pins the files."""
-        if isinstance(self.source, HubSource) and _is_commit(self.source.revision):
-            return str(self.source.revision)
-        if isinstance(self.source, PackedSource):
-            return self.source.revision
-        return revision_of(self.name, self.source, self.config_folder)
+        return self.source.pin(self.name)
 
     @property
     def actual_dtype(self) -> DType:
-        """The number format in use: the requested one, or the default for kind and device."""
-        if self.kind == "encoder":
-            return "float32"
-        if self.dtype:
-            return self.dtype
-        if self.actual_device.startswith("cuda") or self.actual_device in DEVICE_MAPS:
-            return "bfloat16"
-        if self.actual_device == "cpu" and self.architecture.parameters >= MEASURED_FROM:
-            return faster_dtype()
-        return "float32"
+        """The number format in use."""
+        return self.backend.actual_dtype(self)
 
     @property
     def actual_device(self) -> str:
-        """The device in use: the requested one, or CUDA if available."""
-        return self.device or ("cuda" if cuda_available() else "cpu")
+        """The device in use; ``server`` for none of this machine."""
+        return self.backend.actual_device
 
     def identity(self) -> dict[str, JsonValue]:
-        """The model's part of a cell's identity: everything that can change a result. Needs no weights."""
-        return {
-            "name": self.name,
-            "source": str(self.source),
-            "revision": self.revision,
-            "dtype": self.actual_dtype,
-            "attention": self.attention,
-            "max_tokens": self.preset.max_tokens if self.preset else None,
-        }
-
-
-@dataclass(frozen=True)
-class ServedSpec(ModelSpec):
-    """A model behind a server: lengths, prompts and costs are those of its ``local_equivalent``.
-
-    The server is asked for its kind, version and context length when one of these is first needed.
-    """
-
-    @property
-    def address(self) -> ServerAddress:
-        """Where it is served."""
-        assert isinstance(self.source, ServerAddress)
-        return self.source
-
-    @cached_property
-    def described(self) -> ServerInfo:
-        """What the server says of itself and the model, or said last; raises ServerError."""
-        file = model_cache().parent / "servers.json"
-        return described(self.address, ServerClient(self.address).get, file)
-
-    @cached_property
-    def local_equivalent(self) -> ModelSpec:
-        """The same model by preset, hub id or folder; none of its weights is used.
-
-        Raises ConfigError, which asks for ``#tokenizer=NAME``, if no name leads to one.
-        """
-        own = self.address.tokenizer
-        tried: dict[str, str] = {}
-        for name in [own] if own else [self.address.model, self.described.origin]:
-            if not name or name in tried:
-                continue
-            try:
-                local_equivalent = resolve(name)
-                if local_equivalent.preset is None:
-                    locate(name, local_equivalent.source, files=["config.json", "modules.json"])
-                return local_equivalent
-            except (UnknownNameError, ModelUnavailableError) as error:
-                tried[name] = str(error)
-        raise ConfigError(
-            f"{self.name}: prompts and costs need the model's tokenizer and shape. Tried: "
-            + " ".join(f"{name} ({reason})" for name, reason in tried.items())
-            + " Give the same model as a preset, hub id or folder with #tokenizer=NAME; config.json and"
-            " tokenizer suffice, no weights."
-        )
-
-    @property
-    def label(self) -> str:
-        """As printed in tables: the model, and that it was served."""
-        return f"{self.local_equivalent.label} through {TITLES[self.described.kind]}"
-
-    @cached_property
-    def config(self) -> Mapping[str, JsonValue]:
-        """The ``config.json`` of its local_equivalent, or of ``#architecture=FILE``."""
-        if self.address.architecture is None:
-            return self.local_equivalent.config
-        path = Path(self.address.architecture).expanduser()
-        return read_config(self.name, path if path.is_dir() else path.parent, path.name)
-
-    @cached_property
-    def config_folder(self) -> Path:
-        """That of its local_equivalent."""
-        return self.local_equivalent.config_folder
-
-    @cached_property
-    def kind(self) -> Kind:
-        """That of its local_equivalent."""
-        return self.local_equivalent.kind
-
-    @cached_property
-    def architecture(self) -> Architecture:
-        """Its local_equivalent's, or that of ``#architecture=FILE``.
-
-        Raises ConfigError for a family whose cost has no closed form here and cannot be counted.
-        """
-        return (
-            self.local_equivalent.architecture
-            if self.address.architecture is None
-            else architecture_from_config(self.config)
-        )
-
-    @cached_property
-    def geometry(self) -> Geometry:
-        """Its local_equivalent's lengths, none longer than what the server takes."""
-        geometry, most = self.local_equivalent.geometry, self.described.max_tokens
-        if most is None or most >= geometry.input_limit:
-            return geometry
-        if most < geometry.window:
-            raise ConfigError(
-                f"{self.name}: the server takes {most} tokens, and the model is used with a window of"
-                f" {geometry.window}. Start the server with a longer context."
-            )
-        return replace(geometry, input_limit=most)
-
-    @cached_property
-    def revision(self) -> str:
-        """What the server says that pins the weights; may be empty."""
-        return self.described.revision
-
-    @property
-    def actual_dtype(self) -> DType:
-        """The server's own, which it does not say; the name is for records."""
-        return "served"
-
-    @property
-    def actual_device(self) -> str:
-        """No device of this machine."""
-        return "server"
-
-    def identity(self) -> dict[str, JsonValue]:
-        """Model, server and tokenizer; the URL is no part of it."""
-        described, local_equivalent = self.described, self.local_equivalent
-        shape = {} if self.address.architecture is None else {"architecture": asdict(self.architecture)}
-        return {
-            "name": self.name,
-            "source": str(self.source),
-            "revision": described.revision,
-            "server": described.kind,
-            "server_version": described.version,
-            "prompt": "ids" if described.takes_ids else "text",
-            "tokenizer": local_equivalent.name,
-            "tokenizer_revision": local_equivalent.revision,
-            "max_tokens": described.max_tokens,
-            **shape,
-        }
+        """The model's part of a cell's identity: everything that can change a result."""
+        return self.backend.identity(self)
 
 
 def resolve(
@@ -346,12 +306,11 @@ def resolve(
     """
     text = text.strip()
     if is_address(text):
-        address = parse_address(text)
-        return ServedSpec(address.name, address)
+        return _served(parse_address(text))
     if dtype is not None and dtype not in DTYPES:
         raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     name, revision = _split_revision(text)
-    spec = ModelSpec(name, FolderSource(Path()), dtype=dtype, device=device, attention=attention)
+    spec = ModelSpec(name, FolderSource(Path()), backend=Local(dtype, device, attention))
     if name in presets():
         preset = presets()[name]
         return replace(spec, name=text, source=_preset_source(preset, revision), preset=preset)
@@ -361,7 +320,7 @@ def resolve(
             raise ConfigError(f"--model {text}: a local folder has no revisions; leave out @{revision}.")
         path = path.resolve()
         folder = replace(spec, name=path.name, source=FolderSource(path))
-        locate(name, folder.source)
+        folder.source.locate(name)
         read_config(name, path)
         return folder
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
@@ -375,6 +334,39 @@ def resolve(
         hint="A hub id (owner/name), a folder, or a model behind a server (vLLM, llama.cpp, Ollama: "
         f"{FORM}) works as well.",
     )
+
+
+def _served(address: ServerAddress) -> ModelSpec:
+    """The model behind a server: its files are found by the address's tokenizer, its name, or its origin.
+
+    None of its weights is used. Raises ConfigError, which asks for ``#tokenizer=NAME``, if no name leads to
+    any files, and ServerError.
+    """
+    tried: dict[str, str] = {}
+    for name in _names(Served(address)):
+        if not name or name in tried:
+            continue
+        try:
+            model = resolve(name)
+            if model.preset is None:
+                model.source.locate(name, CONFIG_FILES)
+            return replace(model, name=address.name, backend=Served(address, model.name))
+        except (UnknownNameError, ModelUnavailableError) as error:
+            tried[name] = str(error)
+    raise ConfigError(
+        f"{address.name}: prompts and costs need the model's tokenizer and shape. Tried: "
+        + " ".join(f"{name} ({reason})" for name, reason in tried.items())
+        + " Give the same model as a preset, hub id or folder with #tokenizer=NAME; config.json and"
+        " tokenizer suffice, no weights."
+    )
+
+
+def _names(server: Served) -> Iterator[str]:
+    """What the model may be called here; what the server loaded it from is asked for last."""
+    address = server.address
+    yield address.tokenizer or address.model
+    if not address.tokenizer:
+        yield server.info.origin
 
 
 @lru_cache(maxsize=1)
@@ -393,10 +385,6 @@ def cuda_available() -> bool:
     return torch.cuda.is_available()
 
 
-def _is_commit(revision: str | None) -> bool:
-    return revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision) is not None
-
-
 def _split_revision(text: str) -> tuple[str, str | None]:
     if "@" not in text or Path(text).expanduser().is_dir():
         return text, None
@@ -406,19 +394,12 @@ def _split_revision(text: str) -> tuple[str, str | None]:
     return name, revision
 
 
-def _is_available(source: Source) -> bool:
-    """Whether the weights are on this machine: shipped, installed, unpacked, or in the hub cache."""
-    if isinstance(source, HubSource):
-        return is_cached(source, "model.safetensors")
-    return local_folder(source) is not None
-
-
 def _preset_source(preset: Preset, revision: str | None) -> Source:
     if revision is None:
         *first, last = preset.sources
-        source = next((source for source in first if _is_available(source)), last)
+        source = next((source for source in first if source.here()), last)
         if not isinstance(source, HubSource | PackedSource):  # these two are fetched on first use
-            locate(preset.name, source)
+            source.locate(preset.name)
         return source
     for source in preset.sources:
         if isinstance(source, HubSource):
@@ -443,6 +424,5 @@ def loading_errors(spec: ModelSpec, folder: Path) -> Iterator[None]:
         if type(error).__name__ == "OutOfMemoryError":
             raise
         raise ModelUnavailableError(
-            f"{spec.name}: {folder} could not be loaded with attention={spec.attention}, dtype="
-            f"{spec.dtype or 'default'}: {type(error).__name__}: {error}"
+            f"{spec.name}: {folder} could not be loaded ({spec.backend}): {type(error).__name__}: {error}"
         ) from error

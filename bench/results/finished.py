@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.files.hashing import file_sha256
 from bench.results.json_lines import valid_rows
 from bench.results.models import CellDescription, Summary, read_description, read_summary
 from bench.results.records import CELL_FILE, RECORDS_FILE, Record, read_records
@@ -103,8 +103,7 @@ def records_so_far(folder: Path) -> dict[str, Record]:
 
 def records_digest(folder: Path) -> str:
     """SHA-256 of the bytes of a cell's records; raises OSError if the file is missing."""
-    with (folder / RECORDS_FILE).open("rb") as records:
-        return hashlib.file_digest(records, "sha256").hexdigest()
+    return file_sha256(folder / RECORDS_FILE)
 
 
 _NO_CELLS = {ARTIFACT_FOLDER, "indexes", "asked"}

@@ -20,7 +20,7 @@ from bench.method.options import build_config
 from bench.method.prompts import ANSWER_INSTRUCTION, PASSAGE_SEPARATOR, SUMMARY_INSTRUCTION, question_prompt
 from bench.method.registry import load_method
 from bench.models.served.address import without_url
-from bench.models.spec import ModelSpec, ServedSpec, resolve
+from bench.models.spec import ModelSpec, resolve
 from bench.packages import READER, require
 from bench.results.curves import as_text, cut
 from bench.run.fitness import unfit_models
@@ -101,7 +101,7 @@ class Cell:
         """Raise MissingPackageError where its method or a model in this process could not run here."""
         packages = self.method.packages()
         require(f"The method {self.method.name}", *packages, brought_by=packages)
-        if any(not isinstance(spec, ServedSpec) for spec in self.roles.values()):
+        if any(spec.server is None for spec in self.roles.values()):
             require("A model in this process", *READER)
 
     def folder(self, results: Path) -> Path:
@@ -238,7 +238,7 @@ def _require_local(name: str, method: Method[Any], roles: Mapping[str, ModelSpec
     refused = {
         role: needed.ways_out
         for role, needed in method.roles().items()
-        if needed.needs == "attention" and isinstance(roles[role], ServedSpec)
+        if needed.needs == "attention" and roles[role].server
     }
     if refused:
         served = ", ".join(f"{role} {roles[role].name}" for role in refused)

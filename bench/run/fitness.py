@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from bench.errors import ConfigError
+from bench.models.packed import PackedSource
 from bench.models.presets import REAL, presets
 from bench.models.served.address import FORM
-from bench.models.sources import PackedSource, local_folder
 from bench.models.spec import ModelSpec, resolve
 from bench.schema import DocumentSet
 
@@ -59,7 +59,7 @@ def default_reader(documents: DocumentSet) -> str:
     if not unfit:
         return "tiny"
     for name in REAL:
-        if presets()[name].kind == "causal" and any(map(local_folder, presets()[name].sources)):
+        if presets()[name].kind == "causal" and any(source.here() for source in presets()[name].sources):
             return name
     raise ConfigError(refusal(unfit))
 
@@ -70,7 +70,7 @@ def refusal(models: Collection[str]) -> str:
     for name in REAL:
         source = presets()[name].sources[-1]
         if presets()[name].kind == "causal" and isinstance(source, PackedSource):
-            here = local_folder(source) is not None
+            here = source.here() is not None
             how = (
                 "here already" if here else f"{source.size_bytes / 1e9:.1f} GB once: bench model fetch {name}"
             )

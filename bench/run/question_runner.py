@@ -24,7 +24,6 @@ from bench.metrics.retrieval import retrieval_quality
 from bench.metrics.scoring import question_scores
 from bench.metrics.yes_no import only_yes_or_no
 from bench.models.api import ModelSet
-from bench.models.spec import ServedSpec
 from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
 from bench.results.records import FLOP_CONVENTION, ContextRecord, FlopCounts, Record, TokenCounts
 from bench.run.cell import Cell
@@ -87,11 +86,7 @@ class QuestionRunner:
     async def _require_servers(self) -> None:
         """Check every served language model before anything is computed; raises ServerError, ConfigError."""
         cell = self.cells[0]
-        served = [
-            role
-            for role, spec in cell.roles.items()
-            if isinstance(spec, ServedSpec) and spec.kind == "causal"
-        ]
+        served = [role for role, spec in cell.roles.items() if spec.server and spec.kind == "causal"]
         if not served:
             return
         from bench.models.served.language_model import ServedLanguageModel

@@ -11,7 +11,6 @@ from bench.data.own import card_for
 from bench.errors import BenchError, ModelUnavailableError
 from bench.method.registry import registered_methods
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
-from bench.models.fetching import locate
 from bench.models.presets import presets
 from bench.models.sources import verify
 from bench.models.spec import resolve
@@ -163,7 +162,7 @@ def table_cells(
     def left_out(first: Cell, plan: Plan, error: BenchError) -> None:
         if not isinstance(error, ModelUnavailableError):
             raise error
-        verify(first.reader.name, locate(first.reader.name, first.reader.source))
+        verify(first.reader.name, first.reader.source.locate(first.reader.name))
         why[id(plan)] = str(error)
 
     places = {} if places is None else places

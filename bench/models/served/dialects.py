@@ -24,6 +24,16 @@ Get = Callable[[str], JsonValue]
 
 TOP = 20
 """The longest list of likely tokens that OpenAI-compatible endpoints give."""
+_NO_PENALTIES: Body = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
+_PLAIN: Body = {
+    "n": 1,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    **_NO_PENALTIES,
+    "skip_special_tokens": False,
+}
+"""One answer, from the model's own distribution, with its control tokens."""
 MOST_PROBABILITIES = 512
 """llama.cpp's list in a first request; one that lacks a choice is asked for in full."""
 
@@ -130,16 +140,10 @@ class CompletionsDialect(Dialect):
             "model": self.address.model,
             "prompt": list(question.ids),
             "max_tokens": question.most,
-            "n": 1,
             "stop_token_ids": list(question.stops),
-            "top_p": 1.0,
             "top_k": 0,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "skip_special_tokens": False,
             "return_token_ids": True,
+            **_PLAIN,
             **_drawn(question.sampling),
         }
         if question.choices:
@@ -159,10 +163,9 @@ class CompletionsDialect(Dialect):
             for token, value in listed.items()
             if token.startswith("token_id:")
         }
-        ids = choice.get("token_ids")
         return Answer(
             text=str(choice.get("text") or ""),
-            ids=None if ids is None else tuple(map(int, ids)),
+            ids=_ids(choice.get("token_ids")),
             finish=_finish(choice.get("finish_reason")),
             **_usage(body),
             log_probabilities=log_probabilities,
@@ -192,14 +195,8 @@ class SglangDialect(Dialect):
             "max_new_tokens": question.most,
             "temperature": drawn["temperature"],
             "stop_token_ids": list(question.stops),
-            "top_p": 1.0,
             "top_k": -1,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "skip_special_tokens": False,
-            "n": 1,
+            **_PLAIN,
         }
         if "seed" in drawn:
             parameters["sampling_seed"] = drawn["seed"]
@@ -216,11 +213,10 @@ class SglangDialect(Dialect):
         """Ids, and what is known of them in ``meta_info``."""
         meta = body["meta_info"]
         listed = (meta.get("output_token_ids_logprobs") or [[]])[0] or []
-        ids = body.get("output_ids")
         reason = meta.get("finish_reason") or {}
         return Answer(
             text=str(body.get("text") or ""),
-            ids=None if ids is None else tuple(map(int, ids)),
+            ids=_ids(body.get("output_ids")),
             finish=_finish(reason.get("type") if isinstance(reason, dict) else reason),
             prompt_tokens=_count(meta.get("prompt_tokens")),
             completion_tokens=_count(meta.get("completion_tokens")),
@@ -260,8 +256,7 @@ class LlamaCppDialect(Dialect):
             "temperature": drawn["temperature"],
             "samplers": ["temperature"],
             "repeat_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
+            **_NO_PENALTIES,
             "dry_multiplier": 0.0,
             "mirostat": 0,
             "cache_prompt": True,
@@ -277,11 +272,10 @@ class LlamaCppDialect(Dialect):
     def answer(self, body: Body) -> Answer:
         """Ids, and probabilities before sampling."""
         listed = body.get("completion_probabilities") or body.get("probs") or [{}]
-        ids = body.get("tokens")
         timings = body.get("timings") or {}
         return Answer(
             text=str(body.get("content") or ""),
-            ids=None if ids is None else tuple(map(int, ids)),
+            ids=_ids(body.get("tokens")),
             finish="length" if body.get("stop_type") == "limit" else "stop",
             prompt_tokens=_count(body.get("tokens_evaluated")),
             completion_tokens=_count(body.get("tokens_predicted")),
@@ -309,8 +303,7 @@ class ChatDialect(Dialect):
             "messages": [{"role": role, "content": text} for role, text in question.messages],
             "max_tokens": question.most,
             "top_p": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
+            **_NO_PENALTIES,
             "stream": False,
             **_drawn(question.sampling),
         }
@@ -402,6 +395,10 @@ def _finish(reason: JsonValue) -> Literal["stop", "length"]:
     if reason not in ("stop", "length"):
         raise ValueError(f"the answer ended by {reason!r}")
     return "stop" if reason == "stop" else "length"
+
+
+def _ids(value: JsonValue) -> tuple[int, ...] | None:
+    return None if value is None else tuple(map(int, value))
 
 
 def _count(value: JsonValue) -> int | None:

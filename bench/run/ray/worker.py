@@ -70,9 +70,7 @@ def without_data(cell: Cell) -> Cell:
 
 
 def _with_dtype(spec: ModelSpec) -> ModelSpec:
-    if not isinstance(spec, ModelSpec) or spec.kind == "encoder":
-        return spec
-    return replace(spec, dtype=spec.actual_dtype)
+    return spec if spec.kind == "encoder" else spec.loaded(dtype=spec.actual_dtype)
 
 
 def load_models(cell: Cell) -> ModelSet:
@@ -85,7 +83,7 @@ def load_models(cell: Cell) -> ModelSet:
     several = cuda_available() and _gpus() > 1
     # New specs, without the properties that the sender has cached.
     roles = {
-        role: replace(spec, device="balanced" if several and spec.kind == "causal" else None)
+        role: spec.loaded(device="balanced" if several and spec.kind == "causal" else None)
         for role, spec in cell.roles.items()
     }
     for role, spec in roles.items():

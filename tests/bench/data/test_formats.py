@@ -12,14 +12,15 @@ from bench.data import load
 from bench.data.cards import load_card
 from bench.data.checking import check
 from bench.data.entries import Problem
-from bench.data.source import SoundExample, open_source
+from bench.data.format import Parsed
+from bench.data.source import open_source
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, Evidence, Example
 
 
-def examples_in(path: Path) -> tuple[list[SoundExample], list[Problem]]:
+def examples_in(path: Path) -> tuple[list[Parsed], list[Problem]]:
     items = list(open_source(path).examples())
-    return [i for i in items if isinstance(i, SoundExample)], [i for i in items if isinstance(i, Problem)]
+    return [i for i in items if isinstance(i, Parsed)], [i for i in items if isinstance(i, Problem)]
 
 
 def one(tmp_path: Path, entry: Any) -> Example:

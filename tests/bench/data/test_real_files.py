@@ -9,7 +9,8 @@ import pytest
 
 from bench.data import check, load
 from bench.data.cards import load_card
-from bench.data.source import SoundExample, open_source
+from bench.data.format import Parsed
+from bench.data.source import open_source
 from bench.schema import Document, Example
 
 RELEASE = "raw/narrativeqa/original_release_sample"
@@ -70,7 +71,7 @@ def test_lengths(real_data: Path, name: str, mean: int, minimum: int, maximum: i
 
 
 def examples(path: Path) -> list[Example]:
-    return [item.example for item in open_source(path).examples() if isinstance(item, SoundExample)]
+    return [item.example for item in open_source(path).examples() if isinstance(item, Parsed)]
 
 
 def content(example: Example) -> tuple[str, tuple[str, ...], tuple[Document, ...]]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.models.sources import PackedSource, WheelPart
+from bench.models.packed import PackedSource, WheelPart
 from tests.bench.models.builders import causal_model, hf_tokenizer
 
 START, END = "<|start_header_id|>", "<|eot_id|>"

@@ -21,9 +21,9 @@ from bench.cli.model import command
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.models import hub, loader, packed
 from bench.models.api import Geometry
-from bench.models.packed import fetch
+from bench.models.packed import PackedSource, WheelPart, fetch
 from bench.models.presets import REAL, Preset, presets
-from bench.models.sources import CONTENT, PackedSource, WheelPart, revision_of
+from bench.models.sources import CONTENT
 from bench.models.spec import resolve
 from tests.bench.models.builders import save_encoder
 from tests.bench.models.gguf_files import Index, left
@@ -230,7 +230,7 @@ def test_bench_model_fetch_says_the_size_gets_a_model_and_replaces_a_damaged_one
     monkeypatch.setitem(presets(), "small", preset)
     monkeypatch.setattr(packed, "download_wheel", index.download)
     spec = resolve("small", device="cpu")
-    assert spec.revision == revision_of("small", index.source, cache) == index.source.revision
+    assert spec.revision == index.source.pin("small") == index.source.revision
     assert not cache.exists()  # asking what a model is fetches nothing
     first = CliRunner().invoke(command, ["fetch", "small"], catch_exceptions=False)
     assert first.output.startswith("1 model(s) to download: 0.0 GB, at most 0.0 GB of disk in ")

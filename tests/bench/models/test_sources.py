@@ -11,8 +11,7 @@ from huggingface_hub import constants, errors
 
 from bench.errors import ModelUnavailableError
 from bench.models import sources
-from bench.models.fetching import locate
-from bench.models.sources import AssetSource, FolderSource, HubSource, PackageSource, revision_of, verify
+from bench.models.sources import AssetSource, FolderSource, HubSource, PackageSource, verify
 
 LLAMA = HubSource("meta-llama/Llama-3.1-8B-Instruct", "0e9e39f", gated=True)
 
@@ -34,7 +33,7 @@ def test_offline_and_not_cached_says_what_was_tried_and_how_to_get_it(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelUnavailableError) as caught:
-        locate("llama-3.1-8b", LLAMA)
+        LLAMA.locate("llama-3.1-8b")
     message = str(caught.value)
     assert "llama-3.1-8b: meta-llama/Llama-3.1-8B-Instruct@0e9e39f is not in the local cache" in message
     assert str(tmp_path) in message
@@ -52,7 +51,7 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_half_a_minute(
     )
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert locate("x", HubSource("a/b")) == tmp_path, "the cache may have it"
+    assert HubSource("a/b").locate("x") == tmp_path, "the cache may have it"
     assert asked["local_files_only"] is True
 
 
@@ -74,7 +73,7 @@ def test_each_way_to_fail_has_its_own_advice(
 ) -> None:
     _refuse(monkeypatch, error)
     with pytest.raises(ModelUnavailableError, match=message):
-        locate("llama-3.1-8b", LLAMA)
+        LLAMA.locate("llama-3.1-8b")
 
 
 def test_pickled_weights_are_not_even_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_pickled_weights_are_not_even_downloaded(monkeypatch: pytest.MonkeyPatch
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    locate("x", HubSource("a/b"))
+    HubSource("a/b").locate("x")
     from huggingface_hub.utils import filter_repo_objects
 
     files = [
@@ -106,9 +105,9 @@ def test_a_shipped_model_or_package_that_is_missing_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(ModelUnavailableError, match="bench/assets/none/config.json is missing.*git checkout"):
-        locate("none", AssetSource("none"))
+        AssetSource("none").locate("none")
     with pytest.raises(ModelUnavailableError, match="Run: pip install no-such-model"):
-        locate("none", PackageSource("no-such-model", "no_such_model", "model"))
+        PackageSource("no-such-model", "no_such_model", "model").locate("none")
 
 
 def _model_folder(folder: Path) -> Path:
@@ -145,12 +144,12 @@ def test_a_checksum_file_of_another_form_is_refused(tmp_path: Path, text: str) -
 def test_the_revision_of_a_folder_changes_with_every_file_that_counts(tmp_path: Path) -> None:
     folder = _model_folder(tmp_path / "m")
     source = FolderSource(folder)
-    seen = {revision_of("m", source, folder)}
+    seen = {source.pin("m")}
     (folder / "README.md").write_text("notes", encoding="utf-8")
-    assert revision_of("m", source, folder) in seen
+    assert source.pin("m") in seen
     for file in ("tokenizer.json", "chat_template.jinja", "model.safetensors"):
         (folder / file).write_text(f"other {file}", encoding="utf-8")
-        seen.add(revision_of("m", source, folder))
+        seen.add(source.pin("m"))
     assert len(seen) == 4
 
 
@@ -158,16 +157,16 @@ def test_a_file_that_the_checksums_do_not_list_counts_too(tmp_path: Path) -> Non
     """A changed chat template kept the old cell ids."""
     folder = _model_folder(tmp_path / "m")
     (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "0" * 64}), encoding="utf-8")
-    before = revision_of("m", FolderSource(folder), folder)
+    before = FolderSource(folder).pin("m")
     (folder / "chat_template.jinja").write_text("another", encoding="utf-8")
-    assert revision_of("m", FolderSource(folder), folder) != before
+    assert FolderSource(folder).pin("m") != before
 
 
 def test_checksums_pin_a_shipped_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = _model_folder(tmp_path / "m")
     (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "0" * 64}), encoding="utf-8")
     monkeypatch.setattr(sources, "ASSETS", tmp_path)
-    assert locate("m", AssetSource("m")) == folder
-    first = revision_of("m", AssetSource("m"), folder)
+    assert AssetSource("m").locate("m") == folder
+    first = AssetSource("m").pin("m")
     (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "1" * 64}), encoding="utf-8")
-    assert revision_of("m", AssetSource("m"), folder) != first
+    assert AssetSource("m").pin("m") != first

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.data.source import SoundExample, open_source
+from bench.data.format import Parsed
+from bench.data.source import open_source
 from bench.errors import ConfigError
 from bench.files.paths import SAMPLE_SETS
 from bench.models.spec import resolve
@@ -29,7 +30,7 @@ def of(text: str) -> list[DocumentSet]:
 
 @pytest.mark.parametrize("path", sorted(SAMPLE_SETS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_generated_documents_are_read_by_the_small_models(path: Path) -> None:
-    items = [item for item in open_source(path).examples() if isinstance(item, SoundExample)]
+    items = [item for item in open_source(path).examples() if isinstance(item, Parsed)]
     sets = [item.example.documents for item in items[::10]]
     worst = max(tokens_per_word("\n".join(d.text for d in group.documents)[:2_000]) for group in sets)
     assert worst < MAX_TOKENS_PER_WORD - 0.1
@@ -46,7 +47,7 @@ def test_other_text_is_not(path: str) -> None:
 
 def test_real_data_are_not(real_data: Path) -> None:
     for path in sorted(real_data.glob("*.jsonl")):
-        items = (item for item in open_source(path).examples() if isinstance(item, SoundExample))
+        items = (item for item in open_source(path).examples() if isinstance(item, Parsed))
         documents = [item.example.documents for _, item in zip(range(5), items, strict=False)]
         assert unfit_models([resolve("tiny")], documents), path
 

@@ -14,7 +14,6 @@ from bench.errors import ConfigError
 from bench.flops.formulas import flops_of_usage
 from bench.flops.meter import Meter, metered
 from bench.models.embedder import SentenceEncoder
-from bench.models.fetching import locate
 from bench.models.model_set import load_embedder
 from bench.models.spec import resolve
 from methods.gor.ranking import f_scores, layer_of, token_vectors
@@ -41,7 +40,7 @@ def test_the_scores_are_those_of_the_package(minilm: SentenceEncoder) -> None:
     from bert_score import score
 
     spec = resolve("minilm")
-    folder = str(locate(spec.name, spec.source))
+    folder = str(spec.source.locate(spec.name))
     for reference in (TEXTS[0], TEXTS[5]):
         with torch.no_grad():
             expected = score(

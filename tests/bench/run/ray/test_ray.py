@@ -355,8 +355,8 @@ def test_a_worker_with_several_gpus_spreads_its_readers_over_them(monkeypatch: p
     for gpus, device in ((1, None), (2, "balanced")):
         monkeypatch.setattr(ray_worker, "_gpus", lambda gpus=gpus: gpus)
         models: Any = ray_worker.load_models(cell)
-        assert {spec.device for spec in models.specs.values() if spec.kind == "causal"} == {device}
-        assert {spec.device for spec in models.specs.values() if spec.kind == "encoder"} == {None}
+        assert {spec.local.device for spec in models.specs.values() if spec.kind == "causal"} == {device}
+        assert {spec.local.device for spec in models.specs.values() if spec.kind == "encoder"} == {None}
 
 
 def test_a_worker_with_another_model_is_refused() -> None:
@@ -364,7 +364,7 @@ def test_a_worker_with_another_model_is_refused() -> None:
     from bench.run.ray.worker import load_models, without_data
 
     cell = without_data(plan_cell(CellRequest("bm25", "qasper", limit=1)))
-    assert cell.roles["reader"].dtype == "float32" and not cell.data.examples
+    assert cell.roles["reader"].local.dtype == "float32" and not cell.data.examples
     load_models(cell)
     models = {"reader": {**cell.identity.models["reader"], "revision": "0" * 40}}
     with pytest.raises(BenchError, match=r"another tiny \(role reader\): revision .* instead of '0{40}'"):
