@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import click
 
@@ -37,11 +37,14 @@ _ONLY_GENERATE = (
 )
 
 
+State: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
+
+
 @dataclass(frozen=True)
 class Check:
     """The result of one check."""
 
-    state: Literal["ok", "warning", "failed", "skipped"]
+    state: State
     detail: str
     remedy: str = ""
     """What to do; set for every warning and failure."""
@@ -101,12 +104,11 @@ def _packages() -> Check:
         return Check("ok", f"{python}; without pip the versions cannot be checked")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
+    said = "; ".join(done.stdout.strip().splitlines())
     if done.returncode == 0:
-        return Check("ok", f"{python}, {' '.join(lines)}")
-    ours = [line for line in lines if line.startswith(DISTRIBUTION)]
-    remedy = "Run: make setup  (or pip install -c constraints.txt -e .)"
-    return Check("failed" if ours else "warning", "; ".join(ours or lines), remedy)
+        return Check("ok", f"{python}, {said}")
+    state: State = "failed" if DISTRIBUTION in said else "warning"
+    return Check(state, said, "Run: make setup  (or pip install -c constraints.txt -e .)")
 
 
 def _memory(results: Path) -> Check:
@@ -180,36 +182,35 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
         return Check("ok", f"{spec.address.url}: {title}, {spec.address.model}, prompts as {prompts}, {most}")
 
     def has_tokenizer() -> Check:
-        load_tokenizer(spec.local_equivalent)
-        return Check(
-            "ok", f"{spec.local_equivalent.name}, {spec.architecture.parameters / 1e6:,.0f} M parameters"
-        )
+        local = spec.local_equivalent
+        load_tokenizer(local)
+        return Check("ok", f"{local.name}, {spec.architecture.parameters / 1e6:,.0f} M parameters")
+
+    def gives_vectors() -> Check:
+        vectors = asyncio.run(connect_embedder(spec).embed(["One text.", "Another."]))
+        return Check("ok", f"2 texts became vectors of length {vectors.shape[1]}, our count of tokens")
 
     def answers() -> Check:
-        if spec.kind == "encoder":
-            vectors = asyncio.run(connect_embedder(spec).embed(["One text.", "Another."]))
-            return Check("ok", f"2 texts became vectors of length {vectors.shape[1]}, our count of tokens")
         asyncio.run(connect_language_model(spec).require())
-        return Check(
-            "ok", "3, each asked twice: the same text, our count of tokens, an end at the end of turn"
-        )
+        return Check("ok", "3, each asked twice: same text, our count of tokens, an end at the end of turn")
 
     def says_how_likely() -> Check:
-        if spec.kind == "encoder":
-            return Check("ok", "not asked of an encoder")
         try:
             of_any = asyncio.run(connect_language_model(spec).require_probes(""))
         except (ServerError, ConfigError) as error:
             return Check("warning", str(error).strip(), _ONLY_GENERATE)
+        if of_any:
+            return Check("ok", "it says how likely each is")
         detail = "it says how likely the likeliest words are; Yes and No may not be among them"
-        return (
-            Check("ok", "it says how likely each is") if of_any else Check("warning", detail, _ONLY_GENERATE)
-        )
+        return Check("warning", detail, _ONLY_GENERATE)
 
     yield "server", reached
     yield "tokenizer", has_tokenizer
-    yield "prompts", answers
-    yield "yes or no", says_how_likely
+    if spec.kind == "encoder":
+        yield "texts", gives_vectors
+    else:
+        yield "prompts", answers
+        yield "yes or no", says_how_likely
 
 
 @contextlib.contextmanager

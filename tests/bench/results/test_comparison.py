@@ -117,11 +117,6 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
     assert len(set(where)) == 1 and max(map(len, lines)) <= 100
 
 
-def test_of_equal_differences_both_ways_are_shown() -> None:
-    comparison = compare(cell([1, 1, 1, 0], "abcd"), cell([0, 0, 0, 1], "abcd"), "f1")
-    assert [pair.first.example_id for pair in most_different(comparison, 3)] == ["q0", "q3", "q1"]
-
-
 def test_the_verdict_needs_interval_and_test() -> None:
     names = "abcdefghijkl"
     better = compare(cell([1] * 12, names), cell([0.2] * 12, names), "f1")

@@ -211,10 +211,6 @@ def test_a_table_whose_questions_have_not_all_been_asked_says_so_everywhere(tabl
     assert whole.cells["bm25_top5", "qasper"].missing == "not finished yet" and not whole.unfinished
 
 
-def test_rendering_twice_gives_the_same_bytes(table: TableData) -> None:
-    assert render(table, PUBLISHED) == render(table, PUBLISHED)
-
-
 def test_latex_is_escaped_and_balanced(table: TableData) -> None:
     text = render(table, PUBLISHED).latex()
     body = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
