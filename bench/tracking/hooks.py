@@ -117,6 +117,7 @@ class MlflowHooks(RunHooks):
             return
         except KeyboardInterrupt:
             process.kill()
+            self._queued = {}
             raise
         failures = [line.removeprefix(FAILED) for line in output.splitlines() if line.startswith(FAILED)]
         if process.returncode and not failures:

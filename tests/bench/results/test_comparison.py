@@ -11,24 +11,19 @@ from rich.console import Console
 from bench.cli.compare import describe, most_different, print_pair
 from bench.errors import ConfigError
 from bench.results.comparison import compare, permutation_p_value
-from bench.results.records import FlopCounts, Record, TokenCounts
+from bench.results.records import Record
+from tests import cells
 
 
 def record(number: int, document: str, score: float, flops: int = 10, question: str = "Who?") -> Record:
-    return Record(
-        example_id=f"q{number}",
+    return cells.record(
+        number,
         document_ids=[document],
         question=question,
         answers=["Mara"],
         prediction=f"answer {score}",
         scores={"f1": score},
-        context=[],
-        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
-        flops=FlopCounts(query=flops, index=5, convention="paper", query_by_model={}, index_by_model={}),
-        truncated=False,
-        flags=[],
-        wall_s=0.1,
-        error=None,
+        flops=cells.flops(flops, 5),
         trace=None,
     )
 

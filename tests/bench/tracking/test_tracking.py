@@ -27,7 +27,6 @@ from bench.results.records import (
     RECORDS_FILE,
     SUMMARY_FILE,
     ContextRecord,
-    FlopCounts,
     Record,
     TokenCounts,
 )
@@ -49,6 +48,7 @@ from bench.tracking.store import (
     scrub,
 )
 from bench.tracking.sync import StoreError, sync
+from tests import cells
 
 DEFAULTS = {
     "k": 5,
@@ -62,8 +62,8 @@ DEFAULTS = {
 
 
 def record(number: int, f1: float, *, failed: bool = False) -> Record:
-    return Record(
-        example_id=f"q{number}",
+    return cells.record(
+        number,
         document_ids=[f"d{number // 3}"],
         question=f"Who crossed the bridge on day {number}?",
         answers=["Ilse Brandt", "Ilse"],
@@ -71,14 +71,10 @@ def record(number: int, f1: float, *, failed: bool = False) -> Record:
         scores={"rouge_l": f1 / 2, "f1": f1},
         context=[ContextRecord(document=0, title="The bridge", start=0, end=40, score=2.5)],
         tokens=TokenCounts(prompt=400, completion=5, forwarded=405),
-        flops=FlopCounts(
-            query=3_000_000_000_000, index=0, convention="paper", query_by_model={}, index_by_model={}
-        ),
+        flops=cells.flops(3 * 10**12),
         truncated=number == 0,
         flags=["empty_document"] if number == 1 else [],
-        wall_s=0.25,
         error="RuntimeError: out of memory" if failed else None,
-        trace={},
     )
 
 
