@@ -6,7 +6,6 @@ The checks concern this machine, or one model behind a server; they leave nothin
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import logging
 import platform
@@ -78,9 +77,9 @@ def command(results: Path, model: str | None) -> None:
 
 def _examined(run_check: Callable[[], Check]) -> Check:
     """The check's result; one that raises has failed."""
+    logging.disable(logging.WARNING)  # steps and warnings that a run would log
     try:
-        with _quiet():
-            return run_check()
+        return run_check()
     except MissingPackageError as error:
         return Check("skipped", str(error))
     except BenchError as error:
@@ -88,6 +87,8 @@ def _examined(run_check: Callable[[], Check]) -> Check:
     except Exception as error:  # a broken check is reported, and the others still run
         detail = f"the check itself failed: {type(error).__name__}: {error}"
         return Check("failed", detail, "Run: make setup. If that does not help, report this.")
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _of_this_machine(results: Path) -> Iterator[tuple[str, Callable[[], Check]]]:
@@ -211,15 +212,3 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
     else:
         yield "prompts", answers
         yield "yes or no", says_how_likely
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the steps and warnings that a run would log."""
-    logger = logging.getLogger("bench")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -66,12 +66,6 @@ def test_labelled_lines_wrap_beside_their_label() -> None:
     ]
 
 
-def test_rows_of_a_table_are_moved_to_the_left_together_rather_than_torn_apart() -> None:
-    screen, written = console(26)
-    print_labelled(screen, "            step  node     level   p\n               0  2.1      2")
-    assert written.getvalue().splitlines() == ["  step  node     level   p", "     0  2.1      2"]
-
-
 def test_two_answers_stand_side_by_side() -> None:
     screen, written = console(60)
     print_columns(screen, ("pecan", "bm25:k=5"), {"answer": ("a golden coin of the teacher", "a brooch")})
