@@ -186,7 +186,7 @@ def work(folder: Path, pipe: int) -> None:
     naming(bench.run.question_runner.QuestionRunner, "ask", "search")
     naming(RecordStore, "append", "write")
     naming(RecordStore, "put_in_order", "write")
-    naming(hooks._Sync, "__init__", "mlflow")
+    naming(hooks.MlflowHooks, "_sync", "mlflow")
     naming(bench.tables.render, "render", "render")
     naming(bench.files.atomic, "write_text", "render")
     for arguments in COMMANDS:

@@ -1,12 +1,43 @@
-"""Typed values of finished cells for tests that need no files: what is not given has a plain default."""
+"""Typed values of finished cells and of tables: what is not given has a plain default."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.results.finished import FinishedCell
 from bench.results.models import CellDescription, Summary
+from bench.results.records import FlopCounts, Record, RecordStore, TokenCounts
+from bench.tables.cells import TableCell, TableData
+from bench.tables.definition import Row, TableDefinition
+
+
+def flops(query: int = 1, index: int = 0, **by_model: Any) -> FlopCounts:
+    """FLOPs in the papers' convention."""
+    usage = {"query_by_model": {}, "index_by_model": {}, **by_model}
+    return FlopCounts(query=query, index=index, convention="paper", **usage)
+
+
+def record(number: int = 0, **fields: Any) -> Record:
+    """A record of a question that was answered rightly; two questions share a document."""
+    values: dict[str, Any] = {
+        "example_id": f"q{number}",
+        "document_ids": [f"d{number // 2}"],
+        "question": "?",
+        "answers": ["a"],
+        "prediction": "a",
+        "scores": {"f1": 1.0},
+        "context": [],
+        "tokens": TokenCounts(prompt=1, completion=1, forwarded=2),
+        "flops": flops(),
+        "truncated": False,
+        "flags": [],
+        "wall_s": 0.1,
+        "error": None,
+        "trace": {},
+    }
+    return Record(**{**values, **fields})
 
 
 def summary(**fields: Any) -> Summary:
@@ -59,3 +90,30 @@ def description(**fields: Any) -> CellDescription:
 def finished(of: Summary, about: CellDescription | None = None) -> FinishedCell:
     """A finished cell that lies nowhere."""
     return FinishedCell(Path("nowhere"), about or description(), of)
+
+
+def table(*shown: TableCell, **fields: Any) -> TableData:
+    """A table of these cells, in their order."""
+    values: dict[str, Any] = {
+        "id": "t",
+        "title": "T",
+        "source": "S",
+        "datasets": tuple(dict.fromkeys(cell.dataset for cell in shown)),
+        "metrics": ("f1",),
+        "rows": tuple({cell.row.id: cell.row for cell in shown}.values()),
+    }
+    cells = {(cell.row.id, cell.dataset): cell for cell in shown}
+    return TableData(TableDefinition.model_validate({**values, **fields}), cells)
+
+
+def table_of_records(folder: Path, rows: Mapping[str, Sequence[Record]], **fields: Any) -> TableData:
+    """A table of one cell for each row, whose records lie in the folder."""
+    shown = []
+    for name, records in rows.items():
+        (folder / name).mkdir()
+        with RecordStore(folder / name) as store:
+            for one in records:
+                store.append(one)
+        cell = FinishedCell(folder / name, description(), summary(n=len(records)))
+        shown.append(TableCell(Row(id=name, label=name.upper(), method="bm25"), "qasper", cell))
+    return table(*shown, **fields)

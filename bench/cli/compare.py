@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.cells import cells_named, named_folder, one_cell, options_of
+from bench.cli.cells import named_folder, one_cell, options_of
 from bench.cli.options import (
     HOW,
     OUTPUT,
@@ -97,7 +96,7 @@ class Judging:
 
     def verdicts(self, pair: CellPair) -> str:
         """The judge's verdicts in a few lines; only missing ones are asked for."""
-        from bench.cli.verdicts import described, described_as_paper
+        from bench.cli.verdicts import described
         from bench.run.judge_protocol import PROTOCOLS
         from bench.tables.judged import judge_cells
 
@@ -112,8 +111,7 @@ class Judging:
             in_flight=self.in_flight,
             retry_failed=self.retry_failed,
         )
-        describe = described_as_paper if self.protocol == "paper" else described
-        return describe(judged, pair.first, pair.second, self.judge)
+        return described(judged, pair.first, pair.second, self.judge)
 
 
 @click.command(name="compare", cls=Command)
@@ -170,8 +168,8 @@ def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
     finished = None if cell is None else session.finished(cell)
     if finished is None:
         raise BenchError(
-            f"{text} on {request.dataset} ({request.data}) has not been run yet. "
-            f"Run: {command_of(request, results)}{_otherwise(text, request, results)}"
+            f"{text} on {request.dataset} ({request.data}) has not been run yet. What has: bench list cells. "
+            f"Run: {command_of(request, results)}"
         )
     return finished.folder
 
@@ -186,29 +184,6 @@ def command_of(request: CellRequest, results: Path) -> str:
     for name, value in request.options.items():
         parts += ["--set", f"{name}={value}"]
     return shlex.join(parts)
-
-
-def _otherwise(text: str, request: CellRequest, results: Path) -> str:
-    """How the same was run with another limit, model or data, for a message; empty if it was not."""
-    from bench.results.finished import read_finished
-
-    try:
-        named = cells_named(text, results, request.dataset)
-    except BenchError:
-        return ""
-    asked = _flags(request.model, request.data, request.limit)
-    ways = {
-        _flags(about.model, about.data_path or about.data_source, about.limit)
-        for folder, about in named.items()
-        if read_finished(folder) is not None
-    } - {asked}
-    return f". There are finished cells for: {'; '.join(sorted(ways))}" if ways else ""
-
-
-def _flags(model: str, data: str, limit: int | None) -> str:
-    """The options that choose reader, data and number of questions."""
-    of_data = "" if data in ("", "sample") else f" --data {data if data == 'hub' else Path(data).resolve()}"
-    return f"--model {model}{of_data}" + (f" --limit {limit}" if limit else "")
 
 
 def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN) -> str:
@@ -280,20 +255,10 @@ def verdict(comparison: Comparison, first: str, second: str) -> str:
 
 
 def most_different(comparison: Comparison, count: int) -> Sequence[Pair]:
-    """The largest differences first; equal ones in the order of the data, those of either sign in turn."""
-    by_size: dict[float, tuple[list[Pair], list[Pair]]] = {}
-    for pair in comparison.pairs:
-        difference = pair.difference(comparison.metric)
-        if difference:
-            by_size.setdefault(round(abs(difference), 9), ([], []))[difference < 0].append(pair)
-    in_turn = [
-        pair
-        for size in sorted(by_size, reverse=True)
-        for both in zip_longest(*by_size[size])
-        for pair in both
-        if pair is not None
-    ]
-    return in_turn[:count]
+    """The pairs with the largest differences, equal ones in the order of the data."""
+    differing = [pair for pair in comparison.pairs if pair.difference(comparison.metric)]
+    differing.sort(key=lambda pair: round(-abs(pair.difference(comparison.metric)), 9))
+    return differing[:count]
 
 
 def print_pair(console: Console, pair: Pair, metric: str, first: str, second: str) -> None:

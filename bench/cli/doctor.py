@@ -6,7 +6,6 @@ The checks concern this machine, or one model behind a server; they leave nothin
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
 import logging
 import platform
@@ -17,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import click
 
@@ -37,11 +36,14 @@ _ONLY_GENERATE = (
 )
 
 
+State: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
+
+
 @dataclass(frozen=True)
 class Check:
     """The result of one check."""
 
-    state: Literal["ok", "warning", "failed", "skipped"]
+    state: State
     detail: str
     remedy: str = ""
     """What to do; set for every warning and failure."""
@@ -55,9 +57,8 @@ def command(results: Path, model: str | None) -> None:
 
     With --model a server: who answers, its tokenizer, three prompts, log-probabilities.
     """
-    checks = dict(_of_this_machine(results)) if model is None else dict(_of_server(model))
     states = set()
-    for name, run_check in checks.items():
+    for name, run_check in _of_this_machine(results) if model is None else _of_server(model):
         check = _examined(run_check)
         states.add(check.state)
         click.echo(f"{check.state:<8} {name:<10} {redacted(check.detail)}")
@@ -75,9 +76,9 @@ def command(results: Path, model: str | None) -> None:
 
 def _examined(run_check: Callable[[], Check]) -> Check:
     """The check's result; one that raises has failed."""
+    logging.disable(logging.WARNING)  # steps and warnings that a run would log
     try:
-        with _quiet():
-            return run_check()
+        return run_check()
     except MissingPackageError as error:
         return Check("skipped", str(error))
     except BenchError as error:
@@ -85,6 +86,8 @@ def _examined(run_check: Callable[[], Check]) -> Check:
     except Exception as error:  # a broken check is reported, and the others still run
         detail = f"the check itself failed: {type(error).__name__}: {error}"
         return Check("failed", detail, "Run: make setup. If that does not help, report this.")
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _of_this_machine(results: Path) -> Iterator[tuple[str, Callable[[], Check]]]:
@@ -101,12 +104,11 @@ def _packages() -> Check:
         return Check("ok", f"{python}; without pip the versions cannot be checked")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = done.stdout.strip().splitlines()
+    said = "; ".join(done.stdout.strip().splitlines())
     if done.returncode == 0:
-        return Check("ok", f"{python}, {' '.join(lines)}")
-    ours = [line for line in lines if line.startswith(DISTRIBUTION)]
-    remedy = "Run: make setup  (or pip install -c constraints.txt -e .)"
-    return Check("failed" if ours else "warning", "; ".join(ours or lines), remedy)
+        return Check("ok", f"{python}, {said}")
+    state: State = "failed" if DISTRIBUTION in said else "warning"
+    return Check(state, said, "Run: make setup  (or pip install -c constraints.txt -e .)")
 
 
 def _memory(results: Path) -> Check:
@@ -181,47 +183,33 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
         return Check("ok", f"{address.url}: {title}, {address.model}, prompts as {prompts}, {most}")
 
     def has_tokenizer() -> Check:
-        spec = resolve(model)
         load_tokenizer(spec)
         name = spec.identity()["tokenizer"]
         return Check("ok", f"{name}, {spec.architecture.parameters / 1e6:,.0f} M parameters")
 
+    def gives_vectors() -> Check:
+        vectors = asyncio.run(connect_embedder(spec).embed(["One text.", "Another."]))
+        return Check("ok", f"2 texts became vectors of length {vectors.shape[1]}, our count of tokens")
+
     def answers() -> Check:
-        spec = resolve(model)
-        if spec.kind == "encoder":
-            vectors = asyncio.run(connect_embedder(spec).embed(["One text.", "Another."]))
-            return Check("ok", f"2 texts became vectors of length {vectors.shape[1]}, our count of tokens")
         asyncio.run(connect_language_model(spec).require())
-        return Check(
-            "ok", "3, each asked twice: the same text, our count of tokens, an end at the end of turn"
-        )
+        return Check("ok", "3, each asked twice: same text, our count of tokens, an end at the end of turn")
 
     def says_how_likely() -> Check:
-        spec = resolve(model)
-        if spec.kind == "encoder":
-            return Check("ok", "not asked of an encoder")
         try:
             of_any = asyncio.run(connect_language_model(spec).require_probes(""))
         except (ServerError, ConfigError) as error:
             return Check("warning", str(error).strip(), _ONLY_GENERATE)
+        if of_any:
+            return Check("ok", "it says how likely each is")
         detail = "it says how likely the likeliest words are; Yes and No may not be among them"
-        return (
-            Check("ok", "it says how likely each is") if of_any else Check("warning", detail, _ONLY_GENERATE)
-        )
+        return Check("warning", detail, _ONLY_GENERATE)
 
     yield "server", reached
+    spec = resolve(model)
     yield "tokenizer", has_tokenizer
-    yield "prompts", answers
-    yield "yes or no", says_how_likely
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the steps and warnings that a run would log."""
-    logger = logging.getLogger("bench")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    if spec.kind == "encoder":
+        yield "texts", gives_vectors
+    else:
+        yield "prompts", answers
+        yield "yes or no", says_how_likely

@@ -110,6 +110,6 @@ def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator
         mirror.forget([about.cell_id for about in selected.values()])
         left = sweep_cells(results) if sweeps else {}
         for name in sorted(sweeps):
-            mirror.forget_sweep(name, left.get(name, []))
+            mirror.show_sweep(name, left.get(name, []))
     except Exception as error:  # noqa: BLE001 -- MLflow and its layers raise many types
         click.echo(f"warning: MLflow still shows them ({error}). Run: bench ui --rebuild", err=True)

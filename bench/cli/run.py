@@ -85,7 +85,6 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     """The few lines that close a run."""
     from bench.metrics import METRIC_LABELS
     from bench.metrics.retrieval import measure_in_words
-    from bench.results.models import MeasureInterval
     from bench.run.fitness import caution
 
     summary = finished.summary
@@ -108,7 +107,7 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
         text = f"  {label:<17} {100 * value.mean:6.2f} %"
         if value.low is not None and value.high is not None:
             text += f"   95% interval {100 * value.low:.2f} to {100 * value.high:.2f}"
-        if isinstance(value, MeasureInterval) and value.n < summary.n:
+        if value.n is not None and value.n < summary.n:
             text += f"   (defined for {_questions(value.n)})"
         yield text
     labelled = any(example.evidence for example in cell.data.examples)

@@ -5,7 +5,6 @@ Every function takes a console of :func:`standard_output`. No text is taken for 
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,6 @@ LABEL = 12
 """Columns of the label of a labelled line."""
 _GAP = 2
 """Columns between those of a table."""
-_ALIGNED = re.compile(r"\S {3,}\S")
 _ASIDE = re.compile(r"\[[^]]*\]|\([^)]*\)$")
 """What stands behind a value: an interval, or a difference."""
 
@@ -159,35 +157,20 @@ def print_labelled(console: Console, text: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    in_table = itertools.groupby(text.splitlines(), lambda line: bool(_ALIGNED.search(line[LABEL:])))
-    for aligned, lines in in_table:
-        if aligned:
-            _print_aligned(console, list(lines))
-            continue
-        for line in lines:
-            label, rest = line[:LABEL].rstrip(), line[LABEL:]
-            labelled = rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" "))
-            if len(line) <= console.width:
-                console.print(Text.assemble((line[:LABEL], "bold cyan" if labelled else ""), rest))
-            elif labelled:
-                grid = Table.grid()
-                grid.add_column(width=LABEL, no_wrap=True)
-                grid.add_column()
-                grid.add_row(Text(label, "bold cyan"), Text(rest))
-                console.print(grid)
-            else:
-                indent = min(len(line) - len(line.lstrip()), console.width // 2)
-                console.print(Padding(Text(line.strip()), (0, 0, 0, indent)))
-
-
-def _print_aligned(console: Console, lines: Sequence[str]) -> None:
-    """Rows of a table, which wrapping would tear apart: moved to the left as far as that helps."""
-    from rich.text import Text
-
-    indent = min(len(line) - len(line.lstrip()) for line in lines)
-    excess = max(0, max(map(len, lines)) - console.width)
-    for line in lines:
-        console.print(Text(line[min(indent, excess) :]), soft_wrap=True)
+    for line in text.splitlines():
+        label, rest = line[:LABEL].rstrip(), line[LABEL:]
+        labelled = rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" "))
+        if len(line) <= console.width:
+            console.print(Text.assemble((line[:LABEL], "bold cyan" if labelled else ""), rest))
+        elif labelled:
+            grid = Table.grid()
+            grid.add_column(width=LABEL, no_wrap=True)
+            grid.add_column()
+            grid.add_row(Text(label, "bold cyan"), Text(rest))
+            console.print(grid)
+        else:
+            indent = min(len(line) - len(line.lstrip()), console.width // 2)
+            console.print(Padding(Text(line.strip()), (0, 0, 0, indent)))
 
 
 def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:

@@ -30,9 +30,10 @@ def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
     tracking server (BENCH_TRACKING_URI or MLFLOW_TRACKING_URI) that is all: open its address.
     """
     from bench.packages import require
+    from bench.tracking.content import begun_cells
     from bench.tracking.store import public_uri, remove_local_store, sqlite_path, store_to_show
     from bench.tracking.sync import not_shown, sync
-    from bench.tracking.ui import UiServer, nothing_to_show, require_port, stop_on_signals
+    from bench.tracking.ui import experiment_urls, require_port, serve
 
     require("bench ui", "mlflow")
     uri = store_to_show(results)
@@ -43,28 +44,32 @@ def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
         raise BenchError(f"--rebuild only works on a SQLite store of this machine, not on {public_uri(uri)}.")
     if rebuild and database is not None:
         remove_local_store(database)
-    missing = not_shown(results, uri)
+    missing = not_shown(results, uri, begun_cells([results]))
     if missing:
         click.echo(f"Writing {len(missing)} cell(s) to MLflow ...", err=True)
-    for result in sync(results, missing, uri=uri):
-        if result.message:
-            click.echo(f"warning: {result.name}: {result.message}", err=True)
+    for failure in sync(results, missing, uri=uri):
+        click.echo(f"warning: {failure}", err=True)
     if database is None:
         click.echo(f"MLflow at {public_uri(uri)} shows the finished cells of {results}.")
         return
     if not database.is_file():
-        raise nothing_to_show(results)
-    with stop_on_signals() as stop, UiServer(database, port) as server:
-        click.echo(f"Starting MLflow for {database.parent} ...", err=True)
-        if server.wait_until_up(stop):
-            first = server.url
-            for name, (table, curves) in server.experiment_urls().items():
-                click.echo(f"  {name:<28} {table}")
-                if curves:
-                    click.echo(f"  {'  curves of its sweeps':<28} {curves}")
-                first = curves or table
-            click.echo(f"MLflow is at {server.url} (Ctrl-C stops it)")
-            if browse:
-                webbrowser.open(first)
-            server.serve(stop)
+        where = f" --results {results}" if results != Path("results") else ""
+        raise BenchError(
+            f"There is nothing to show: {results} has no MLflow store and no finished cell. Run first, for "
+            f"example: bench run --method bm25 --dataset qasper{where}"
+        )
+
+    def on_up(url: str) -> None:
+        first = url
+        for name, (table, curves) in experiment_urls(database, url).items():
+            click.echo(f"  {name:<28} {table}")
+            if curves:
+                click.echo(f"  {'  curves of its sweeps':<28} {curves}")
+            first = curves or table
+        click.echo(f"MLflow is at {url} (Ctrl-C stops it)")
+        if browse:
+            webbrowser.open(first)
+
+    click.echo(f"Starting MLflow for {database.parent} ...", err=True)
+    serve(database, port, on_up)
     click.echo("Stopped.", err=True)

@@ -10,73 +10,54 @@ from bench.data.own import NOT_PATHS
 from bench.errors import BenchError, DataError, ModelUnavailableError
 from bench.figures.definition import Figure, list_figures
 from bench.figures.make import NothingFinishedError, make_figure
-from bench.metrics import METRIC_LABELS
-from bench.report.cells import DataGroup, NamedCell, grouped, options_text
+from bench.report.cells import DataGroup, grouped
 from bench.report.figure_part import FigurePart, drawn_part
 from bench.report.overview import planes
 from bench.report.questions import Browser, Limits, browse
 from bench.report.settings import Shown, settings_run
-from bench.results.finished import find_finished
+from bench.results.finished import FinishedCell, find_finished
+from bench.results.models import Interval
 from bench.run.cell import CellRequest
 from bench.run.fitness import caution
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.cells import Plan, TableData, plan_table, table_cells
 from bench.tables.definition import TableDefinition, list_tables
-from bench.tables.formats import Section
+from bench.tables.formats import TextTable
 from bench.tables.published import has_published, published
 from bench.tables.render import render
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """A table of the papers, as text."""
+    """A table of the papers."""
 
-    id: str
-    title: str
+    text: TextTable
+    """Its caption is without the sentences that are those of every table on the page."""
     source: str
     """Paper and table whose layout it follows."""
-    columns: tuple[str, ...]
-    sections: tuple[Section, ...]
-    caption: tuple[str, ...]
-    """Sentences that are not those of every table on the page."""
-    notes: tuple[str, ...]
     finished: int
     """Cells with a value, of ``planned``."""
     planned: int
 
-    @property
-    def folded(self) -> bool:
-        """Whether most of its cells are missing."""
-        return 2 * self.finished < self.planned
-
 
 @dataclass(frozen=True)
 class Run:
-    """One finished cell: what was run, and what came of it."""
+    """One finished cell, in the list of all."""
 
     data: str
     name: str
-    model: str
-    options: str
-    """Those that are not the defaults."""
-    all_options: str
-    n: int
-    n_scored: int
-    metric: str
-    """Label of the data set's main metric."""
-    score: str
-    """Its mean in percent, with its interval; empty where no question has a reference answer."""
-    value: float | None
-    """The mean alone, 0..1."""
-    tflops: float
-    """Per question."""
-    index_tflops: float
-    """Per document set."""
-    failed: int
-    truncated: int
-    unfit: bool
-    """Whether a small model read text that its generator did not write."""
+    cell: FinishedCell
+
+    @property
+    def metric(self) -> str:
+        """The data set's main metric."""
+        return self.cell.description.metrics[0]
+
+    @property
+    def score(self) -> Interval | None:
+        """The mean of the main metric, 0..1; None where no question has a reference answer."""
+        return self.cell.summary.interval(self.metric)
 
 
 @dataclass(frozen=True)
@@ -130,18 +111,15 @@ def collect_report(
     groups = grouped(cells, _rows(tables))
     browser = browse(groups, own_files, limits or Limits())
     parts = [_part(table) for table in tables]
-    shared = set.intersection(*(set(part.caption) for part in parts)) if len(parts) > 1 else set()
-    everywhere = [text for text in parts[0].caption if text in shared] if shared else []
+    captions = [part.text.caption for part in parts]
+    everywhere = [text for text in captions[0] if all(text in own for own in captions)] if parts[1:] else []
     return Report(
         facts=_facts(shown, len(cells), groups),
         overview=tuple(planes(groups)),
         runs=tuple(_runs(groups)),
         warnings=tuple(_warnings(groups)),
         caption=tuple(everywhere),
-        tables=tuple(
-            replace(part, caption=tuple(text for text in part.caption if text not in everywhere))
-            for part in parts
-        ),
+        tables=tuple(_without(part, everywhere) for part in parts),
         figures=tuple(_figures(of_papers, session)),
         browser=browser,
         notes=(*notes, *browser.notes),
@@ -225,17 +203,15 @@ def _part(table: TableData) -> TablePart:
     else:
         values = published(definition.published_as) if has_published(definition.published_as) else {}
         text = render(shown, values)
-    return TablePart(
-        id=definition.id,
-        title=definition.title,
-        source=definition.source,
-        columns=text.columns,
-        sections=text.sections,
-        caption=text.caption[1:],  # without the first, which repeats title and source
-        notes=(*missing, *text.notes),
-        finished=sum(cell.summary is not None for cell in cells.values()),
-        planned=len(cells),
-    )
+    # The first sentence of a caption repeats title and source.
+    text = replace(text, caption=text.caption[1:], notes=(*missing, *text.notes))
+    summaries = [cell.summary for cell in cells.values() if cell.summary is not None]
+    return TablePart(text, definition.source, len(summaries), len(cells))
+
+
+def _without(part: TablePart, sentences: Sequence[str]) -> TablePart:
+    own = tuple(sentence for sentence in part.text.caption if sentence not in sentences)
+    return replace(part, text=replace(part.text, caption=own))
 
 
 def _figures(shown: Sequence[Shown], session: Session) -> list[FigurePart]:
@@ -266,34 +242,8 @@ def _figure(figure: Figure, shown: Sequence[Shown], session: Session) -> FigureP
 
 def _runs(groups: Sequence[DataGroup]) -> Iterator[Run]:
     for group in groups:
-        runs = [_run(group, named) for named in group.cells]
-        yield from sorted(runs, key=lambda run: -1.0 if run.value is None else run.value, reverse=True)
-
-
-def _run(group: DataGroup, named: NamedCell) -> Run:
-    description, summary = named.cell.description, named.cell.summary
-    metric = description.metrics[0]
-    interval = summary.interval(metric)
-    score = "" if interval is None else f"{100 * interval.mean:.1f}"
-    if interval is not None and interval.low is not None and interval.high is not None:
-        score += f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
-    return Run(
-        data=group.label,
-        name=named.name,
-        model=description.model_label,
-        options=options_text(named.cell, chosen=True),
-        all_options=options_text(named.cell),
-        n=summary.n,
-        n_scored=summary.n_scored,
-        metric=METRIC_LABELS.get(metric, metric),
-        score=score,
-        value=None if interval is None else interval.mean,
-        tflops=summary.tflops,
-        index_tflops=summary.index_tflops,
-        failed=summary.n_failed,
-        truncated=summary.n_truncated,
-        unfit=bool(description.unfit_models),
-    )
+        runs = [Run(group.label, named.name, named.cell) for named in group.cells]
+        yield from sorted(runs, key=lambda run: -1.0 if run.score is None else run.score.mean, reverse=True)
 
 
 def _warnings(groups: Sequence[DataGroup]) -> Iterator[str]:

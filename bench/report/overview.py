@@ -91,22 +91,23 @@ def findings(points: Sequence[Point], metric: str) -> str:
     if tied:
         sentence = (
             f"{best.name} and {tied} other{'' if tied == 1 else 's'} score highest, {metric} "
-            f"{_percent(best.score)}; it is the cheapest of them, {cost}."
+            f"{percent(best.score)}; it is the cheapest of them, {cost}."
         )
     else:
-        sentence = f"{best.name} scores highest, {metric} {_percent(best.score)}, {cost}."
+        sentence = f"{best.name} scores highest, {metric} {percent(best.score)}, {cost}."
     if cheapest is best:
         sentence += " No other is cheaper." if best.tflops <= min(p.tflops for p in others) else ""
     else:
         share = f"{cheapest.tflops / best.tflops:.2g} times as much" if best.tflops else "as much"
-        sentence += f" The cheapest, {cheapest.name}, takes {share} and scores {_percent(cheapest.score)}."
+        sentence += f" The cheapest, {cheapest.name}, takes {share} and scores {percent(cheapest.score)}."
     return f"{sentence} {_overlap(best, others)}"
 
 
-def _percent(score: Interval) -> str:
+def percent(score: Interval, unit: str = " %") -> str:
+    """A score of 0..100 with its interval."""
     if score.low is None or score.high is None:
-        return f"{score.mean:.1f} %"
-    return f"{score.mean:.1f} % [{score.low:.1f}, {score.high:.1f}]"
+        return f"{score.mean:.1f}{unit}"
+    return f"{score.mean:.1f}{unit} [{score.low:.1f}, {score.high:.1f}]"
 
 
 def _overlap(best: Point, others: Sequence[Point]) -> str:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 
+from bench.metrics import METRIC_LABELS
+from bench.report.cells import options_text
 from bench.report.content import Report
+from bench.report.overview import percent
 from bench.tables.formats import DASH, three_digits
 from bench.tables.html_text import embedded_json, filled, own_file, source_hash
 
@@ -16,7 +19,7 @@ from bench.tables.html_text import embedded_json, filled, own_file, source_hash
 def report_page(report: Report) -> str:
     """The page; a pure function of the report."""
     style, script = own_file("bench.report", "page.css"), own_file("bench.report", "page.js")
-    metrics = {run.metric for run in report.runs}
+    labels = {METRIC_LABELS.get(run.metric, run.metric) for run in report.runs}
     return filled(
         own_file("bench.report", "page.html.jinja"),
         report=report,
@@ -27,6 +30,9 @@ def report_page(report: Report) -> str:
         base64=lambda content: base64.b64encode(content).decode(),
         dash=DASH,
         number=three_digits,
-        metric=metrics.pop() if len(metrics) == 1 else "",
+        metric=labels.pop() if len(labels) == 1 else "",
+        labels=METRIC_LABELS,
+        percent=percent,
+        options=options_text,
         records=embedded_json(report.browser.data),
     )

@@ -58,20 +58,126 @@ def browse(groups: Sequence[DataGroup], own_files: Sequence[Path], limits: Limit
     own_files: the user's own data files, for the texts of contexts: records store spans, not texts. Raises
     BenchError for invalid records.
     """
-    texts = _Texts(limits)
-    notes: list[str] = []
-    sets = [
-        _set(group, SourceTexts(group.dataset, group.source, places), texts, limits, notes)
-        for group in groups
-        for places in [_places(group, own_files)]
-    ]
-    if texts.refused:
-        notes.append(
-            f"{texts.refused:,} passages have no text, since the page is limited to "
+    page = _Page(limits)
+    sets = [page.data_set(group, own_files) for group in groups]
+    if page.refused:
+        page.notes.append(
+            f"{page.refused:,} passages have no text, since the page is limited to "
             f"{limits.all_characters:,} characters of passages."
         )
     questions = sum(len(data_set["questions"]) for data_set in sets)
-    return Browser({"sets": sets, "texts": texts.stored}, tuple(notes), questions)
+    return Browser({"sets": sets, "texts": list(page.texts)}, tuple(page.notes), questions)
+
+
+class _Page:
+    """What is on the page so far, within its limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.notes: list[str] = []
+        self.texts: dict[str, int] = {}
+        """Passages with their numbers, each stored once."""
+        self.refused = 0
+        self._characters = 0
+
+    def data_set(self, group: DataGroup, own_files: Sequence[Path]) -> dict[str, JsonValue]:
+        """One data set: its questions, and every method's answers in the same order."""
+        cells = group.cells[: self.limits.cells]
+        if len(cells) < len(group.cells):
+            self.notes.append(
+                f"{group.label}: {len(group.cells) - len(cells)} of {len(group.cells)} finished cells are "
+                "left out of the questions; rows of tables come first."
+            )
+        records = [list(named.cell.records) for named in cells]
+        questions: dict[str, Record] = {}
+        for run in sorted(records, key=len, reverse=True):  # the longest run has the order of the data
+            for record in run:
+                questions.setdefault(record.example_id, record)
+        shown = list(questions.values())[: self.limits.questions]
+        if len(shown) < len(questions):
+            self.notes.append(f"{group.label}: the first {len(shown)} of {len(questions)} questions.")
+        documents = SourceTexts(group.dataset, group.source, _places(group, own_files))
+        methods = [
+            self._method(named, run, shown, documents) for named, run in zip(cells, records, strict=True)
+        ]
+        for at in _selected(methods):
+            methods[at]["chosen"] = True
+        if documents.missing:
+            why = f": {documents.reason}" if documents.reason else ""
+            self.notes.append(f"{group.label}: {documents.missing:,} passages have no text{why}")
+        return {
+            "label": group.label,
+            "questions": [
+                {
+                    "id": record.example_id,
+                    "question": self._cut(record.question),
+                    "references": [self._cut(text) for text in record.answers],
+                }
+                for record in shown
+            ],
+            "metrics": sorted({name for run in records for record in run[:1] for name in record.scores}),
+            "methods": methods,
+        }
+
+    def _method(
+        self, named: NamedCell, records: Iterable[Record], shown: Iterable[Record], documents: SourceTexts
+    ) -> dict[str, JsonValue]:
+        by_id = {record.example_id: record for record in records}
+        plugin = method_of(named.cell.folder)
+        found = [by_id.get(question.example_id) for question in shown]
+        return {
+            "name": named.name,
+            "options": options_text(named.cell),
+            "model": named.cell.description.model_label,
+            "answers": [
+                None if record is None else self._answer(record, plugin, documents) for record in found
+            ],
+        }
+
+    def _answer(
+        self, record: Record, plugin: type[Method[Any]] | None, documents: SourceTexts
+    ) -> dict[str, JsonValue]:
+        """One method's record of one question, without empty values."""
+        most = self.limits.passages
+        answer: dict[str, JsonValue] = {
+            "prediction": None if record.prediction is None else self._cut(record.prediction),
+            "error": None if record.error is None else self._cut(record.error),
+            "scores": {name: round(value, 4) for name, value in record.scores.items()},
+            "retrieval": {name: round(value, 4) for name, value in record.retrieval.items()},
+            "flops": [record.flops.query, record.flops.index],
+            "tokens": [record.tokens.prompt, record.tokens.completion, record.tokens.forwarded],
+            "flags": [*(["truncated"] if record.truncated else []), *record.flags],
+            "context": [
+                self._passage(item, record.document_ids, documents) for item in record.context[:most]
+            ],
+            "more": max(0, len(record.context) - most),
+        }
+        path = search_path(record)
+        if path is not None:
+            answer["path"] = path
+        elif record.trace:
+            answer["log"] = self._cut(_log(record, plugin))
+        return {key: value for key, value in answer.items() if value not in (None, [], {}, 0)}
+
+    def _passage(self, item: ContextRecord, ids: Sequence[str], documents: SourceTexts) -> list[JsonValue]:
+        """Title, place, score, and the number of the text."""
+        place = f"node {item.node}" if item.node else f"document {item.document} [{item.start}:{item.end}]"
+        text = documents.text(item, ids)
+        return [shortened(item.title, 200), place, item.score, None if text is None else self._number(text)]
+
+    def _number(self, text: str) -> int | None:
+        """The number of a passage; None once the page is full."""
+        cut = shortened(text, self.limits.passage_characters)
+        if cut not in self.texts:
+            if self._characters + len(cut) > self.limits.all_characters:
+                self.refused += 1
+                return None
+            self._characters += len(cut)
+            self.texts[cut] = len(self.texts)
+        return self.texts[cut]
+
+    def _cut(self, text: str) -> str:
+        return shortened(text, self.limits.answer_characters)
 
 
 def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
@@ -80,71 +186,6 @@ def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
         Path(named.cell.description.data_path) for named in group.cells if named.cell.description.data_path
     }
     return own_files or [place for place in sorted(recorded) if place.exists()]
-
-
-class _Texts:
-    """Numbered passages, each stored once."""
-
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.stored: list[str] = []
-        self.refused = 0
-        self._numbers: dict[str, int] = {}
-        self._characters = 0
-
-    def number(self, text: str) -> int | None:
-        """The index of the text in ``stored``; None once the page is full."""
-        cut = shortened(text, self.limits.passage_characters)
-        if cut not in self._numbers:
-            if self._characters + len(cut) > self.limits.all_characters:
-                self.refused += 1
-                return None
-            self._characters += len(cut)
-            self._numbers[cut] = len(self.stored)
-            self.stored.append(cut)
-        return self._numbers[cut]
-
-
-def _set(
-    group: DataGroup, documents: SourceTexts, texts: _Texts, limits: Limits, notes: list[str]
-) -> dict[str, JsonValue]:
-    """One data set: its questions, and every method's answers in the same order."""
-    cells = group.cells[: limits.cells]
-    if len(cells) < len(group.cells):
-        notes.append(
-            f"{group.label}: {len(group.cells) - len(cells)} of {len(group.cells)} finished cells are left "
-            "out of the questions; rows of tables come first."
-        )
-    records = [list(named.cell.records) for named in cells]
-    questions: dict[str, Record] = {}
-    for run in sorted(records, key=len, reverse=True):  # the longest run has the order of the data
-        for record in run:
-            questions.setdefault(record.example_id, record)
-    shown = list(questions.values())[: limits.questions]
-    if len(shown) < len(questions):
-        notes.append(f"{group.label}: the first {len(shown)} of {len(questions)} questions.")
-    methods = [
-        _method(named, run, shown, documents, texts, limits)
-        for named, run in zip(cells, records, strict=True)
-    ]
-    for at in _selected(methods):
-        methods[at]["chosen"] = True
-    if documents.missing:
-        why = f": {documents.reason}" if documents.reason else ""
-        notes.append(f"{group.label}: {documents.missing:,} passages have no text{why}")
-    return {
-        "label": group.label,
-        "questions": [
-            {
-                "id": record.example_id,
-                "question": shortened(record.question, limits.answer_characters),
-                "references": [shortened(text, limits.answer_characters) for text in record.answers],
-            }
-            for record in shown
-        ],
-        "metrics": sorted({name for run in records for record in run[:1] for name in record.scores}),
-        "methods": methods,
-    }
 
 
 def _selected(methods: Sequence[Mapping[str, JsonValue]]) -> list[int]:
@@ -158,64 +199,6 @@ def _selected(methods: Sequence[Mapping[str, JsonValue]]) -> list[int]:
     if searching and not set(front) & set(searching):
         front[-1] = searching[0]
     return front
-
-
-def _method(
-    named: NamedCell,
-    records: Iterable[Record],
-    shown: Iterable[Record],
-    documents: SourceTexts,
-    texts: _Texts,
-    limits: Limits,
-) -> dict[str, JsonValue]:
-    by_id = {record.example_id: record for record in records}
-    plugin = method_of(named.cell.folder)
-    answers = []
-    for question in shown:
-        record = by_id.get(question.example_id)
-        answers.append(None if record is None else _answer(record, plugin, documents, texts, limits))
-    return {
-        "name": named.name,
-        "options": options_text(named.cell),
-        "model": named.cell.description.model_label,
-        "answers": answers,
-    }
-
-
-def _answer(
-    record: Record, plugin: type[Method[Any]] | None, documents: SourceTexts, texts: _Texts, limits: Limits
-) -> dict[str, JsonValue]:
-    """One method's record of one question, without empty values."""
-    long = limits.answer_characters
-    answer: dict[str, JsonValue] = {
-        "prediction": None if record.prediction is None else shortened(record.prediction, long),
-        "error": None if record.error is None else shortened(record.error, long),
-        "scores": {name: round(value, 4) for name, value in record.scores.items()},
-        "retrieval": {name: round(value, 4) for name, value in record.retrieval.items()},
-        "flops": [record.flops.query, record.flops.index],
-        "tokens": [record.tokens.prompt, record.tokens.completion, record.tokens.forwarded],
-        "flags": [*(["truncated"] if record.truncated else []), *record.flags],
-        "context": [
-            _passage(item, record.document_ids, documents, texts)
-            for item in record.context[: limits.passages]
-        ],
-        "more": max(0, len(record.context) - limits.passages),
-    }
-    path = search_path(record)
-    if path is not None:
-        answer["path"] = path
-    elif record.trace:
-        answer["log"] = shortened(_log(record, plugin), long)
-    return {key: value for key, value in answer.items() if value not in (None, [], {}, 0)}
-
-
-def _passage(
-    item: ContextRecord, ids: Sequence[str], documents: SourceTexts, texts: _Texts
-) -> list[JsonValue]:
-    """Title, place, score, and the number of the text."""
-    place = f"node {item.node}" if item.node else f"document {item.document} [{item.start}:{item.end}]"
-    text = documents.text(item, ids)
-    return [shortened(item.title, 200), place, item.score, None if text is None else texts.number(text)]
 
 
 def _log(record: Record, plugin: type[Method[Any]] | None) -> str:

@@ -33,18 +33,13 @@ class Interval(_Frozen):
     high: float | None = None
     reason: str = ""
     """Why there is no interval; empty if there is one."""
+    n: int | None = None
+    """Questions for which a measure of the contexts is defined; None for a score."""
 
     def scaled(self, factor: float) -> Interval:
         """All three values times ``factor``."""
         low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
         return Interval(mean=factor * self.mean, low=low, high=high, reason=self.reason)
-
-
-class MeasureInterval(Interval):
-    """The interval of a measure of the contexts, over the questions that have it."""
-
-    n: int
-    """Questions for which it is defined."""
 
 
 class TokenMeans(_Frozen):
@@ -71,7 +66,7 @@ class Summary(_Frozen):
     """Questions without a reference answer; they are in no score."""
     metrics: dict[str, Interval]
     """Metric -> interval, 0..1; empty where no question has a reference answer."""
-    retrieval: dict[str, MeasureInterval] = {}
+    retrieval: dict[str, Interval] = {}
     """Measure of the contexts -> interval, 0..1; measures that no question has are left out."""
     query_flops: Interval
     """FLOPs per question."""

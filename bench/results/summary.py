@@ -11,7 +11,7 @@ from bench.metrics import CorpusMetric, QuestionMetric, get_metrics, statistics
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.scoring import question_counts, question_scores
 from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
-from bench.results.models import Interval, MeasureInterval, Summary, TokenMeans
+from bench.results.models import Interval, Summary, TokenMeans
 from bench.results.records import Record
 
 SUMMARY_VERSION = 4
@@ -85,7 +85,7 @@ def _score(record: Record, metric: QuestionMetric) -> float:
     return question_scores(record.prediction, record.answers, [metric], record.drawn)[metric.name]
 
 
-def _measured(name: str, records: Sequence[Record], seed: int) -> MeasureInterval | None:
+def _measured(name: str, records: Sequence[Record], seed: int) -> Interval | None:
     """The interval of a measure of the contexts; ``n`` counts the questions that have it.
 
     None if no answered question has it. Failed questions, which have no context, count 0 along with answered
@@ -99,7 +99,7 @@ def _measured(name: str, records: Sequence[Record], seed: int) -> MeasureInterva
         [" ".join(record.document_ids) for record in defined],
         rng=np.random.default_rng([seed, len(defined)]),
     )
-    return MeasureInterval(**_interval(interval).to_json(), n=len(defined))
+    return _interval(interval).model_copy(update={"n": len(defined)})
 
 
 def _interval(interval: statistics.Interval) -> Interval:

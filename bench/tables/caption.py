@@ -10,7 +10,7 @@ from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.statistics import Interval
 from bench.models.presets import presets
-from bench.results.models import CellDescription, MeasureInterval
+from bench.results.models import CellDescription
 from bench.run.equal_cost import PASSAGES, waiting_option
 from bench.run.fitness import caution
 from bench.tables.cells import TableCell, TableData
@@ -276,7 +276,7 @@ def _events(cell: TableCell, metrics: Sequence[str]) -> Iterator[tuple[str, str]
         yield f"{flag}:", f"{count} {of})"
     for metric in metrics:
         value = cell.interval(metric)
-        if isinstance(value, MeasureInterval) and value.n < summary.n:
+        if value is not None and value.n is not None and value.n < summary.n:
             yield f"{METRIC_LABELS[metric]} is defined for", f"{value.n} {of})"
     option = waiting_option(cell.row.set)
     if option is not None:

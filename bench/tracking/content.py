@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
@@ -21,13 +21,13 @@ from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, TFLOP, 
 from bench.results.summary import summarize
 from bench.schema import JsonValue
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """Increment it when a run's content changes for the same cell: every run is then rewritten."""
 DISPLAY_FILE = "mlflow.json"
 """In a cell's folder: the sweeps that it belongs to, the last one its parent run; not part of its records."""
 EXPERIMENT_PREFIX = "longdoc-bench"
 TABLE_ROWS = 1_000
-"""Rows of one table artifact; the UI takes 3 s to draw 1,000 and minutes to draw 10,000."""
+"""Most questions in the table of a run: the UI takes 3 s to draw 1,000 and minutes to draw 10,000."""
 TAG_CELL, TAG_SWEEP, TAG_CURVE = "bench.cell_id", "bench.sweep", "bench.curve"
 """Tags of the runs of a cell, a sweep, and a curve, whose metrics have an option's value as their step."""
 TAG_DIGEST = "bench.content"
@@ -88,8 +88,6 @@ class RunContent:
     scores: tuple[str, ...]
     """The metrics that score answers, the data set's main one first."""
     tags: Mapping[str, str]
-    note: str
-    """Markdown shown above the run."""
     point: CurvePoint | None
     """None for a method without such an option."""
     is_finished: bool = True
@@ -115,8 +113,8 @@ def content_digest(cell_dir: Path) -> str:
 def sweep_cells(results: Path) -> dict[str, list[Path]]:
     """Every sweep with its finished cells below ``results``."""
     sweeps: dict[str, list[Path]] = {}
-    for cell_dir in finished_cells([results]):
-        for name in read_sweeps(cell_dir):
+    for cell_dir in find_cells(results):
+        for name in read_sweeps(cell_dir) if (cell_dir / SUMMARY_FILE).is_file() else ():
             sweeps.setdefault(name, []).append(cell_dir)
     return sweeps
 
@@ -124,12 +122,6 @@ def sweep_cells(results: Path) -> dict[str, list[Path]]:
 def sweep_digest(name: str, cell_dirs: Iterable[Path]) -> str:
     """Hash of everything that a sweep's curves show."""
     return _digest([name.encode(), *sorted(content_digest(cell_dir).encode() for cell_dir in cell_dirs)])
-
-
-def finished_cells(folders: Iterable[Path]) -> Iterator[Path]:
-    """Cells below (or at) the folders that have a summary."""
-    for folder in folders:
-        yield from (cell for cell in find_cells(folder) if (cell / SUMMARY_FILE).is_file())
 
 
 def begun_cells(folders: Iterable[Path]) -> Iterator[Path]:
@@ -151,7 +143,8 @@ def read_run(cell_dir: Path) -> RunContent:
         summary = read_summary(cell_dir)
     else:
         summary = summarize(list(records_so_far(cell_dir).values()), cell.metrics)
-    start_ms = _milliseconds(cell.created_at, cell_dir / CELL_FILE)
+    start_ms = int(datetime.fromisoformat(cell.created_at).timestamp() * 1000)
+    written = (cell_dir / (SUMMARY_FILE if is_finished else RECORDS_FILE)).stat().st_mtime
     scores = cell.metrics or tuple(summary.metrics)
     return RunContent(
         cell=cell,
@@ -160,34 +153,21 @@ def read_run(cell_dir: Path) -> RunContent:
         experiment=f"{EXPERIMENT_PREFIX}/{cell.dataset}",
         name=f"{cell_label(cell)} · {cell.data} · {cell.model or 'no model'}",
         start_ms=start_ms,
-        end_ms=max(start_ms, _milliseconds("", cell_dir / (SUMMARY_FILE if is_finished else RECORDS_FILE))),
+        end_ms=max(start_ms, int(written * 1000)),
         params=dict(_params(cell)),
         metrics=dict(_metrics(summary, scores[0] if scores else "")),
         scores=scores,
         tags=dict(_tags(cell)),
-        note=_note(cell, cell_dir.name),
         point=curve_point(cell),
         is_finished=is_finished,
     )
 
 
-def question_tables(cell_dir: Path) -> Iterator[tuple[str, dict[str, list[JsonValue]]]]:
-    """Tables of the questions, column by column, with their names; raises BenchError for a damaged record.
-
-    One table, ``questions.json``; with more rows than the UI can draw ``questions_00001-01000.json`` and so
-    on, read in parts: ten thousand records with long contexts need not fit in memory.
-    """
-    records = read_records(cell_dir / RECORDS_FILE)
-    parts = iter(lambda: [_cells(record) for record in islice(records, TABLE_ROWS)], [])
-    first_row = 1
-    rows, following = next(parts, []), next(parts, None)
-    while rows:
-        alone = first_row == 1 and following is None
-        span = "" if alone else f"_{first_row:05}-{first_row + len(rows) - 1:05}"
-        columns = dict.fromkeys(column for row in rows for column in row)
-        yield f"questions{span}.json", {column: [row.get(column) for row in rows] for column in columns}
-        first_row += len(rows)
-        rows, following = following or [], next(parts, None)
+def question_table(cell_dir: Path) -> dict[str, list[JsonValue]]:
+    """The first questions, column by column; raises BenchError for a damaged record among them."""
+    rows = [_cells(record) for record in islice(read_records(cell_dir / RECORDS_FILE), TABLE_ROWS)]
+    columns = dict.fromkeys(column for row in rows for column in row)
+    return {column: [row.get(column) for row in rows] for column in columns}
 
 
 def _cells(record: Record) -> dict[str, JsonValue]:
@@ -276,25 +256,6 @@ def _tags(cell: CellDescription) -> Iterator[tuple[str, str]]:
         value = getattr(cell, field) or {}
         for name, leaf in _flatten("env" if isinstance(value, dict) else f"env.{field}", value):
             yield _legal_name(name), cut(as_text(leaf), _MAX_TAG)
-
-
-def _note(cell: CellDescription, folder: str) -> str:
-    reader = cell.model_label or cell.model or "no model"
-    convention = f"; FLOPs in convention `{cell.flop_convention}`" if cell.flop_convention else ""
-    return (
-        f"**{cell.method}** on **{cell.data}**, read by **{reader}**.\n\n"
-        f"Scores are 0–1 with 95 % intervals (`_low`, `_high`){convention}.\n\n"
-        f"Every question is under Artifacts; the full records are in folder `{folder}`."
-    )
-
-
-def _milliseconds(moment: str, fallback: Path) -> int:
-    """An ISO 8601 time in milliseconds since 1970; without one, the modification time of ``fallback``."""
-    try:
-        at = datetime.fromisoformat(moment)
-    except ValueError:
-        return int(fallback.stat().st_mtime * 1000)
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _short(value: float) -> float:

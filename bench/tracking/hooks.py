@@ -1,7 +1,7 @@
-"""Mirror finished cells to MLflow during a run, in a process that the run does not wait for.
+"""Mirror the cells of a session to MLflow, in a process that the run does not wait for.
 
-Cells that the store does not show yet are queued. ``python -m bench.tracking.sync`` is started with the
-queued cells, again whenever it has ended and more are queued, and for the last time when the session ends.
+``python -m bench.tracking.sync`` is started with the cells that the store does not show yet: every two
+minutes during a run, and once when the session ends.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import logging
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
@@ -23,26 +21,16 @@ from bench.results.finished import FinishedCell
 from bench.results.records import Record
 from bench.run.cell import Cell
 from bench.run.hooks import RunHooks
-from bench.tracking.content import content_digest, note_sweep, sweep_cells, sweep_digest
-from bench.tracking.store import (
-    FAILED,
-    OFF,
-    REMEDY,
-    choose_store,
-    is_server,
-    is_shown,
-    public_uri,
-    scrub,
-)
+from bench.tracking.content import note_sweep
+from bench.tracking.store import FAILED, OFF, REMEDY, choose_store, is_server, public_uri
+from bench.tracking.sync import not_shown
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 15.0
+SERVER_TIMEOUT_S = 15.0
 """Maximum seconds that the end of a session waits for a tracking server."""
-LOCAL_PATIENCE_S = 120.0
-"""The same for a local store, since its last progress; creating a store takes 2 to 25 seconds."""
-SILENT_S = 10.0
-"""Seconds that the end of a session waits before it says what for."""
+LOCAL_TIMEOUT_S = 120.0
+"""The same for a local store; creating one takes 2 to 25 seconds."""
 PAUSE_S = 120.0
 """Minimum seconds between two syncs during a run: importing MLflow takes some 5 s of processor time."""
 
@@ -55,8 +43,9 @@ class MlflowHooks(RunHooks):
         self._results = results.resolve()
         self._uri = choose_store(results)
         self._queued: dict[Path, None] = {}
-        self._running: _Sync | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._started = -PAUSE_S
+        self._writing = 0
         self._warned: set[str] = set()
         if self._uri != OFF:
             atexit.register(self.close)
@@ -75,71 +64,66 @@ class MlflowHooks(RunHooks):
         try:
             if sweep is not None:
                 note_sweep(folder, sweep)
-            if not is_shown(self._uri, content_digest(folder)):
-                self._queued[folder.resolve()] = None
-        except (BenchError, OSError) as error:
+            self._queued[folder.resolve()] = None
+        except OSError as error:
             self._warn(f"{folder.name}: {error}")
 
-    def on_sweep_finished(self, name: str, folders: Sequence[Path]) -> None:
-        """Queue its cells for the next sync if their curves are not drawn yet."""
-        if self._uri == OFF:
-            return
-        try:
-            if not is_shown(self._uri, sweep_digest(name, sweep_cells(self._results).get(name, ()))):
-                self._queued |= dict.fromkeys(folder.resolve() for folder in folders)
-        except (BenchError, OSError) as error:
-            self._warn(f"{name}: {error}")
-
     def on_record(self, record: Record) -> None:
-        """Start a sync if enough time has passed."""
-        if self._queued and time.monotonic() - self._started >= PAUSE_S:
-            self._continue()
+        """Start a sync if enough time has passed and none is running."""
+        is_running = self._process is not None and self._process.poll() is None
+        if self._queued and not is_running and time.monotonic() - self._started >= PAUSE_S:
+            self._sync()
 
     def close(self) -> None:
-        """Wait until MLflow shows every cell; not for a store that does not answer, and not after Ctrl-C."""
+        """Wait until MLflow shows every cell, or the time is up; after Ctrl-C not at all."""
+        self._sync()
+        if self._process is not None:
+            log.info("Writing %d cell(s) to MLflow. Ctrl-C leaves them to: bench ui", self._writing)
+        self._wait()
+
+    def _sync(self) -> None:
+        """Start a sync of the queued cells that the store does not show, after the one that runs."""
+        self._wait()
+        queued, self._queued, self._started = list(self._queued), {}, time.monotonic()
         try:
-            self._wait()
-        except KeyboardInterrupt:
-            if self._running is not None:
-                self._running.kill()
-            self._running, self._queued = None, {}
-            raise
+            cells = not_shown(self._results, self._uri, queued)
+            if cells:
+                self._writing = len(cells)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "bench.tracking.sync", self._results, *cells],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    env={**os.environ, "BENCH_TRACKING_URI": self._uri, "PYTHONUTF8": "1"},
+                    start_new_session=True,  # Ctrl-C is the run's to handle
+                )
+        except (BenchError, OSError) as error:
+            self._warn(f"{len(queued)} cell(s): {error}. {REMEDY}")
 
     def _wait(self) -> None:
-        patience_s = PATIENCE_S if is_server(self._uri) else LOCAL_PATIENCE_S
-        started = last_progress = time.monotonic()
-        printed_bytes, said = -1, False
-        while self._continue():
-            assert self._running is not None
-            now, count = time.monotonic(), len(self._running.cells) + len(self._queued)
-            if now - started > SILENT_S and not said:
-                log.info("Writing %d cell(s) to MLflow. Ctrl-C leaves the rest to: bench ui", count)
-                said = True
-            if not is_server(self._uri) and self._running.printed_bytes != printed_bytes:
-                last_progress, printed_bytes = now, self._running.printed_bytes
-            if now - last_progress > patience_s:
-                self._running.kill()
-                self._running, self._queued = None, {}
-                self._warn(f"all of {count} cell(s): no answer within {patience_s:g} s. {REMEDY}")
-                return
-            time.sleep(0.02)
-
-    def _continue(self) -> bool:
-        """Start a sync of the queued cells once the last one has ended; False if there is nothing to do."""
-        if self._running is not None:
-            if self._running.runs:
-                return True
-            for message in self._running.failures():
-                self._warn(scrub(message, self._uri))
-            self._running = None
-        if not self._queued:
-            return False
-        cells, self._queued, self._started = list(self._queued), {}, time.monotonic()
+        """Log what the sync that runs could not show; one whose time is up is ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        timeout_s = SERVER_TIMEOUT_S if is_server(self._uri) else LOCAL_TIMEOUT_S
         try:
-            self._running = _Sync(self._uri, self._results, cells)
-        except OSError as error:
-            self._warn(f"{len(cells)} cell(s): {error}. {REMEDY}")
-        return self._running is not None
+            output, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            count, self._queued = self._writing + len(self._queued), {}
+            self._warn(f"all of {count} cell(s): no answer within {timeout_s:g} s. {REMEDY}")
+            return
+        except KeyboardInterrupt:
+            process.kill()
+            self._queued = {}
+            raise
+        failures = [line.removeprefix(FAILED) for line in output.splitlines() if line.startswith(FAILED)]
+        if process.returncode and not failures:
+            failures = [f"{self._writing} cell(s): MLflow ended unexpectedly. {REMEDY}"]
+        for failure in failures:
+            self._warn(failure)
 
     def _warn(self, message: str) -> None:
         """message: ``what: why``; logs a warning the first time, then only at level DEBUG."""
@@ -147,44 +131,3 @@ class MlflowHooks(RunHooks):
         level = logging.DEBUG if reason in self._warned else logging.WARNING
         self._warned.add(reason)
         log.log(level, "MLflow at %s does not show %s", public_uri(self._uri), message)
-
-
-class _Sync:
-    """One ``python -m bench.tracking.sync``."""
-
-    def __init__(self, uri: str, results: Path, cells: Sequence[Path]) -> None:
-        self.cells = cells
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bench.tracking.sync", str(results), *map(str, cells)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "BENCH_TRACKING_URI": uri, "PYTHONUTF8": "1"},
-            start_new_session=True,  # Ctrl-C is the run's to handle
-        )
-
-    @property
-    def runs(self) -> bool:
-        return self._process.poll() is None
-
-    @property
-    def printed_bytes(self) -> int:
-        """Size of its output, which grows with every cell."""
-        return os.fstat(self._output.fileno()).st_size
-
-    def failures(self) -> list[str]:
-        """The failures as ``what: why``, once the process has ended."""
-        self._output.seek(0)
-        lines = self._output.read().decode("utf-8", "replace").splitlines()
-        self._output.close()
-        failed = [line.removeprefix(f"{FAILED} ") for line in lines if line.startswith(FAILED)]
-        if self._process.returncode and not failed:
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
-            failed = [f"{len(self.cells)} cell(s): MLflow ended unexpectedly ({last}). {REMEDY}"]
-        return failed
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._output.close()

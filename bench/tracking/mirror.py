@@ -8,18 +8,16 @@ only when the new one is complete.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from bench.errors import BenchError
-from bench.results.curves import CurvePoint, shared_options
+from bench.results.curves import CurvePoint
 from bench.results.records import CELL_FILE, SUMMARY_FILE
 from bench.tracking.content import (
     TAG_CELL,
@@ -28,14 +26,12 @@ from bench.tracking.content import (
     TAG_SWEEP,
     RunContent,
     content_digest,
-    question_tables,
+    question_table,
     read_run,
     sweep_digest,
 )
 from bench.tracking.store import artifact_root, sqlite_path
 from bench.tracking.ui_view import CELLS_TAG, CURVES_TAG, cells_view, curves_view
-
-State = Literal["created", "updated", "unchanged"]
 
 _DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -49,7 +45,6 @@ _DRAWN_SCORES = 2
 """Scores that a curve shows along with its cost: the data set's first ones, as F1 and ROUGE-L."""
 _NOT_COPIED = {TAG_DIGEST, "mlflow.loggedArtifacts", "mlflow.parentRunId", "mlflow.runName"}
 """Tags that a run's replacement does not take over."""
-_EXPERIMENT_NOTE = "One run per cell. Compare runs of the same `data` and `model` only."
 
 
 class MovedStoreError(Exception):
@@ -79,7 +74,7 @@ class Mirror:
                 _create_store(self._database)
             self._client = MlflowClient(uri)
 
-    def show(self, cell_dir: Path) -> State:
+    def show(self, cell_dir: Path) -> None:
         """Make the store show a cell in exactly one run; as running, with its metrics, if it is not finished.
 
         Raises BenchError for a cell that cannot be read or that MLflow refuses, and any error of MLflow
@@ -90,75 +85,65 @@ class Mirror:
         content, digest = read_run(cell_dir), content_digest(cell_dir)
         with self._lock():
             experiment_id = self._experiment(content)
-            before = self._find(experiment_id, TAG_CELL, content.cell.cell_id)
+            before = self._find([experiment_id], TAG_CELL, content.cell.cell_id)
             current = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
             if current is not None:
-                self._delete([run for run in before if run is not current])
-                return "unchanged"
+                self._delete(run for run in before if run is not current)
+                return
             run_id = self._create(experiment_id, content, before)
             try:
-                self._fill(experiment_id, run_id, cell_dir, content)
+                self._fill(run_id, cell_dir, content)
             except (BenchError, MlflowException) as error:
                 if isinstance(error, MlflowException) and error.error_code != "INVALID_PARAMETER_VALUE":
                     raise
-                self._delete([self._client.get_run(run_id)])
+                self._client.delete_run(run_id)
                 raise BenchError(str(error)) from error
             self._delete(before)
             self._client.set_tag(run_id, TAG_DIGEST, digest)
-        return "updated" if before else "created"
 
     def forget(self, cell_ids: Collection[str]) -> None:
         """Delete the runs of these cells, whatever experiments they are in; raises any error of MLflow."""
         with self._lock():
-            for experiment in self._client.search_experiments():
-                for cell_id in cell_ids:
-                    runs = self._find(experiment.experiment_id, TAG_CELL, cell_id)
-                    self._delete(runs)
-
-    def forget_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
-        """Take the sweep's removed cells off its curves; cell_dirs: its cells that are left.
-
-        On a data set without any, the sweep's run and its curves are deleted. Raises any error of MLflow.
-        """
-        self.show_sweep(name, cell_dirs)
-        shown = {read_run(cell_dir).experiment for cell_dir in cell_dirs}
-        with self._lock():
-            for experiment in self._client.search_experiments():
-                if experiment.name in shown:
-                    continue
-                for run in self._find(experiment.experiment_id, TAG_SWEEP, name):
-                    self._delete(self._curves(experiment.experiment_id, run.info.run_id))
-                    self._delete([run])
+            for cell_id in cell_ids:
+                self._delete(self._find(self._experiments(), TAG_CELL, cell_id))
 
     def show_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
         """Draw the curves of a sweep on each of its data sets; cell_dirs: all cells of the sweep.
 
         A curve is a child of the sweep's run whose metrics have the option as their step, so that MLflow's
-        charts show scores and cost over that option.
+        charts show scores and cost over that option. A local store keeps none on other data sets.
         """
         digest = sweep_digest(name, cell_dirs)
         experiments: dict[str, list[RunContent]] = {}
-        for cell_dir in cell_dirs:
-            content = read_run(cell_dir)
-            experiments.setdefault(content.experiment, []).append(content)
-        for cells in experiments.values():
-            with self._lock():
-                experiment_id = self._experiment(cells[0])
-                parent_id, shown = self._sweep(experiment_id, name, cells[0])
-                if shown == digest:
-                    continue
-                curves: dict[str, list[tuple[CurvePoint, RunContent]]] = {}
-                placed = [(content.point, content) for content in cells if content.point is not None]
-                for point, content in sorted(placed, key=lambda pair: pair[0].step):
-                    curves.setdefault(_quoted(f"{name} {point.key}"), []).append((point, content))
-                # A server may have curves of other results folders.
-                known = self._curves(experiment_id, parent_id)
-                self._delete([r for r in known if self._database or r.data.tags[TAG_CURVE] in curves])
-                shared = shared_options(points[0][0] for points in curves.values())
-                for key, points in curves.items():
-                    self._draw(experiment_id, parent_id, key, points, shared[points[0][0].method])
-                self._client.set_terminated(parent_id, "FINISHED", max(c.end_ms for c in cells))
-                self._client.set_tag(parent_id, TAG_DIGEST, digest)
+        with self._lock():
+            for cell_dir in cell_dirs:
+                content = read_run(cell_dir)
+                experiments.setdefault(self._experiment(content), []).append(content)
+            for experiment_id, cells in experiments.items():
+                self._draw_all(experiment_id, name, cells, digest)
+            for parent in self._find(self._experiments(), TAG_SWEEP, name) if self._database else ():
+                if parent.info.experiment_id not in experiments:
+                    self._delete([*self._curves(parent.info.experiment_id, parent.info.run_id), parent])
+
+    def _draw_all(self, experiment_id: str, name: str, cells: Sequence[RunContent], digest: str) -> None:
+        """Write the sweep's curves on one data set anew if they are out of date."""
+        parent_id, shown = self._sweep(experiment_id, name, cells[0])
+        if shown == digest:
+            return
+        curves: dict[str, list[tuple[CurvePoint, RunContent]]] = {}
+        placed = [(content.point, content) for content in cells if content.point is not None]
+        for point, content in sorted(placed, key=lambda pair: pair[0].step):
+            curves.setdefault(_quoted(f"{name} {point.key}"), []).append((point, content))
+        # A server may have curves of other results folders.
+        known = self._curves(experiment_id, parent_id)
+        self._delete(run for run in known if self._database or run.data.tags[TAG_CURVE] in curves)
+        for key, points in curves.items():
+            self._draw(experiment_id, parent_id, key, points)
+        self._client.set_terminated(parent_id, "FINISHED", max(content.end_ms for content in cells))
+        self._client.set_tag(parent_id, TAG_DIGEST, digest)
+
+    def _experiments(self) -> list[str]:
+        return [experiment.experiment_id for experiment in self._client.search_experiments()]
 
     def _experiment(self, content: RunContent) -> str:
         """The id of the data set's experiment, created with its saved view if missing."""
@@ -168,7 +153,6 @@ class Mirror:
         if experiment is None:
             tags = {
                 "mlflow.experimentKind": "custom_model_development",
-                "mlflow.note.content": _EXPERIMENT_NOTE,
                 CELLS_TAG: cells_view(content.scores, content.start_ms),
             }
             return str(self._client.create_experiment(name, artifact_location=location, tags=tags))
@@ -178,19 +162,19 @@ class Mirror:
             self._client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
 
-    def _find(self, experiment_id: str, tag: str, value: str) -> Sequence[Any]:
+    def _find(self, experiment_ids: list[str], tag: str, value: str) -> Sequence[Any]:
         """The runs with this tag by start time; several if two machines wrote at once."""
         query = f"tags.`{tag}` = '{_quoted(value)}'"
-        return list(self._client.search_runs([experiment_id], query, order_by=["attributes.start_time ASC"]))
+        return list(self._client.search_runs(experiment_ids, query, order_by=["attributes.start_time ASC"]))
 
     def _curves(self, experiment_id: str, parent_id: str) -> Sequence[Any]:
         """The curves below a sweep's run."""
-        children = self._find(experiment_id, "mlflow.parentRunId", parent_id)
+        children = self._find([experiment_id], "mlflow.parentRunId", parent_id)
         return [run for run in children if TAG_CURVE in run.data.tags]
 
     def _create(self, experiment_id: str, content: RunContent, before: Sequence[Any]) -> str:
         """The id of a new run with its tags; the user's tags and notes on its predecessors are copied."""
-        tags = {"mlflow.note.content": content.note}
+        tags: dict[str, str] = {}
         for run in before:
             tags |= {name: text for name, text in run.data.tags.items() if name not in _NOT_COPIED}
         tags |= content.tags
@@ -199,24 +183,18 @@ class Mirror:
         run = self._client.create_run(experiment_id, content.start_ms, tags, content.name)
         return str(run.info.run_id)
 
-    def _fill(self, experiment_id: str, run_id: str, cell_dir: Path, content: RunContent) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag, Param
+    def _fill(self, run_id: str, cell_dir: Path, content: RunContent) -> None:
+        from mlflow.entities import Param
 
         self._log_metrics(run_id, [(name, value, 0) for name, value in content.metrics.items()], content)
         for params in _batches(Param(name, value) for name, value in content.params.items()):
             self._client.log_batch(run_id, params=params)
-        name = content.cell.data
-        digest = hashlib.sha256(content.cell.data_revision.encode()).hexdigest()[:12]
-        data = Dataset(name, digest, "bench", json.dumps({"data": name}))
-        self._client.log_inputs(run_id, [DatasetInput(data, [InputTag("mlflow.data.context", "evaluation")])])
         self._client.log_dict(run_id, content.cell.to_json(), CELL_FILE)
         self._client.log_dict(run_id, content.summary.to_json(), SUMMARY_FILE)
-        if not content.is_finished:
-            return
-        for name, table in question_tables(cell_dir):
-            self._client.log_table(run_id, table, name)
-        status = "FAILED" if content.summary.all_failed else "FINISHED"
-        self._client.set_terminated(run_id, status, content.end_ms)
+        if content.is_finished:
+            self._client.log_table(run_id, question_table(cell_dir), "questions.json")
+            status = "FAILED" if content.summary.all_failed else "FINISHED"
+            self._client.set_terminated(run_id, status, content.end_ms)
 
     def _log_metrics(self, run_id: str, metrics: Iterable[tuple[str, float, int]], at: RunContent) -> None:
         """metrics: name, value and step."""
@@ -227,7 +205,7 @@ class Mirror:
 
     def _sweep(self, experiment_id: str, name: str, content: RunContent) -> tuple[str, str | None]:
         """The id of a sweep's run, created if missing, and the digest of its content."""
-        runs = self._find(experiment_id, TAG_SWEEP, name)
+        runs = self._find([experiment_id], TAG_SWEEP, name)
         if runs:
             return str(runs[0].info.run_id), runs[0].data.tags.get(TAG_DIGEST)
         tags = {TAG_SWEEP: _quoted(name), "mlflow.source.name": "bench sweep"}
@@ -235,28 +213,15 @@ class Mirror:
         return str(run.info.run_id), None
 
     def _draw(
-        self,
-        experiment_id: str,
-        parent_id: str,
-        key: str,
-        curve: Sequence[tuple[CurvePoint, RunContent]],
-        shared: Collection[str],
+        self, experiment_id: str, parent_id: str, key: str, curve: Sequence[tuple[CurvePoint, RunContent]]
     ) -> None:
-        """Write the run of one curve.
-
-        shared: options that all curves of the method in this sweep have; its name is without them.
-        """
+        """Write the run of one curve."""
         point, cell = curve[0]
         if CURVES_TAG not in self._client.get_experiment(experiment_id).tags:
-            self._client.set_experiment_tag(
-                experiment_id, CURVES_TAG, curves_view(cell.scores, cell.start_ms)
-            )
-        tags = {
-            TAG_CURVE: key,
-            "mlflow.parentRunId": parent_id,
-            "mlflow.note.content": f"Metrics have {point.option} as their step: see the run's charts.",
-        }
-        run = self._client.create_run(experiment_id, cell.start_ms, tags, point.name(shared))
+            view = curves_view(cell.scores, cell.start_ms)
+            self._client.set_experiment_tag(experiment_id, CURVES_TAG, view)
+        tags = {TAG_CURVE: key, "mlflow.parentRunId": parent_id}
+        run = self._client.create_run(experiment_id, cell.start_ms, tags, point.name)
         values = [
             (metric, content.metrics[metric], at.step)
             for at, content in curve

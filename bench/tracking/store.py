@@ -8,7 +8,6 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
 
 from bench.errors import BenchError
@@ -22,8 +21,8 @@ OFF = "off"
 
 REMEDY = "The records are safe; show them later with: bench ui"
 """Advice in messages about a store that accepts no cells."""
-FAILED: Final = "failed"
-"""First word of the line that a sync prints for a failure."""
+FAILED = "failed "
+"""Start of the line that a sync prints for a failure."""
 
 _REBUILD = "rebuild the store from the records: bench ui --rebuild"
 _ADVICE: tuple[tuple[str, str], ...] = (

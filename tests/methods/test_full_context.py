@@ -121,11 +121,6 @@ def test_options_that_came_later_do_not_change_what_older_cells_are_called() -> 
     assert len(ids) == 5
 
 
-class TestTheBeginning(MethodConformance):
-    method = "full_context"
-    options = {"cut": "end", "max_tokens": "window"}  # noqa: RUF012
-
-
 class TestRandomSpans(MethodConformance):
     method = "full_context"
     options = {"cut": "spans", "max_tokens": 200, "draws": 2}  # noqa: RUF012

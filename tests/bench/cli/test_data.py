@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bench.cli import data
-from bench.data.checking import WORDS, TextCounter, check
+from bench.data.checking import TextCounter
 from bench.errors import DataError, UnknownNameError
 
 
@@ -127,14 +127,6 @@ def test_a_release_folder_says_which_of_its_sets_is_evaluated(tmp_path: Path) ->
     (tmp_path / "qaps.csv").write_text(header + "d1,train,Who?,a,b\n")
     assert run("check", tmp_path).exit_code == 0
     assert run("check", tmp_path, "--dataset", "narrativeqa").exit_code == 2
-
-
-def test_words_are_called_words(tmp_path: Path) -> None:
-    path = tmp_path / "dev.jsonl"
-    path.write_text(line(2))
-    lengths = check(path, WORDS).lengths
-    assert lengths is not None
-    assert (lengths.unit, lengths.counter, lengths.maximum) == ("words", "whitespace", 6)
 
 
 def test_fetch_without_network_fails_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,14 +30,6 @@ def test_a_warning_is_printed_once_however_many_requests_meet_it(capsys: pytest.
     ]
 
 
-def test_a_warning_is_printed_again_after_a_while(capsys: pytest.CaptureFixture[str]) -> None:
-    log_to_stderr(quiet_s=0)
-    log = logging.getLogger("bench")
-    log.warning("busy")
-    log.warning("busy")
-    assert capsys.readouterr().err == "warning: busy\n" * 2
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("name", ["bench", "longdoc-bench"])
 def test_a_shell_completes_either_name(

@@ -78,15 +78,6 @@ def test_measures_of_the_context_have_the_names_of_the_tables() -> None:
     assert "retrieval   evidence recall 100.0 %, MRR 50.0 %" in describe_record(measured).splitlines()
 
 
-def test_a_comparison_that_was_not_run_says_with_what_it_was(tmp_path: Path) -> None:
-    for limit in (1, 2):
-        finish(tmp_path, bm25(limit=limit), [1] * limit)
-    arguments = ["compare", "bm25", "bm25:k=2", "--dataset", "hotpotqa", "--results", str(tmp_path)]
-    message = str(CliRunner().invoke(command, arguments).exception)
-    assert "has not been run yet. Run: bench run --method bm25 --dataset hotpotqa" in message
-    assert message.endswith("There are finished cells for: --model tiny --limit 1; --model tiny --limit 2")
-
-
 def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path) -> None:
     """The references stood there twice, the second time behind the first."""
     cells = finish(tmp_path, bm25(limit=1), [1]), finish(tmp_path, bm25(limit=1, k=2), [0])
@@ -96,11 +87,3 @@ def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path
     lines = [line for line in done.output.splitlines() if line.startswith(("question ", "references "))]
     assert len(lines) == 2 and lines[0].endswith(example.question), done.output
     assert lines[1].removeprefix("references").strip() == " | ".join(example.answers)
-
-
-def test_a_comparison_on_data_of_ones_own_is_named_with_them(tmp_path: Path) -> None:
-    file = own_file(tmp_path, [("A", "a"), ("B", "b")])
-    finish(tmp_path / "results", own(file), [1, 0])
-    arguments = ["compare", "bm25", "bm25:k=2", "--dataset", "qasper", "--results", str(tmp_path / "results")]
-    message = str(CliRunner().invoke(command, arguments).exception)
-    assert message.endswith(f"There are finished cells for: --model tiny --data {file.resolve()}"), message

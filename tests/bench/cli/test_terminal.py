@@ -56,12 +56,6 @@ def test_a_table_is_no_wider_than_the_terminal_and_names_the_file_with_the_rest(
     assert "Whole caption and 1 more note: results/tables/t.md" in " ".join(text.split())
 
 
-def test_without_short_sentences_a_table_shows_the_first_of_its_caption() -> None:
-    screen, written = console(80)
-    print_table(screen, TextTable("t", "T", ("a",), (), ("First.", "Second.", "Third.")), Path("t.md"))
-    assert "First.\nSecond.\n" in written.getvalue() and "Third" not in written.getvalue()
-
-
 def test_labelled_lines_wrap_beside_their_label() -> None:
     screen, written = console(30)
     print_labelled(screen, "question    Who stole the white brooch?\n    1. [bold]passage[/bold]\n")
@@ -70,12 +64,6 @@ def test_labelled_lines_wrap_beside_their_label() -> None:
         "            white brooch?",
         "    1. [bold]passage[/bold]",
     ]
-
-
-def test_rows_of_a_table_are_moved_to_the_left_together_rather_than_torn_apart() -> None:
-    screen, written = console(26)
-    print_labelled(screen, "            step  node     level   p\n               0  2.1      2")
-    assert written.getvalue().splitlines() == ["  step  node     level   p", "     0  2.1      2"]
 
 
 def test_two_answers_stand_side_by_side() -> None:

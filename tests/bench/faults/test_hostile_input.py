@@ -26,7 +26,6 @@ from bench.method.registry import load_method
 from bench.report.graph_page import graph_page
 from bench.results.index_store import IndexStore
 from bench.results.records import read_records
-from bench.run.redaction import fault_text
 from bench.schema import Document, DocumentSet, Example, Question
 from bench.sweeps.file import read_experiment as read_sweep
 from bench.tables.definition import TableDefinition
@@ -311,9 +310,3 @@ def test_escaped_text_is_one_text_and_embedded_json_comes_back(text: str) -> Non
     assert [(tag, list(attributes)) for tag, attributes in inside.tags] == [("p", ["title"])]
     data = embedded_json({"text": text})
     assert not re.search("[<>&\u2028\u2029]", data) and json.loads(data) == {"text": text}
-
-
-@DETERMINISTIC
-@given(text=hostile.text | st.text(max_size=30))
-def test_what_is_raised_can_always_be_recorded(text: str) -> None:
-    fault_text(ValueError(text)).encode("utf-8")

@@ -107,15 +107,6 @@ def test_a_model_that_the_server_does_not_have_is_named_with_those_it_has() -> N
         plan_cell(CellRequest("closed_book", "musique", model=f"server:{url}#giant"))
 
 
-def test_html_instead_of_json_is_no_model_server() -> None:
-    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 15\r\n\r\n<html>Hi</html>"
-    with (
-        raw(page) as url,
-        pytest.raises(ServerError, match=r"text/html instead of JSON \('<html>Hi</html>'\)"),
-    ):
-        plan_cell(request(url))
-
-
 def test_https_to_a_server_without_tls_says_so() -> None:
     with serving(dialect_app("vllm")) as url, pytest.raises(ServerError, match="TLS: .*http or https"):
         plan_cell(request(url.replace("http:", "https:")))

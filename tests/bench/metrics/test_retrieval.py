@@ -13,9 +13,10 @@ from bench.method.chunking import chunk_documents
 from bench.metrics.evidence import Place, evidence_places
 from bench.metrics.retrieval import retrieval_quality
 from bench.results.index_store import IndexStore
-from bench.results.records import ContextRecord, FlopCounts, Record, TokenCounts, read_records
+from bench.results.records import ContextRecord, Record, read_records
 from bench.results.summary import summarize
 from bench.schema import Document, DocumentSet, Evidence, Example, Question
+from tests import cells
 from tests.stand_ins import WordModel, WordModels, examples, run_cell, stand_in_cell
 
 MULTI_HOP = Example(
@@ -167,22 +168,12 @@ def test_an_answer_that_no_text_needs_to_contain_is_not_looked_for() -> None:
 
 
 def record(name: str, retrieval: dict[str, float], error: str | None = None) -> Record:
-    return Record(
+    return cells.record(
         example_id=name,
         document_ids=[name],
-        question="q",
-        answers=["a"],
         prediction=None if error else "a",
-        scores={"f1": 1.0},
-        context=[],
-        retrieval=retrieval,
-        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
-        flops=FlopCounts(query=1, index=0, convention="paper", query_by_model={}, index_by_model={}),
-        truncated=False,
-        flags=[],
-        wall_s=0.1,
         error=error,
-        trace={},
+        retrieval=retrieval,
     )
 
 

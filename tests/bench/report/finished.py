@@ -15,7 +15,6 @@ from bench.results.records import (
     RECORDS_FILE,
     SUMMARY_FILE,
     ContextRecord,
-    FlopCounts,
     Record,
     TokenCounts,
 )
@@ -23,6 +22,7 @@ from bench.results.summary import summarize
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import describe
 from bench.schema import Example
+from tests import cells
 
 OWN_TEXT = "Ilse Brandt crossed the bridge. " * 60
 
@@ -43,16 +43,9 @@ def record(example: Example, f1: float, **changes: Any) -> Record:
         "context": [whole],
         "retrieval": retrieval_quality([whole], example),
         "tokens": TokenCounts(prompt=100, completion=4, forwarded=104),
-        "flops": FlopCounts(
-            query=2 * 10**9, index=10**9, convention="paper", query_by_model={}, index_by_model={}
-        ),
-        "truncated": False,
-        "flags": [],
-        "wall_s": 0.5,
-        "error": None,
-        "trace": {},
+        "flops": cells.flops(2 * 10**9, 10**9),
     }
-    return Record(**{**fields, **changes})
+    return cells.record(**{**fields, **changes})
 
 
 def finish(

@@ -102,23 +102,21 @@ def test_the_page_may_run_its_own_script_only_and_reach_nothing(hostile: str) ->
 
 def test_tables_show_what_the_records_come_to_and_say_what_is_missing(report: Report) -> None:
     table = report.tables[0]
-    (section,) = table.sections
+    (section,) = table.text.sections
     rows = {row[0]: row for row in section.rows}
 
-    assert table.id == "table1" and section.heading == "hotpotqa (sample)"
+    assert table.text.id == "table1" and section.heading == "hotpotqa (sample)"
     assert rows["BM25 Top-5"][1].startswith("50.0 [") and rows["BM25 Top-5"][3] == "0.00200"
     assert rows["PECAN"][1] == "100.0 [100.0, 100.0]" and set(rows["MeMWalker"][1:4]) == {"–"}
-    assert table.notes[0] == "No cell has been run on narrativeqa, qasper, musique."
-    amortised = next(part for part in report.tables if part.id == "tableA4")
+    assert table.text.notes[0] == "No cell has been run on narrativeqa, qasper, musique."
+    amortised = next(part.text for part in report.tables if part.text.id == "tableA4")
     costs = {row[0]: row[1:] for row in amortised.sections[0].rows}
     assert costs["hotpotqa (sample): BM25 Top-5"][1] == "0.00200" and "musique: BM25 Top-5" not in costs
-    assert [(run.name, run.score.split()[0]) for run in report.runs] == [
-        ("PECAN", "100.0"),
-        ("BM25 Top-5", "50.0"),
-    ]
-    assert (table.finished, table.planned, table.folded) == (2, 13, True)
-    assert "table1_real" not in {part.id for part in report.tables}, "it would repeat table1"
-    every = {part.id: set(part.caption) for part in report.tables}
+    scores = [(run.name, run.score.mean if run.score else None) for run in report.runs]
+    assert scores == [("PECAN", 1.0), ("BM25 Top-5", 0.5)]
+    assert (table.finished, table.planned) == (2, 13)
+    assert "table1_real" not in {part.text.id for part in report.tables}, "it would repeat table1"
+    every = {part.text.id: set(part.text.caption) for part in report.tables}
     assert "Seed: 0." in report.caption and not any(set(report.caption) & own for own in every.values())
 
 
@@ -175,12 +173,12 @@ def test_own_data_are_shown_without_being_named_and_what_cannot_read_them_is_sai
         finish(tmp_path, CellRequest("bm25", "", data=str(file), options={"k": k}), scores)
     finish(tmp_path, bm25(), [1, 1])
     report = collect_report(None, tmp_path)
-    assert [(run.data, run.name, run.unfit) for run in report.runs] == [
+    assert [(run.data, run.name, bool(run.cell.description.unfit_models)) for run in report.runs] == [
         ("hotpotqa (sample)", "BM25 Top-5", False),
         ("mine (own.jsonl)", "BM25 Top-5", True),
         ("mine (own.jsonl)", "bm25 k=2", True),
     ]
-    assert [section.heading for section in report.tables[0].sections] == [
+    assert [section.heading for section in report.tables[0].text.sections] == [
         "mine (own.jsonl)",
         "hotpotqa (sample)",
     ]
@@ -188,7 +186,7 @@ def test_own_data_are_shown_without_being_named_and_what_cannot_read_them_is_sai
     assert plane.title.endswith("mine (own.jsonl)") and [row[3] for row in plane.rows] == ["50", "0"]
     (warning,) = report.warnings
     assert warning.startswith("mine (own.jsonl): tiny reads only text like the generated samples")
-    assert warning.partition(": ")[2] in " ".join((*report.caption, *report.tables[0].caption))
+    assert warning.partition(": ")[2] in " ".join((*report.caption, *report.tables[0].text.caption))
     only = collect_report(None, tmp_path, datasets=["mine"])
     assert f"bench table table2 --data {file}" in only.notes[0], "the command shows the same data"
     assert {run.data for run in only.runs} == {"mine (own.jsonl)"} and only.browser.questions == 2

@@ -11,24 +11,19 @@ from rich.console import Console
 from bench.cli.compare import describe, most_different, print_pair
 from bench.errors import ConfigError
 from bench.results.comparison import compare, permutation_p_value
-from bench.results.records import FlopCounts, Record, TokenCounts
+from bench.results.records import Record
+from tests import cells
 
 
 def record(number: int, document: str, score: float, flops: int = 10, question: str = "Who?") -> Record:
-    return Record(
-        example_id=f"q{number}",
+    return cells.record(
+        number,
         document_ids=[document],
         question=question,
         answers=["Mara"],
         prediction=f"answer {score}",
         scores={"f1": score},
-        context=[],
-        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
-        flops=FlopCounts(query=flops, index=5, convention="paper", query_by_model={}, index_by_model={}),
-        truncated=False,
-        flags=[],
-        wall_s=0.1,
-        error=None,
+        flops=cells.flops(flops, 5),
         trace=None,
     )
 
@@ -115,11 +110,6 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
         line.index(text) for line, text in zip(lines[3:6], ("bm25:k=7", "'answer 1'", "100"), strict=True)
     ]
     assert len(set(where)) == 1 and max(map(len, lines)) <= 100
-
-
-def test_of_equal_differences_both_ways_are_shown() -> None:
-    comparison = compare(cell([1, 1, 1, 0], "abcd"), cell([0, 0, 0, 1], "abcd"), "f1")
-    assert [pair.first.example_id for pair in most_different(comparison, 3)] == ["q0", "q3", "q1"]
 
 
 def test_the_verdict_needs_interval_and_test() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.files.atomic import write_json
-from bench.results.curves import curve_point, shared_options
+from bench.results.curves import curve_point
 from bench.results.finished import find_finished, read_finished
 from bench.results.models import CellDescription, Interval, read_description, read_summary
 from bench.results.records import CELL_FILE, SUMMARY_FILE, Failure
@@ -54,12 +54,10 @@ def test_cells_that_differ_in_their_step_alone_are_points_of_one_curve() -> None
         return curve_point(describe(plan_cell(planned)))
 
     one, two, other = point(t_p=1, t_c=0.9), point(t_p=2, t_c=0.9), point(t_p=2, t_c=0.5)
-    assert (one.option, one.step, one.name()) == ("t_p", 1, "t_c=0.9 pecan over t_p")
+    assert (one.step, one.name) == (1, "t_c=0.9 pecan over t_p")
     assert two.key == one.key and two.step == 2 and other.key != one.key
-    assert one.name({"t_c=0.9"}) == "pecan over t_p"
-    assert shared_options([one, two]) == {"pecan": frozenset()}  # one curve: nothing to tell it from
     third = point(t_c=0.5, attention_weight=0.3, heads="top_layers", max_levels=3, score_norm="ranks")
-    assert third.options[0] == "t_c=0.5" and len(third.options) == 4
+    assert third.name.startswith("t_c=0.5 ") and third.name.count("=") == 4
     assert curve_point(cells.description(replayed=["k"], config={"k": None, "b": 1})) is None
 
 

@@ -8,25 +8,14 @@ import pytest
 
 from bench.errors import BenchError
 from bench.results.json_lines import valid_rows
-from bench.results.records import FlopCounts, Record, RecordStore, TokenCounts, read_records
+from bench.results.records import Record, RecordStore, read_records
+from tests import cells
 
 
 def record(example_id: str, prediction: str | None = "x", error: str | None = None) -> Record:
-    return Record(
-        example_id=example_id,
-        document_ids=["d"],
-        question="q – “é” \U0001f9c1",
-        answers=["a"],
-        prediction=prediction,
-        scores={"f1": 0.5},
-        context=[],
-        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
-        flops=FlopCounts(query=1, index=0, convention="paper", query_by_model={}, index_by_model={}),
-        truncated=False,
-        flags=[],
-        wall_s=0.1,
-        error=error,
-        trace={},
+    question = "q – “é” \U0001f9c1"
+    return cells.record(
+        example_id=example_id, question=question, prediction=prediction, error=error, scores={"f1": 0.5}
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from bench.errors import QuestionError
 from bench.flops.meter import Usage, current_meter
 from bench.models.api import Generation
-from bench.results.records import FlopCounts, Record, TokenCounts
+from bench.results.records import Record
 from bench.run.judge_protocol import BOTH_ORDERS, CRITERIA, PAPER
 from bench.run.judging import (
     VERDICTS_FILE,
@@ -23,24 +23,17 @@ from bench.run.judging import (
     outcome,
     stored_summary,
 )
+from tests import cells
 
 
 def record(number: int, prediction: str | None) -> Record:
-    return Record(
-        example_id=f"q{number}",
+    return cells.record(
+        number,
         document_ids=[f"d{number}"],
         question=f"What is told in text {number}?",
-        answers=["a"],
         prediction=prediction,
         scores={"rouge_1": 0.0},
-        context=[],
-        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
-        flops=FlopCounts(query=1, index=0, convention="paper", query_by_model={}, index_by_model={}),
-        truncated=False,
-        flags=[],
-        wall_s=0.0,
         error=None if prediction is not None else "QuestionError: no",
-        trace={},
     )
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from bench.errors import ConfigError
-from bench.results.json_lines import is_locked
 from bench.results.records import RecordStore
 from bench.run import local as local_workers
 from bench.run.cell import CellRequest
@@ -290,13 +289,6 @@ def test_every_gpu_gets_a_process_of_its_own(
     with LocalWorkers(wanted).helping(groups, tmp_path, 32, None):
         pass
     assert [env["CUDA_VISIBLE_DEVICES"] for env in _Started.environments] == expected
-
-
-def test_whether_a_folder_is_held(tmp_path: Path) -> None:
-    assert not is_locked(tmp_path / "nowhere")
-    with RecordStore(tmp_path / "cell"):
-        assert is_locked(tmp_path / "cell")
-    assert not is_locked(tmp_path / "cell")
 
 
 def test_options_of_ray_are_refused_without_it() -> None:

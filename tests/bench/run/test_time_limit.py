@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from bench.run.time_limit import TimeLimit, TimeLimitError
 
 LIMIT_S = 0.4  # looked at every 0.1 s
@@ -29,21 +31,17 @@ def test_a_neighbour_of_a_call_that_was_ended_is_not_charged_for_it() -> None:
     assert neighbour == "done"
 
 
-def test_a_call_is_not_charged_for_the_engine() -> None:
-    async def both() -> list[str]:
+@pytest.mark.parametrize("kind", ["engine", "callback"])
+def test_a_call_is_not_charged_for_the_engine_or_the_event_loop_itself(kind: str) -> None:
+    async def beside() -> str:
         limit = TimeLimit(LIMIT_S)
         async with limit.watching():
+            if kind == "callback":
+                asyncio.get_running_loop().call_soon(time.sleep, 1.0)
+                return await limit.run(computing(0.17), "answer")
             engine = asyncio.create_task(computing(1.0))
-            return [await limit.run(computing(0.17), "answer"), await engine]
+            done = await limit.run(computing(0.17), "answer")
+            await engine
+            return done
 
-    assert asyncio.run(both()) == ["done", "done"]
-
-
-def test_a_call_is_not_charged_for_what_the_event_loop_itself_does() -> None:
-    async def after_a_callback() -> str:
-        limit = TimeLimit(LIMIT_S)
-        async with limit.watching():
-            asyncio.get_running_loop().call_soon(time.sleep, 1.0)
-            return await limit.run(computing(0.17), "answer")
-
-    assert asyncio.run(after_a_callback()) == "done"
+    assert asyncio.run(beside()) == "done"

@@ -4,7 +4,7 @@ import pytest
 
 from bench.tables.amortised import amortised_cost, amortised_table
 from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import Row, TableDefinition
+from bench.tables.definition import Row
 from tests import cells
 
 
@@ -15,11 +15,7 @@ def cell(row: str, index: float, query: float) -> TableCell:
 
 
 def table(*shown: TableCell) -> TableData:
-    definition = TableDefinition(
-        id="a", kind="amortised", title="T", source="S", datasets=("qasper",), metrics=("f1",),
-        rows=tuple(c.row for c in shown),
-    )  # fmt: skip
-    return TableData(definition, {(c.row.id, "qasper"): c for c in shown})
+    return cells.table(*shown, kind="amortised")
 
 
 def test_the_index_is_shared_by_the_questions() -> None:

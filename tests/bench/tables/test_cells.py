@@ -100,18 +100,6 @@ def flops(table: TableDefinition, k: int, reader: str, results: Path) -> float:
     return finished.summary.query_flops.mean
 
 
-def test_a_cost_below_any_passage_gives_one_passage(reader: str, tmp_path: Path) -> None:
-    planned = plan_table(definition(AUTO), CellRequest(model=reader, limit=2))
-    cell = made(definition(AUTO), planned, tmp_path).cells["topx", "hotpotqa"]
-    assert cell.description is not None and cell.description.config["k"] == 1
-
-
-def test_rendering_alone_finds_no_k_before_the_reference_has_run(reader: str, tmp_path: Path) -> None:
-    planned = plan_table(definition(AUTO), CellRequest(model=reader, limit=2))
-    cell = made(definition(AUTO), planned, tmp_path, compute=False).cells["topx", "hotpotqa"]
-    assert cell.missing == "not run yet"
-
-
 def test_bench_run_runs_what_its_k_depends_on(reader: str, tmp_path: Path) -> None:
     arguments = ["--method", "bm25", "--dataset", "hotpotqa", "--model", reader, "--limit", "2", "--no-track"]
     arguments += ["--set", "k=auto:closed_book", "--results", str(tmp_path)]

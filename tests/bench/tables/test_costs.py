@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.results.records import FlopCounts, Record, RecordStore, TokenCounts
+from bench.results.records import Record
 from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.caption import about_shares
-from bench.tables.cells import TableCell, TableData
+from bench.tables.cells import TableData
 from bench.tables.cost_parts import cell_costs, costs_of, shares_of
 from bench.tables.costs import costs_table
-from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.definition import load_table
 from bench.tables.make import TableRequest, make_table
 from bench.tables.render import render
 from tests import cells
@@ -31,45 +30,11 @@ def spent(**phases: int) -> dict[str, object]:
 
 def record(number: int, query: dict[str, object], index: dict[str, object]) -> Record:
     total = [sum(use["flops"] for m in side.values() for use in m.values()) for side in (query, index)]  # type: ignore[attr-defined]
-    return Record(
-        example_id=f"q{number}",
-        document_ids=[f"d{number // 2}"],
-        question="?",
-        answers=["a"],
-        prediction="a",
-        scores={"f1": 1.0},
-        context=[],
-        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
-        flops=FlopCounts(
-            query=total[0], index=total[1], convention="paper", query_by_model=query, index_by_model=index
-        ),
-        truncated=False,
-        flags=[],
-        wall_s=0.1,
-        error=None,
-        trace={},
-    )
+    return cells.record(number, flops=cells.flops(*total, query_by_model=query, index_by_model=index))
 
 
-def table(tmp_path: Path, **rows: list[Record]) -> TableData:
-    shown = {}
-    for name, records in rows.items():
-        (tmp_path / name).mkdir()
-        with RecordStore(tmp_path / name) as store:
-            for one in records:
-                store.append(one)
-        finished = replace(cells.finished(cells.summary(n=len(records))), folder=tmp_path / name)
-        shown[name, "qasper"] = TableCell(Row(id=name, label=name.upper(), method="bm25"), "qasper", finished)
-    definition = TableDefinition(
-        id="t",
-        title="T",
-        source="S",
-        datasets=("qasper",),
-        metrics=("f1",),
-        ratio_to="pecan",
-        rows=tuple(cell.row for cell in shown.values()),
-    )
-    return TableData(definition, shown)
+def table(folder: Path, **rows: list[Record]) -> TableData:
+    return cells.table_of_records(folder, rows, ratio_to="pecan")
 
 
 @pytest.fixture

@@ -2,60 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from bench.results.records import FlopCounts, Record, RecordStore, TokenCounts
 from bench.tables.caption import about_order
 from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import Row, TableDefinition
 from bench.tables.order import kendall_tau, order_agreement, order_agreements
 from bench.tables.published import Published
 from tests import cells
 
 
-def record(number: int, f1: float, cost: int) -> Record:
-    return Record(
-        example_id=f"q{number}",
-        document_ids=[f"d{number // 2}"],
-        question="?",
-        answers=["a"],
-        prediction="a",
-        scores={"f1": f1},
-        context=[],
-        tokens=TokenCounts(prompt=1, completion=1, forwarded=2),
-        flops=FlopCounts(query=cost, index=0, convention="paper", query_by_model={}, index_by_model={}),
-        truncated=False,
-        flags=[],
-        wall_s=0.1,
-        error=None,
-        trace={},
-    )
-
-
 def table(folder: Path, rows: dict[str, tuple[list[float], int]]) -> TableData:
-    shown = {}
-    for name, (scores, cost) in rows.items():
-        (folder / name).mkdir()
-        with RecordStore(folder / name) as store:
-            for number, score in enumerate(scores):
-                store.append(record(number, score, cost))
-        row = Row(id=name, label=name, method="bm25")
-        finished = replace(cells.finished(cells.summary(n=len(scores))), folder=folder / name)
-        shown[name, "qasper"] = TableCell(row, "qasper", finished)
-    definition = TableDefinition(
-        id="t",
-        title="T",
-        source="S",
-        datasets=("qasper",),
-        metrics=("f1",),
-        rows=tuple(cell.row for cell in shown.values()),
-    )
-    return TableData(definition, shown)
+    """rows: the scores of each, and what each of its questions costs."""
+    records = {
+        name: [
+            cells.record(number, scores={"f1": score}, flops=cells.flops(cost))
+            for number, score in enumerate(scores)
+        ]
+        for name, (scores, cost) in rows.items()
+    }
+    return cells.table_of_records(folder, records)
 
 
 def printed(**values: tuple[float, float]) -> dict[tuple[str, str, str], Published]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from bench.results.finished import read_finished
 from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import Row, TableDefinition, load_table
+from bench.tables.definition import Row, load_table
 from bench.tables.make import TableRequest, make_table
 from bench.tables.paired import ALL, paired_table
+from tests import cells
 from tests.bench.report.finished import finish
 
 SCORES = {"bm25": (0, 0, 1, 1), "tfidf": (1, 1, 1, 1), "closed_book": (0, 0, 0, 0)}
@@ -24,24 +26,15 @@ SCORES = {"bm25": (0, 0, 1, 1), "tfidf": (1, 1, 1, 1), "closed_book": (0, 0, 0, 
 def table(tmp_path_factory: pytest.TempPathFactory) -> TableData:
     """Three rows on two data sets, four questions each; the last row has no cell on the second."""
     results = tmp_path_factory.mktemp("results")
-    rows = tuple(Row(id=name, label=name.upper(), method=name) for name in SCORES)
-    cells = {}
-    for dataset in ("hotpotqa", "musique"):
-        for row in rows:
-            cells[row.id, dataset] = TableCell(row, dataset, None, "not run")
-            if (row.id, dataset) != ("closed_book", "musique"):
-                cell = finish(results, CellRequest(row.method, dataset, limit=4), SCORES[row.id])
-                cells[row.id, dataset] = TableCell(row, dataset, read_finished(cell.folder(results)))
-    definition = TableDefinition(
-        id="t",
-        title="T",
-        source="S",
-        datasets=("hotpotqa", "musique"),
-        metrics=("f1",),
-        ratio_to="bm25",
-        rows=rows,
-    )
-    return TableData(definition, cells)
+    shown = []
+    for name, dataset in itertools.product(SCORES, ("hotpotqa", "musique")):
+        row = Row(id=name, label=name.upper(), method=name)
+        finished = None
+        if (name, dataset) != ("closed_book", "musique"):
+            cell = finish(results, CellRequest(name, dataset, limit=4), SCORES[name])
+            finished = read_finished(cell.folder(results))
+        shown.append(TableCell(row, dataset, finished, "" if finished else "not run"))
+    return cells.table(*shown, ratio_to="bm25")
 
 
 def test_every_row_is_compared_on_all_data_sets_and_on_each(table: TableData) -> None:

@@ -5,7 +5,6 @@ import hashlib
 import http.server
 import json
 import logging
-import platform
 import signal
 import socket
 import subprocess
@@ -13,7 +12,6 @@ import sys
 import threading
 import time
 import zlib
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +27,6 @@ from bench.results.records import (
     RECORDS_FILE,
     SUMMARY_FILE,
     ContextRecord,
-    FlopCounts,
     Record,
     TokenCounts,
 )
@@ -38,11 +35,8 @@ from bench.run.cell import CellIdentity
 from bench.tracking import hooks as hooks_module
 from bench.tracking.content import (
     DISPLAY_FILE,
-    TABLE_ROWS,
     content_digest,
     note_sweep,
-    question_tables,
-    read_run,
     sweep_digest,
 )
 from bench.tracking.hooks import MlflowHooks
@@ -53,7 +47,8 @@ from bench.tracking.store import (
     public_uri,
     scrub,
 )
-from bench.tracking.sync import StoreError, SyncResult, sync
+from bench.tracking.sync import StoreError, sync
+from tests import cells
 
 DEFAULTS = {
     "k": 5,
@@ -67,8 +62,8 @@ DEFAULTS = {
 
 
 def record(number: int, f1: float, *, failed: bool = False) -> Record:
-    return Record(
-        example_id=f"q{number}",
+    return cells.record(
+        number,
         document_ids=[f"d{number // 3}"],
         question=f"Who crossed the bridge on day {number}?",
         answers=["Ilse Brandt", "Ilse"],
@@ -76,14 +71,10 @@ def record(number: int, f1: float, *, failed: bool = False) -> Record:
         scores={"rouge_l": f1 / 2, "f1": f1},
         context=[ContextRecord(document=0, title="The bridge", start=0, end=40, score=2.5)],
         tokens=TokenCounts(prompt=400, completion=5, forwarded=405),
-        flops=FlopCounts(
-            query=3_000_000_000_000, index=0, convention="paper", query_by_model={}, index_by_model={}
-        ),
+        flops=cells.flops(3 * 10**12),
         truncated=number == 0,
         flags=["empty_document"] if number == 1 else [],
-        wall_s=0.25,
         error="RuntimeError: out of memory" if failed else None,
-        trace={},
     )
 
 
@@ -152,19 +143,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("results")
 
 
-def show_all(
-    cells: list[Path], results: Path, uri: str | None = None, *, sweep: str | None = None
-) -> list[SyncResult]:
-    """What became of cells that the hooks of a session noted."""
+def show(results: Path, *cells: Path, uri: str | None = None, sweep: str | None = None) -> list[str]:
+    """What could not be shown of cells that the hooks of a session noted."""
     for cell in cells if sweep else ():
         note_sweep(cell, sweep)
     return list(sync(results, cells, uri=uri or local_store(results)))
-
-
-def show(cell: Path, results: Path, uri: str | None = None, **noted: Any) -> SyncResult:
-    """The same of one cell."""
-    (shown,) = show_all([cell], results, uri, **noted)
-    return shown
 
 
 def client(results: Path) -> Any:
@@ -202,8 +185,7 @@ def table_of(run: Any) -> dict[str, Any]:
 
 def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results: Path) -> None:
     cell = make_cell(results, k=7)
-    result = show(cell, results)
-    assert result == SyncResult(cell.name, "created")
+    assert show(results, cell) == []
 
     (run,) = runs_of(results, "qasper")
     summary = json.loads((cell / SUMMARY_FILE).read_text())
@@ -245,27 +227,13 @@ def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results
 
 
 def test_a_cell_that_failed_is_a_failed_run_and_says_why_in_the_table(results: Path) -> None:
-    show(make_cell(results, dataset="failing", n=3, failed=3), results)
-    show(make_cell(results, dataset="failing", n=4, failed=1), results)
+    show(results, make_cell(results, dataset="failing", n=3, failed=3))
+    show(results, make_cell(results, dataset="failing", n=4, failed=1))
     by_n = {run.data.metrics["n"]: run for run in runs_of(results, "failing")}
     assert (by_n[3].info.status, by_n[4].info.status) == ("FAILED", "FINISHED")
     assert by_n[4].data.metrics["errors.RuntimeError"] == 1
     first = dict(zip(table_of(by_n[4])["columns"], table_of(by_n[4])["data"][0], strict=True))
     assert first["prediction"] == "FAILED: RuntimeError: out of memory"
-
-
-def test_a_table_too_long_for_the_ui_is_split_and_complete(tmp_path: Path) -> None:
-    cell = make_cell(tmp_path, n=6)
-    long = 2 * TABLE_ROWS + 5
-    (cell / RECORDS_FILE).write_text("".join(record(i, 0.5).to_line() for i in range(long)))
-    tables = dict(question_tables(cell))
-    assert list(tables) == [
-        "questions_00001-01000.json",
-        "questions_01001-02000.json",
-        "questions_02001-02005.json",
-    ]
-    ids = [example_id for table in tables.values() for example_id in table["example_id"]]
-    assert ids == [f"q{i}" for i in range(long)]
 
 
 def test_names_and_values_that_mlflow_refuses_are_made_legal(results: Path) -> None:
@@ -274,7 +242,7 @@ def test_names_and_values_that_mlflow_refuses_are_made_legal(results: Path) -> N
     content["config"] = {"a(b)=c?": "x" * 9_000, "surrogate": "\ud800", "nested": {"list": [1, 2]}}
     content["examples_listed"] = list(range(5_000))
     (cell / CELL_FILE).write_text(json.dumps(content))
-    assert show(cell, results).message == ""
+    assert show(results, cell) == []
     (run,) = runs_of(results, "odd")
     assert len(run.data.params["config.a_b__c_"]) == 500
     assert run.data.params["config.a_b__c_"].endswith("…")
@@ -283,65 +251,45 @@ def test_names_and_values_that_mlflow_refuses_are_made_legal(results: Path) -> N
     assert "examples_listed" not in run.data.params
 
 
-def test_neither_host_nor_user_nor_environment_reaches_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_mirroring_again_changes_nothing_and_starts_no_process(
+    results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell = make_cell(tmp_path)
-    monkeypatch.setenv("HF_TOKEN", "hf_not_for_anybody")
-    content = read_run(cell)
-    everything = repr((content, list(question_tables(cell))))
-    assert "hf_not_for_anybody" not in everything
-    assert platform.node() not in everything
-    assert str(Path.home()) not in everything
-    assert "mlflow.user" not in content.tags
-
-
-def test_mirroring_again_changes_nothing_and_imports_no_mlflow(results: Path) -> None:
     cell = make_cell(results, dataset="again")
-    show(cell, results)
+    show(results, cell)
     (before,) = runs_of(results, "again")
-    assert show(cell, results).state == "unchanged"
+    assert show(results, cell) == []
     (after,) = runs_of(results, "again")
     assert after.to_dictionary() == before.to_dictionary()
-    code = (
-        "import sys, pathlib, subprocess; from bench.tracking.hooks import MlflowHooks\n"
-        "subprocess.Popen = None\n"
-        f"hooks = MlflowHooks(pathlib.Path({str(results)!r}))\n"
-        f"hooks.queue(pathlib.Path({str(cell)!r}), None)\n"
-        "hooks.close(); print('mlflow' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    monkeypatch.setattr(subprocess, "Popen", None)
+    run_hooks(results, [cell])
 
 
 def test_a_changed_cell_is_written_again_and_keeps_the_users_notes(results: Path) -> None:
     cell = make_cell(results, dataset="changing")
-    show(cell, results)
+    show(results, cell)
     (first,) = runs_of(results, "changing")
     client(results).set_tag(first.info.run_id, "verdict", "keep this one")
     finish(cell, [record(i, 0.25) for i in range(6)])  # lower: not merely the largest value is kept
-    assert show(cell, results).state == "updated"
+    assert show(results, cell) == []
     (run,) = runs_of(results, "changing")
     assert run.data.metrics["f1"] == 0.25
     assert [row[3] for row in table_of(run)["data"]] == [0.25] * 6
     assert run.data.tags["verdict"] == "keep this one"
 
-    content = json.loads((cell / CELL_FILE).read_text())
-    (cell / CELL_FILE).write_text(json.dumps({**content, "dtype": "bfloat16"}))
-    assert show(cell, results).state == "updated"
-    (run,) = runs_of(results, "changing")
-    assert run.data.params["dtype"] == "bfloat16"
 
-
-def test_a_run_that_was_cut_off_is_written_again(results: Path) -> None:
-    cell = make_cell(results, dataset="cut_off", n=2)
-    show(cell, results)
-    (cut_off,) = runs_of(results, "cut_off")
-    client(results).delete_tag(cut_off.info.run_id, "bench.content")  # the last thing that is written
+@pytest.mark.parametrize("how", ["cut_off", "deleted"])
+def test_a_run_that_was_cut_off_or_deleted_in_the_ui_is_written_again(results: Path, how: str) -> None:
+    cell = make_cell(results, dataset=how, n=2)
+    show(results, cell)
+    (before,) = runs_of(results, how)
+    if how == "cut_off":
+        client(results).delete_tag(before.info.run_id, "bench.content")  # the last thing that is written
+    else:
+        client(results).delete_run(before.info.run_id)
     assert not is_shown(local_store(results), content_digest(cell))
-    assert show(cell, results).state == "updated"
-    (run,) = runs_of(results, "cut_off")
-    assert run.info.run_id != cut_off.info.run_id
+    assert show(results, cell) == []
+    (run,) = runs_of(results, how)
+    assert run.info.run_id != before.info.run_id
     assert is_shown(local_store(results), content_digest(cell))
 
 
@@ -366,24 +314,14 @@ Mirror(sys.argv[1], Path(sys.argv[2]))
 """
     command = [sys.executable, "-c", cut_off, local_store(tmp_path), str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == 9
-    assert show(make_cell(tmp_path), tmp_path).state == "created"
+    assert show(tmp_path, make_cell(tmp_path)) == []
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
-
-
-def test_a_run_deleted_in_the_ui_comes_back(results: Path) -> None:
-    cell = make_cell(results, dataset="deleted")
-    show(cell, results)
-    (first,) = runs_of(results, "deleted")
-    client(results).delete_run(first.info.run_id)
-    assert not is_shown(local_store(results), content_digest(cell))
-    assert show(cell, results).state == "created"
-    assert len(runs_of(results, "deleted")) == 1
 
 
 def test_a_removed_cell_is_on_no_curve_and_an_empty_sweep_leaves_the_store(results: Path) -> None:
     kept = [make_cell(results, dataset="shrinking", k=k) for k in (1, 2, 3)]
     others = [make_cell(results, dataset="shrinking", k=k, order="document") for k in (1, 2)]
-    show_all(kept + others, results, sweep="shrinking over k")
+    show(results, *kept, *others, sweep="shrinking over k")
 
     def rm(*cells: Path) -> None:
         named = [str(cell) for cell in cells]
@@ -399,14 +337,12 @@ def test_a_removed_cell_is_on_no_curve_and_an_empty_sweep_leaves_the_store(resul
     assert list(runs_of(results, "shrinking")) == []
 
 
-def test_two_syncs_at_once_write_each_cell_once(tmp_path: Path) -> None:
-    cells = [make_cell(tmp_path, k=k) for k in (1, 2)]
-    command = [sys.executable, "-m", "bench.tracking.sync", str(tmp_path)]
+def test_two_syncs_at_once_write_each_cell_once(results: Path) -> None:
+    cells = [make_cell(results, dataset="together", k=k) for k in (1, 2)]
+    command = [sys.executable, "-m", "bench.tracking.sync", str(results), *map(str, cells)]
     syncs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    lines = [line for process in syncs for line in process.communicate(timeout=300)[0].splitlines()]
-    states = Counter(line.split()[0] for line in lines)
-    assert states == {"created": len(cells), "unchanged": len(cells)}
-    assert len(runs_of(tmp_path, "qasper")) == len(cells)
+    assert [process.communicate(timeout=300)[0] for process in syncs] == ["", ""]
+    assert len(runs_of(results, "together")) == len(cells)
 
 
 def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_their_step(
@@ -417,10 +353,10 @@ def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_t
         for order in ("rank", "document")
         for k in (1, 2, 3)
     ]
-    show_all(cells[:4], results, sweep="bm25 over k")
-    show_all(cells, results, sweep="bm25 over k")
+    show(results, *cells[:4], sweep="bm25 over k")
+    show(results, *cells, sweep="bm25 over k")
     finish(cells[1], [record(i, 1.0) for i in range(6)])
-    show_all(cells, results)  # no word of the sweep this time
+    show(results, *cells)  # no word of the sweep this time
     runs = runs_of(results, "curve")
     (parent,) = [r for r in runs if "bench.sweep" in r.data.tags]
     assert {r.data.tags["mlflow.parentRunId"] for r in runs if r is not parent} == {parent.info.run_id}
@@ -443,7 +379,7 @@ def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_t
 def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(results: Path) -> None:
     cells = [make_cell(results, dataset="moving", k=k) for k in (1, 2)]
     for name in ("first", "second"):
-        show_all(cells, results, sweep=name)
+        show(results, *cells, sweep=name)
     runs = runs_of(results, "moving")
     parents = {r.info.run_name: r.info.run_id for r in runs if "bench.sweep" in r.data.tags}
     children = [r for r in runs if "bench.cell_id" in r.data.tags]
@@ -454,14 +390,13 @@ def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(result
 
 def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
     cell = make_cell(results, dataset="damaged")
-    show(cell, results)
+    show(results, cell)
     before = runs_of(results, "damaged")[0].to_dictionary()
     finish(cell, [record(i, 0.25) for i in range(6)])
     with (cell / RECORDS_FILE).open("a") as lines:
         lines.write('{"example_id": "q6", "docu\n')
-    result = show(cell, results)
-    assert result.state == "failed"
-    assert f"{RECORDS_FILE}:7" in result.message
+    (failure,) = show(results, cell)
+    assert f"{RECORDS_FILE}:7" in failure
     assert runs_of(results, "damaged")[0].to_dictionary() == before
 
 
@@ -491,7 +426,7 @@ def test_an_unreachable_server_is_one_warning(tmp_path: Path, caplog: pytest.Log
         run_hooks(tmp_path, cells)
     ours = [record for record in caplog.records if record.name.startswith("bench.")]
     (warned,) = [record.getMessage() for record in ours if record.levelno == logging.WARNING]
-    assert "does not show 2 cell(s)" in warned and "bench ui" in warned
+    assert "2 cell(s)" in warned and "bench ui" in warned
     for secret in ("s3cret", "somebody"):
         assert secret not in warned + str(refused.value)
 
@@ -501,8 +436,6 @@ def run_hooks(results: Path, cells: list[Path], sweep: str | None = None) -> Mlf
     hooks = MlflowHooks(results)
     for cell in cells:
         hooks.queue(cell, sweep)
-    if sweep:
-        hooks.on_sweep_finished(sweep, cells)
     hooks.close()
     return hooks
 
@@ -537,13 +470,13 @@ def test_a_run_never_waits_for_a_server_that_hangs(
 ) -> None:
     uri = f"http://127.0.0.1:{half_dead_server}"
     monkeypatch.setenv("BENCH_TRACKING_URI", uri)
-    monkeypatch.setattr(hooks_module, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(hooks_module, "SERVER_TIMEOUT_S", 1.0)
     hooks = MlflowHooks(tmp_path)
     start = time.monotonic()
     for k in (1, 2, 3):
         hooks.queue(make_cell(tmp_path, k=k), None)
         hooks.on_record(record(0, 1.0))
-    process = hooks._running._process if hooks._running else None
+    process = hooks._process
     hooks.close()
     assert time.monotonic() - start < 5
     assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench ui" in caplog.text
@@ -553,9 +486,9 @@ def test_a_run_never_waits_for_a_server_that_hangs(
 def test_a_store_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="bench ui"):
-        show(make_cell(tmp_path), tmp_path, f"sqlite:///{tmp_path}/file/mlflow.db")
+        show(tmp_path, make_cell(tmp_path), uri=f"sqlite:///{tmp_path}/file/mlflow.db")
     with pytest.raises(StoreError, match="BENCH_TRACKING_URI=sqlite:///"):
-        show(make_cell(tmp_path, k=2), tmp_path, (tmp_path / "mlruns").as_uri())
+        show(tmp_path, make_cell(tmp_path, k=2), uri=(tmp_path / "mlruns").as_uri())
 
 
 def test_the_store_is_that_of_bench_then_mlflow_then_the_results_folder(
