@@ -581,8 +581,8 @@ MUTANTS = (
     ),
     Mutant(
         "F1",
-        "architecture.layers * architecture.attention_width * usage.attended",
-        "architecture.layers * architecture.hidden * usage.attended",
+        "layers * architecture.attention_width * usage.attended",
+        "layers * architecture.hidden * usage.attended",
         "test_matmul_equals_torch_on_a_prefill",
     ),
     Mutant(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -156,7 +156,7 @@ def plain_model(lm: CausalLanguageModel, attention: str) -> PlainModel:
     from bench.models.spec import resolve
 
     spec = resolve(lm.name, dtype="float32", device="cpu")
-    return PlainModel(lm, load_causal(replace(spec, attention=attention)))
+    return PlainModel(lm, load_causal(spec.loaded(attention=attention)))
 
 
 def search_on_a_cache(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from bench.flops.meter import Meter, metered
@@ -83,9 +83,7 @@ def pecan_work(documents: tuple[tuple[str, int], ...], questions: int | None = N
     if questions is not None:
         step = len(examples) / min(questions, len(examples))
         examples = [examples[int(at * step)] for at in range(min(questions, len(examples)))]
-    roles = {
-        role: replace(spec, device="cpu") for cell in cells.values() for role, spec in cell.roles.items()
-    }
+    roles = {role: spec.loaded(device="cpu") for cell in cells.values() for role, spec in cell.roles.items()}
     work = PecanWork(cells, examples, list(sets.values()), LoadedModels(roles))
     asyncio.run(work.models.embedder().embed(["Loaded before anything is timed."]))
     work.lm.engine.scheduler.limits  # noqa: B018 - set up on first use

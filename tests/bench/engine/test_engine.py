@@ -29,7 +29,7 @@ from bench.engine.kv_cache import PAGE, KVCache
 from bench.engine.prefill import Fused
 from bench.engine.prefixes import Slot
 from bench.engine.scheduler import Limits, Outcome, Request, RequestResult, Step
-from bench.engine.setup import RefusedModelError, build_engine
+from bench.engine.setup import RefusedModelError, TooLittleMemoryError, build_engine
 from bench.engine.traits import Traits
 from bench.errors import InvalidLogitsError
 from tests.bench.engine.conversations import CHOICES, Script, play, play_all, recomputed, script
@@ -457,5 +457,5 @@ def test_a_context_that_the_free_memory_does_not_hold_is_refused_with_what_is_mi
         monkeypatch.setattr(psutil, "virtual_memory", lambda free=free: SimpleNamespace(available=free))
         assert build_engine("llama", model, max_context=PAGE).scheduler.pages.tokens == tokens
     missing = f"{PAGE:,} tokens would fit"
-    with pytest.raises(RefusedModelError, match=missing):
+    with pytest.raises(TooLittleMemoryError, match=missing):
         build_engine("llama", model, max_context=PAGE + 1)

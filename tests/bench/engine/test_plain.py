@@ -18,65 +18,16 @@ from bench.engine.scheduler import Request, Scheduler
 from bench.engine.setup import engine_for
 from bench.flops.architecture import architecture_from_modules
 from bench.flops.formulas import forward_flops
+from performance.families import IDS, SIZES, SMALL, greedy, toy
 from tests.bench.models.builders import causal_model
 
-SMALL: dict[str, Any] = {
-    "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
-    "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-LINEAR: dict[str, Any] = {
-    "num_hidden_layers": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 2,
-    "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-}  # fmt: skip
-EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-SIZES: dict[str, dict[str, Any]] = {
-    "qwen3_5_text": LINEAR,
-    "qwen3_next": {**LINEAR, **EXPERTS, "shared_expert_intermediate_size": 32},
-    "lfm2": {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2, "block_multiple_of": 8},
-    "falcon_h1": {
-        "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1,
-        "mamba_chunk_size": 16,
-    },
-    "gemma4_text": {
-        "num_hidden_layers": 4, "vocab_size_per_layer_input": 300, "hidden_size_per_layer_input": 8,
-        "global_head_dim": 32, "num_kv_shared_layers": 0,
-    },
-    "deepseek_v3": {
-        "head_dim": 8, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 4, "num_experts_per_tok": 2,
-        "n_group": 1, "topk_group": 1, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
-    },
-    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
-    "gemma2": {},
-    "gpt_neox": {},
-}  # fmt: skip
-"""Family -> its own sizes."""
-WITHOUT_ATTENTION = {"qwen3_5_text", "qwen3_next", "lfm2"}
+WITHOUT_ATTENTION = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2"}
 """Families some of whose layers give no attention weights."""
-IDS = [(13 * i + 5) % 290 + 3 for i in range(40)]
-
-
-def model_of(family: str) -> Any:
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**SMALL, **SIZES[family]}))
-    for weights in model.parameters():
-        if weights.ndim > 1:
-            torch.nn.init.normal_(weights, 0, 0.15)
-    return model.eval().requires_grad_(False)
-
-
-def greedy(model: Any, ids: list[int], most: int) -> list[int]:
-    own = list(ids)
-    for _ in range(most):
-        with torch.no_grad():
-            own.append(int(model(torch.tensor([own]), use_cache=False).logits[0, -1].argmax()))
-    return own[len(ids) :]
 
 
 @pytest.mark.parametrize("family", SIZES)
 def test_what_is_read_piece_by_piece_probed_and_rolled_back_answers_as_the_whole_text(family: str) -> None:
-    model = model_of(family)
+    model = toy(family)
     engine = engine_for(family, model, max_context=256)
     assert isinstance(engine.runner, PlainRunner) and engine.runner.attends is (
         family not in WITHOUT_ATTENTION
@@ -132,7 +83,7 @@ def test_a_model_that_cannot_continue_a_text_is_refused_in_words() -> None:
 
 
 def test_only_layers_with_attention_pay_for_it_and_a_state_is_paid_for() -> None:
-    model = model_of("qwen3_5_text")
+    model = toy("qwen3_5_text")
     shape = architecture_from_modules(model)
     assert (shape.attention_layers, shape.state) == (
         1,
