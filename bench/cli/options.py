@@ -167,7 +167,7 @@ first_option = option(
     group=HOW,
     listed=False,
     type=click.IntRange(min=0),
-    default=24,
+    default=12,
     metavar="N",
     help="ask the first N questions of every cell before the rest, and show the whole result; 0: do not",
 )

@@ -84,11 +84,14 @@ class CostMatch:
         if self.option == NODES:
             counts = [len(record.context) for record in reference.records if not record.error]
             return self.with_number(max(1, round(fmean(counts)) if counts else 1))
-        k = closest_k(reference.summary.query_flops.mean, self._costs(session))
+        target, costs = reference.summary.query_flops.mean, self._costs(session)
+        k, place = closest_k(target, costs), self.trial.folder(session.results)
+        if k is None and not reference.is_whole and place in session.tried:
+            k = _nearest(target, costs)  # what was measured is near enough for a first pass
         if k is None:
             return None
         if not reference.is_whole:
-            session.provisional[self.trial.folder(session.results)] = k
+            session.provisional[place] = k
         return self.with_number(k)
 
     def to_measure(self, session: Session) -> list[Cell]:
@@ -97,7 +100,9 @@ class CostMatch:
         if reference is None:
             return [self.reference]
         target, costs = reference.summary.query_flops.mean, self._costs(session)
-        provisional = session.provisional.get(self.trial.folder(session.results), 0)
+        place = self.trial.folder(session.results)
+        session.tried.add(place)
+        provisional = session.provisional.get(place, 0)
         k = provisional if provisional and provisional not in costs else next_k(target, costs)
         if PASSAGES not in self.trial.method.replayed:
             return [self.with_number(k)]
@@ -179,8 +184,12 @@ def closest_k(target: float, costs: Mapping[int, float]) -> int | None:
     everything_read = not high and sum(cost == costs.get(low) for cost in costs.values()) > 1
     if high - low != 1 and not everything_read:
         return None
-    # Of all that are known, since costs need not grow: Self-Route reads everything where it read too little.
-    return min(costs, key=lambda k: (abs(costs[k] - target), k))
+    return _nearest(target, costs)
+
+
+def _nearest(target: float, costs: Mapping[int, float]) -> int | None:
+    """Of all k known, since costs need not grow: Self-Route reads everything where it read too little."""
+    return min(costs, key=lambda k: (abs(costs[k] - target), k), default=None)
 
 
 def bracket(target: float, costs: Mapping[int, float]) -> tuple[int, int]:

@@ -74,6 +74,8 @@ class Session:
         self._ran: set[Path] = set()
         self.provisional: dict[Path, int] = {}
         """Folder of a trial cell -> the k that matched on a first pass's questions."""
+        self.tried: set[Path] = set()
+        """Folders of trial cells for which a k was measured."""
 
     @property
     def hooks(self) -> Sequence[RunHooks]:
