@@ -74,7 +74,7 @@ class Progress(RunHooks):
         """Show the bar, with the questions that have a record already counted."""
         first = cells[0]
         self._metric = first.card.metrics[0]
-        self._sum, self._n, self._failed = 0.0, 0, 0
+        self._sum, self._n, self._failed, self._score = 0.0, 0, 0, ""
         each = len(first.data.examples[: self._first])
         self._here, self._here_done = each * len(cells), sum(min(each, len(records)) for records in done)
         if not self._planned:

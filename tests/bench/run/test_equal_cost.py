@@ -141,3 +141,23 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
     (found,) = match_costs([match], rendering)
     assert found is not None and found.identity == cell.identity and not rendering.ran
     assert match_costs([match], Costing(tmp_path / "empty", cost, compute=False)) == [None]
+
+
+def test_in_a_first_pass_what_one_round_measured_is_near_enough(tmp_path: Path) -> None:
+    request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2)
+    match = cost_match(request)
+    assert match is not None
+
+    class InPart(Costing):
+        def finished(self, cell: Cell) -> Any:
+            found = super().finished(cell)
+            return found and replace(found, asked=("q0",) if self.asking.first else ())
+
+    session = InPart(tmp_path, lambda cell: float(int(cell.identity.config.get("k", 40))) ** 0.5)
+    session.begin_pass(1)
+    (cell,) = match_costs([match], session)
+    assert cell is not None and cell.identity.config["k"] == 6, "of the first four the dearest"
+    assert session.ran == [["full_context"], [3, 4, 5, 6]]
+    session.begin_pass(None)
+    (cell,) = match_costs([match], session)
+    assert cell is not None and cell.identity.config["k"] == 40
