@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench.metrics import METRIC_LABELS
 from bench.results.finished import FinishedCell
@@ -71,9 +70,6 @@ class RunHooks:
 
         sweep: name of the sweep that it belongs to.
         """
-
-    def on_sweep_finished(self, name: str, folders: Sequence[Path]) -> None:
-        """All cells of a sweep are complete."""
 
     def on_pause(self) -> None:
         """The cells that were planned have run, or stopped; the command may print."""

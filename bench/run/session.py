@@ -175,10 +175,6 @@ class Session:
                 self._pause()
         cells = [cell for group in groups for cell in group]
         found = {cell.identity.cell_id: self.finished(cell) for cell in cells}
-        if self.compute and sweep is not None and self.asking.first is None:
-            folders = [finished.folder for finished in found.values() if finished is not None]
-            for hook in self.hooks:
-                hook.on_sweep_finished(sweep, folders)
         return {id_: finished for id_, finished in found.items() if finished is not None}
 
     def _run_group(self, group: Group, sweep: str | None) -> list[FinishedCell]:
