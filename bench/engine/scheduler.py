@@ -186,10 +186,15 @@ class Scheduler:
         self.requests.append(request)
 
     def next(self) -> list[Step]:
-        """The next batch: decoding rows first, then prompts in order of arrival."""
+        """The next batch: decoding rows first, then the prompts of which least is left.
+
+        So a short prompt does not wait for a long one, and what has begun ends before another of its length
+        begins: few contexts hold keys and values at a time.
+        """
         left, steps = self.limits.tokens, list[Step]()
         decoding = [request for request in self.requests if request.decodes]
         prompts = [request for request in self.requests if not request.decodes]
+        prompts.sort(key=lambda request: request.prompt - request.forwarded)
         under_way = {block for request in prompts if request.forwarded for block in request.blocks}
         for request in [*decoding, *prompts]:
             if left <= 0 or len(steps) == self.limits.rows:
@@ -201,7 +206,7 @@ class Scheduler:
                 under_way.update(request.blocks)
             steps.append(Step(request, request.following(left)))
             left -= len(steps[-1].tokens)
-        # Served in order of arrival next time, so that long prompts do not starve behind decoding rows.
+        # Decoding rows that found no place come first the next time.
         chosen = {id(step.request) for step in steps}
         waiting = [request for request in self.requests if id(request) not in chosen]
         self.requests = waiting + [step.request for step in steps]

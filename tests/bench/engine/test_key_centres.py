@@ -47,8 +47,22 @@ def test_attention_under_large_key_biases_survives_bfloat16(monkeypatch: pytest.
 
     centred = worst(biased("qwen2", torch.bfloat16))
     monkeypatch.setattr(setup, "key_centres", lambda model, layers: [])
-    monkeypatch.setattr(setup, "HALF_TOLERANCE", 1.0)  # it would be refused
     assert centred < worst(biased("qwen2", torch.bfloat16)) / 4
+
+
+def test_the_self_check_does_not_refuse_a_model_whose_own_attention_rounds_large_keys() -> None:
+    """Its eager and its fused logits differ by a third of their size; packed ones lie between."""
+    model = causal_model("qwen2", attention="eager")
+    with torch.no_grad():
+        for module in model.modules():
+            if hasattr(module, "k_proj"):
+                module.k_proj.bias[3::4] = 128.0
+                drawn = torch.Generator().manual_seed(3)
+                module.q_proj.bias.copy_(4 * torch.randn(len(module.q_proj.bias), generator=drawn))
+    model = model.to(torch.bfloat16)
+    biases = [module.k_proj.bias for module in model.modules() if hasattr(module, "k_proj")]
+    build_engine("biased", model, max_context=256)
+    assert all(bias is not None and bias.max() == 128.0 for bias in biases)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "phi"])

@@ -39,6 +39,20 @@ def test_a_long_prompt_goes_in_pieces_that_leave_decoding_rows_their_token() -> 
     assert turn(queue) == [(3, [7])], "the prompt is finished: it wanted no token"
 
 
+def test_prompts_of_one_length_go_one_after_the_other_and_a_shorter_one_passes() -> None:
+    queue = scheduler(tokens=4)
+    first, second = request(queue, 10), request(queue, 10)
+    queue.add(first)
+    queue.add(second)
+    turn(queue)
+    assert (first.forwarded, second.forwarded) == (4, 0)
+    queue.add(request(queue, 3))
+    assert [prompt for prompt, _ in turn(queue)] == [3, 10]
+    turn(queue)
+    turn(queue)
+    assert first.forwarded == 10 and second.forwarded == 3
+
+
 def test_an_answer_ends_at_a_stop_at_its_length_or_at_the_end_of_its_context() -> None:
     queue = scheduler(tokens=512)
     stops = request(queue, 5, decode=9)
