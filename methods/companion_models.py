@@ -14,6 +14,8 @@ PAPER_PAIR, SMALL_PAIR = "dragon-plus", "tiny-dual"
 """Dragon's encoders, and our small pair of the same design, which is also DPR's design."""
 PAPER_ENCODER, SMALL_ENCODER = "contriever", "minilm"
 """Contriever, and a shipped encoder of the same kind: one for questions and texts, mean of token vectors."""
+PAPER_TREE_ENCODER = "multi-qa-mpnet"
+"""The encoder of RAPTOR's released code."""
 PAPER_COMPRESSOR, SMALL_COMPRESSOR = "phi-2", "tiny-s"
 """LongLLMLingua's compressor in PECAN, and our small model, a third of the small reader's size."""
 
@@ -32,9 +34,9 @@ def encoder_pair_for(geometry: Geometry, paper: str = PAPER_PAIR) -> str:
     return SMALL_PAIR if is_small(geometry) else paper
 
 
-def encoder_for(geometry: Geometry) -> str:
-    """Contriever's encoder for a reader of this geometry."""
-    return SMALL_ENCODER if is_small(geometry) else PAPER_ENCODER
+def encoder_for(geometry: Geometry, paper: str = PAPER_ENCODER) -> str:
+    """The encoder for a reader of this geometry; paper: the one at the papers' lengths."""
+    return SMALL_ENCODER if is_small(geometry) else paper
 
 
 def ranking_encoder_for(geometry: Geometry) -> str:

@@ -36,6 +36,7 @@ from bench.method import (
     unit_rows,
 )
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
+from methods.companion_models import AUTO, PAPER_TREE_ENCODER, encoder_for
 from methods.raptor.retrieval import Scores, collapse, traverse
 from methods.raptor.tree import Tree, TreePlan, build_tree
 
@@ -87,8 +88,9 @@ class RaptorConfig(MethodConfig):
     join_documents: Switch = Field("on", description=JOIN_DOCUMENTS)
     max_layers: int = Field(5, ge=0, le=16, description="most layers of summaries (R code, tb_num_layers: 5)")
     embedder: str = Field(
-        "minilm",
-        description="sentence encoder; R's is SBERT (code: multi-qa-mpnet, a preset here), PECAN names none",
+        AUTO,
+        description="sentence encoder; auto: R's (Sec. 3 SBERT, in the code multi-qa-mpnet), and minilm for a "
+        "reader used below the papers' lengths",
     )
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
@@ -133,7 +135,9 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader, which also writes the summaries, and the sentence encoder."""
-        return {"reader": Role(), "embedder": Role(self.config.embedder)}
+        chosen = self.config.embedder
+        encoder = encoder_for(self.geometry, PAPER_TREE_ENCODER) if chosen == AUTO else chosen
+        return {"reader": Role(), "embedder": Role(encoder)}
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """The options of the tree; both modes share it."""

@@ -159,3 +159,10 @@ def test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_s
 def test_lengths_that_do_not_fit_together_are_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _raptor(**options)
+
+
+def test_a_reader_at_the_papers_lengths_gets_the_encoder_of_raptors_code() -> None:
+    paper = replace(GEOMETRY, chunk_tokens=300, window=8192, input_limit=32768)
+    assert Raptor(RaptorConfig(), paper, 0).roles()["embedder"].model == "multi-qa-mpnet"
+    assert _raptor().roles()["embedder"].model == "minilm"
+    assert Raptor(RaptorConfig(embedder="other"), paper, 0).roles()["embedder"].model == "other"
