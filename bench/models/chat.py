@@ -63,6 +63,10 @@ PLAIN_FORMATS: Mapping[str, _PlainFormat] = {
 }
 
 
+END_OF_TEXT = "<|endoftext|>"
+"""Qwen's generation config counts it as an end; a GGUF file has room for one end only."""
+
+
 def chat_format(tokenizer: TextTokenizer, style: str = "template") -> ChatFormat:
     """The pieces of the tokenizer's chat template, or of a plain format.
 
@@ -94,7 +98,7 @@ def chat_format(tokenizer: TextTokenizer, style: str = "template") -> ChatFormat
 
 
 def stop_tokens(tokenizer: TextTokenizer, chat: ChatFormat, *configs: Any) -> frozenset[int]:
-    """Ids that end an answer: every EOS of the configs and tokenizer, and the template's end of turn."""
+    """Ids that end an answer: every EOS of the configs and tokenizer, the template's end of turn, END_OF_TEXT."""
     stops: set[int] = set()
     for owner in (tokenizer.hf, *configs):
         eos = getattr(owner, "eos_token_id", None)
@@ -103,6 +107,8 @@ def stop_tokens(tokenizer: TextTokenizer, chat: ChatFormat, *configs: Any) -> fr
     first = tokenizer.hf.added_tokens_decoder.get(chat.next_turn[0]) if chat.next_turn else None
     if first is not None and first.content.strip():
         stops.add(chat.next_turn[0])
+    added = tokenizer.hf.added_tokens_decoder.items()
+    stops.update(at for at, token in added if token.special and token.content == END_OF_TEXT)
     return frozenset(stops)
 
 

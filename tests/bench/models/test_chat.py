@@ -94,6 +94,15 @@ def test_answers_stop_at_every_eos_and_at_the_end_of_the_turn() -> None:
     assert stop_tokens(tokenizer, chat, config) == {*ends, 1, 300}
 
 
+def test_the_end_of_a_text_ends_an_answer_although_no_config_says_so() -> None:
+    """A converted Qwen answered on behind it."""
+    tokenizer = text_tokenizer()
+    before = stop_tokens(tokenizer, chat_format(tokenizer))
+    tokenizer.hf.add_special_tokens({"additional_special_tokens": ["<|endoftext|>"]})
+    added = tokenizer.hf.convert_tokens_to_ids("<|endoftext|>")
+    assert stop_tokens(tokenizer, chat_format(tokenizer)) == {*before, added}
+
+
 def test_a_model_without_a_template_gets_the_plain_format() -> None:
     tokenizer = text_tokenizer(None)
     chat = chat_format(tokenizer)
