@@ -211,10 +211,11 @@ def language_model(
     chat_style: str = "template",
     limits: Limits | None = None,
     share_prefixes: bool = False,
+    dtype: torch.dtype = torch.float32,
     **overrides: Any,
 ) -> CausalLanguageModel:
     """A random model behind the async interface."""
-    model = causal_model(family, attention, **overrides)
+    model = causal_model(family, attention, **overrides).to(dtype)
     lm = CausalLanguageModel(
         family,
         model,

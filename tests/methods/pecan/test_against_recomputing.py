@@ -58,6 +58,7 @@ class Plain:
 
     def __init__(self, lm: CausalLanguageModel, family: str, heads: Heads | None = None) -> None:
         self.lm, self.model, self.heads = lm, causal_model(family, "eager"), heads
+        self.model = self.model.to(lm.engine.runner.model.dtype).float()  # the same weights, exact arithmetic
 
     def ids(self, text: str) -> list[int]:
         return list(self.lm.tokenize(text).ids)
@@ -149,13 +150,21 @@ def test_edges_are_those_of_the_full_attention_matrices(family: str, option: str
 
 
 @pytest.mark.parametrize(
-    ("family", "option"),
-    [("llama", "all"), ("phi", "all"), ("mistral", "all"), ("llama", "top_layers"), ("mistral", "0.5+1.0")],
+    ("family", "option", "dtype"),
+    [
+        ("llama", "all", torch.float32),
+        ("phi", "all", torch.float32),
+        ("mistral", "all", torch.float32),
+        ("llama", "top_layers", torch.float32),
+        ("mistral", "0.5+1.0", torch.float32),
+        ("qwen2", "all", torch.bfloat16),
+    ],
 )
 def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(
-    family: str, option: str
+    family: str, option: str, dtype: torch.dtype
 ) -> None:
-    lm = language_model(family)
+    lm = language_model(family, dtype=dtype)
+    rel = 1e-3 if dtype == torch.float32 else 0.3
     graph = written_graph()
     config = OPTIONS.model_copy(update={"heads": option})
     prediction = asyncio.run(Pecan(config, GEOMETRY).answer(graph.to_index(), QUESTION, models_of(lm)))
@@ -184,23 +193,23 @@ def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(
     for number, step in enumerate(prediction.trace["steps"]):
         logits = plain.logits([*ids, *lm.chat.closing])
         share = torch.softmax(logits[[yes, no]], 0)[0].item()
-        assert step["p_yes"] == pytest.approx(share, abs=1e-4)
-        assert step["mass"] == pytest.approx(torch.softmax(logits, 0)[[yes, no]].sum().item(), rel=1e-3)
+        assert step["p_yes"] == pytest.approx(share, abs=rel / 5)
+        assert step["mass"] == pytest.approx(torch.softmax(logits, 0)[[yes, no]].sum().item(), rel=2 * rel)
         attention = plain.attention(ids)
         r = np.zeros(len(graph.nodes))
         for position, node in enumerate(spans, start=2):
             r[node] = attention[np.ix_(spans[node], asked)].mean() * position
         z = edge.T @ r
         for visit in step["nodes"]:
-            assert visit["r"] == pytest.approx(r[graph.ids.index(visit["id"])], rel=1e-3)
+            assert visit["r"] == pytest.approx(r[graph.ids.index(visit["id"])], rel=rel)
         if number + 1 == len(prediction.trace["steps"]):
             break
         (following,) = prediction.trace["steps"][number + 1]["nodes"]
         chosen = graph.ids.index(following["id"])
         left = [n for n in range(len(graph.nodes)) if n not in spans]
         score = {n: z[n] / z[left].sum() if z[left].sum() > 0 else 0.0 for n in left}
-        assert following["score"] == pytest.approx(score[chosen], rel=1e-3, abs=1e-9)
-        assert score[chosen] >= max(score.values()) - 1e-6
+        assert following["score"] == pytest.approx(score[chosen], rel=rel, abs=1e-9)
+        assert score[chosen] >= max(score.values()) * (1 - rel)
         read(chosen)
     assert len(spans) == len(graph.nodes) and prediction.trace["stop"] == "exhausted"
     turn2 = [*lm.chat.reply_opening, *plain.ids("Yes"), *lm.chat.next_turn, *plain.ids(ANSWER_INSTRUCTION)]
