@@ -14,7 +14,7 @@ COMMANDS: dict[str, str] = {
     "compare": "compare two methods on the same questions: difference, interval, cost, or a judge",
     "show": "print one record in readable form, or draw the graph that was searched",
     "rm": "remove cells with their records, after listing them",
-    "data": "check or fetch data, or write data files: from documents, or at several lengths",
+    "data": "check a file or folder of data, or fetch the full sets",
     "score": "score a file of predictions",
     "model": "describe a model, fetch its files, or count the FLOPs of a forward pass",
     "doctor": "check packages, memory and device, answer one question; or check a served model",
