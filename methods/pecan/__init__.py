@@ -78,7 +78,6 @@ class Pecan(Method[PecanConfig]):
             raise ConfigError(
                 f"window={config.window}: the model takes {geometry.input_limit} tokens. Lower window, or "
                 "choose a model with more.",
-                option="window",
             )
 
     def roles(self) -> Mapping[str, Role]:
