@@ -12,7 +12,7 @@ COMMANDS: dict[str, str] = {
     "list": "list methods with their options, datasets, models, tables, or finished cells",
     "report": "write finished cells as one HTML page, with every question",
     "compare": "compare two methods on the same questions: difference, interval, cost, or a judge",
-    "show": "print one record in readable form, or draw the graph that was searched",
+    "show": "print one record in readable form",
     "rm": "remove cells with their records, after listing them",
     "data": "check a file or folder of data, or fetch the full sets",
     "score": "score a file of predictions",

@@ -367,19 +367,14 @@ def about_amortised(*, published: bool) -> str:
     )
 
 
-def about_times(questions: int, machines: Iterable[str], loads: Sequence[float]) -> str:
-    """How the seconds of answers were measured.
-
-    questions: timed per cell; machines: on which they were timed; loads: load averages of these.
-    """
+def about_times(questions: int, machines: Iterable[str]) -> str:
+    """How the seconds of answers were measured; questions: of a cell; machines: where they were timed."""
     return (
         f"Seconds: means of the first {questions} questions, failed ones left out, asked one at a time with "
         "models loaded. Ranking: embedding the question, finishing the index (a graph network or "
         "node2vec's walks over its nodes) and scoring every passage or node, without a language model, as "
-        f"in the paper; {DASH} for methods that do not rank once per question. With reader: finishing the "
-        "index, ranking and reading; slowest: the longest of them. Measured on: "
+        f"in the paper; {DASH} for methods that do not rank once per question. Measured on: "
         f"{', '.join(sorted(machines)) or 'nothing yet'}."
-        + (f" Load average of the machine: {min(loads)} to {max(loads)}." if loads else "")
     )
 
 

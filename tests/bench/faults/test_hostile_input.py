@@ -20,18 +20,16 @@ from bench.errors import BenchError
 from bench.files.paths import DATASET_CARDS
 from bench.files.yaml import read_definition
 from bench.method.chunking import chunk_documents
-from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
 from bench.method.options import build_config, parse_assignments
 from bench.method.registry import load_method
-from bench.report.graph_page import graph_page
+from bench.report.html_text import embedded_json, escaped
 from bench.results.index_store import IndexStore
 from bench.results.records import read_records
 from bench.schema import Document, DocumentSet, Example, Question
 from bench.tables.definition import TableDefinition
-from bench.tables.html_text import embedded_json, escaped
 from tests.bench.faults import hostile
 from tests.bench.models.builders import text_tokenizer
-from tests.bench.report.test_graph_page import Seen
+from tests.bench.report.seen import Seen
 from tests.stand_ins import GEOMETRY, WordModel, WordModels, examples, run_cell, stand_in_cell
 
 DETERMINISTIC = settings(
@@ -282,20 +280,6 @@ def test_two_megabytes_are_cut_into_chunks_that_give_them_back() -> None:
 
 
 # --- pages ----------------------------------------------------------------------------------------
-
-
-def page_of(text: str) -> str:
-    nodes = (DrawnNode("1.1" + text, 1, text, text, 1), DrawnNode("2.1", 2, text))
-    return graph_page(GraphView(nodes, (DrawnEdge(1, 0, 1.0),), text), text, [(text, text)])
-
-
-@DETERMINISTIC
-@given(text=(hostile.text | st.text(max_size=30)).filter(bool))
-def test_no_text_becomes_an_element_of_the_graph_page(text: str) -> None:
-    page = page_of(text)
-    page.encode("utf-8")
-    seen, plain = Seen(page).tags, Seen(page_of("plain")).tags
-    assert [(tag, list(names)) for tag, names in seen] == [(tag, list(names)) for tag, names in plain]
 
 
 @DETERMINISTIC
