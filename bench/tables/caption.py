@@ -378,11 +378,6 @@ def about_times(questions: int, machines: Iterable[str]) -> str:
     )
 
 
-def not_timed(rows: Sequence[str]) -> list[str]:
-    """The finished cells without a time."""
-    return [f"Not timed, or no question could be answered: {'; '.join(rows)}."] if rows else []
-
-
 def about_judgements(against: str, judge: str, *, small: bool, protocol: str) -> str:
     """The columns of judgements.
 
@@ -409,11 +404,6 @@ def about_published_judgements(against: str) -> str:
     return f"Publ.: share of pairs that the row, or {against}, wins overall, by DeepSeek-R1."
 
 
-def not_judged(rows: Sequence[str]) -> list[str]:
-    """The rows with missing verdicts."""
-    return [f"Not judged, or only in part: {'; '.join(rows)}."] if rows else []
-
-
 def about_lengths(reader: str, window: int, source: str, particular: Sequence[str]) -> list[str]:
     """The columns of lengths; source: of the published ones; particular: the definition's notes."""
     return [
@@ -426,6 +416,6 @@ def about_lengths(reader: str, window: int, source: str, particular: Sequence[st
     ]
 
 
-def not_measured(labels: Sequence[str]) -> list[str]:
-    """The data whose documents were not measured."""
-    return [f"Without values: {', '.join(labels)}: not measured yet."] if labels else []
+def lacking(what: str, rows: Sequence[str]) -> list[str]:
+    """The rows that something is missing of; what: such as ``Not timed``."""
+    return [f"{what}: {'; '.join(rows)}."] if rows else []

@@ -33,7 +33,7 @@ from bench.run.question_runner import prepare
 from bench.run.redaction import fault_text
 from bench.run.session import Session
 from bench.schema import Example
-from bench.tables.caption import about_times, caption, not_timed, without_values
+from bench.tables.caption import about_times, caption, lacking, without_values
 from bench.tables.cells import Plan, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.published import Published
@@ -174,5 +174,5 @@ def timed_table(
         COLUMNS,
         rows,
         (about_times(QUESTIONS, machines), *caption(table)),
-        (*without_values(table), *not_timed(untimed)),
+        (*without_values(table), *lacking("Not timed, or no question could be answered", untimed)),
     )
