@@ -39,11 +39,6 @@ class ModelUnavailableError(BenchError):
 class ConfigError(BenchError):
     """An option or ``--set`` value that does not fit; the message names the option and its range."""
 
-    def __init__(self, message: str, *, option: str = "") -> None:
-        """option: the option at fault, so that a file that holds it can be named with its line."""
-        super().__init__(message)
-        self.option = option
-
 
 class NoAttentionError(ConfigError):
     """A model asked for the attention of its tokens that does not give it."""

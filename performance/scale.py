@@ -187,7 +187,7 @@ def _store(folder: Path, cells: int, large: int) -> list[Measurement]:
     runs = {
         "sweep again, all finished": ["sweep", *where, "--no-track", *sweep],
         "render table 1": ["table", "table1", *table, *where],
-        "report page of all cells": ["report", "--data", str(data), *where],
+        "report page of all cells": ["report", "--documents", str(data), *where],
         f"compare two cells of {large:,} questions": ["compare", *map(str, pair)],
     }
     measurements = []

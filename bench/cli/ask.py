@@ -13,7 +13,7 @@ import click
 from bench.cli.options import results_option
 from bench.cli.terminal import print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
-from bench.tables.html_text import printable
+from bench.report.html_text import printable
 
 if TYPE_CHECKING:
     from bench.data.document_files import DocumentFiles

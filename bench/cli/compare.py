@@ -28,7 +28,7 @@ from bench.cli.terminal import print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
-from bench.tables.html_text import printable
+from bench.report.html_text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -32,7 +32,6 @@ class FigureFlags:
     datasets: tuple[str, ...]
     render_only: bool
     exported: Path | None
-    rows: tuple[str, ...]
     first: int
 
 
@@ -49,8 +48,6 @@ class FigureFlags:
     metavar="FOLDER",
     help="draw the cells of a bench table --export folder; needs neither data nor models",
 )
-@option("--row", "rows", group=WHAT, multiple=True, metavar="METHOD[:KEY=VALUE,...]",
-              help="also show this row (figures that compare rows over lengths)")  # fmt: skip
 @first_option
 @gathered("flags", FigureFlags)
 @session_options
@@ -64,10 +61,10 @@ def command(
 
     FIGURE is an id (see: bench list figures) or your own YAML file (see paper_tables/README.md).
     """
-    from bench.figures.definition import load_figure, with_more_rows
+    from bench.figures.definition import load_figure
     from bench.figures.make import make_figure
 
-    figure = with_more_rows(load_figure(name), flags.rows).only(flags.datasets, setting.data)
+    figure = load_figure(name).only(flags.datasets, setting.data)
     session.compute = not flags.render_only
     for _ in session.passes(flags.first):
         drawn = make_figure(figure, setting, session, flags.exported)

@@ -4,55 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import click
 
 from bench.cli.options import results_option
 from bench.cli.terminal import print_rows, standard_output
-from bench.errors import ConfigError, UnknownNameError
-
-if TYPE_CHECKING:
-    from bench.method.contract import Method
 
 _NO_PAPER = "in no paper"
 DISTRIBUTION = "longdoc-bench"
 """The package whose methods need no mark of origin."""
 
 
-class _Lists(click.Group):
-    """Takes the singular as well, and says where options of methods are."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] == "options":
-            raise ConfigError("Options of a method: bench list methods NAME")
-        name = args[0] + "s" * (args[0] + "s" in self.commands)
-        if name not in self.commands and not name.startswith("-"):
-            raise UnknownNameError("list", name, self.commands, hint="See: bench list")
-        return super().resolve_command(ctx, [name, *args[1:]])
-
-
-PURPOSES: Mapping[str, tuple[str, ...]] = {
-    "to run": ("methods", "datasets", "models"),
-    "of the papers": ("tables", "figures"),
-    "of your own": ("cells", "formats"),
-}
-"""What a list is for -> the lists."""
-
-
-@click.group(name="list", cls=_Lists, invoke_without_command=True)
+@click.group(name="list", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """List methods with their options, data sets, models, tables, figures, formats or finished cells."""
+    """List methods with their options, data sets, models, tables, figures or finished cells."""
     if ctx.invoked_subcommand is None:
-        _print(
-            {
-                purpose: [(f"bench list {name}", command.commands[name].help or "") for name in names]
-                for purpose, names in PURPOSES.items()
-            }
-        )
+        _print({"": [(f"bench list {name}", one.help or "") for name, one in command.commands.items()]})
 
 
 Groups: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
@@ -103,31 +72,13 @@ def methods(name: str | None, as_markdown: bool) -> None:
             families.setdefault(len(FAMILIES), []).append((key, f"BROKEN: {error}"))
             continue
         shipped += [method] if own else []
-        text = method.summary + ("" if own else f"  [{entry.distribution}]") + _to_fetch(method)
+        text = method.summary + ("" if own else f"  [{entry.distribution}]")
         families.setdefault(family_place(method), []).append((key, text))
     if as_markdown:
         click.echo(markdown(shipped), nl=False)
         return
     _print({(*FAMILIES, "broken")[place]: rows for place, rows in sorted(families.items())})
     click.echo("Options of one: bench list methods NAME (all: docs/methods.md)")
-
-
-def _to_fetch(method: type[Method[Any]]) -> str:
-    """The models besides the reader that its defaults need and that are not on this machine."""
-    from bench.cli.model import is_here
-    from bench.errors import BenchError
-    from bench.models.spec import resolve
-
-    try:
-        roles = method(method.Config(), resolve("tiny").geometry).roles().values()
-    except (BenchError, ValueError):  # options without which it cannot be made
-        return ""
-    missing = [
-        model
-        for model in dict.fromkeys(role.model for role in roles)
-        if model and not is_here(resolve(model))
-    ]
-    return f"  (first: bench model fetch {' '.join(missing)})" if missing else ""
 
 
 _TASKS: Mapping[str, str] = {"qa": "question answering", "summarization": "summarisation"}
@@ -173,14 +124,6 @@ def figures() -> None:
 
     rows = ((_paper(f.source), f.id, f"{f.title}  [{f.source}]") for f in list_figures())
     _print(_grouped(sorted(rows, key=_is_in_no_paper)))
-
-
-@command.command()
-def formats() -> None:
-    """Formats of data files that --data reads."""
-    from bench.data.formats import FORMATS
-
-    _print({"": [(format.name, format.title) for format in FORMATS]})
 
 
 @command.command()

@@ -152,11 +152,6 @@ def _measured(spec: ModelSpec, new_tokens: int, cached: int) -> str:
     )
 
 
-def is_here(spec: ModelSpec) -> bool:
-    """Whether the model's files are on this machine."""
-    return _availability(spec) in ("here", "in the hub cache")
-
-
 def _availability(spec: ModelSpec) -> str:
     if spec.source.here():
         return "in the hub cache" if isinstance(spec.source, HubSource) else "here"

@@ -1,22 +1,16 @@
-"""``bench report``: finished cells as one HTML page with tables, figures and every question."""
+"""``bench report``: finished cells as one HTML page with every question."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
-from bench.cli.options import DATA, OUTPUT, WHAT, Command, option, results_option, setting_options
+from bench.cli.options import DATA, OUTPUT, WHAT, Command, option, results_option
 from bench.errors import BenchError
-
-if TYPE_CHECKING:
-    from bench.run.cell import CellRequest
 
 
 @click.command(name="report", cls=Command)
-@setting_options
 @results_option
 @option(
     "--out", group=OUTPUT, type=click.Path(path_type=Path), help="default: report.html in the results folder"
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
 )
 @option("--dataset", "datasets", group=WHAT, multiple=True, help="only cells on this data set; repeatable")
 def command(
-    setting: CellRequest,
     results: Path,
     out: Path | None,
     questions: int,
@@ -50,31 +43,24 @@ def command(
     """Write one HTML page about finished cells; nothing is run, and the page needs no network.
 
     The page lists every finished cell of the results folder, or those on --dataset, and has all their
-    questions. Tables and figures of the papers are for --model, --data, --limit, --seed and --dtype; if
-    none of these is given, for the reader and the data that were run most.
+    questions. Tables and figures of the papers: bench table, bench figure.
     """
     from bench.files.atomic import write_text
     from bench.report.content import collect_report
     from bench.report.page import report_page
     from bench.report.questions import Limits
 
-    own = documents if setting.data in ("sample", "hub") else (*documents, Path(setting.data))
-    source = click.get_current_context().get_parameter_source
-    named = any(
-        source(name) is not ParameterSource.DEFAULT for name in ("model", "data", "limit", "seed", "dtype")
-    )
-    limits = Limits(questions=questions)
-    report = collect_report(setting if named else None, results, own, limits, datasets)
+    report = collect_report(results, documents, Limits(questions=questions), datasets)
     page = report_page(report)
     path = out or results / "report.html"
     try:
         write_text(path, page)
     except OSError as error:
         raise BenchError(f"Cannot write {path}: {error.strerror or error}. Choose another --out.") from error
-    drawn = sum(not figure.missing for figure in report.figures)
+    count = len(report.runs)
     click.echo(
-        f"{path}: {len(page) / 1e6:.1f} MB, {len(report.tables)} tables, {drawn} figures, "
-        f"{report.browser.questions} questions, {len(report.runs)} cell{'' if len(report.runs) == 1 else 's'}"
+        f"{path}: {len(page) / 1e6:.1f} MB, {report.browser.questions} questions, "
+        f"{count} cell{'' if count == 1 else 's'}"
     )
     for warning in report.warnings:
         click.echo(f"warning: {warning}")

@@ -1,8 +1,7 @@
-"""``bench show``: one record in readable form, or the graph that its method searched as an HTML page."""
+"""``bench show``: one record in readable form."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,25 +24,16 @@ if TYPE_CHECKING:
 @click.argument("example", required=False)
 @click.option("--dataset", default="", help="of a method's cell")
 @click.option("--model", default="", help="reader of a method's cell")
-@click.option(
-    "--graph",
-    "page",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.html",
-    help="draw the graph of the question's documents there, with the nodes that were read in their order",
-)
 @results_option
-def command(
-    cell: str, example: str | None, dataset: str, model: str, page: Path | None, results: Path
-) -> None:
+def command(cell: str, example: str | None, dataset: str, model: str, results: Path) -> None:
     """Show a question of CELL, by its id or its line number in the records; by default the first.
 
     CELL is a folder, a records.jsonl, or a method with options: of all its finished cells the one nearest to
     the defaults. Example: bench show bm25:k=5 --dataset hotpotqa
     """
     from bench.cli.terminal import print_labelled, standard_output
+    from bench.report.html_text import printable
     from bench.results.records import RECORDS_FILE, read_records
-    from bench.tables.html_text import printable
 
     path = Path(cell)
     if not path.is_file():
@@ -61,65 +51,9 @@ def command(
     if match is None:
         raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
     line, record = match
-    if page is not None:
-        draw_graph(path.parent, record, page, results)
-        return
     shown = printable(describe_record(record, method_of(path.parent))).replace("\r", "\ufffd")
     text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}\n{shown}"
     print_labelled(standard_output(), text)
-
-
-def draw_graph(folder: Path, record: Record, page: Path, results: Path) -> None:
-    """Write the graph that was searched for a record as an HTML page; it is built where the cache lacks it.
-
-    Raises BenchError for a method without a graph, and for data or models that are not those of the cell.
-    """
-    from bench.files.atomic import write_text
-    from bench.models.model_set import LoadedModels
-    from bench.report.graph_page import graph_page
-    from bench.results.index_store import IndexStore
-    from bench.results.models import read_description
-    from bench.run.cell import CellRequest, plan_cell
-    from bench.run.question_runner import prepare, stored_index
-
-    about = read_description(folder)
-    data = about.data_path or about.data_source
-    cell = plan_cell(
-        CellRequest(
-            about.method,
-            about.dataset,
-            about.model,
-            data,
-            about.config,
-            about.limit,
-            about.seed,
-            about.dtype or None,
-        )
-    )
-    documents = {example.id: example.documents for example in cell.data.examples}.get(record.example_id)
-    if documents is None or [one.id for one in documents.documents] != record.document_ids:
-        raise BenchError(f"{data}: the documents of {record.example_id} have changed since {folder} was run.")
-    store = IndexStore(results / "indexes")
-    index = stored_index(cell, store, documents)
-    if index is None:
-        click.echo("building the graph ...", err=True)
-        prepared = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
-        index = prepared.indexes[documents.id]
-    view = cell.method.graph_view(index, documents, record.trace)
-    if view is None:
-        raise BenchError(f"The method {about.method} keeps no graph. See: bench list methods")
-    facts = [
-        ("documents", ", ".join(one.title or one.id for one in documents.documents) or "none"),
-        ("method", f"{about.method}, model {cell.reader.label}"),
-        ("question", record.question),
-        ("answer", record.prediction if record.prediction is not None else f"failed: {record.error}"),
-        ("references", " | ".join(record.answers)),
-    ]
-    try:
-        write_text(page, graph_page(view, f"{record.example_id}: graph of {about.method}", facts))
-    except OSError as error:
-        raise BenchError(f"Cannot write {page}: {error.strerror or error}. Choose another file.") from error
-    click.echo(f"{page}: {len(view.nodes)} nodes, {len(view.edges)} edges")
 
 
 def _taken_as(example: str | None, line: int, record: Record) -> str:

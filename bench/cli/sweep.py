@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from bench.cli.options import (
     HOW,
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from bench.run.session import Session
     from bench.sweeps.grid import Experiment, GridCell
 
-_FILE = (".yaml", ".yml")
-
 
 @dataclass(frozen=True)
 class SweptFlags:
@@ -46,7 +42,7 @@ class SweptFlags:
     models: tuple[str, ...]
     assignments: tuple[str, ...]
     axes: tuple[str, ...]
-    """Axes of the grid, or one file."""
+    """Axes of the grid."""
     first: int
     """Questions of each cell that come first; 0: all at once."""
 
@@ -69,7 +65,7 @@ class SweptFlags:
 @option(
     "--set", "assignments", group=WHAT, multiple=True, metavar="[METHOD.]KEY=VALUE", help="a fixed option"
 )
-@click.argument("axes", nargs=-1, metavar="[FILE.yaml | [METHOD.]OPTION=VALUES...]")
+@click.argument("axes", nargs=-1, metavar="[METHOD.]OPTION=VALUES...")
 @first_option
 @gathered("swept", SweptFlags)
 @option(
@@ -79,43 +75,24 @@ class SweptFlags:
     help="only print the cells and what is known of their cost",
 )
 @session_options
-@click.pass_context
-def command(
-    context: click.Context, swept: SweptFlags, setting: CellRequest, dry_run: bool, session: Session
-) -> None:
+def command(swept: SweptFlags, setting: CellRequest, dry_run: bool, session: Session) -> None:
     """Run methods on data sets over grids of options.
 
     \b
     bench sweep --method bm25 --dataset qasper k=1:14
     bench sweep --method tfidf --method bm25 --dataset qasper --dataset musique
                 k=1:14 k1=1.2,1.5
-    bench sweep experiment.yaml --dry-run
 
     An option applies to every method that has it, METHOD.OPTION to that method only. Cells that differ
     only in options that a method replays (such as k) share one run per question. Finished cells are
     skipped, so the same command resumes a sweep.
-
-    A file has these keys; methods and datasets are required, flags override the file:
-
-    \b
-    name: rankers                  # of the sweep in MLflow
-    methods:
-      - tfidf                      # a name, or a method with its own options
-      - method: bm25
-        set: {b: 0.5}              # fixed
-        grid: {k1: [1.2, 1.5]}
-    datasets: [hotpotqa, qasper]
-    models: [tiny]
-    data: sample                   # as --data; so are limit, seed and dtype
-    set: {order: rank}             # for every method that has the option
-    grid: {k: 1:14}
     """  # noqa: D301 - click's mark for lines that it must not wrap
     from bench.cli.terminal import print_sections, standard_output
     from bench.sweeps.cost import COLUMNS, cost_rows, survey
     from bench.sweeps.grid import plan_experiment
     from bench.tables.formats import Section, TextTable
 
-    experiment = _experiment(context, swept, setting)
+    experiment = _experiment(swept, setting)
     groups = plan_experiment(experiment)
     rows = tuple(cost_rows(survey(groups, session)))
     title = f"{experiment.title}: {sum(map(len, groups))} cells"
@@ -134,29 +111,15 @@ def command(
         raise BenchError("Some cells could not run; the same command retries them:\n" + "\n".join(failures))
 
 
-def _experiment(context: click.Context, swept: SweptFlags, setting: CellRequest) -> Experiment:
-    """The experiment from the file or the flags; raises ConfigError for neither and for both."""
+def _experiment(swept: SweptFlags, setting: CellRequest) -> Experiment:
+    """The experiment of the flags; raises ConfigError where they say too little."""
     from bench.data.own import NOT_PATHS, card_for
-    from bench.sweeps.file import read_experiment, with_overrides
     from bench.sweeps.grid import from_flags
 
-    files = [axis for axis in swept.axes if axis.endswith(_FILE) and "=" not in axis]
-    if files:
-        if len(swept.axes) > 1 or swept.methods or swept.datasets or swept.assignments:
-            raise ConfigError(
-                f"{files[0]} defines the sweep: move --method, --dataset, --set and the grid into it, and "
-                "pass one file at a time. --model, --data, --limit, --seed and --dtype can override it."
-            )
-        flags: dict[str, Any] = {
-            name: getattr(setting, name)
-            for name in ("data", "limit", "seed", "dtype")
-            if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        }
-        return with_overrides(read_experiment(Path(files[0])), swept.models, **flags)
     datasets = swept.datasets or ((card_for("", setting.data).name,) if setting.data not in NOT_PATHS else ())
     for flag, names in (("--method", swept.methods), ("--dataset", datasets)):
         if not names:
-            raise ConfigError(f"a sweep needs {flag}, or one YAML file: bench sweep experiment.yaml")
+            raise ConfigError(f"a sweep needs {flag}")
     if not swept.axes and len(swept.methods) * len(datasets) * max(1, len(swept.models)) == 1:
         raise ConfigError("a sweep needs a grid, such as: t_p=1:8 t_c=0.3,0.5")
     models = swept.models or ("tiny",)

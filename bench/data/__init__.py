@@ -6,7 +6,7 @@ is known. :func:`load` returns a data set's examples and stops at the first prob
 every problem.
 """
 
-from bench.data.checking import Report, TextCounter, check
+from bench.data.checking import Report, check
 from bench.data.loading import LoadedData, load
 
-__all__ = ["LoadedData", "Report", "TextCounter", "check", "load"]
+__all__ = ["LoadedData", "Report", "check", "load"]

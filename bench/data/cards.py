@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bench.errors import DataError, UnknownNameError
 from bench.files.paths import DATASET_CARDS, SAMPLE_SETS
-from bench.files.yaml import open_yaml
+from bench.files.yaml import read_yaml
 from bench.metrics import get_metrics
 from bench.schema import Example, Task
 
@@ -212,4 +212,4 @@ def read_card(path: Path) -> Card:
 @lru_cache(maxsize=64)
 def _read_card(path: Path, changed_ns: int, size: int) -> Card:
     """The card in a file, cached by modification time and size: a sweep reads it for each of its cells."""
-    return open_yaml(path, Card, "data set card", MAX_CARD_BYTES).content
+    return read_yaml(path, Card, "data set card", MAX_CARD_BYTES)

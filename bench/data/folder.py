@@ -18,7 +18,7 @@ from pydantic import model_validator
 from bench.data.document_files import DocumentFiles, has_documents, read_documents
 from bench.data.entries import Entry, container_of, read_entries
 from bench.data.format import EntryError, Format, Parsed, parsed
-from bench.data.formats.bench_lines import QuestionFields, spelled_fields_of, unread_fields
+from bench.data.formats.bench_lines import QuestionFields, spelled_fields_of
 from bench.errors import DataError
 from bench.schema import Document
 
@@ -133,7 +133,6 @@ def _parse(entry: Entry, files: DocumentFiles) -> Iterator[Parsed]:
         documents=about or files.documents,
         task=question.task,
         datasets=(question.dataset,) if question.dataset else (),
-        unread=unread_fields(entry, _Question),
     )
 
 

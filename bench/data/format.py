@@ -31,8 +31,6 @@ class Parsed:
     """The entry's split, if one file holds several."""
     notes: tuple[str, ...] = ()
     """Oddities that were accepted, each worth a warning."""
-    unread: tuple[str, ...] = ()
-    """Fields of the entry that its format does not have."""
     place: str = ""
     """Where its entry is; set by the source."""
 
@@ -89,7 +87,6 @@ def parsed(
     datasets: tuple[str, ...] = (),
     split: str = "",
     notes: Iterable[str] = (),
-    unread: tuple[str, ...] = (),
 ) -> Parsed:
     """One example without its repeated answers and evidence."""
     example = Example(
@@ -102,7 +99,7 @@ def parsed(
         evidence=None if evidence is None else tuple(dict.fromkeys(evidence)),
         metadata=metadata or {},
     )
-    return Parsed(example, datasets, split, tuple(notes), unread)
+    return Parsed(example, datasets, split, tuple(notes))
 
 
 def has(*names: str) -> Callable[[Entry], bool]:

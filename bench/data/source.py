@@ -197,7 +197,7 @@ def open_files(path: Path, files: Sequence[Path], formats: Sequence[str] = ()) -
         raise DataError(
             f"{first_entry.place}: {container} in an unknown format, with the fields "
             f"{', '.join(list(first_entry.value)[:12])}. {_as_our_own(first_entry)} One right line: "
-            f"{ONE_LINE} Formats of published data sets: bench list formats"
+            f"{ONE_LINE} Formats of published data sets: docs/guide.md"
         )
     raise DataError(str(first_problem or f"{files[0]}:1: the file holds no entries; expected at least one."))
 

@@ -9,14 +9,13 @@ from typing import Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bench.data.own import card_for, datasets_at
-from bench.errors import ConfigError, UnknownNameError
+from bench.errors import UnknownNameError
 from bench.files.paths import TABLES
 from bench.files.yaml import Definition, load_definition, read_definition
-from bench.tables.definition import Row, TableDefinition, with_rows
 
 FOLDER = TABLES / "figures"
 
-Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph", "lengths", "calibration"]
+Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph", "calibration"]
 
 _NEEDED: dict[Kind, frozenset[str]] = {
     "pareto": frozenset({"table"}),
@@ -25,7 +24,6 @@ _NEEDED: dict[Kind, frozenset[str]] = {
     "bars": frozenset({"method", "datasets", "metric", "variants"}),
     "history": frozenset({"method", "datasets", "variants"}),
     "graph": frozenset({"method", "datasets"}),
-    "lengths": frozenset({"rows", "datasets", "metric"}),
     "calibration": frozenset({"method", "datasets", "variants"}),
 }
 _ALLOWED: dict[Kind, frozenset[str]] = {
@@ -35,7 +33,6 @@ _ALLOWED: dict[Kind, frozenset[str]] = {
     "bars": frozenset({"set", "sample"}),
     "history": frozenset({"set", "sample"}),
     "graph": frozenset({"set", "sample", "example", "least"}),
-    "lengths": frozenset({"sample"}),
     "calibration": frozenset({"set", "sample"}),
 }
 """Kind -> optional keys."""
@@ -56,8 +53,8 @@ class Figure(Definition):
     """pareto: a table's rows, score over cost; curve: score and cost over an option's values; histogram:
     number of passages or nodes read; bars: a score per variant; history: loss and entropy over the epochs of
     each variant's training, which its method stores as ``history``; graph: the two lowest levels of the graph
-    of one example's documents; lengths: score and cost of rows over the length of the documents; calibration:
-    whether p_yes of a search's steps tells if what was read holds the answer."""
+    of one example's documents; calibration: whether p_yes of a search's steps tells
+    if what was read holds the answer."""
     title: str
     source: str
     """The paper and figure that it reproduces."""
@@ -65,8 +62,6 @@ class Figure(Definition):
     """How to read it, for a page that shows it."""
     table: str = ""
     """For a pareto figure: the table whose rows, data sets and first metric it shows."""
-    rows: tuple[Row, ...] = ()
-    """For a figure over lengths: what it compares, as the rows of a table."""
     method: str = ""
     set: dict[str, Any] = Field(default_factory=dict)
     """Options of every cell."""
@@ -110,18 +105,6 @@ class Figure(Definition):
             raise UnknownNameError(f"data set of {self.id}", unknown[0], self.on(data))
         return self.model_copy(update={"datasets": tuple(datasets), "sample": tuple(datasets)})
 
-    def as_table(self) -> TableDefinition:
-        """The rows of a figure over lengths as a table."""
-        return TableDefinition(
-            id=self.id,
-            title=self.title,
-            source=self.source,
-            datasets=self.datasets,
-            sample=self.sample,
-            metrics=(self.metric,),
-            rows=self.rows,
-        )
-
     def on(self, data: str) -> tuple[str, ...]:
         """The data sets that it shows on these data."""
         shown = datasets_at(data, self.sample if data == "sample" and self.sample else self.datasets)
@@ -139,16 +122,3 @@ def load_figure(name: str, folder: Path = FOLDER) -> Figure:
     if name.endswith(".yaml") and Path(name).is_file():
         return read_definition(Path(name), Figure)
     return load_definition("figure", name, folder, Figure)
-
-
-def with_more_rows(figure: Figure, rows: Sequence[str]) -> Figure:
-    """The figure with rows appended, each ``METHOD`` or ``METHOD:KEY=VALUE,KEY=VALUE``.
-
-    Raises ConfigError for a figure that does not compare rows, and like
-    :func:`bench.tables.definition.with_rows`.
-    """
-    if not rows:
-        return figure
-    if figure.kind != "lengths":
-        raise ConfigError(f"{figure.id}: --row is for figures that compare rows over lengths.")
-    return figure.model_copy(update={"rows": with_rows(figure.as_table(), rows).rows})

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 import numpy as np
 
 from bench.figures.calibration import CalibrationPanel
-from bench.figures.lengths import LengthPanel
 from bench.files.atomic import write_bytes, write_text
 from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import METRIC_LABELS
@@ -148,46 +147,6 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
         ]
     add_note(figure, "Shaded: 95 %, documents resampled. " + note)
     header = ("dataset", option, metric, f"{metric}_low", f"{metric}_high", "tflops")
-    return Drawn(figure, header, tuple(values))
-
-
-@styled
-def over_lengths(panels: Sequence[LengthPanel], labels: Sequence[str], metric: str, note: str) -> Drawn:
-    """Score, and cost on logarithmic axes, of rows over the length of the documents: two panels a data set.
-
-    labels: of all rows, in order, for markers and colours.
-    """
-    figure, axes = figure_of(2 * len(panels))
-    colours = colours_of(labels)
-    values: list[tuple[object, ...]] = []
-    named: list[tuple[Axes, list[PointLabel]]] = []
-    for at, panel in enumerate(panels):
-        score_ax, cost_ax = axes[2 * at : 2 * at + 2]
-        for label, points in panel.lines.items():
-            i = labels.index(label)
-            style = {**marker_of(i, colours[label]), "linewidth": 1, "linestyle": ("-", "--", ":")[i % 3]}
-            lengths = [point.length for point in points]
-            score_ax.plot(lengths, [point.score for point in points], **style)
-            cost_ax.plot(lengths, [point.tflops for point in points], **style)
-            values += [(panel.dataset, label, p.length, p.questions, p.score, p.tflops) for p in points]
-        for ax in (score_ax, cost_ax):
-            questions = (point.questions for points in panel.lines.values() for point in points)
-            ax.set_title(_counted(panel.dataset, questions))
-            ax.set_xlabel(f"length of the documents, {panel.unit}")
-            ax.margins(x=0.15)
-            log_axis(ax)
-        score_ax.set_ylabel(METRIC_LABELS[metric])
-        score_ax.set_ylim(0, 105)
-        cost_ax.set_yscale("log")
-        cost_ax.set_ylabel("TFLOPs per question")
-        ends = {label: points[-1] for label, points in panel.lines.items() if points}
-        named += [
-            (score_ax, [PointLabel(p.length, p.score, label, colours[label]) for label, p in ends.items()]),
-            (cost_ax, [PointLabel(p.length, p.tflops, label, colours[label]) for label, p in ends.items()]),
-        ]
-    add_note(figure, "Means of the questions at each length; without the cost of indexes. " + note)
-    label_points(figure, named)
-    header = ("dataset", "row", "length", "questions", metric, "tflops")
     return Drawn(figure, header, tuple(values))
 
 

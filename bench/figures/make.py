@@ -17,11 +17,9 @@ from bench.figures.drawing import (
     calibrations,
     distribution,
     histories_over_epochs,
-    over_lengths,
     trade_off,
     two_levels,
 )
-from bench.figures.lengths import LengthPanel, at_length, grouped_by_length
 from bench.figures.pareto import pareto
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
@@ -96,26 +94,6 @@ def _plane(figure: Figure, table: TableData, setting: CellRequest) -> Drawn:
     if drawn is None:
         raise NothingFinishedError(f"any row of {figure.table}", setting)
     return drawn
-
-
-def _lengths(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
-    definition = figure.as_table().on(setting.data)
-    planned = plan_table(definition, setting)
-    table = table_cells(definition, planned, session)
-    panels = []
-    for dataset in definition.datasets:
-        plans = (plan for (_, name), plan in planned.items() if name == dataset)
-        cell = next((plan for plan in plans if isinstance(plan, Cell)), None)
-        groups = grouped_by_length(cell.data.examples if cell else ())
-        lines = {}
-        for row in definition.rows:
-            finished = table.cells[row.id, dataset].finished
-            if finished is not None:
-                lines[row.label] = at_length(finished, groups, figure.metric)
-        if lines:
-            panels.append(LengthPanel(dataset, lines, groups.unit))
-    _require(bool(panels), f"any row of {figure.id}", setting)
-    return over_lengths(panels, [row.label for row in definition.rows], figure.metric, reader_note(setting))
 
 
 def _curve(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
@@ -213,7 +191,6 @@ _DRAWERS: Mapping[Kind, Callable[[Figure, CellRequest, Session], Drawn]] = {
     "bars": _bars,
     "history": _history,
     "graph": _graph,
-    "lengths": _lengths,
     "calibration": _calibration,
 }
 

@@ -6,9 +6,8 @@ import difflib
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from ruamel.yaml import YAML
@@ -35,19 +34,6 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
 
-@dataclass(frozen=True)
-class YamlFile(Generic[ModelT]):
-    """A validated file with its line numbers."""
-
-    path: Path
-    content: ModelT
-    tree: Any
-
-    def at(self, *where: str | int) -> str:
-        """``file:line`` of the deepest existing part of a path of keys and positions."""
-        return f"{self.path}:{_line(self.tree, where)}"
-
-
 def load_definition(kind: str, name: str, folder: Path, model: type[DefinitionT]) -> DefinitionT:
     """The definition ``name`` in a folder, also by make's name for it, which says the kind: ``gor-table1``.
 
@@ -68,13 +54,10 @@ def read_definition(path: Path, model: type[DefinitionT]) -> DefinitionT:
     return definition
 
 
-def read_yaml(path: Path, model: type[ModelT], what: str = "definition") -> ModelT:
-    """The content of a YAML file; see :func:`open_yaml`."""
-    return open_yaml(path, model, what).content
-
-
-def open_yaml(path: Path, model: type[ModelT], what: str, max_bytes: int = MAX_BYTES) -> YamlFile[ModelT]:
-    """A YAML file as a ``model``, with its lines.
+def read_yaml(
+    path: Path, model: type[ModelT], what: str = "definition", max_bytes: int = MAX_BYTES
+) -> ModelT:
+    """The content of a YAML file as a ``model``.
 
     what: kind of file, for messages. Raises DataError naming file:line and key for invalid values, and for
     YAML that plain data do not need: aliases (they can expand exponentially), tags, duplicate keys, dates,
@@ -105,7 +88,7 @@ def open_yaml(path: Path, model: type[ModelT], what: str, max_bytes: int = MAX_B
         kind = "nothing" if values is None else f"a {type(values).__name__}"
         raise DataError(f"{path}:1: a {what} is a mapping of keys to values; found {kind}.")
     try:
-        return YamlFile(path, model.model_validate(values), tree)
+        return model.model_validate(values)
     except ValidationError as error:
         faults = [_fault(path, model, tree, dict(fault)) for fault in error.errors(include_url=False)]
         raise DataError("\n".join(faults)) from None

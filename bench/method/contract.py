@@ -207,10 +207,8 @@ class Method(ABC, Generic[ConfigT]):
         """
         return ()
 
-    def graph_view(
-        self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
-    ) -> GraphView | None:
-        """The index as ``bench show --graph`` draws it, with the path of a trace; None: it is no graph."""
+    def graph_view(self, index: Index, documents: DocumentSet) -> GraphView | None:
+        """The index as a figure draws it; None: it is no graph."""
         return None
 
     async def replay(

@@ -1,4 +1,4 @@
-"""A graph as a method shows it: nodes, weighted edges, and the path of a search."""
+"""A graph as a method shows it: nodes and weighted edges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ class DrawnNode:
     level: int
     """Its row, 1 at the bottom."""
     text: str
-    note: str = ""
-    """Its source, and the details of its visit."""
-    visited: int | None = None
-    """Position on the path, from 1; None if not visited."""
 
 
 @dataclass(frozen=True)
@@ -34,5 +30,3 @@ class GraphView:
 
     nodes: tuple[DrawnNode, ...]
     edges: tuple[DrawnEdge, ...]
-    outcome: str = ""
-    """How the path ended."""

@@ -47,7 +47,6 @@ def build_config(
             raise ConfigError(
                 f"Method {method!r} has no option {key!r}.{guess} Its options: {options}. "
                 f"What they do: bench list methods {method}",
-                option=key,
             )
     try:
         return config_type.model_validate(dict(values))
@@ -64,5 +63,4 @@ def build_config(
         )
         raise ConfigError(
             f"Method {method!r}: " + "; ".join(lines) + (f". ({described})" if described else "."),
-            option=str(faults[0]["loc"][0]) if faults[0]["loc"] else "",
         ) from None

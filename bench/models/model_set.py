@@ -148,6 +148,13 @@ def unload_all() -> None:
     _loaded.clear()
 
 
+def forget_all() -> None:
+    """Let every loaded model drop what it has kept of texts: embeddings, keys and values."""
+    for model in _loaded.values():
+        if isinstance(model, CausalLanguageModel | SentenceEncoder):
+            model.forget()
+
+
 class LoadedModels:
     """A :class:`bench.models.api.ModelSet`: files are checked at once, models loaded on first use."""
 

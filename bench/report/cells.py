@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.results.curves import as_text, cell_label
 from bench.results.finished import FinishedCell
+from bench.results.models import Interval
 
 
 @dataclass(frozen=True)
@@ -17,13 +18,21 @@ class NamedCell:
     cell: FinishedCell
     name: str
     """Unique among the cells on the same data."""
-    listed: bool
-    """Whether it is a row of a table."""
+
+    @property
+    def metric(self) -> str:
+        """The data set's main metric."""
+        return self.cell.description.metrics[0]
+
+    @property
+    def score(self) -> Interval | None:
+        """The mean of the main metric, 0..1; None where no question has a reference answer."""
+        return self.cell.summary.interval(self.metric)
 
 
 @dataclass(frozen=True)
 class DataGroup:
-    """All cells on the same data; rows of tables come first, in the order of the tables."""
+    """All cells on the same data, the highest score first, then by name."""
 
     label: str
     dataset: str
@@ -31,11 +40,10 @@ class DataGroup:
     cells: tuple[NamedCell, ...]
 
 
-def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[DataGroup]:
-    """The cells by data; rows: cell id -> label of its row, in the order of the tables.
+def grouped(cells: Sequence[FinishedCell]) -> list[DataGroup]:
+    """The cells by data, in the order of its labels.
 
-    Groups with rows come first, then by label. If two groups share a label, because the data changed, their
-    revisions are added.
+    If two groups share a label, because the data changed, their revisions are added.
     """
     by_data: dict[tuple[str, str, str], list[FinishedCell]] = {}
     for cell in cells:
@@ -44,18 +52,17 @@ def grouped(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Data
     groups = []
     for label, ((dataset, source, revision), members) in zip(labels, by_data.items(), strict=True):
         suffix = f", revision {revision.removeprefix('sha256:')[:8]}" if labels.count(label) > 1 else ""
-        groups.append(DataGroup(label + suffix, dataset, source, tuple(_named(members, rows))))
-    return sorted(groups, key=lambda group: (not group.cells[0].listed, group.label))
+        groups.append(DataGroup(label + suffix, dataset, source, tuple(_named(members))))
+    return sorted(groups, key=lambda group: group.label)
 
 
-def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[NamedCell]:
-    """The cells of one group with their names, those of rows first, the others by name.
+def _named(cells: Sequence[FinishedCell]) -> list[NamedCell]:
+    """The cells of one group with their names, in their order.
 
-    A name is the row's label, or the method with the options that are not its defaults. Where that leaves
-    several cells with one name, the settings in which they differ are added, and if all else fails their id.
+    A name is the method with the options that are not its defaults. Where that leaves several cells with one
+    name, the settings in which they differ are added, and if all else fails their id.
     """
-    order = {cell_id: at for at, cell_id in enumerate(rows)}
-    names = {cell.id: rows.get(cell.id) or cell_label(cell.description) for cell in cells}
+    names = {cell.id: cell_label(cell.description) for cell in cells}
     for tell in (_differences, lambda alike: {cell.id: f"[{cell.id[:6]}]" for cell in alike}):
         alike: dict[str, list[FinishedCell]] = {}
         for cell in cells:
@@ -63,11 +70,10 @@ def _named(cells: Sequence[FinishedCell], rows: Mapping[str, str]) -> list[Named
         for several in alike.values():
             told = tell(several) if len(several) > 1 else {}
             names |= {id_: f"{names[id_]} {text}" for id_, text in told.items() if text}
-    place = {cell.id: (order.get(cell.id, len(order)), _natural(names[cell.id]), cell.id) for cell in cells}
-    return [
-        NamedCell(cell, names[cell.id], cell.id in rows)
-        for cell in sorted(cells, key=lambda cell: place[cell.id])
-    ]
+    named = [NamedCell(cell, names[cell.id]) for cell in cells]
+    return sorted(
+        named, key=lambda one: (-one.score.mean if one.score else 1, _natural(one.name), one.cell.id)
+    )
 
 
 def _differences(cells: Sequence[FinishedCell]) -> dict[str, str]:

@@ -11,15 +11,15 @@ import base64
 from bench.metrics import METRIC_LABELS
 from bench.report.cells import options_text
 from bench.report.content import Report
+from bench.report.html_text import embedded_json, filled, own_file, source_hash
 from bench.report.overview import percent
 from bench.tables.formats import DASH, three_digits
-from bench.tables.html_text import embedded_json, filled, own_file, source_hash
 
 
 def report_page(report: Report) -> str:
     """The page; a pure function of the report."""
     style, script = own_file("bench.report", "page.css"), own_file("bench.report", "page.js")
-    labels = {METRIC_LABELS.get(run.metric, run.metric) for run in report.runs}
+    labels = {METRIC_LABELS.get(named.metric, named.metric) for _, named in report.runs}
     return filled(
         own_file("bench.report", "page.html.jinja"),
         report=report,

@@ -26,7 +26,7 @@ class Limits:
     questions: int = 100
     """Questions per data set, in the order of the data."""
     cells: int = 40
-    """Cells per data set; rows of tables come first."""
+    """Cells per data set, the highest scores first."""
     passages: int = 60
     """Passages per context."""
     passage_characters: int = 1_200
@@ -86,7 +86,7 @@ class _Page:
         if len(cells) < len(group.cells):
             self.notes.append(
                 f"{group.label}: {len(group.cells) - len(cells)} of {len(group.cells)} finished cells are "
-                "left out of the questions; rows of tables come first."
+                "left out of the questions; the highest scores are shown."
             )
         records = [list(named.cell.records) for named in cells]
         questions: dict[str, Record] = {}

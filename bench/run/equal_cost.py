@@ -44,9 +44,7 @@ def reference_method(value: JsonValue, option: str = PASSAGES) -> str | None:
         return None
     match = _AUTO.fullmatch(value)
     if match is None:
-        raise ConfigError(
-            f"{option}={value}: expected auto:METHOD, with the name of a method, or a number.", option=option
-        )
+        raise ConfigError(f"{option}={value}: expected auto:METHOD, with the name of a method, or a number.")
     return match[1]
 
 

@@ -51,7 +51,6 @@ def training_source(train_on: str, data: str, card: Card) -> str:
     raise NoTrainingDataError(
         f"train_on=train: {named} has no training part. Use other documents (train_on=PATH), or the run's "
         "own (train_on=run); in a folder, the training part is a file named train.",
-        option="train_on",
     )
 
 
@@ -106,7 +105,6 @@ def _require_summaries(examples: Sequence[Example], own: bool, asked: Collection
         raise ConfigError(
             "Training on reference summaries needs documents other than the run's own: name a file or folder "
             "of training data, train_on=PATH.",
-            option="train_on",
         )
     bad = next((example for example in examples if example.task != "summarization"), None)
     if bad is not None:
@@ -119,7 +117,6 @@ def _require_summaries(examples: Sequence[Example], own: bool, asked: Collection
         raise ConfigError(
             f"Training on reference summaries: {shared} of the {len(examples)} training examples are on "
             "documents of the run itself. Name training data without them: train_on=PATH.",
-            option="train_on",
         )
 
 

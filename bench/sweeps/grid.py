@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from bench.errors import BenchError, ConfigError
+from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
 from bench.method.options import parse_assignments
 from bench.method.registry import load_method
@@ -29,8 +29,6 @@ class MethodGrid:
     method: str
     options: Mapping[str, JsonValue] = field(default_factory=dict)
     grid: Mapping[str, Sequence[JsonValue]] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    """Option -> line that sets it (``sweep.yaml:7``), ``""`` -> line of the method; for messages."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +40,10 @@ class Experiment:
     setting: CellRequest
     """Of every cell; the readers are those of ``models``."""
     models: tuple[str, ...] = ("tiny",)
-    name: str = ""
-    """Of the sweep's parent run in MLflow; by default made of its methods, models and axes."""
 
     @property
     def title(self) -> str:
-        """The name, or one made of methods, models and axes."""
+        """The name of the sweep's parent run in MLflow, made of methods, models and axes."""
         methods = ", ".join(dict.fromkeys(entry.method for entry in self.methods))
         axes: dict[str, list[JsonValue]] = {}
         for entry in self.methods:
@@ -55,7 +51,7 @@ class Experiment:
                 before = axes.setdefault(key, [])
                 before += [value for value in values if value not in before]
         shown = " ".join(f"{key}={_shown(values)}" for key, values in axes.items())
-        return self.name or f"{methods} with {', '.join(self.models)}" + (f": {shown}" if shown else "")
+        return f"{methods} with {', '.join(self.models)}" + (f": {shown}" if shown else "")
 
 
 @dataclass(frozen=True)
@@ -188,8 +184,7 @@ def plan_sweep(base: CellRequest, grid: Mapping[str, Sequence[JsonValue]]) -> li
         raise ConfigError(f"{', '.join(both)}: fixed and varied; give it once.")
     if any(reference_method(k) for k in [base.options.get("k"), *grid.get("k", ())]):
         raise ConfigError(
-            "k=auto:METHOD is found by bench run and bench table; a sweep takes numbers, such as k=1:14.",
-            option="k",
+            "k=auto:METHOD is found by bench run and bench table; a sweep takes numbers, such as k=1:14."
         )
     cells = []
     for values in itertools.product(*grid.values()):
@@ -201,9 +196,8 @@ def plan_sweep(base: CellRequest, grid: Mapping[str, Sequence[JsonValue]]) -> li
 def plan_experiment(experiment: Experiment) -> list[list[GridCell]]:
     """All cells of the experiment in the order of the run, in groups that share one run per question.
 
-    Everything is checked before anything runs. Raises ConfigError, naming the line of a sweep file,
-    for whatever :func:`bench.run.cell.plan_cell` refuses, for more than 10,000 cells, and for a cell that is
-    asked for twice.
+    Everything is checked before anything runs. Raises BenchError for whatever
+    :func:`bench.run.cell.plan_cell` refuses, for more than 10,000 cells, and for a cell asked for twice.
     """
     points = sum(_points(entry.grid) for entry in experiment.methods)
     total = points * len(experiment.datasets) * len(experiment.models)
@@ -214,20 +208,16 @@ def plan_experiment(experiment: Experiment) -> list[list[GridCell]]:
     for model, dataset in itertools.product(experiment.models, experiment.datasets):
         for number, entry in enumerate(experiment.methods):
             request = experiment.setting.of(entry.method, dataset, entry.options, model=model)
-            try:
-                cells = plan_sweep(request, entry.grid)
-            except BenchError as error:
-                raise _located(error, entry) from None
+            cells = plan_sweep(request, entry.grid)
             for planned in cells:
                 origin = (number, planned.name)
                 first = seen.setdefault(planned.cell.identity.cell_id, origin)
                 if first != origin:
                     before = experiment.methods[first[0]]
-                    twice = ConfigError(
+                    raise ConfigError(
                         f"{entry.method} {planned.name} on {dataset} with {model} is the same cell as "
-                        f"{before.method} {first[1]}{_at(before)}; give it once."
+                        f"{before.method} {first[1]}; give it once."
                     )
-                    raise _located(twice, entry)
             groups += shared_runs(cells)
     return groups
 
@@ -252,18 +242,6 @@ def _points(grid: Mapping[str, Sequence[JsonValue]]) -> int:
     for values in grid.values():
         points *= len(values)
     return points
-
-
-def _located(error: BenchError, entry: MethodGrid) -> BenchError:
-    """The error with the line of the option that is to blame, where a file gave it."""
-    if not entry.places:
-        return error
-    option = error.option if isinstance(error, ConfigError) else ""
-    return ConfigError(f"{entry.places.get(option, entry.places[''])}: {error}", option=option)
-
-
-def _at(entry: MethodGrid) -> str:
-    return f" ({entry.places['']})" if entry.places else ""
 
 
 def _shown(values: Sequence[JsonValue]) -> str:

@@ -367,25 +367,15 @@ def about_amortised(*, published: bool) -> str:
     )
 
 
-def about_times(questions: int, machines: Iterable[str], loads: Sequence[float]) -> str:
-    """How the seconds of answers were measured.
-
-    questions: timed per cell; machines: on which they were timed; loads: load averages of these.
-    """
+def about_times(questions: int, machines: Iterable[str]) -> str:
+    """How the seconds of answers were measured; questions: of a cell; machines: where they were timed."""
     return (
         f"Seconds: means of the first {questions} questions, failed ones left out, asked one at a time with "
         "models loaded. Ranking: embedding the question, finishing the index (a graph network or "
         "node2vec's walks over its nodes) and scoring every passage or node, without a language model, as "
-        f"in the paper; {DASH} for methods that do not rank once per question. With reader: finishing the "
-        "index, ranking and reading; slowest: the longest of them. Measured on: "
+        f"in the paper; {DASH} for methods that do not rank once per question. Measured on: "
         f"{', '.join(sorted(machines)) or 'nothing yet'}."
-        + (f" Load average of the machine: {min(loads)} to {max(loads)}." if loads else "")
     )
-
-
-def not_timed(rows: Sequence[str]) -> list[str]:
-    """The finished cells without a time."""
-    return [f"Not timed, or no question could be answered: {'; '.join(rows)}."] if rows else []
 
 
 def about_judgements(against: str, judge: str, *, small: bool, protocol: str) -> str:
@@ -414,11 +404,6 @@ def about_published_judgements(against: str) -> str:
     return f"Publ.: share of pairs that the row, or {against}, wins overall, by DeepSeek-R1."
 
 
-def not_judged(rows: Sequence[str]) -> list[str]:
-    """The rows with missing verdicts."""
-    return [f"Not judged, or only in part: {'; '.join(rows)}."] if rows else []
-
-
 def about_lengths(reader: str, window: int, source: str, particular: Sequence[str]) -> list[str]:
     """The columns of lengths; source: of the published ones; particular: the definition's notes."""
     return [
@@ -431,6 +416,6 @@ def about_lengths(reader: str, window: int, source: str, particular: Sequence[st
     ]
 
 
-def not_measured(labels: Sequence[str]) -> list[str]:
-    """The data whose documents were not measured."""
-    return [f"Without values: {', '.join(labels)}: not measured yet."] if labels else []
+def lacking(what: str, rows: Sequence[str]) -> list[str]:
+    """The rows that something is missing of; what: such as ``Not timed``."""
+    return [f"{what}: {'; '.join(rows)}."] if rows else []

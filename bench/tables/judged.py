@@ -24,7 +24,7 @@ from bench.tables.caption import (
     about_judgements,
     about_published_judgements,
     caption,
-    not_judged,
+    lacking,
     without_values,
 )
 from bench.tables.cells import TableData
@@ -143,7 +143,7 @@ def judged_table(
             *([about_published_judgements(against.label)] if shown else []),
             *caption(table),
         ),
-        (*without_values(table), *not_judged(unjudged)),
+        (*without_values(table), *lacking("Not judged, or only in part", unjudged)),
     )
 
 

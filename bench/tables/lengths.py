@@ -15,7 +15,7 @@ from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
 from bench.models.spec import ModelSpec, resolve
 from bench.schema import DocumentSet
-from bench.tables.caption import about_lengths, not_measured
+from bench.tables.caption import about_lengths, lacking
 from bench.tables.definition import TableDefinition
 from bench.tables.formats import DASH, TextTable, plain_table
 from bench.tables.published import PublishedValues, published
@@ -74,7 +74,7 @@ def lengths_table(
     about = tuple(about_lengths(spec.label, window, definition.source, definition.notes))
     columns = (*COLUMNS, *(PRINTED[row] for row in definition.printed_rows))
     return plain_table(
-        definition.id, definition.title, columns, tuple(rows), about, tuple(not_measured(missing))
+        definition.id, definition.title, columns, tuple(rows), about, lacking("Not measured yet", missing)
     )
 
 

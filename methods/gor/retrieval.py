@@ -119,7 +119,6 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
             raise ConfigError(
                 f"overlap_tokens={plan.overlap_tokens} is not less than chunk_tokens={plan.chunk_tokens}. "
                 "Lower it.",
-                option="overlap_tokens",
             )
         longest = plan.chunk_tokens + plan.question_tokens + plan.answer_tokens
         if longest > geometry.input_limit:

@@ -84,7 +84,6 @@ class MemWalker(Method[MemWalkerConfig]):
             raise ConfigError(
                 f"window={self.window}: the model takes {geometry.input_limit} tokens. Lower window, or "
                 "choose a model with more.",
-                option="window",
             )
 
     @property

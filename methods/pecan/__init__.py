@@ -78,7 +78,6 @@ class Pecan(Method[PecanConfig]):
             raise ConfigError(
                 f"window={config.window}: the model takes {geometry.input_limit} tokens. Lower window, or "
                 "choose a model with more.",
-                option="window",
             )
 
     def roles(self) -> Mapping[str, Role]:
@@ -158,11 +157,9 @@ class Pecan(Method[PecanConfig]):
         graph = Graph.from_index(index, documents)
         return graph.chunks_below(graph.ids.index(node)) if node in graph.ids else ()
 
-    def graph_view(
-        self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
-    ) -> GraphView:
-        """The graph for ``bench show --graph``; trace: of a question whose path is highlighted."""
-        return draw(Graph.from_index(index, documents), documents, trace)
+    def graph_view(self, index: Index, documents: DocumentSet) -> GraphView:
+        """The graph as a figure draws it (PECAN, Fig. A1)."""
+        return draw(Graph.from_index(index, documents))
 
     def _plan(self, window: int | None = None) -> GraphPlan:
         """The options of graph construction with their defaults filled in."""

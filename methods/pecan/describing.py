@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bench.method import ConfigError, DrawnEdge, DrawnNode, GraphView, SearchStep, SearchTrace, VisitedNode
-from bench.schema import DocumentSet, JsonValue, Prediction, Question
+from bench.method import DrawnEdge, DrawnNode, GraphView, SearchStep, SearchTrace, VisitedNode
+from bench.schema import JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.graph import Graph
 from methods.pecan.search import Step, Stopped, StopRule, relative
@@ -143,40 +143,11 @@ def _cell(value: float | None, width: int, form: str) -> str:
     return f"{'' if value is None else format(value, form):>{width}}"
 
 
-def draw(graph: Graph, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None) -> GraphView:
-    """The graph as a picture; trace: of a search whose path is highlighted.
-
-    Raises ConfigError for the trace of a search on another graph.
-    """
-    if trace is not None and trace.get("graph", graph.notes) != graph.notes:
-        raise ConfigError(
-            f"the record is of a search on another graph (built by {trace['graph'].get('builder')}, levels "
-            f"{trace['graph'].get('levels')}); this one was built by {graph.notes.get('builder')}, levels "
-            f"{graph.notes.get('levels')}. Pass the model and --set options of the record's run."
-        )
-    order: dict[str, tuple[int, str]] = {}
-    steps = [] if trace is None else trace.get("steps", [])
-    for number, step in enumerate(steps):
-        for at, node in enumerate(step["nodes"], start=1):
-            probed = ""
-            if at == len(step["nodes"]) and step["p_yes"] is not None:
-                probed = f"; then p_yes {step['p_yes']:.3f}"
-            score = "" if node["score"] is None else f", score {node['score']:.4f}"
-            order[node["id"]] = (len(order) + 1, f"read at step {number}{score}{probed}")
-    drawn = []
-    for at, node in enumerate(graph.nodes):
-        title = documents.documents[node.document].title if node.document is not None else ""
-        place = (
-            "" if node.start is None else f"{title or f'document {node.document}'} [{node.start}:{node.end}]"
-        )
-        visited, note = order.get(graph.ids[at], (None, ""))
-        notes = [part for part in (place, "cut short" if node.cut else "", note) if part]
-        drawn.append(DrawnNode(graph.ids[at], node.level, node.text, "; ".join(notes), visited))
-    edges = tuple(
+def draw(graph: Graph) -> GraphView:
+    """The graph as a picture."""
+    nodes = (DrawnNode(id_, node.level, node.text) for id_, node in zip(graph.ids, graph.nodes, strict=True))
+    edges = (
         DrawnEdge(int(upper), int(lower), float(weight))
         for upper, lower, weight in zip(graph.upper, graph.lower, graph.weight, strict=True)
     )
-    stopped = (
-        "" if trace is None or not steps else f"stopped by {trace['stop']}: {_REASONS.get(trace['stop'], '')}"
-    )
-    return GraphView(tuple(drawn), edges, stopped)
+    return GraphView(tuple(nodes), tuple(edges))

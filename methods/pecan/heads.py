@@ -31,6 +31,5 @@ def heads_of(option: str, lm: LanguageModel) -> Heads | None:
         raise ConfigError(
             f"heads={chosen}: {lm.name} has {layers} layers of {heads} attention heads, 0.0 to "
             f"{layers - 1}.{heads - 1}. List some of these, or set heads={TOP_LAYERS}.",
-            option="heads",
         )
     return chosen

@@ -125,7 +125,6 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
             raise ConfigError(
                 f"cluster_tokens={plan.cluster_tokens} is less than one node may have (leaf_tokens="
                 f"{plan.leaf_tokens}, summary_tokens={plan.summary_tokens}). Raise it, or lower the others.",
-                option="cluster_tokens",
             )
         if plan.cluster_tokens + plan.summary_tokens > geometry.input_limit:
             raise ConfigError(

@@ -7,8 +7,8 @@ and optionally ``evidence`` (``[{"document", "sentence", "text"}]``, positions f
 Only ``question`` and ``documents`` are needed, and for a summary not even the question. A line without an
 ``id`` is numbered (``q1``), one without a ``task`` is a question, one without ``answers`` is answered and not
 scored; a single answer or document may stand without brackets, a document as its text alone, and ``answer``
-for ``answers``. Other fields (``source``) are not read (``bench data check`` lists them); one that looks like
-one of these misspelt is an error. The shipped sample sets are in this format.
+for ``answers``. Other fields (``source``) are not read; one that looks like one of these misspelt is refused.
+The shipped sample sets are in this format.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
         else (Evidence(label.document, label.sentence, label.text) for label in line.evidence),
         metadata=line.metadata,
         datasets=(line.dataset,) if line.dataset else (),
-        unread=unread_fields(entry, _Line),
     )
 
 
@@ -133,11 +132,6 @@ def spelled_fields_of(entry: Entry, view: type[LineT]) -> LineT:
     if slips:
         raise EntryError("; ".join(slips))
     return line
-
-
-def unread_fields(entry: Entry, view: type[QuestionFields]) -> tuple[str, ...]:
-    """The fields of an entry that its view does not have."""
-    return tuple(name for name in entry.value if name not in {*view.model_fields, "answer"})
 
 
 def _slips(

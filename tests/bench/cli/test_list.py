@@ -19,8 +19,3 @@ def test_finished_cells_with_their_folders(tmp_path: Path) -> None:
     heading, line, _ = listed("cells", "--results", str(tmp_path)).splitlines()
     assert heading == "hotpotqa (sample), tiny"
     assert line.split("  ")[1:] == ["bm25", f"2 questions, {cell.folder(tmp_path)}"]
-
-
-def test_formats_that_can_be_read() -> None:
-    text = listed("formats")
-    assert "longdoc-bench" in text and "BookSum alignment" not in text

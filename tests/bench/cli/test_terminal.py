@@ -6,11 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from bench.cli import list as lists
-from bench.cli.main import command
 from bench.cli.terminal import (
     column_groups,
     print_columns,
@@ -79,17 +76,3 @@ def test_names_are_grouped_by_what_they_are_for() -> None:
     print_rows(screen, {"to run": [("methods", "every [installed] method")], "of your own": [("cells", "x")]})
     lines = [line.rstrip() for line in written.getvalue().splitlines()]
     assert lines == ["to run", "  methods  every [installed] method", "of your own", "  cells    x"]
-
-
-def test_every_list_has_a_purpose_and_is_shown_without_an_argument() -> None:
-    assert sorted(name for names in lists.PURPOSES.values() for name in names) == sorted(
-        lists.command.commands
-    )
-    result = CliRunner().invoke(command, ["list"])
-    assert result.exit_code == 0
-    assert all(f"bench list {name}" in result.output for name in lists.command.commands)
-
-
-def test_a_list_that_does_not_exist_names_the_nearest() -> None:
-    error = CliRunner().invoke(command, ["list", "cels"]).exception
-    assert "Did you mean 'cells'?" in str(error) and "bench list" in str(error)

@@ -42,7 +42,6 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("ask", 'Which files? bench ask "QUESTION" FILES...'),
         ("ask When?", 'Which files? bench ask "When?" FILES...'),
         ("ask pyproject.toml", 'The question comes first: bench ask "QUESTION" pyproject.toml'),
-        ("list options", "bench list methods NAME"),
         ("run --limit x", "'x' is not a valid integer range. See: bench run --help"),
         ("figure fig4 --dataset mine", "Unknown data set of fig4 'mine'"),
     ],
@@ -60,7 +59,7 @@ def test_a_guess_is_made_only_where_a_name_is_near(capsys: pytest.CaptureFixture
     assert "contriever" not in gone and "minilm" not in gone, "an encoder is no reader"
 
 
-@pytest.mark.parametrize("typed", ["-V", "help show", "list method"])
+@pytest.mark.parametrize("typed", ["-V", "help show"])
 def test_what_other_commands_understand_is_understood(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(typed.split())

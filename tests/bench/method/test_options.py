@@ -40,6 +40,5 @@ def test_bad_assignments(pairs: list[str], message: str) -> None:
     ],
 )
 def test_an_option_that_does_not_fit_says_what_does(values: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as raised:
+    with pytest.raises(ConfigError, match=message):
         build_config(Config, values, "m")
-    assert raised.value.option == next(iter(values))

@@ -18,8 +18,8 @@ def cell(cell_id: str, method: str = "bm25", **changes: Any) -> FinishedCell:
     return FinishedCell(Path("x"), about, cells.summary())
 
 
-def names(*shown: FinishedCell, rows: Mapping[str, str] | None = None) -> list[str]:
-    (group,) = grouped(shown, rows or {})
+def names(*shown: FinishedCell) -> list[str]:
+    (group,) = grouped(shown)
     return [named.name for named in group.cells]
 
 
@@ -36,20 +36,6 @@ def test_a_cell_is_named_by_its_options_and_where_that_is_not_enough_by_what_els
     assert names(cell("aaaaaaaa"), cell("bbbbbbbb")) == ["bm25 [aaaaaa]", "bm25 [bbbbbb]"]
 
 
-def test_rows_of_tables_come_first_and_bear_their_label() -> None:
-    plain = {"attention": "on", "variant": "pecan"}
-    rows = {"row": "PECAN", "without": "w/o attention", "garlic": "w/o attention"}
-    finished = [
-        cell("5", config={"k": 5}),
-        cell("garlic", "pecan", config={"attention": "off", "variant": "garlic"}),
-        cell("without", "pecan", config={"attention": "off", "variant": "pecan"}),
-        cell("row", "pecan", config=plain),
-    ]
-    assert names(*finished, rows=rows) == [
-        *("PECAN", "w/o attention variant=pecan", "w/o attention variant=garlic", "bm25"),
-    ]
-
-
 def test_a_model_is_named_once() -> None:
     follows = {"reader": {"name": "large"}, "builder": {"name": "large"}}
     mixed = {"reader": {"name": "large"}, "builder": {"name": "small"}}
@@ -61,7 +47,7 @@ def test_a_model_is_named_once() -> None:
 
 
 def test_changed_data_are_another_group_told_by_their_revision() -> None:
-    groups = grouped([cell("a"), cell("b", data_revision="sha256:fedcba654321")], {})
+    groups = grouped([cell("a"), cell("b", data_revision="sha256:fedcba654321")])
     assert [group.label for group in groups] == [
         "qasper (sample), revision abcdef12",
         "qasper (sample), revision fedcba65",

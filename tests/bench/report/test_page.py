@@ -17,12 +17,11 @@ from bench.report.content import Report, collect_report
 from bench.report.page import report_page
 from bench.run.cell import CellRequest
 from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
-from tests.bench.report.test_graph_page import HOSTILE as WITH_HALF_CHARACTERS
-from tests.bench.report.test_graph_page import Seen
+from tests.bench.report.seen import HOSTILE as WITH_HALF_CHARACTERS
+from tests.bench.report.seen import Seen
 
 HOSTILE = tuple(text.replace("\ud800", "\u2029") for text in WITH_HALF_CHARACTERS)
 """Data with half a character are refused before anything runs on them."""
-BASE = CellRequest(limit=2)
 FOREIGN = (
     "Thermohaline circulation redistributes heat; isotopic stratigraphy corroborates palaeoclimatic proxies. "
     * 20
@@ -44,7 +43,7 @@ def hostile_page(folder: Path, texts: tuple[str, ...]) -> str:
     description.update(model_label=a, data_label=b, unfit_models=[a])
     description["config"]["graph_model"] = c
     path.write_text(json.dumps(description))
-    return report_page(collect_report(BASE, folder / "results", [file]))
+    return report_page(collect_report(folder / "results", [file]))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(results: Path) -> Report:
-    return collect_report(BASE, results)
+    return collect_report(results)
 
 
 def test_no_text_of_a_record_becomes_an_element_or_an_attribute(hostile: str, tmp_path: Path) -> None:
@@ -100,57 +99,14 @@ def test_the_page_may_run_its_own_script_only_and_reach_nothing(hostile: str) ->
     assert not re.search(r"(https?:)?//\w", style[1].replace("/*", "")) and "@import" not in style[1]
 
 
-def test_tables_show_what_the_records_come_to_and_say_what_is_missing(report: Report) -> None:
-    table = report.tables[0]
-    (section,) = table.text.sections
-    rows = {row[0]: row for row in section.rows}
-
-    assert table.text.id == "table1" and section.heading == "hotpotqa (sample)"
-    assert rows["BM25 Top-5"][1].startswith("50.0 [") and rows["BM25 Top-5"][3] == "0.00200"
-    assert rows["PECAN"][1] == "100.0 [100.0, 100.0]" and set(rows["MeMWalker"][1:4]) == {"–"}
-    assert table.text.notes[0] == "No cell has been run on narrativeqa, qasper, musique."
-    amortised = next(part.text for part in report.tables if part.text.id == "tableA4")
-    costs = {row[0]: row[1:] for row in amortised.sections[0].rows}
-    assert costs["hotpotqa (sample): BM25 Top-5"][1] == "0.00200" and "musique: BM25 Top-5" not in costs
-    scores = [(run.name, run.score.mean if run.score else None) for run in report.runs]
-    assert scores == [("PECAN", 1.0), ("BM25 Top-5", 0.5)]
-    assert (table.finished, table.planned) == (2, 13)
-    assert "table1_real" not in {part.text.id for part in report.tables}, "it would repeat table1"
-    every = {part.text.id: set(part.text.caption) for part in report.tables}
-    assert "Seed: 0." in report.caption and not any(set(report.caption) & own for own in every.values())
-
-
-def test_figures_are_drawn_where_their_cells_are(report: Report) -> None:
-    figures = {figure.id: figure for figure in report.figures}
-    drawn = [name for name, figure in figures.items() if figure.svg]
-    assert drawn == ["pareto", "pareto_beyond", "fig3", "lengths"]
-    assert {"fig4", "garlic4", "gor2", "gor4", "gor5"} < set(figures)
-    pareto, patience, nodes = figures["pareto"], figures["fig4"], figures["fig3"]
-    assert b"<svg" in pareto.svg and [row[1] for row in pareto.rows] == ["bm25_top5", "pecan"]
-    assert not patience.svg and "every t_p of 1, 2, 3, 4, 5, 6, 7, 8" in patience.missing
-    assert "bench figure fig4" in patience.missing
-    assert nodes.rows[1] == ("hotpotqa", "1", "2")
-
-
 def test_a_figure_is_an_image_within_the_page(report: Report) -> None:
     page = report_page(report)
     images = [attrs for name, attrs in Seen(page).tags if name == "img"]
-    papers = [figure for figure in report.figures if figure.svg]
-    texts = [f"{plane.title}. {plane.about}" for plane in report.overview] + [part.title for part in papers]
-    assert [image["alt"] for image in images] == texts and len(report.overview) == 1
-    drawn = [*report.overview, *papers]
-    for image, figure in zip(images, drawn, strict=True):
+    assert [image["alt"] for image in images] == [f"{one.title}. {one.about}" for one in report.overview]
+    assert len(images) == 1
+    for image, figure in zip(images, report.overview, strict=True):
         kind, _, content = (image["src"] or "").partition(",")
         assert kind == "data:image/svg+xml;base64" and base64.b64decode(content) == figure.svg
-
-
-def test_cells_of_no_table_are_in_the_browser_alone(results: Path) -> None:
-    report = collect_report(CellRequest(limit=1), results)
-    assert report.tables == () and any(
-        "Tables left out" in note and "table1, table1_real, table2" in note for note in report.notes
-    )
-    names = [method["name"] for method in report.browser.data["sets"][0]["methods"]]
-    assert names == ["bm25", "pecan"]
 
 
 def test_the_command_writes_the_same_bytes_again_and_runs_nothing(results: Path, tmp_path: Path) -> None:
@@ -158,11 +114,9 @@ def test_the_command_writes_the_same_bytes_again_and_runs_nothing(results: Path,
     pages = []
     for name in ("one.html", "two.html"):
         out = tmp_path / name
-        result = CliRunner().invoke(
-            command, ["report", "--results", str(results), "--limit", "2", "--out", str(out)]
-        )
+        result = CliRunner().invoke(command, ["report", "--results", str(results), "--out", str(out)])
         assert result.exit_code == 0, result.output
-        assert re.search(r"\d tables, \d figures, 2 questions, 2 cells", result.output)
+        assert re.search(r"MB, 2 questions, 2 cells", result.output)
         pages.append(out.read_bytes())
     assert pages[0] == pages[1] and sorted(results.rglob("*")) == before
 
@@ -172,24 +126,18 @@ def test_own_data_are_shown_without_being_named_and_what_cannot_read_them_is_sai
     for k, scores in ((5, [1, 0]), (2, [0, 0])):
         finish(tmp_path, CellRequest("bm25", "", data=str(file), options={"k": k}), scores)
     finish(tmp_path, bm25(), [1, 1])
-    report = collect_report(None, tmp_path)
-    assert [(run.data, run.name, bool(run.cell.description.unfit_models)) for run in report.runs] == [
-        ("hotpotqa (sample)", "BM25 Top-5", False),
-        ("mine (own.jsonl)", "BM25 Top-5", True),
+    report = collect_report(tmp_path)
+    assert [(data, run.name, bool(run.cell.description.unfit_models)) for data, run in report.runs] == [
+        ("hotpotqa (sample)", "bm25", False),
+        ("mine (own.jsonl)", "bm25", True),
         ("mine (own.jsonl)", "bm25 k=2", True),
-    ]
-    assert [section.heading for section in report.tables[0].text.sections] == [
-        "mine (own.jsonl)",
-        "hotpotqa (sample)",
     ]
     (plane,) = report.overview
     assert plane.title.endswith("mine (own.jsonl)") and [row[3] for row in plane.rows] == ["50", "0"]
     (warning,) = report.warnings
     assert warning.startswith("mine (own.jsonl): tiny reads only text like the generated samples")
-    assert warning.partition(": ")[2] in " ".join((*report.caption, *report.tables[0].text.caption))
-    only = collect_report(None, tmp_path, datasets=["mine"])
-    assert f"bench table table2 --data {file}" in only.notes[0], "the command shows the same data"
-    assert {run.data for run in only.runs} == {"mine (own.jsonl)"} and only.browser.questions == 2
+    only = collect_report(tmp_path, datasets=["mine"])
+    assert {data for data, _ in only.runs} == {"mine (own.jsonl)"} and only.browser.questions == 2
 
 
 def test_no_finished_cell_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
@@ -219,7 +167,7 @@ def shown_by_a_browser(content: str, folder: Path) -> Seen:
 def test_a_browser_lists_at_first_what_all_chosen_cells_were_asked(tmp_path: Path) -> None:
     for limit, scores in ((1, [1]), (3, [1, 0, 1])):
         finish(tmp_path, bm25(limit=limit), scores)
-    seen = shown_by_a_browser(report_page(collect_report(None, tmp_path)), tmp_path)
+    seen = shown_by_a_browser(report_page(collect_report(tmp_path)), tmp_path)
     assert "1 of 3 questions" in seen.text and "2 of 2 cells" in seen.text
     assert sum(tag == "button" for tag, _ in seen.tags) >= 10, (
         "every column of the list of runs can be sorted"
@@ -232,7 +180,7 @@ def test_a_browser_compares_the_best_cell_with_another_and_says_which_questions_
 ) -> None:
     seen = shown_by_a_browser(report_page(report), tmp_path)
     assert (
-        "F1 on 2 questions: PECAN 100.0 % with 0.002 TFLOPs per question; BM25 Top-5 50.0 % with 0.002 "
+        "F1 on 2 questions: pecan 100.0 % with 0.002 TFLOPs per question; bm25 50.0 % with 0.002 "
         "TFLOPs per question. The first is better on 1, the second on 0, they are equal on 1." in seen.text
     )
     assert "+100" in seen.text

@@ -13,7 +13,7 @@ from tests.bench.report.finished import OWN_TEXT, bm25, finish, own, own_file, p
 
 
 def browsed(results: Path, own_files: Sequence[Path] = (), **limits: int) -> Browser:
-    return browse(grouped(find_finished(results).finished, {}), own_files, Limits(**limits))
+    return browse(grouped(find_finished(results).finished), own_files, Limits(**limits))
 
 
 def methods(browser: Browser, at: int = 0) -> Mapping[str, Any]:
@@ -68,7 +68,8 @@ def test_what_is_over_a_limit_is_cut_where_one_sees_it_and_said(tmp_path: Path) 
     assert data["methods"][0]["answers"][0]["prediction"] == "x" * 20 + " … [10 more characters]"
     assert all(len(text) < 80 and "more characters]" in text for text in browser.data["texts"])
     assert browser.notes == (
-        "hotpotqa (sample): 1 of 3 finished cells are left out of the questions; rows of tables come first.",
+        "hotpotqa (sample): 1 of 3 finished cells are left out of the questions; the highest scores are "
+        "shown.",
         "hotpotqa (sample): the first 2 of 3 questions.",
     )
 

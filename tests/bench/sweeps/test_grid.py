@@ -221,18 +221,6 @@ def test_a_sweep_asks_every_question_once_and_a_dry_run_none(
     assert left(again) == ["2", "2", "0", "0", "0"]
 
 
-def test_a_file_is_swept_and_flags_beside_it_are_refused_or_go_before_it(tmp_path: Path) -> None:
-    path = tmp_path / "sweep.yaml"
-    path.write_text("name: two ks\nmethods: bm25\ndatasets: hotpotqa\nlimit: 6\ngrid: {k: [1, 3]}\n")
-    result = sweep(path, "--limit", 2, "--dry-run", "--results", tmp_path, "--no-track")
-    assert result.exit_code == 0, result.output
-    assert "two ks: 2 cells\n" in result.output
-    assert left(result) == ["2", "0", "2", "2", "?"]
-    both = sweep(path, "--method", "bm25")
-    assert "move --method, --dataset, --set and the grid into it" in str(both.exception)
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_what_cannot_be_run_is_reported_and_the_rest_is_run(tmp_path: Path) -> None:
     (bad, _) = (point.cell for point in plan_sweep(CellRequest("bm25", "hotpotqa", limit=1), {"b": [0.5, 1]}))
     write_json(bad.folder(tmp_path) / "cell.json", {**describe(bad).to_json(), "cell_id": "another"})

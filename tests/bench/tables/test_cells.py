@@ -11,7 +11,6 @@ from bench.cli.run import command
 from bench.data.cards import load_card
 from bench.errors import ModelUnavailableError
 from bench.models.presets import presets
-from bench.models.spec import resolve
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.equal_cost import cost_match
 from bench.run.hooks import RunHooks
@@ -158,20 +157,6 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
     assert "evidence_recall,100,100,100" in rendered.csv
 
 
-def test_a_cell_without_measures_shows_dashes(reader: str, tmp_path: Path) -> None:
-    table = definition(BM25)
-    planned = plan_table(table, CellRequest(model=reader, limit=2))
-    table_data = made(table, planned, tmp_path)
-    cell = table_data.cells["bm25", "hotpotqa"]
-    assert cell.summary is not None
-    del cell.summary.retrieval["evidence_recall"]
-    half = cell.summary.retrieval["answer_in_context"].model_copy(update={"n": 1})
-    cell.summary.retrieval["answer_in_context"] = half
-    text = render(retrieval_view(table_data), {}).markdown()
-    assert "| BM25   |      – |" in text
-    assert "BM25: Answer in context is defined for 1 of 2 (hotpotqa)." in text
-
-
 def test_rows_take_larger_and_smaller_models_from_the_tables_roles(reader: str, tmp_path: Path) -> None:
     other = str(save_causal(tmp_path / "other-llama", max_position_embeddings=4096))
     rows = (
@@ -239,15 +224,6 @@ def test_the_papers_writer_is_beside_its_reader_on_the_full_sets_alone(table_id:
             row.options(card, {})
 
 
-def test_long_context_rows_read_as_much_as_fits_8k() -> None:
-    table = load_table("gor1")
-    rows = {row.id: row for row in table.rows if row.model}
-    assert set(rows) == {"gemma_8k", "mistral_8k"}
-    for row in rows.values():
-        spec = resolve(table.models["llama-2-7b-chat"][row.model or ""])
-        assert spec.geometry.window == spec.geometry.input_limit == row.set["max_tokens"] == 8192
-
-
 def test_lengths_of_a_row_shrink_with_the_readers_chunks() -> None:
     # Graph of Records, Sec. 3.1: chunks of 256 tokens, overlap 32.
     row = next(row for row in load_table("gor1").rows if row.id == "bm25")
@@ -276,21 +252,17 @@ def test_as_many_nodes_are_read_as_another_method_reads_on_average(reader: str, 
     assert "nodes read, the average of bm25:" in shown.markdown()
 
 
-def test_top_x_of_garlics_table_costs_what_garlic_does() -> None:
-    table = load_table("garlic1")
-    garlic = plan_cell(CellRequest("pecan", "hotpotqa", "tiny", options={"variant": "garlic"}))
-    for row in table.rows:
-        if row.id.endswith("_topx"):
-            options = row.options(load_card("hotpotqa"), as_published=False)
-            match = cost_match(CellRequest(row.method, "hotpotqa", "tiny", options=options))
-            assert match is not None and match.reference.identity == garlic.identity
-
-
-def test_garlics_ablations_all_search_as_garlic_does() -> None:
+def test_garlics_rows_are_matched_to_garlic_and_its_ablations_search_as_it_does() -> None:
     # GARLIC, Sec. 4.4: "We retain the same search mechanism"; the number of nodes is that "with GARLIC".
-    table = load_table("garlic2")
-    assert {row.set.get("variant") for row in table.rows} == {"garlic"}
-    options = {"variant": "garlic", "progress_control": "off", "n_nodes": "auto:pecan"}
-    match = cost_match(CellRequest("pecan", "hotpotqa", "tiny", options=options))
+    assert {row.set.get("variant") for row in load_table("garlic2").rows} == {"garlic"}
     garlic = plan_cell(CellRequest("pecan", "hotpotqa", "tiny", options={"variant": "garlic"}))
-    assert match is not None and match.reference.identity == garlic.identity
+    card = load_card("hotpotqa")
+    requests = [
+        CellRequest(row.method, "hotpotqa", "tiny", options=row.options(card, as_published=False))
+        for row in load_table("garlic1").rows
+        if row.id.endswith("_topx")
+    ]
+    options = {"variant": "garlic", "progress_control": "off", "n_nodes": "auto:pecan"}
+    for request in (*requests, CellRequest("pecan", "hotpotqa", "tiny", options=options)):
+        match = cost_match(request)
+        assert match is not None and match.reference.identity == garlic.identity

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pytest
 
 from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.flops.meter import Meter, metered
-from bench.models.embedder import SentenceEncoder
-from bench.models.model_set import LoadedModels
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.judge_protocol import PROTOCOLS
 from bench.run.session import Session
@@ -79,86 +76,40 @@ def made(kind: str, data: Path, results: Path, **more: Any) -> tuple[TableData, 
     return table_cells(definition, planned, Session(results)), planned
 
 
-def test_answers_are_timed_alone_and_kept_apart_from_the_records(data: Path, results: Path) -> None:
+def test_answers_are_timed_alone_on_each_machine_with_nothing_read_before(
+    data: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table, planned = made("timed", data, results)
     cell = planned["bm25", "chronicles"]
     before = (cell.folder(results) / "records.jsonl").read_bytes()
-    assert stored_time(cell, results) is None
-    rendered = timed_table(table, planned, {}, Session(results, compute=False)).rows
-    assert all(line[1] == "–" for line in rendered)
-    times = measure(cell, results, LoadedModels(cell.roles), questions=2)
-    assert times is not None and len(times.seconds) == 2 and all(taken > 0 for taken in times.seconds)
-    assert stored_time(cell, results) == times
-    assert "core" in times.machine or "NVIDIA" in times.machine
-    lines = timed_table(table, planned, {}, Session(results))
-    by_row = {line[0].rpartition(": ")[2]: line for line in lines.rows}
-    assert by_row["BM25"][3] == f"{times.mean:.2f}"  # what is kept is not measured again
-    assert by_row["Closed book"][1] == "–" and by_row["Closed book"][5] == "2"
-    assert by_row["Gone"][1:6] == ("–", "–", "–", "–", "–")
-    assert "no_such_method" in " ".join(lines.notes)
-    assert (cell.folder(results) / "records.jsonl").read_bytes() == before
-
-
-def test_nothing_of_a_timed_question_was_read_before(
-    data: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, planned = made("timed", data, results)
-    cell = planned["bm25", "chronicles"]
-    models = LoadedModels(cell.roles)
     meters: list[Meter] = []
-    rank, answer = cell.method.rank, cell.method.answer
-
-    async def reading_rank(index: Any, question: Any, models: Any) -> Any:
-        """As a ranker that has the reader judge passages."""
-        await models.lm().generate(question.documents.documents[0].text * 40, 1)
-        return await rank(index, question, models)
+    read = cell.method.read_picked
 
     async def noted(*arguments: Any) -> Any:
         with metered(Meter()) as meter:
-            prediction = await answer(*arguments)
+            prediction = await read(*arguments)
         meters.append(meter)
         return prediction
 
-    monkeypatch.setattr(cell.method, "rank", reading_rank)
-    monkeypatch.setattr(cell.method, "answer", noted)
-    for _ in range(2):
-        assert measure(cell, results, models, questions=2) is not None
-    assert len(meters) == 6 and all(meter.reuse_known for meter in meters)
-    assert [meter.reused_tokens for meter in meters[1:3] + meters[4:]] == [0, 0, 0, 0]
-
-
-def test_a_timed_question_is_embedded_each_time(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = {"encoder": "tiny-sentence"}
-    cell = plan_cell(CellRequest("sbert", "chronicles", data=str(data), options=options, limit=2))
-    encoded: list[str] = []
-    encode = SentenceEncoder._encode
-
-    def noted(self: SentenceEncoder, texts: Sequence[str], exact: bool) -> Any:
-        encoded.extend(texts)
-        return encode(self, texts, exact)
-
-    monkeypatch.setattr(SentenceEncoder, "_encode", noted)
-    assert measure(cell, tmp_path / "results", LoadedModels(cell.roles), questions=2) is not None
-    asked = cell.question(cell.data.examples[0]).query
-    assert encoded.count(asked) == 6, "for ranking and answering, of two questions and a warm-up"
-
-
-def test_what_was_timed_on_another_machine_is_shown_but_measured_again(
-    data: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table, planned = made("timed", data, results)
-    cell = planned["bm25", "chronicles"]
-    monkeypatch.setattr("bench.tables.latency.machine", lambda: "abacus")
-    measure(cell, results, LoadedModels(cell.roles), questions=2)
+    monkeypatch.setattr(cell.method, "read_picked", noted)
+    rendered = timed_table(table, planned, {}, Session(results, compute=False)).rows
+    assert all(line[1] == "–" for line in rendered)
+    times = measure(cell, results, questions=2)
+    assert times is not None and times == stored_time(cell, results)
+    assert all(0 < ranking < taken for ranking, taken in zip(times.ranking, times.seconds, strict=True))
+    assert len(meters) == 3 and [meter.reused_tokens for meter in meters] == [0, 0, 0]
+    lines = timed_table(table, planned, {}, Session(results))
+    by_row = {line[0].rpartition(": ")[2]: line for line in lines.rows}
+    assert by_row["BM25"][4] == "2" and len(meters) == 3, "what is kept is not measured again"
+    assert by_row["Closed book"][1] == "–" and float(by_row["Closed book"][3]) > 0
+    assert by_row["Gone"][1:5] == ("–", "–", "–", "–") and "no_such_method" in " ".join(lines.notes)
+    assert (cell.folder(results) / "records.jsonl").read_bytes() == before
     monkeypatch.setattr("bench.tables.latency.machine", lambda: "loom")
-    there = timed_table(table, planned, {}, Session(results, compute=False))
-    assert "Measured on: abacus." in there.caption[0]
-    again = timed_table(table, planned, {}, Session(results))
-    assert "Measured on: loom." in again.caption[0]
-    kept = stored_time(cell, results)
-    assert kept is not None and kept.machine == "loom"
+    assert (
+        f"Measured on: {times.machine}."
+        in timed_table(table, planned, {}, Session(results, compute=False)).caption[0]
+    )
+    assert "Measured on: loom." in timed_table(table, planned, {}, Session(results)).caption[0]
 
 
 def test_every_row_is_judged_against_one(data: Path, results: Path) -> None:

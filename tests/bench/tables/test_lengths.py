@@ -42,7 +42,7 @@ def test_measured_lengths_are_kept_and_rendering_alone_never_measures(
 
     unmeasured = table(4, measure=False)
     assert unmeasured.rows[0][2:9] == ("–",) * 7
-    assert unmeasured.notes == ("Without values: hotpotqa (sample): not measured yet.",)
+    assert unmeasured.notes == ("Not measured yet: hotpotqa (sample).",)
     measured = table(4, measure=True)
 
     def refuse(spec: object) -> None:

@@ -16,7 +16,6 @@ from bench.cli.ui import command as ui
 from bench.errors import BenchError, ConfigError
 from bench.tracking.store import local_store
 from bench.tracking.sync import sync
-from bench.tracking.ui import serve
 from tests.bench.tracking.test_tracking import make_cell, runs_of
 
 
@@ -78,13 +77,6 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
         error = invoke("--results", tmp_path, "--port", str(port))
     assert isinstance(error, ConfigError)
     assert f"--port {port}: another program" in str(error)
-
-
-@pytest.mark.slow
-def test_a_damaged_store_ends_with_what_mlflow_said(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_text("this is no database, but long enough to look at" * 20)
-    with pytest.raises(BenchError, match="MLflow ended on its own.*bench ui --rebuild"):
-        serve(tmp_path / "mlflow.db", free_port(), lambda url: None)
 
 
 @pytest.mark.slow

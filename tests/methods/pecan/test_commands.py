@@ -77,17 +77,6 @@ def test_show_prints_the_path(results: Path) -> None:
     assert "nodes read of a graph with" in output and "p_yes" in output and "trace  " not in output
 
 
-def test_show_draws_the_graph_with_the_path(results: Path, tmp_path: Path) -> None:
-    page = tmp_path / "out.html"
-    (folder,) = results.glob("cells/pecan--hotpotqa--*")
-    first = records(results)[0]
-    arguments = [str(folder), first["example_id"], "--graph", str(page), "--results", str(results)]
-    output = invoke(show, results, *arguments)
-    assert "nodes" in output and "building" not in output, "the graph of the run is reused"
-    text = page.read_text("utf-8")
-    assert text.count('class="badge"') == sum(len(step["nodes"]) for step in first["trace"]["steps"])
-
-
 def test_a_sweep_equals_its_cells_run_alone(model: str, tmp_path: Path) -> None:
     """Same nodes, answers, tokens and FLOPs; what was measured, but for the rounding of sums."""
     together, alone = tmp_path / "together", tmp_path / "alone"

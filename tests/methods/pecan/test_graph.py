@@ -109,18 +109,10 @@ def test_a_trace_without_probes_is_told_as_well() -> None:
     assert "fixed number of nodes" in Pecan.describe_trace(prediction.trace)
 
 
-def test_a_drawing_has_the_path_of_its_own_graph_only() -> None:
-    prediction, _ = search(ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: 0.9 * (len(nodes) == 2)))))
-    index = make_graph().to_index()
-    view = method().graph_view(index, DOCUMENTS, prediction.trace)
-    assert {node.id: node.visited for node in view.nodes if node.visited} == {"3.1": 1, "2.1": 2}
-    assert "then p_yes 0.900" in next(node.note for node in view.nodes if node.id == "2.1")
+def test_a_drawing_has_every_node_and_edge() -> None:
+    view = method().graph_view(make_graph().to_index(), DOCUMENTS)
     assert [(e.upper, e.lower) for e in view.edges] == [(4, 0), (4, 1), (5, 1), (5, 2), (6, 4), (6, 5)]
-    assert "stopped by patience" in view.outcome
-    assert method().graph_view(index, DOCUMENTS).outcome == ""
-    other = replace(make_graph(), notes={"builder": "else", "levels": [1], "events": {}}).to_index()
-    with pytest.raises(BenchError, match="another graph"):
-        method().graph_view(other, DOCUMENTS, prediction.trace)
+    assert (view.nodes[6].id, view.nodes[6].level) == ("3.1", 3)
 
 
 def test_a_node_goes_back_to_the_chunks_that_it_attended_to_by_the_product_of_weights() -> None:
