@@ -30,7 +30,7 @@ def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
     tracking server (BENCH_TRACKING_URI or MLFLOW_TRACKING_URI) that is all: open its address.
     """
     from bench.packages import require
-    from bench.tracking.content import finished_cells
+    from bench.tracking.content import begun_cells
     from bench.tracking.store import public_uri, remove_local_store, sqlite_path, store_to_show
     from bench.tracking.sync import not_shown, sync
     from bench.tracking.ui import experiment_urls, require_port, serve
@@ -44,7 +44,7 @@ def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
         raise BenchError(f"--rebuild only works on a SQLite store of this machine, not on {public_uri(uri)}.")
     if rebuild and database is not None:
         remove_local_store(database)
-    missing = not_shown(results, uri, finished_cells([results]))
+    missing = not_shown(results, uri, begun_cells([results]))
     if missing:
         click.echo(f"Writing {len(missing)} cell(s) to MLflow ...", err=True)
     for failure in sync(results, missing, uri=uri):

@@ -15,9 +15,10 @@ from pathlib import Path
 from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.results.curves import ENVIRONMENT, CurvePoint, as_text, cell_label, curve_point, cut
-from bench.results.finished import find_cells
+from bench.results.finished import find_cells, records_so_far
 from bench.results.models import CellDescription, Interval, Summary, read_description, read_summary
 from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, TFLOP, Record, read_records
+from bench.results.summary import summarize
 from bench.schema import JsonValue
 
 FORMAT_VERSION = 7
@@ -89,29 +90,31 @@ class RunContent:
     tags: Mapping[str, str]
     point: CurvePoint | None
     """None for a method without such an option."""
+    is_finished: bool = True
+    """Whether every question has a record; a run that has not is shown as running."""
 
 
 def content_digest(cell_dir: Path) -> str:
     """Hash of everything that the run shows: cell, summary (which has the records' hash) and sweeps.
 
+    Of an unfinished cell the size of its records stands for the summary.
     Raises BenchError if there is no cell.
     """
     if not (cell_dir / CELL_FILE).is_file():
         raise BenchError(f"{cell_dir} is not a cell: it has no {CELL_FILE}.")
     paths = [cell_dir / name for name in (CELL_FILE, SUMMARY_FILE, DISPLAY_FILE)]
-    return _digest(path.read_bytes() if path.is_file() else b"-" for path in paths)
-
-
-def finished_cells(folders: Iterable[Path]) -> list[Path]:
-    """Cells below (or at) the folders that have a summary."""
-    return [cell for folder in folders for cell in find_cells(folder) if (cell / SUMMARY_FILE).is_file()]
+    parts = [path.read_bytes() if path.is_file() else b"-" for path in paths]
+    records = cell_dir / RECORDS_FILE
+    if not paths[1].is_file() and records.is_file():
+        parts.append(str(records.stat().st_size).encode())
+    return _digest(parts)
 
 
 def sweep_cells(results: Path) -> dict[str, list[Path]]:
     """Every sweep with its finished cells below ``results``."""
     sweeps: dict[str, list[Path]] = {}
-    for cell_dir in finished_cells([results]):
-        for name in read_sweeps(cell_dir):
+    for cell_dir in find_cells(results):
+        for name in read_sweeps(cell_dir) if (cell_dir / SUMMARY_FILE).is_file() else ():
             sweeps.setdefault(name, []).append(cell_dir)
     return sweeps
 
@@ -121,11 +124,27 @@ def sweep_digest(name: str, cell_dirs: Iterable[Path]) -> str:
     return _digest([name.encode(), *sorted(content_digest(cell_dir).encode() for cell_dir in cell_dirs)])
 
 
+def begun_cells(folders: Iterable[Path]) -> Iterator[Path]:
+    """Cells below (or at) the folders that have a summary, or a record at least."""
+    for folder in folders:
+        for cell in find_cells(folder):
+            records = cell / RECORDS_FILE
+            if (cell / SUMMARY_FILE).is_file() or (records.is_file() and records.stat().st_size):
+                yield cell
+
+
 def read_run(cell_dir: Path) -> RunContent:
-    """The content of a finished cell's run; raises BenchError naming the file that cannot be read."""
-    cell, summary = read_description(cell_dir), read_summary(cell_dir)
+    """The content of a cell's run; raises BenchError naming the file that cannot be read.
+
+    An unfinished cell has the metrics of the questions that have a record.
+    """
+    cell = read_description(cell_dir)
+    if is_finished := (cell_dir / SUMMARY_FILE).is_file():
+        summary = read_summary(cell_dir)
+    else:
+        summary = summarize(list(records_so_far(cell_dir).values()), cell.metrics)
     start_ms = int(datetime.fromisoformat(cell.created_at).timestamp() * 1000)
-    written = (cell_dir / SUMMARY_FILE).stat().st_mtime
+    written = (cell_dir / (SUMMARY_FILE if is_finished else RECORDS_FILE)).stat().st_mtime
     scores = cell.metrics or tuple(summary.metrics)
     return RunContent(
         cell=cell,
@@ -140,6 +159,7 @@ def read_run(cell_dir: Path) -> RunContent:
         scores=scores,
         tags=dict(_tags(cell)),
         point=curve_point(cell),
+        is_finished=is_finished,
     )
 
 

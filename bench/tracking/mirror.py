@@ -75,7 +75,7 @@ class Mirror:
             self._client = MlflowClient(uri)
 
     def show(self, cell_dir: Path) -> None:
-        """Make the store show a finished cell in exactly one run.
+        """Make the store show a cell in exactly one run; as running, with its metrics, if it is not finished.
 
         Raises BenchError for a cell that cannot be read or that MLflow refuses, and any error of MLflow
         about the store.
@@ -191,9 +191,10 @@ class Mirror:
             self._client.log_batch(run_id, params=params)
         self._client.log_dict(run_id, content.cell.to_json(), CELL_FILE)
         self._client.log_dict(run_id, content.summary.to_json(), SUMMARY_FILE)
-        self._client.log_table(run_id, question_table(cell_dir), "questions.json")
-        status = "FAILED" if content.summary.all_failed else "FINISHED"
-        self._client.set_terminated(run_id, status, content.end_ms)
+        if content.is_finished:
+            self._client.log_table(run_id, question_table(cell_dir), "questions.json")
+            status = "FAILED" if content.summary.all_failed else "FINISHED"
+            self._client.set_terminated(run_id, status, content.end_ms)
 
     def _log_metrics(self, run_id: str, metrics: Iterable[tuple[str, float, int]], at: RunContent) -> None:
         """metrics: name, value and step."""

@@ -1,7 +1,7 @@
 """``python -m bench.tracking.sync RESULTS [CELL ...]`` brings an MLflow store up to date with the records.
 
-:class:`~bench.tracking.hooks.MlflowHooks` starts it at the end of a session; ``bench ui`` calls :func:`sync`
-directly. It has no state: each call compares the content of the store with the records. So the next call
+:class:`~bench.tracking.hooks.MlflowHooks` starts it during a run; ``bench ui`` calls :func:`sync` directly.
+It has no state: each call compares the content of the store with the records. So the next call
 repairs whatever was killed or refused.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from bench.errors import BenchError
-from bench.tracking.content import content_digest, finished_cells, read_sweeps, sweep_cells, sweep_digest
+from bench.tracking.content import begun_cells, content_digest, read_sweeps, sweep_cells, sweep_digest
 from bench.tracking.mirror import Mirror
 from bench.tracking.store import FAILED, REMEDY, advice_on, choose_store, is_server, is_shown, scrub
 
@@ -84,11 +84,11 @@ def main(results: Path, cells: tuple[Path, ...]) -> None:
     """Show CELLS, by default all of RESULTS, and print a line for each that cannot be shown."""
     with contextlib.suppress(OSError):
         os.nice(5)  # the run has priority
-    finished = finished_cells(cells or [results])
+    begun = list(begun_cells(cells or [results]))
     try:
-        failures = list(sync(results, finished, uri=choose_store(results)))
+        failures = list(sync(results, begun, uri=choose_store(results)))
     except StoreError as error:
-        failures = [f"{len(finished)} cell(s): {error}"]
+        failures = [f"{len(begun)} cell(s): {error}"]
     for failure in failures:
         click.echo(FAILED + " ".join(failure.split()))
     raise SystemExit(bool(failures))

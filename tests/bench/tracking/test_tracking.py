@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import json
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -259,7 +260,7 @@ def test_mirroring_again_changes_nothing_and_starts_no_process(
     assert show(results, cell) == []
     (after,) = runs_of(results, "again")
     assert after.to_dictionary() == before.to_dictionary()
-    monkeypatch.setattr(subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
     run_hooks(results, [cell])
 
 
@@ -399,6 +400,16 @@ def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
     assert runs_of(results, "damaged")[0].to_dictionary() == before
 
 
+def test_a_store_that_refuses_every_cell_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = [make_cell(tmp_path, dataset=dataset) for dataset in ("qasper", "musique", "hotpotqa")]
+    (tmp_path / "mlflow.db").write_bytes(b"this is no database" * 100)
+    run_hooks(tmp_path, cells)
+    (warned,) = [record.getMessage() for record in caplog.records]
+    assert "does not show 3 cell(s): the store is damaged" in warned and "bench ui --rebuild" in warned
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -464,9 +475,12 @@ def test_a_run_never_waits_for_a_server_that_hangs(
     start = time.monotonic()
     for k in (1, 2, 3):
         hooks.queue(make_cell(tmp_path, k=k), None)
+        hooks.on_record(record(0, 1.0))
+    process = hooks._process
     hooks.close()
     assert time.monotonic() - start < 5
     assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench ui" in caplog.text
+    assert process is not None and process.returncode == -signal.SIGKILL  # it has been ended
 
 
 def test_a_store_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path) -> None:
