@@ -236,6 +236,24 @@ def test_a_cell_that_failed_is_a_failed_run_and_says_why_in_the_table(results: P
     assert first["prediction"] == "FAILED: RuntimeError: out of memory"
 
 
+def test_an_unfinished_cell_is_a_running_run_with_the_metrics_so_far(results: Path) -> None:
+    cell = make_cell(results, dataset="begun", n=6)
+    whole = [record(i, 0.5) for i in range(6)]
+    (cell / RECORDS_FILE).write_text(record(0, 0.25).to_line() + record(1, 0.75).to_line(), encoding="utf-8")
+    (cell / SUMMARY_FILE).unlink()
+    assert show(results, cell) == []
+    (begun,) = runs_of(results, "begun")
+    assert (begun.info.status, begun.data.metrics["f1"]) == ("RUNNING", 0.5)
+    (cell / RECORDS_FILE).write_text("".join(r.to_line() for r in [record(0, 1.0), *whole[1:]]))
+    show(results, cell)
+    (later,) = runs_of(results, "begun")
+    assert later.data.metrics["f1"] == pytest.approx(3.5 / 6)
+    finish(cell, whole)
+    show(results, cell)
+    (finished,) = runs_of(results, "begun")
+    assert (finished.info.status, finished.data.metrics["f1"]) == ("FINISHED", 0.5)
+
+
 def test_names_and_values_that_mlflow_refuses_are_made_legal(results: Path) -> None:
     cell = make_cell(results, dataset="odd")
     content = json.loads((cell / CELL_FILE).read_text())
