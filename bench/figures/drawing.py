@@ -158,33 +158,44 @@ def _counted(label: str, counts: Iterable[int]) -> str:
 
 @styled
 def distribution(
-    counts: Mapping[str, Sequence[int]], labels: Mapping[str, str], note: str, axis: str = "nodes retrieved"
+    counts: Mapping[str, Mapping[int, Sequence[int]]],
+    labels: Mapping[str, str],
+    note: str,
+    axis: str = "nodes retrieved",
 ) -> Drawn:
-    """The number of passages or nodes read per question, as a histogram per data set (PECAN, Fig. 3)."""
-    from matplotlib.ticker import MaxNLocator
+    """How many passages or nodes were read, in percent of a data set's questions (PECAN, Fig. 3).
 
+    counts: by data set and number of hops, the number read per question; 0: the set does not tell hops.
+    """
     figure, axes = figure_of(len(counts))
     values: list[tuple[object, ...]] = []
-    for ax, (dataset, per_question) in zip(axes, counts.items(), strict=True):
+    for ax, (dataset, by_hops) in zip(axes, counts.items(), strict=True):
+        per_question = [n for of_hops in by_hops.values() for n in of_hops]
         most = max(per_question, default=0)
-        by_count = [sum(n == k for n in per_question) for k in range(most + 1)]
         edge = 0.5 if most <= _EDGED_BARS else 0  # edges of narrow bars would run together
-        ax.bar(range(most + 1), by_count, width=0.8 if edge else 1, color=BAR, edgecolor=DARK,
-               linewidth=edge)  # fmt: skip
+        below = [0.0] * (most + 1)
+        for shade, (hops, of_hops) in enumerate(sorted(by_hops.items())):
+            by_count = [sum(n == k for n in of_hops) for k in range(most + 1)]
+            percent = [100 * n / len(per_question) for n in by_count]
+            ax.bar(range(most + 1), percent, bottom=below, width=0.8 if edge else 1, color=BAR,
+                   alpha=1 - 0.3 * shade, edgecolor=DARK, linewidth=edge,
+                   label=f"{hops} hops (n = {len(of_hops)})" if hops else None)  # fmt: skip
+            below = [under + height for under, height in zip(below, percent, strict=True)]
+            values += [(dataset, hops or "", k, n) for k, n in enumerate(by_count)]
         if per_question:
             mean = sum(per_question) / len(per_question)
             ax.axvline(mean, color=DARK, linestyle="--", linewidth=1)
-            ax.set_ylim(top=1.2 * max(by_count))  # room for the label above the bars
+            ax.set_ylim(top=1.2 * max(below))  # room for the label above the bars
             side, ha = (-3, "right") if mean > most / 2 else (3, "left")
             ax.annotate(f"mean {mean:.1f}", (mean, 0.99), xycoords=("data", "axes fraction"),
                         xytext=(side, 0), textcoords="offset points", va="top", ha=ha)  # fmt: skip
+        if any(by_hops):
+            ax.legend(fontsize="small")
         ax.set_title(f"{labels[dataset]}, n = {len(per_question)}")
         ax.set_xlabel(axis)
-        ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set_ylabel("questions")
-        values += [(dataset, k, n) for k, n in enumerate(by_count)]
+        ax.set_ylabel("questions (%)")
     add_note(figure, note)
-    return Drawn(figure, ("dataset", "nodes", "questions"), tuple(values))
+    return Drawn(figure, ("dataset", "hops", "nodes", "questions"), tuple(values))
 
 
 @styled

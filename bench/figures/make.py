@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -122,11 +123,18 @@ def index_cost(curve: Curve, axis: str) -> str:
 
 
 def _histogram(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
-    counts, labels = {}, {}
+    counts: dict[str, dict[int, list[int]]] = {}
+    labels = {}
     for dataset in figure.on(setting.data):
         for cell, finished in _finished(figure, {}, dataset, setting, session):
             if finished is not None:
-                counts[dataset] = [len(r.context) for r in finished.records if r.error is None]
+                hops = {
+                    example.id: int(str(example.metadata.get("hops", 0))) for example in cell.data.examples
+                }
+                counts[dataset] = defaultdict(list)
+                for record in finished.records:
+                    if record.error is None:
+                        counts[dataset][hops[record.example_id]].append(len(record.context))
                 labels[dataset] = cell.data.label
     options = " ".join(f"{key}={value}" for key, value in figure.set.items())
     _require(bool(counts), f"{figure.method} {options}".strip(), setting)

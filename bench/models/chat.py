@@ -98,7 +98,7 @@ def chat_format(tokenizer: TextTokenizer, style: str = "template") -> ChatFormat
 
 
 def stop_tokens(tokenizer: TextTokenizer, chat: ChatFormat, *configs: Any) -> frozenset[int]:
-    """Ids that end an answer: every EOS of the configs and tokenizer, the template's end of turn, END_OF_TEXT."""
+    """Ids that end an answer: every EOS of the configs and tokenizer, the end of turn, and END_OF_TEXT."""
     stops: set[int] = set()
     for owner in (tokenizer.hf, *configs):
         eos = getattr(owner, "eos_token_id", None)

@@ -145,11 +145,24 @@ def test_the_trade_off_has_a_point_for_every_step(tmp_path: Path) -> None:
     assert [round(float(str(row[5])), 6) for row in drawn.rows[:3]] == [1, 2, 3]
 
 
-def test_the_distribution_counts_questions_by_nodes(tmp_path: Path) -> None:
-    drawn = distribution({"qasper": [1, 3, 3, 0], "musique": []}, {"qasper": "Q", "musique": "M"}, "note")
+def test_the_distribution_counts_questions_by_nodes_and_hops_in_percent(tmp_path: Path) -> None:
+    counts = {"qasper": {0: [1, 3, 3, 0]}, "musique": {4: [2], 2: [1, 1, 2]}, "hotpotqa": {}}
+    drawn = distribution(counts, {"qasper": "Q", "musique": "M", "hotpotqa": "H"}, "note")
     drawn.save(tmp_path, "fig3")
-
-    assert drawn.rows[:4] == (("qasper", 0, 1), ("qasper", 1, 1), ("qasper", 2, 0), ("qasper", 3, 2))
+    assert drawn.rows[:4] == (
+        ("qasper", "", 0, 1),
+        ("qasper", "", 1, 1),
+        ("qasper", "", 2, 0),
+        ("qasper", "", 3, 2),
+    )
+    assert drawn.rows[4:7] == (("musique", 2, 0, 0), ("musique", 2, 1, 2), ("musique", 2, 2, 1))
+    musique = drawn.figure.axes[1]
+    tops = [bar.get_y() + bar.get_height() for bar in musique.patches]
+    assert tops == [0, 50, 25, 0, 50, 50], "four hops stand on two"
+    assert [text.get_text() for text in musique.get_legend().get_texts()] == [
+        "2 hops (n = 3)",
+        "4 hops (n = 1)",
+    ]
 
 
 def test_a_long_name_of_the_data_does_not_leave_its_panel() -> None:
