@@ -66,19 +66,6 @@ def load_stop_configs(spec: ModelSpec) -> list[Any]:
         return [config, GenerationConfig.from_pretrained(folder, local_files_only=True)]
 
 
-def sentence_length(spec: ModelSpec) -> int | None:
-    """The truncation length that an encoder's sentence-transformers folder states, in tokens; None: none.
-
-    Raises ModelUnavailableError.
-    """
-    folder = spec.source.locate(spec.name, TOKENIZER_FILES)
-    file = "sentence_bert_config.json"
-    if not (folder / file).is_file():
-        return None
-    length = read_config(spec.name, folder, file).get("max_seq_length")
-    return None if length is None else int(length)
-
-
 def load_causal(spec: ModelSpec) -> Any:
     """The causal language model (a ``PreTrainedModel`` in eval mode) on its device or devices, in its dtype.
 

@@ -49,7 +49,7 @@ ATTENTION = (
 )
 PROBABILITIES = (
     "PECAN's search asks after every node how likely Yes is. Two ways out: a server that says so (vLLM, "
-    "SGLang, llama.cpp); or a searcher that is loaded here, with the served model as reader: "
+    "llama.cpp); or a searcher that is loaded here, with the served model as reader: "
     "--set search_model=NAME."
 )
 
