@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from bench.flops.formulas import flops_of_usage
 from bench.flops.meter import Meter, metered
-from bench.method.contract import Method, TrainingItem
+from bench.method.contract import Method, NoCheckpoints, TrainingItem
 from bench.method.options import build_config
 from bench.method.registry import load_method
 from bench.method.trace import SearchTrace
@@ -99,17 +99,6 @@ def assert_same(a: Any, b: Any, place: str = "") -> None:
         assert math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-5), f"{place}: {a} and {b}"
     else:
         assert a == b, f"{place}: {a!r} and {b!r}"
-
-
-class NoCheckpoints:
-    """A training that begins at the beginning and leaves nothing behind."""
-
-    def load(self) -> Index | None:
-        """Nothing."""
-        return None
-
-    def save(self, state: Index) -> None:
-        """Nothing is kept."""
 
 
 class MethodConformance:

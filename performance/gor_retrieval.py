@@ -23,7 +23,7 @@ from bench.errors import BenchError
 from bench.flops.meter import Meter, metered
 from bench.method.contract import TrainingItem
 from bench.method.options import parse_assignments
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.models.model_set import LoadedModels
 from bench.results.index_store import IndexStore, StoredIndex, index_key
 from bench.run.cell import Cell, CellRequest, plan_cell

@@ -57,18 +57,8 @@ from bench.method.registry import load_method
 from bench.method.summarize import beginning, summarize
 from bench.method.trace import SearchStep, SearchTrace, VisitedNode
 from bench.metrics.evidence import Place, evidence_places
-from bench.models.api import (
-    Embedder,
-    Generation,
-    Geometry,
-    LanguageModel,
-    ModelSet,
-    PairScorer,
-    Probe,
-    ReadingContext,
-    Span,
-    Tokenization,
-)
+from bench.models.api import Embedder, Generation, Geometry, PairScorer, Probe, Span, Tokenization
+from bench.models.conversation import LanguageModel, ModelSet, ReadingContext
 from bench.models.presets import PAPER_CHUNK_TOKENS, PAPER_WINDOW
 from bench.models.tokenizer import token_span
 

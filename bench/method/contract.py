@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from bench.flops.meter import Meter, metered
 from bench.method.graph_view import GraphView
-from bench.models.api import Geometry, ModelSet
+from bench.models.api import Geometry
+from bench.models.conversation import ModelSet
 from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
 
 
@@ -102,6 +103,17 @@ class Checkpoints(Protocol):
 
     def save(self, state: Index) -> None:
         """Replace the saved state, in one step."""
+
+
+class NoCheckpoints:
+    """Of a training that begins at the beginning and leaves nothing behind."""
+
+    def load(self) -> Index | None:
+        """Nothing."""
+        return None
+
+    def save(self, state: Index) -> None:
+        """Nothing is kept."""
 
 
 class Method(ABC, Generic[ConfigT]):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bench.errors import ConfigError
-from bench.models.api import Embedder, LanguageModel, PairScorer
+from bench.models.api import Embedder, PairScorer
+from bench.models.conversation import LanguageModel
 from bench.models.embedder import SentenceEncoder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import (
@@ -108,7 +109,7 @@ def unload_all() -> None:
 
 
 class LoadedModels:
-    """A :class:`bench.models.api.ModelSet`: files are checked at once, models loaded on first use."""
+    """The models of a run: files are checked at once, models loaded on first use."""
 
     def __init__(self, roles: Mapping[str, ModelSpec], in_flight: int = IN_FLIGHT) -> None:
         """roles: role -> model; in_flight: most requests at a time to a served one.

@@ -23,7 +23,7 @@ from bench.metrics import get_metrics
 from bench.metrics.retrieval import retrieval_quality
 from bench.metrics.scoring import question_scores
 from bench.metrics.yes_no import only_yes_or_no
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
 from bench.results.records import FLOP_CONVENTION, ContextRecord, FlopCounts, Record, TokenCounts
 from bench.run.cell import Cell

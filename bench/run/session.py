@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from bench.errors import BenchError, ConfigError
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.json_lines import is_locked

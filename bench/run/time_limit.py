@@ -1,20 +1,15 @@
-"""A time limit for one call of a method, so that a method that hangs costs one question, not the run.
+"""A time limit for one call of a method, so that a method that waits forever costs one question, not the run.
 
-Two kinds of hanging are ended: a call that awaits something that never comes is cancelled, and a call that
-computes forever without awaiting is interrupted by a timer signal. Time in which the event loop is blocked
-counts only for the call that blocks it, so no call fails because of another. Native code that never returns
-cannot be ended from within the process.
+A call that takes too long is cancelled. Time in which the event loop is blocked counts for no call, so none
+fails because of another; and a call that computes forever without awaiting is not ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-import threading
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from types import FrameType
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from bench.errors import QuestionError
@@ -38,8 +33,6 @@ class TimeLimit:
         self._turn_s = TURN_S if seconds is None else min(TURN_S, seconds / 4)
         self._clock = 0.0
         self._looked = time.monotonic()
-        self._alarms = 0  # of the running task since the event loop last turned; a stopped process gets none
-        self._running: asyncio.Task[Any] | None = None
         self._started: dict[asyncio.Task[Any], float] = {}
         self._expired: set[asyncio.Task[Any]] = set()
 
@@ -56,17 +49,11 @@ class TimeLimit:
             return await task
         except asyncio.CancelledError:
             if task in self._expired and not _being_cancelled():
-                raise self._error(what) from None
+                raise TimeLimitError(f"no {what} within {self.seconds:g} s") from None
             raise
-        except _TooLong:
-            raise self._error(what) from None
         finally:
             self._started.pop(task, None)
             self._expired.discard(task)
-
-    def holds(self, task: asyncio.Task[Any]) -> bool:
-        """Whether the task is a call under this limit."""
-        return task in self._started
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -74,11 +61,10 @@ class TimeLimit:
         if self.seconds is None:
             yield
             return
-        self._looked, self._alarms = time.monotonic(), 0
+        self._looked = time.monotonic()
         ticker = asyncio.create_task(self._tick())
         try:
-            with self._alarm():
-                yield
+            yield
         finally:
             ticker.cancel()
 
@@ -88,46 +74,11 @@ class TimeLimit:
             await asyncio.sleep(self._turn_s)
             now = time.monotonic()
             self._clock += min(now - self._looked, 2 * self._turn_s)
-            self._looked, self._alarms = now, 0
+            self._looked = now
             for task, started in self._started.items():
                 if self._clock - started > self.seconds:
                     self._expired.add(task)
                     task.cancel()
-
-    @contextlib.contextmanager
-    def _alarm(self) -> Iterator[None]:
-        """The timer that ends a call which blocks the event loop; in the main thread only."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = signal.signal(signal.SIGALRM, self._check_running_call)
-        signal.setitimer(signal.ITIMER_REAL, self._turn_s, self._turn_s)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-
-    def _check_running_call(self, number: int, frame: FrameType | None) -> None:
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # the event loop is gone
-            return
-        if task is not self._running:
-            self._running, self._alarms = task, 0
-        self._alarms += 1
-        if task is None or task not in self._started or self.seconds is None:
-            return  # the engine or the runner is working
-        blocked_s = self._alarms * self._turn_s
-        if self._clock - self._started[task] + blocked_s > self.seconds + 2 * self._turn_s:
-            raise _TooLong
-
-    def _error(self, what: str) -> TimeLimitError:
-        return TimeLimitError(f"no {what} within {self.seconds:g} s")
-
-
-class _TooLong(BaseException):
-    """Raised inside a call whose time is up; not an Exception, which the call might catch."""
 
 
 async def _contained(call: Coroutine[Any, Any, T]) -> T:

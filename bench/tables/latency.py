@@ -30,7 +30,8 @@ from bench.files.atomic import write_json
 from bench.flops.meter import Meter, metered
 from bench.method.ranking import PickAndRead
 from bench.method.validation import require_prediction
-from bench.models.api import Embedder, LanguageModel, ModelSet
+from bench.models.api import Embedder
+from bench.models.conversation import LanguageModel, ModelSet
 from bench.models.embedder import SentenceEncoder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.presets import Pooling

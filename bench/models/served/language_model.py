@@ -22,7 +22,7 @@ from bench.errors import ConfigError, NoAttentionError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Meter, current_meter, metered
 from bench.models.api import Geometry, Span
-from bench.models.conversation import ChatModel, Conversation
+from bench.models.conversation import LanguageModel, ReadingContext
 from bench.models.served.client import RefusedRequestError, ServerClient, ServerError, WrongCountError
 from bench.models.served.dialects import DIALECTS, TITLES, Answer, Question, ServerInfo, describe
 from bench.models.tokenizer import TextTokenizer
@@ -45,8 +45,8 @@ _NO_PROBES = (
 )
 
 
-class ServedLanguageModel(ChatModel):
-    """A :class:`bench.models.api.LanguageModel` whose forwards a server runs."""
+class ServedLanguageModel(LanguageModel):
+    """A model whose forwards a server runs."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ServedLanguageModel(ChatModel):
         configs: Sequence[Any],
         chat_style: str = "template",
     ) -> None:
-        """described: what the server reported when the run was planned; others: see :class:`ChatModel`."""
+        """described: what the server reported when the run was planned; others: as for every model."""
         super().__init__(
             name,
             tokenizer,
@@ -214,7 +214,7 @@ class ServedLanguageModel(ChatModel):
         return ""
 
 
-class ServedContext(Conversation):
+class ServedContext(ReadingContext):
     """A conversation that is sent again in full whenever the model is asked."""
 
     def __init__(self, lm: ServedLanguageModel, capacity: int) -> None:

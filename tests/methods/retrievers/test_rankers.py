@@ -15,7 +15,7 @@ from bench.errors import QuestionError
 from bench.flops.meter import Meter, metered
 from bench.method import RankConfig
 from bench.method.prompts import DEFAULT_PROMPT, reader_prompt
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.schema import Chunk, Document, DocumentSet, Evidence, Index, Prediction, Question
 from methods.closed_book import ClosedBook, ClosedBookConfig
 from methods.oracle import Oracle, OracleConfig
