@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 from bench.flops.formulas import flops_of_usage
 from bench.flops.meter import Meter, metered
-from bench.method.contract import Method, NoCheckpoints, TrainingItem
+from bench.method.contract import Method, TrainingItem
 from bench.method.options import build_config
 from bench.method.registry import load_method
 from bench.method.trace import SearchTrace
@@ -140,7 +140,7 @@ class MethodConformance:
         training = method.training("conformance")
         if training is None:
             return None
-        return await method.train([TrainingItem(documents, index)], training, models, NoCheckpoints())
+        return await method.train([TrainingItem(documents, index)], training, models)
 
     def run_on_story(self) -> Ran:
         """One run on the story, made once for the tests of this suite; nothing in it is to be changed."""

@@ -20,7 +20,6 @@ from bench.flops.formulas import texts_usage
 from bench.flops.meter import Meter, Usage, current_meter, metered
 from bench.method.chunking import JoinedDocuments, chunk_documents, restored, stored
 from bench.method.contract import (
-    Checkpoints,
     Method,
     MethodConfig,
     Reference,
@@ -70,7 +69,6 @@ __all__ = [
     "PAPER_WINDOW",
     "PASSAGE_SEPARATOR",
     "BenchError",
-    "Checkpoints",
     "ConfigError",
     "DenseRanker",
     "DrawnEdge",

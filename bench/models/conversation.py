@@ -55,8 +55,8 @@ class LanguageModel(ABC):
     ) -> None:
         """name: preset name or identifier, under which its FLOPs are credited.
 
-        geometry: the lengths at which it is used. configs: configuration and generation configuration, for the
-        tokens that end an answer. chat_style: see :func:`bench.models.chat.chat_format`.
+        geometry: the lengths at which it is used. configs: its configuration and generation configuration,
+        for the tokens that end an answer. chat_style: see :func:`bench.models.chat.chat_format`.
         """
         self.name, self._tokenizer, self.geometry = name, tokenizer, geometry
         self.architecture = architecture

@@ -16,6 +16,7 @@ from bench.data import LoadedData
 from bench.data.document_files import place_of, read_documents
 from bench.data.own import own_card
 from bench.errors import ConfigError
+from bench.method.trace import SearchTrace, described
 from bench.results.index_store import index_key
 from bench.results.records import Record
 from bench.run.blocking import run_blocking
@@ -72,7 +73,7 @@ class Answer:
     flags: tuple[str, ...]
     """Events that the record names (docs/records.md)."""
     path: str
-    """How the method got there, in its words; empty for a method that ranks once."""
+    """The nodes that it read, step by step, as a table; empty for a method that ranks once."""
     tflops: float
     """For this question alone."""
     index_tflops: float
@@ -165,7 +166,7 @@ def ask_documents(
         passages=read,
         unsupported=unsupported(record.prediction or "", question, [passage.text for passage in read]),
         flags=(*(("truncated",) if record.truncated else ()), *record.flags),
-        path=type(cell.method).describe_trace(record.trace or {}),
+        path=described(record.trace) if SearchTrace.read(record.trace) else "",
         tflops=record.flops.query_tflops,
         index_tflops=record.flops.index_tflops,
         index_kept=kept or not result.answered or not record.flops.index,

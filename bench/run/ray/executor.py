@@ -23,7 +23,7 @@ from bench.method.contract import TrainingItem
 from bench.models.api import Embedder, PairScorer
 from bench.models.conversation import LanguageModel, ModelSet
 from bench.models.presets import Pooling
-from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex
+from bench.results.index_store import IndexStore, StoredIndex
 from bench.results.records import Record
 from bench.run.cell import Cell
 from bench.run.provenance import environment
@@ -207,8 +207,8 @@ class RayQuestionRunner(QuestionRunner):
         assert isinstance(built, StoredIndex)
         return built
 
-    async def train(self, items: Sequence[TrainingItem], checkpoints: CheckpointFile) -> StoredIndex:
-        """The result of training the method on one worker, which keeps no checkpoints."""
+    async def train(self, items: Sequence[TrainingItem]) -> StoredIndex:
+        """The result of training the method on one worker."""
         plan = self.cells[0].training
         assert plan is not None
         shipped = self._ray.put(list(items))

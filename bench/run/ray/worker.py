@@ -20,7 +20,7 @@ from typing import Any
 from bench.data import LoadedData
 from bench.errors import BenchError, ModelUnavailableError
 from bench.flops.meter import Meter, metered
-from bench.method.contract import NoCheckpoints, Training, TrainingItem
+from bench.method.contract import Training, TrainingItem
 from bench.models.conversation import ModelSet
 from bench.models.spec import ModelSpec, cuda_available
 from bench.results.index_store import IndexStore, StoredIndex
@@ -176,7 +176,7 @@ class Worker:
             owned = [replace(item, index=_own_arrays(item.index)) for item in items]
             with metered(Meter()) as meter:
                 method = runner.cells[0].method
-                state = await method.train(owned, training, runner.models, NoCheckpoints())
+                state = await method.train(owned, training, runner.models)
             return StoredIndex(state, meter)
 
         return await self._outcome(group, learned)
