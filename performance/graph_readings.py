@@ -5,8 +5,7 @@ that the cell has answered, in the cell's prompt:
 
 - *search order*: every node of the graph, those that the search read first and in its order;
 - *source order*: every node, summaries before what they summarise, in the order of the documents;
-- *chunks* alone, which are the text, and *summaries* alone;
-- *chosen chunks*: the text below the nodes that the search chose, in document order (``answer_from=chunks``).
+- *chunks* alone, which are the text, and *summaries* alone.
 
 It prints F1 and TFLOPs of each and the paired difference from the chunks, documents resampled. The FLOPs are
 those of the reading alone.
@@ -75,20 +74,11 @@ def in_search_order(graph: Graph, record: Record) -> list[int]:
     return [*first, *(node for node in by_source(graph) if node not in set(first))]
 
 
-def chosen_chunks(graph: Graph, record: Record) -> list[int]:
-    """As answer_from=chunks picks them: below what was chosen by score, or below the top level."""
-    search = SearchTrace.read(record.trace)
-    read_at_first = len(search.steps[0].nodes) if search is not None else 0
-    order = visited(graph, record)
-    return sorted({graph.main_chunk(node) for node in order[read_at_first:] or order})
-
-
 WAYS: Mapping[str, Callable[[Graph, Record], list[int]]] = {
     BASE: lambda graph, record: [at for at, node in enumerate(graph.nodes) if node.start is not None],
     "summaries": lambda graph, record: [at for at in by_source(graph) if graph.nodes[at].start is None],
     "source order": lambda graph, record: by_source(graph),
     "search order": in_search_order,
-    "chosen chunks": chosen_chunks,
 }
 
 

@@ -184,13 +184,6 @@ class Method(ABC, Generic[ConfigT]):
         """
         return index
 
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """(document, start, end) of the text that a node of the index was made from, what counts most first.
-
-        node: its id, as in the context of a record. Empty: not known.
-        """
-        return ()
-
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
     ) -> GraphView | None:

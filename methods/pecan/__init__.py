@@ -145,11 +145,6 @@ class Pecan(Method[PecanConfig]):
             for rule, end in zip(rules, ends, strict=True)
         ]
 
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """The chunks below an information point, by the share of attention that it paid to each."""
-        graph = Graph.from_index(index, documents)
-        return graph.chunks_below(graph.ids.index(node)) if node in graph.ids else ()
-
     def graph_view(
         self, index: Index, documents: DocumentSet, trace: Mapping[str, JsonValue] | None = None
     ) -> GraphView:

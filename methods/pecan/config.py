@@ -108,18 +108,11 @@ class PecanConfig(MethodConfig):
         description="what is asked after the model's Yes: paper (P Table A2); restated: the same with the "
         "question once more, for a reader that goes on answering Yes",
     )  # kept out of a config at its default, so that cells from before the option stay valid
-    answer_from: Literal["nodes", "chunks"] = Field(
-        "nodes",
-        exclude_if=lambda chosen: chosen == "nodes",
-        description="what the answer is read from: nodes, the search's own context (P Table A2); chunks, the "
-        "text that the chosen nodes go back to, in document order, in one prompt",
-    )
-
     prompt: PromptStyle = Field(
         DEFAULT_PROMPT,
         exclude_if=lambda chosen: chosen == DEFAULT_PROMPT,
-        description="whose words the restated second turn or answer_from=chunks has: pecan (P Table A2), or "
-        "longbench, LongBench's template of the data set",
+        description="whose words the restated second turn has: pecan (P Table A2), or longbench, LongBench's "
+        "template of the data set",
     )
 
     # The graph (P Sec. 3.1).
@@ -185,15 +178,10 @@ class PecanConfig(MethodConfig):
                 "relevance=question is the attention of a question behind the nodes; set "
                 "probe_question=around or asked, too"
             )
-        if self.answer_from == "chunks" and self.second_turn != "paper":
-            raise ValueError(
-                f"second_turn={self.second_turn} is how the search's own context is asked, and "
-                "answer_from=chunks asks another; drop one"
-            )
-        if self.prompt != DEFAULT_PROMPT and self.second_turn == "paper" and self.answer_from == "nodes":
+        if self.prompt != DEFAULT_PROMPT and self.second_turn == "paper":
             raise ValueError(
                 f"prompt={self.prompt} repeats the question, second_turn=paper does not: set "
-                f"second_turn=restated or answer_from=chunks, or prompt={DEFAULT_PROMPT}"
+                f"second_turn=restated, or prompt={DEFAULT_PROMPT}"
             )
         if self.confidence != "absolute" and self.progress_control == "off":
             raise ValueError(

@@ -45,16 +45,15 @@ def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: St
     ]
     return Prediction(
         text=answer.text,
-        context=answer.context
-        or [
+        context=[
             graph.passage(visit.node, question.documents, _short(visit.score))
             for step in end.steps
             for visit in step.visits
         ],
         prompt_tokens=answer.prompt_tokens,
         completion_tokens=answer.completion_tokens,
-        truncated=end.cut or end.stop == "window" or answer.truncated,
-        flags=(*flags, *answer.flags),
+        truncated=end.cut or end.stop == "window",
+        flags=tuple(flags),
         trace=SearchTrace(
             tuple(_step(graph, step) for step in end.steps),
             {

@@ -76,31 +76,6 @@ class Graph:
         first, last = self._first_edge[node], self._first_edge[node + 1]
         return self.lower[first:last], self.weight[first:last]
 
-    def chunks_below(self, node: int) -> list[tuple[int, int, int]]:
-        """(document, start, end) of the chunks that a node goes back to, by the product of weights."""
-        below = (self.nodes[at] for at in self._below(node))
-        return [
-            (chunk.document, chunk.start, chunk.end)
-            for chunk in below
-            if chunk.document is not None and chunk.start is not None and chunk.end is not None
-        ]
-
-    def _below(self, node: int) -> list[int]:
-        """The chunks that a node goes back to, what counts most first."""
-        share = np.zeros(len(self.nodes))
-        share[node] = 1.0
-        for at in range(node, -1, -1):  # every edge leads down
-            sources, weights = self.sources(at)
-            if share[at] > 0:
-                np.add.at(share, sources, share[at] * weights)
-        order = np.argsort(-share, kind="stable")
-        return [int(at) for at in order if share[at] > 0 and self.nodes[at].start is not None]
-
-    def main_chunk(self, node: int) -> int:
-        """The chunk that a node goes back to most, by the product of weights; a chunk is its own."""
-        below = self._below(node)
-        return below[0] if below else node
-
     def passage(self, node: int, documents: DocumentSet, score: float | None = None) -> ContextItem:
         """A chunk as a span of its source; an information point as a node with its text."""
         at = self.nodes[node]

@@ -31,7 +31,6 @@ from bench.method import (
     WindowExceededError,
     current_meter,
     metered,
-    read,
     token_span,
     unit_rows,
 )
@@ -94,7 +93,6 @@ class Stopped:
     steps: tuple[Step, ...]
     stop: Stop
     answer: Prediction
-    """The reader's answer, with the passages of answer_from=chunks as its context."""
     meter: Meter
     """Cost of the walk up to this point and of this answer, as if run alone."""
     left_out: int
@@ -239,14 +237,11 @@ class _Walk:
         self.again = pecan_question_again(config.probe_question, question.text)
         self.unread: Step | None = None
         """The verdict before anything is read."""
-        self.readings: dict[tuple[int, ...], tuple[Prediction, Meter]] = {}
-        """With answer_from=chunks: the answer from these chunks."""
         self.scoring = Scoring(config.norm, config.attention_weight)
         self.second_turn = pecan_second_turn(config.second_turn, question, config.prompt)
         self._room = _Room(self.question, self.head, self.again, self.second_turn)
-        answers = config.answer_from == "nodes"
-        self._room.add_model(self.searcher, self.window, answers=self.one_model and answers)
-        if answers and not self.one_model:
+        self._room.add_model(self.searcher, self.window, answers=self.one_model)
+        if not self.one_model:
             self._room.add_model(self.reader, self.reader_window, answers=True)
         self._context: ReadingContext | None = None
 
@@ -298,8 +293,6 @@ class _Walk:
 
     async def answer(self) -> tuple[Prediction, Meter]:
         """The answer from the nodes read so far, and its cost; the walk can continue afterwards."""
-        if self.config.answer_from == "chunks":
-            return await self._answer_from_chunks()
         with charged() as meter:
             if self.one_model:
                 mark = self.context.mark()
@@ -313,23 +306,6 @@ class _Walk:
                     generation = await self._second_turn(context)
         tokens = generation.prompt_tokens, len(generation.token_ids)
         return Prediction(generation.text.strip(), (), *tokens), meter
-
-    async def _answer_from_chunks(self) -> tuple[Prediction, Meter]:
-        """The answer from the text below the chosen nodes: for each, the chunk that it goes back to most.
-
-        Where nothing was chosen yet, below the top level. Chunks that several stops share are read once.
-
-        # our choice
-        """
-        chosen = [visit.node for step in self.steps[1:] for visit in step.visits] or self.order
-        chunks = tuple(sorted({self.graph.main_chunk(node) for node in chosen}))  # document order
-        if chunks not in self.readings:
-            documents = self.question.documents
-            items = [self.graph.passage(chunk, documents) for chunk in chunks]
-            with charged() as meter:
-                answer = await read(items, self.question, self.reader, self.config.prompt)
-            self.readings[chunks] = answer, meter
-        return self.readings[chunks]
 
     def stopped(self, stop: Stop, asked_before: bool, answer: Prediction, answering: Meter) -> Stopped:
         """The result of the walk, as if it had ended here; asked_before: with the probe before it."""

@@ -181,12 +181,6 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
             context, question, models.lm(), self.config.prompt, drop_order=worst_first, flags=flags
         )
 
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """The leaves that a summary goes back to, in the order of the text."""
-        tree = Tree.from_index(index, documents)
-        positions = (at for at in range(len(tree.nodes)) if tree.id(at) == node)
-        return [span for at in positions for leaf in tree.leaves_below(at) for span in leaf.spans]
-
     def _plan(self) -> TreePlan:
         """The options of the tree with their defaults filled in."""
         config = self.config

@@ -17,7 +17,7 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,8 +70,6 @@ class _Loop:
 
     http: Any
     slots: asyncio.Semaphore
-    returning: asyncio.Lock
-    """Held while it is asked whether a server that was away is still the same."""
     holder: AsyncGenerator[Any, None]
 
 
@@ -81,12 +79,9 @@ class ServerClient:
 
     address: ServerAddress
     in_flight: int = IN_FLIGHT
-    on_return: Callable[[], None] | None = None
-    """Called once the server answers again after it did not; raises ServerError if it is another one."""
     _loops: dict[asyncio.AbstractEventLoop, _Loop] = field(default_factory=dict, repr=False)
     _answered: float = field(default=0.0, repr=False)
     """When the server last answered a request."""
-    _away: bool = field(default=False, repr=False)
     _gone: ServerGoneError | None = field(default=None, repr=False)
 
     def get(self, url: str) -> JsonValue:
@@ -129,11 +124,9 @@ class ServerClient:
                 began = max(began, self._answered) if tries > 1 else failed
                 if strikes >= MOST_STRIKES:
                     raise RefusedRequestError(f"{fault}; given up after {tries} tries") from None
-                if not fault.own:
-                    self._away = True
-                    if failed - began >= self.address.patience_s:
-                        self._gone = self._gone or self._gone_error(str(fault))
-                        raise self._gone from None
+                if not fault.own and failed - began >= self.address.patience_s:
+                    self._gone = self._gone or self._gone_error(str(fault))
+                    raise self._gone from None
                 if tries == 1:
                     log.warning("%s: %s; trying again", self.address.url, fault)
                 longest = min(LONGEST_PAUSE_S, self.address.patience_s / 4)
@@ -146,23 +139,8 @@ class ServerClient:
             with _transport():
                 response = await loop.http.post(url, json=body)
             answer = self._read(response)
-        if self._away:
-            async with loop.returning:
-                await self._returned()
         self._answered = time.monotonic()
         return answer
-
-    async def _returned(self) -> None:
-        """Ask once whether the server that answers again is still the one that was described."""
-        if not self._away:
-            return
-        try:
-            if self.on_return is not None:
-                await asyncio.to_thread(self.on_return)
-        except ServerGoneError as error:
-            raise _AgainError(str(error)) from None
-        self._away = False
-        log.warning("%s: answers again", self.address.url)
 
     async def _here(self) -> _Loop:
         """Connections of the running event loop.
@@ -179,9 +157,7 @@ class ServerClient:
                     yield http
 
             holder = holding()
-            self._loops[running] = _Loop(
-                await anext(holder), asyncio.Semaphore(self.in_flight), asyncio.Lock(), holder
-            )
+            self._loops[running] = _Loop(await anext(holder), asyncio.Semaphore(self.in_flight), holder)
         return self._loops[running]
 
     def _settings(self, timeout_s: float) -> dict[str, Any]:
@@ -240,11 +216,6 @@ class ServerClient:
             " Is it a model server, and is the path right? It ends in /v1 for most."
         )
 
-    def clear(self, text: str) -> str:
-        """The text without the key."""
-        key = self.address.secret()
-        return text.replace(key, "***") if key else text
-
     def _excerpt(self, text: str) -> str:
         """The beginning of a server's text, for a message."""
         try:
@@ -253,7 +224,8 @@ class ServerClient:
             text = str(error.get("message", error) if isinstance(error, dict) else error)
         except ValueError:
             pass
-        text = " ".join(self.clear(text).split())
+        key = self.address.secret()
+        text = " ".join((text.replace(key, "***") if key else text).split())
         return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
     def _gone_error(self, last: str) -> ServerGoneError:

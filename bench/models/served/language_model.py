@@ -71,7 +71,6 @@ class ServedLanguageModel(LanguageModel):
         )
         self.client, self.described = client, described
         self.dialect = DIALECTS[described.kind](client.address)
-        client.on_return = self._require_same
         self._checking: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
         self._checked = False
         self._answers_as: str | None = None
@@ -159,7 +158,7 @@ class ServedLanguageModel(LanguageModel):
         return answer
 
     def _require_same(self) -> None:
-        """Raise ServerError if the server that answers again is not the one that the run was planned with."""
+        """Raise ServerError if the server is not the one that the run was planned with."""
         now = describe(self.client.address, self.client.get)
         if now != self.described:
             changed = [

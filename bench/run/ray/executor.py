@@ -20,9 +20,8 @@ from typing import Any
 from bench.errors import BenchError, ModelUnavailableError
 from bench.flops.meter import Meter
 from bench.method.contract import TrainingItem
-from bench.models.api import Embedder, PairScorer
-from bench.models.conversation import LanguageModel, ModelSet
-from bench.models.presets import Pooling
+from bench.models.conversation import ModelSet
+from bench.models.model_set import LoadedModels
 from bench.results.index_store import IndexStore, StoredIndex
 from bench.results.records import Record
 from bench.run.cell import Cell
@@ -177,7 +176,7 @@ class RayQuestionRunner(QuestionRunner):
         self, executor: RayExecutor, cells: Sequence[Cell], store: IndexStore, limit: TimeLimit
     ) -> None:
         """executor: already connected."""
-        super().__init__(cells, store, _NoModels(), limit, executor.at_once)
+        super().__init__(cells, store, LoadedModels({}), limit, executor.at_once)  # the workers have them
         self._executor = executor
         self._ray = executor.ray
         group = Group(tuple(map(without_data, cells)), limit.seconds)
@@ -355,19 +354,6 @@ class RayQuestionRunner(QuestionRunner):
             await asyncio.sleep(WAITING_S)
             if not any(worker.usable for worker in self._starting):
                 log.warning("no worker yet; wanted: %s", self._executor.wanted())
-
-
-class _NoModels:
-    """Placeholder for the models, which only the workers have."""
-
-    def lm(self, role: str = "reader") -> LanguageModel:
-        raise RuntimeError("models are on the workers")
-
-    def embedder(self, role: str = "embedder", *, pooling: Pooling | None = None) -> Embedder:
-        raise RuntimeError("models are on the workers")
-
-    def pair_scorer(self, role: str = "scorer") -> PairScorer:
-        raise RuntimeError("models are on the workers")
 
 
 def require_same_software(worker: Mapping[str, JsonValue]) -> None:

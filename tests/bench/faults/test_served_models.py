@@ -327,21 +327,7 @@ def test_a_server_killed_and_started_again_in_the_middle_changes_nothing(
         thread.join()
     assert [r.prediction for r in disturbed] == [r.prediction for r in undisturbed]
     assert [r.flops.query for r in disturbed] == [r.flops.query for r in undisturbed]
-    assert "answers again" in caplog.text
-
-
-def test_a_server_that_comes_back_as_another_ends_the_run(tmp_path: Path) -> None:
-    with serving(dialect_app("vllm", max_model_len=8192)) as url:
-        cell = plan_cell(request(url))
-        assert cell.identity.models["reader"]["max_tokens"] == 8192
-    port = int(url.rpartition(":")[2].split("/")[0])
-
-    def away(at: int, body: Body) -> Any:
-        return Response("starting", 503) if at + CHECKS == 1 else None
-
-    with serving(dialect_app("vllm", Counted(away), max_model_len=4096), port):
-        with pytest.raises(ServerError, match="planned with: max_tokens 4096 instead of 8192"):
-            Session(tmp_path).run(cell)
+    assert "trying again" in caplog.text
 
 
 def test_a_server_that_is_gone_ends_the_run_once_and_the_same_command_continues(tmp_path: Path) -> None:

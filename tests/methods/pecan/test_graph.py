@@ -59,13 +59,3 @@ def test_a_drawing_has_the_path_of_its_own_graph_only() -> None:
     other = replace(make_graph(), notes={"builder": "else", "levels": [1], "events": {}}).to_index()
     with pytest.raises(BenchError, match="another graph"):
         method().graph_view(other, DOCUMENTS, prediction.trace)
-
-
-def test_a_node_goes_back_to_the_chunks_that_it_attended_to_by_the_product_of_weights() -> None:
-    index = make_graph().to_index()
-    words = [
-        CHUNKS[[0, 6, 11, 17].index(start)] for _, start, _ in method().node_sources(index, DOCUMENTS, "3.1")
-    ]
-    assert words == ["alpha", "beta", "gamma"]  # 0.75 x 0.75, 0.75 x 0.25 + 0.25 x 0.5, 0.25 x 0.5
-    assert method().node_sources(index, DOCUMENTS, "1.4") == [(0, 17, 22)]
-    assert method().node_sources(index, DOCUMENTS, "9.9") == ()

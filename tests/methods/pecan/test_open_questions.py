@@ -118,22 +118,6 @@ def test_a_reader_that_is_always_sure_is_no_surer_than_at_first(p_yes: float) ->
     assert len(prediction.trace["steps"]) == 1  # 0.5 and not a division by zero
 
 
-def test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_order() -> None:
-    """top (mostly alpha), then q (beta and gamma alike: the first), p (mostly alpha), then delta itself."""
-    graph = make_graph(similarity={"p": 0.8, "q": 0.9, "delta": 0.7})
-    options: dict[str, Any] = {"attention": "off", "answer_from": "chunks", "t_c": 0.5}
-    for read, chunks in [
-        (1, ["alpha"]),
-        (2, ["beta"]),
-        (3, ["alpha", "beta"]),
-        (4, ["alpha", "beta", "delta"]),
-    ]:
-        asked = models(p_yes=lambda nodes, read=read: float(len(nodes) >= read))
-        prediction, meter = search(asked, graph, **options)
-        assert [item.text for item in prediction.context] == chunks
-        assert meter.new_tokens == asked.lm().forwarded + len(asked.encoder.asked)
-
-
 def test_function_words_are_no_content_words() -> None:
     text = "Who is the owner of Orit?"
     offsets = [(0, 3), (3, 6), (6, 10), (10, 16), (16, 19), (19, 22), (22, 24), (24, 25)]
@@ -197,7 +181,6 @@ def test_a_list_of_heads_has_one_spelling_and_so_one_identity() -> None:
         ({"attention_weight": 0.7, "similarity": "off"}, "one of them is off"),
         ({"relevance": "question"}, "probe_question=around"),
         ({"confidence": "over_top", "progress_control": "off"}, "never asked"),
-        ({"answer_from": "chunks", "second_turn": "restated"}, "answer_from=chunks asks another"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
@@ -207,7 +190,7 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 
 def test_the_papers_choices_keep_the_identity_of_cells_and_graphs_from_before_the_options() -> None:
     new = {"attention_weight", "position_factor", "probe_question", "relevance", "tokens", "heads"}
-    new |= {"confidence", "answer_from"}
+    new |= {"confidence"}
     assert not new & method().config.model_dump().keys()
     assert not {"tokens", "heads"} & method().index_options().keys()
     assert method(tokens="content").index_options()["tokens"] == "content"

@@ -85,7 +85,6 @@ def drawn_models(seed: int, *, two: bool) -> ScriptedModels:
             {},
             {"attention": "off"},
             {"similarity": "off", "probe_question": "asked"},
-            {"answer_from": "chunks"},
         ]
     ),
 )
