@@ -15,8 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from bench.engine.sampling import Sampling
-from bench.engine.scheduler import Request as Forward
-from bench.engine.scheduler import RequestResult
+from bench.engine.scheduler import Request as Forward, RequestResult
 from bench.models.model_set import load_language_model
 from bench.models.spec import resolve
 

@@ -128,8 +128,7 @@ def _availability(spec: ModelSpec) -> str:
     if spec.source.here():
         return "in the hub cache" if isinstance(spec.source, HubSource) else "here"
     if isinstance(spec.source, PackedSource):
-        where = "the hub or the package index" if spec.source.hub else "the package index"
-        return f"to be fetched from {where} ({spec.source.size_bytes / 1e6:,.0f} MB)"
+        return f"to be fetched from the package index ({spec.source.size_bytes / 1e6:,.0f} MB)"
     return "to be downloaded from the hub"
 
 

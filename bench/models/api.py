@@ -1,13 +1,10 @@
-"""The values that models take and give, and the encoders as methods see them; readers: ``conversation``."""
+"""The values that models take and give, as methods see them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -71,45 +68,3 @@ class Generation:
     """Tokens in the context when generation began, template included."""
     offsets: tuple[tuple[int, int], ...] = ()
     """Character range of ``text`` that each token wrote; tokens of one character share its range."""
-
-
-class Embedder(Protocol):
-    """A text encoder; the method chooses cosine or dot product to compare rows of its output."""
-
-    @property
-    def name(self) -> str:
-        """Preset name or identifier; the key under which its FLOPs are credited."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Texts are cut to this many tokens, silently; see :meth:`truncated`."""
-
-    @property
-    def dim(self) -> int:
-        """Length of an embedding."""
-
-    def truncated(self, texts: Sequence[str]) -> int:
-        """How many of the texts exceed ``max_tokens`` and would lose their end."""
-
-    async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
-        """Embeddings of the texts, shape (len(texts), dim), as the checkpoint defines them.
-
-        exact: compute in double precision and round, so that the result is bitwise independent of the rest
-        of the batch, of threads and of the processor; takes twice the time. For algorithms that amplify
-        small differences, such as clustering.
-        """
-
-
-class PairScorer(Protocol):
-    """A cross-encoder: it reads a question and a text together."""
-
-    @property
-    def name(self) -> str:
-        """Identifier; the key under which its FLOPs are credited."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Pairs are cut to this many tokens, the longer text first."""
-
-    async def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:
-        """How well each text fits the query, in 0..1, shape (len(texts),)."""

@@ -35,8 +35,10 @@ from bench.errors import ConfigError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.formulas import priced
 from bench.flops.meter import Meter, Usage, current_meter
-from bench.models.api import Embedder, Generation, Geometry, PairScorer, Probe, Span, Tokenization
+from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
 from bench.models.chat import ChatFormat, chat_format, stop_tokens
+from bench.models.embedder import Embedder
+from bench.models.pair_scorer import PairScorer
 from bench.models.tokenizer import TextTokenizer, token_span
 
 

@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.flops.architecture import Architecture, architecture_from_config, architecture_from_modules
-from bench.flops.architecture import UnknownFamilyError as _UnknownFamilyError
+from bench.flops.architecture import (
+    Architecture,
+    UnknownFamilyError as _UnknownFamilyError,
+    architecture_from_config,
+    architecture_from_modules,
+)
 from bench.models.presets import Pooling, presets
 from bench.models.sources import TOKENIZER_FILES, read_config, verify
 from bench.models.spec import DEVICE_MAPS, ModelSpec, loading_errors

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bench.errors import ConfigError
-from bench.models.api import Embedder, PairScorer
 from bench.models.conversation import LanguageModel
-from bench.models.embedder import SentenceEncoder
+from bench.models.embedder import Embedder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import (
     architecture_of,
@@ -19,7 +18,7 @@ from bench.models.loader import (
     load_stop_configs,
     load_tokenizer,
 )
-from bench.models.pair_scorer import CrossEncoderScorer
+from bench.models.pair_scorer import PairScorer
 from bench.models.presets import Pooling
 from bench.models.served.client import IN_FLIGHT, ServerClient
 from bench.models.served.language_model import ServedLanguageModel
@@ -60,24 +59,22 @@ def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
     return _once(spec, "reads", make)
 
 
-def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEncoder:
+def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> Embedder:
     """The encoder of a spec, loaded once per process.
 
     pooling: as in :func:`bench.models.loader.load_encoder`. Raises ModelUnavailableError, ConfigError.
     """
 
-    def make() -> SentenceEncoder:
+    def make() -> Embedder:
         model = load_encoder(spec, pooling)
-        return SentenceEncoder(spec.name, model, architecture_of(model[0].auto_model))
+        return Embedder(spec.name, model, architecture_of(model[0].auto_model))
 
     return _once(spec, ("embeds", pooling), make)
 
 
-def load_pair_scorer(spec: ModelSpec) -> CrossEncoderScorer:
+def load_pair_scorer(spec: ModelSpec) -> PairScorer:
     """The cross-encoder of a spec, loaded once per process; raises ModelUnavailableError, ConfigError."""
-    return _once(
-        spec, "scores", lambda: CrossEncoderScorer(spec.name, load_cross_encoder(spec), spec.architecture)
-    )
+    return _once(spec, "scores", lambda: PairScorer(spec.name, load_cross_encoder(spec), spec.architecture))
 
 
 def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> ServedLanguageModel:

@@ -80,8 +80,7 @@ class QuestionRunner:
     async def working(self) -> AsyncIterator[None]:
         """Questions can be asked inside the block."""
         await self._require_servers()
-        async with self.limit.watching():
-            yield
+        yield
 
     async def _require_servers(self) -> None:
         """Check every served language model before anything is computed; raises ServerError, ConfigError."""

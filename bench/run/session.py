@@ -238,7 +238,7 @@ class Session:
             parameters=parameters,
             on_progress=notify,
         ) as self._helpers:
-            self._alone = not self._helpers.count
+            self._alone = not self._helpers.started
             yield
 
     def _unlocked_first(self, groups: Sequence[Group]) -> Iterator[Group]:

@@ -30,9 +30,8 @@ from bench.files.atomic import write_json
 from bench.flops.meter import Meter, metered
 from bench.method.ranking import PickAndRead
 from bench.method.validation import require_prediction
-from bench.models.api import Embedder
 from bench.models.conversation import LanguageModel, ModelSet
-from bench.models.embedder import SentenceEncoder
+from bench.models.embedder import Embedder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.presets import Pooling
 from bench.models.spec import cuda_available
@@ -135,7 +134,7 @@ class _ColdModels:
 
     def __init__(self, models: ModelSet) -> None:
         self._models = models
-        self._used: set[CausalLanguageModel | SentenceEncoder] = set()
+        self._used: set[CausalLanguageModel | Embedder] = set()
         self.pair_scorer = models.pair_scorer
 
     def lm(self, role: str = "reader") -> LanguageModel:
@@ -148,7 +147,7 @@ class _ColdModels:
     def embedder(self, role: str = "embedder", *, pooling: Pooling | None = None) -> Embedder:
         """The text encoder in this role."""
         encoder = self._models.embedder(role, pooling=pooling)
-        if isinstance(encoder, SentenceEncoder):
+        if isinstance(encoder, Embedder):
             self._used.add(encoder)
         return encoder
 

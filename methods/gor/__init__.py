@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from bench.method import ModelSet, Role, Training, TrainingItem
+from bench.method import ModelSet, Role, Switch, Training, TrainingItem
 from bench.schema import Index, JsonValue, Question
 from methods.companion_models import AUTO, ranking_encoder_for
 from methods.gor.records import Records, cosines
@@ -31,10 +31,6 @@ from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
 
 if TYPE_CHECKING:
     from methods.gor.training import Recipe
-
-__all__ = ["Gor", "GorConfig"]
-
-Switch = Literal["on", "off"]
 
 PAPER_SETTINGS: Mapping[str, tuple[float, float]] = {
     "qmsum": (0.2, 0.9),

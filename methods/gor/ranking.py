@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 
 from bench.method import Embedder, current_meter, texts_usage
-from bench.models.embedder import SentenceEncoder
 
 BATCH = 32
 """Texts per forward."""
@@ -41,7 +40,6 @@ class TokenVectors:
 
 def token_vectors(encoder: Embedder, texts: Sequence[str]) -> list[TokenVectors]:
     """The token vectors of each text, cut at 512 tokens; cost in phase ``bertscore``."""
-    assert isinstance(encoder, SentenceEncoder), "encoders are on this machine"
     model, tokenizer = encoder.hf_model[0].auto_model, encoder.hf_model.tokenizer
     wanted = layer_of(encoder.name, int(model.config.num_hidden_layers))
     limit = min(MOST_TOKENS, encoder.architecture.max_positions)

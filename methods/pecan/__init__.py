@@ -39,8 +39,6 @@ from methods.pecan.describing import draw, prediction_of, stopped_by
 from methods.pecan.graph import Graph
 from methods.pecan.search import StopRule, ask, charged
 
-__all__ = ["Pecan", "PecanConfig"]
-
 ATTENTION = (
     "PECAN's graph and search are made of attention by span, which no server gives. Two ways out: --set "
     "attention=off, which ranks by similarity alone; or models that are loaded here beside the served "

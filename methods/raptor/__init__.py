@@ -39,8 +39,6 @@ from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction,
 from methods.raptor.retrieval import Scores, collapse, traverse
 from methods.raptor.tree import Tree, TreePlan, build_tree
 
-__all__ = ["Raptor", "RaptorConfig"]
-
 LEAVES_PER_CHUNK = 3
 """RAPTOR's leaves have 100 tokens, PECAN's chunks 300."""
 PAPER_BUDGET_TOKENS = 3500

@@ -89,21 +89,15 @@ class ServerClient:
 
         Raises ServerError.
         """
-        httpx = _httpx()
-        began, tries = time.monotonic(), 0
-        with httpx.Client(**self._settings(CONNECT_S)) as http:
-            while True:
-                try:
-                    with _transport():
-                        response = http.get(url)
-                    return self._read(response, missing=None)
-                except _AgainError as fault:
-                    tries += 1
-                    if tries >= 3 or time.monotonic() - began > self.address.patience_s:
-                        raise self._gone_error(str(fault)) from None
-                    time.sleep(min(FIRST_PAUSE_S * 2**tries, self.address.patience_s / 4))
-                except RefusedRequestError as fault:
-                    raise ServerError(f"{self.address.url}: {fault}") from None
+        with _httpx().Client(**self._settings(CONNECT_S)) as http:
+            try:
+                with _transport():
+                    response = http.get(url)
+                return self._read(response, missing=None)
+            except _AgainError as fault:
+                raise self._gone_error(str(fault)) from None
+            except RefusedRequestError as fault:
+                raise ServerError(f"{self.address.url}: {fault}") from None
 
     async def post(self, url: str, body: dict[str, JsonValue]) -> JsonValue:
         """The server's JSON answer to ``body``.

@@ -24,7 +24,7 @@ from bench.flops.meter import Meter, current_meter, metered
 from bench.models.api import Geometry, Span
 from bench.models.conversation import LanguageModel, ReadingContext
 from bench.models.served.client import RefusedRequestError, ServerClient, ServerError, WrongCountError
-from bench.models.served.dialects import DIALECTS, TITLES, Answer, Question, ServerInfo, describe
+from bench.models.served.dialects import DIALECTS, TITLES, Answer, Question, ServerInfo
 from bench.models.tokenizer import TextTokenizer
 
 UNLISTED = -100.0
@@ -157,27 +157,11 @@ class ServedLanguageModel(LanguageModel):
                 )
         return answer
 
-    def _require_same(self) -> None:
-        """Raise ServerError if the server is not the one that the run was planned with."""
-        now = describe(self.client.address, self.client.get)
-        if now != self.described:
-            changed = [
-                f"{name} {getattr(now, name)!r} instead of {value!r}"
-                for name, value in vars(self.described).items()
-                if getattr(now, name) != value
-            ]
-            raise ServerError(
-                f"{self.where}: the server is another one than the run was planned with:"
-                f" {', '.join(changed)}. Every finished question is recorded. Start the former one again, or"
-                " give the command again for a new cell."
-            )
-
     async def _check(self) -> None:
         """Raise ServerError for a server that samples, cuts prompts or answers, or does not stop.
 
         Three prompts, each asked twice: the same text, our number of tokens, an end at the end of turn.
         """
-        await asyncio.to_thread(self._require_same)
         for prompt in _PROMPTS:
             ids = [*self.chat.opening, *self.tokenize(prompt).ids, *self.chat.closing]
             question = Question(ids, _MOST, sorted(self.stops))

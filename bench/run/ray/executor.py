@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.errors import BenchError, ModelUnavailableError
+from bench.errors import BenchError
 from bench.flops.meter import Meter
 from bench.method.contract import TrainingItem
 from bench.models.conversation import ModelSet
@@ -28,7 +28,7 @@ from bench.run.cell import Cell
 from bench.run.provenance import environment
 from bench.run.question_runner import IN_FLIGHT, QuestionRunner
 from bench.run.ray.cluster import Share, connect, share_out
-from bench.run.ray.worker import Failed, Group, Refused, Worker, load_models, without_data
+from bench.run.ray.worker import Failed, Group, Worker, load_models, without_data
 from bench.run.redaction import fault_text
 from bench.run.time_limit import TimeLimit
 from bench.schema import DocumentSet, Example, Index, JsonValue
@@ -37,9 +37,6 @@ log = logging.getLogger(__name__)
 
 MIN_LOSSES = 5
 """A run gives up after this many lost workers without a finished call, or 3 per worker if that is more."""
-
-WAITING_S = 30.0
-"""Seconds without any worker between log lines about what the run is waiting for."""
 
 
 class _WorkerHandle:
@@ -75,7 +72,6 @@ class RayExecutor:
         self._share = Share(1, 1, 0)
         self._workers: list[_WorkerHandle] = []
         self._losses = 0
-        self._numbers = itertools.count()
         self._in_flight = IN_FLIGHT
 
     def question_runner(
@@ -89,7 +85,7 @@ class RayExecutor:
             self._ray = connect(self.address)
             self._share = share_out(self._ray.nodes(), self.workers, self.gpus)
             self._in_flight = in_flight
-            log.debug("wanted: %s", self.wanted())
+            log.info("%s on %s", self._share, self._ray.cluster_resources())
         return RayQuestionRunner(self, cells, indexes, limit)
 
     @property
@@ -109,10 +105,6 @@ class RayExecutor:
                 self._ray.kill(worker.actor)
             self._ray.shutdown()
         self._ray, self._workers = None, []
-
-    def unique_id(self) -> str:
-        """An id for a group of cells, unique in this run."""
-        return str(next(self._numbers))
 
     def replace_lost(self) -> list[_WorkerHandle]:
         """All workers, with new ones for those lost, which the cluster starts when it has room."""
@@ -152,14 +144,6 @@ class RayExecutor:
         """Start counting lost workers from zero, after a call has finished."""
         self._losses = 0
 
-    def wanted(self) -> str:
-        """The requested and the available resources, for the log."""
-        has = {k: v for k, v in self._ray.cluster_resources().items() if k in ("CPU", "GPU")}
-        return (
-            f"{self._share.workers} worker(s) with {self._share.cpus:g} CPU and {self._share.gpus:g} GPU "
-            f"each; the cluster has {has or 'nothing'}"
-        )
-
 
 @dataclass(frozen=True)
 class _Shipped(StoredIndex):
@@ -180,7 +164,7 @@ class RayQuestionRunner(QuestionRunner):
         self._executor = executor
         self._ray = executor.ray
         group = Group(tuple(map(without_data, cells)), limit.seconds)
-        self._group = [executor.unique_id(), self._ray.put(group)]
+        self._group = [uuid.uuid4().hex, self._ray.put(group)]
         self._learned_reference: Any = None
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._broken: BenchError | None = None
@@ -190,11 +174,10 @@ class RayQuestionRunner(QuestionRunner):
     async def working(self) -> AsyncIterator[None]:
         """Inside the block lost workers are replaced."""
         self._start_workers()
-        waiting = asyncio.create_task(self._log_waiting())
         try:
             yield
         finally:
-            tasks = [waiting, *self._starting.values()]
+            tasks = list(self._starting.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -282,10 +265,8 @@ class RayQuestionRunner(QuestionRunner):
                 worker.calls -= 1
                 self._wake(1)
             self._executor.reset_losses()
-            if isinstance(outcome, Refused):
-                raise (ModelUnavailableError if outcome.model else BenchError)(outcome.text)
             if isinstance(outcome, Failed):
-                raise RemoteFaultError(outcome.text)
+                raise (outcome.error or RemoteFaultError)(outcome.text)
             return outcome
 
     async def _free_worker(self) -> _WorkerHandle:
@@ -348,12 +329,6 @@ class RayQuestionRunner(QuestionRunner):
         """Raise this error in every call that waits for a worker, now or later."""
         self._broken = error
         self._wake()
-
-    async def _log_waiting(self) -> None:
-        while True:
-            await asyncio.sleep(WAITING_S)
-            if not any(worker.usable for worker in self._starting):
-                log.warning("no worker yet; wanted: %s", self._executor.wanted())
 
 
 def require_same_software(worker: Mapping[str, JsonValue]) -> None:

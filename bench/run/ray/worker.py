@@ -33,19 +33,11 @@ from bench.schema import DocumentSet, Example, Index, JsonValue
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A BenchError: the setup is at fault, and the run ends."""
-
-    text: str
-    model: bool
-    """Whether a model is unavailable."""
-
-
-@dataclass(frozen=True)
 class Failed:
-    """An exception of a method, as a record's error text."""
+    """An exception of a method, as a record's error text; or a BenchError, which ends the run."""
 
     text: str
+    error: type[BenchError] | None = None
 
 
 @dataclass(frozen=True)
@@ -166,11 +158,11 @@ class Worker:
         return environment()
 
     async def build(self, group: Sequence[Any], documents: DocumentSet) -> object:
-        """The index of these documents: a StoredIndex, Failed or Refused."""
+        """The index of these documents: a StoredIndex or Failed."""
         return await self._outcome(group, lambda runner: runner.build(documents))
 
     async def train(self, group: Sequence[Any], items: Sequence[TrainingItem], training: Training) -> object:
-        """The result of training the method on the items: a StoredIndex, Failed or Refused."""
+        """The result of training the method on the items: a StoredIndex or Failed."""
 
         async def learned(runner: QuestionRunner) -> StoredIndex:
             owned = [replace(item, index=_own_arrays(item.index)) for item in items]
@@ -184,7 +176,7 @@ class Worker:
     async def ask(
         self, group: Sequence[Any], example: Example, about: Sequence[Any], which: Sequence[int]
     ) -> object:
-        """The records of one example for the cells at ``which``, as JSON lines; or Failed, or Refused.
+        """The records of one example for the cells at ``which``, as JSON lines; or Failed.
 
         example: without its documents. about: the documents' id, references to them and to their index,
         and to what was learned, if anything.
@@ -206,7 +198,8 @@ class Worker:
         try:
             return await work(await self._runner_of(*group))
         except BenchError as error:
-            return Refused(str(error), isinstance(error, ModelUnavailableError))
+            kind = ModelUnavailableError if isinstance(error, ModelUnavailableError) else BenchError
+            return Failed(str(error), kind)
         except Exception as fault:
             return Failed(fault_text(fault))
 

@@ -12,7 +12,7 @@ import pytest
 
 from bench.errors import ConfigError, DataError, UnknownNameError
 from bench.flops.meter import Meter, metered
-from bench.models.embedder import SentenceEncoder
+from bench.models.embedder import Embedder
 from bench.models.model_set import LoadedModels
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.judge_protocol import PROTOCOLS
@@ -133,13 +133,13 @@ def test_a_timed_question_is_embedded_each_time(
     options = {"encoder": "tiny-sentence"}
     cell = plan_cell(CellRequest("sbert", "chronicles", data=str(data), options=options, limit=2))
     encoded: list[str] = []
-    encode = SentenceEncoder._encode
+    encode = Embedder._encode
 
-    def noted(self: SentenceEncoder, texts: Sequence[str], exact: bool) -> Any:
+    def noted(self: Embedder, texts: Sequence[str], exact: bool) -> Any:
         encoded.extend(texts)
         return encode(self, texts, exact)
 
-    monkeypatch.setattr(SentenceEncoder, "_encode", noted)
+    monkeypatch.setattr(Embedder, "_encode", noted)
     assert measure(cell, tmp_path / "results", LoadedModels(cell.roles), questions=2) is not None
     asked = cell.question(cell.data.examples[0]).query
     assert encoded.count(asked) == 6, "for ranking and answering, of two questions and a warm-up"

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.flops.formulas import flops_of_usage
 from bench.flops.meter import Meter, metered
-from bench.models.embedder import SentenceEncoder
+from bench.models.embedder import Embedder
 from bench.models.model_set import load_embedder
 from bench.models.spec import resolve
 from methods.gor.ranking import f_scores, layer_of, token_vectors
@@ -28,11 +28,11 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def minilm() -> SentenceEncoder:
+def minilm() -> Embedder:
     return load_embedder(resolve("minilm", device="cpu"))
 
 
-def test_the_scores_are_those_of_the_package(minilm: SentenceEncoder) -> None:
+def test_the_scores_are_those_of_the_package(minilm: Embedder) -> None:
     """One pair at a time: in a batch the package counts padding as similar by 0, which may be the most."""
     from bert_score import score
 
@@ -63,7 +63,7 @@ def test_every_forward_is_paid_for(tmp_path: Path) -> None:
     assert flops_of_usage(encoder.architecture, usage, "matmul") == counter.get_total_flops()
 
 
-def test_what_shares_a_batch_and_its_order_change_nothing(minilm: SentenceEncoder) -> None:
+def test_what_shares_a_batch_and_its_order_change_nothing(minilm: Embedder) -> None:
     together = token_vectors(minilm, TEXTS)
     for text, batched in zip(TEXTS, together, strict=True):
         (alone,) = token_vectors(minilm, [text])
