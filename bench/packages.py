@@ -15,7 +15,7 @@ READER = ("torch", "transformers", "accelerate", "sentence_transformers")
 """What a model in this process needs."""
 
 BROUGHT_BY: Mapping[str, str] = {
-    **dict.fromkeys((*READER, "sklearn", "fvcore"), "longdoc-bench[readers]"),
+    **dict.fromkeys((*READER, "sklearn"), "longdoc-bench[readers]"),
     **dict.fromkeys(("datasets", "pyarrow"), "longdoc-bench[hub]"),
     "mlflow": "longdoc-bench[track]",
     "gguf": "longdoc-bench[gguf]",

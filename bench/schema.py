@@ -86,7 +86,7 @@ class Question:
     longbench_prompt: str = ""
     """The card's LongBench template ({context}, {input}), for ``prompt=longbench``."""
     evidence: tuple[Evidence, ...] | None = None
-    """Gold labels; only the ``oracle`` line may read them."""
+    """Gold labels; a method of yours that reads them is an upper bound, and no row of a table."""
     paper_values: Mapping[str, Mapping[str, JsonValue]] = field(default_factory=dict)
     """Paper -> option -> its value for this data set, from the card: ``{"garlic": {"t_c": 0.5}}``."""
     retrieval_query: str = ""

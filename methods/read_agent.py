@@ -218,10 +218,6 @@ class ReadAgent(Method[ReadAgentConfig]):
             shown -= 1
         return [], ""
 
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """The page that a gist was made from."""
-        return restored(index.data["pages"], documents)[int(node.removeprefix("page ")) - 1].spans
-
 
 def named_pages(reply: str, pages: int) -> list[int]:
     """The pages in the reply's first brackets, or in all of it where it has none; from 0, each once.

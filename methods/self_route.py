@@ -108,7 +108,7 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
         if self.config.decline == "word":
             return roles
         ways_out = (
-            "self_route asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp)"
+            "self_route asks how likely Yes is. Two ways out: a server that says so (vLLM, llama.cpp)"
             "; or --set decline=word."
         )
         return {**roles, "reader": roles["reader"].needing("probabilities", ways_out)}

@@ -23,7 +23,7 @@ from bench.errors import BenchError
 from bench.flops.meter import Meter, metered
 from bench.method.contract import TrainingItem
 from bench.method.options import parse_assignments
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.models.model_set import LoadedModels
 from bench.results.index_store import IndexStore, StoredIndex, index_key
 from bench.run.cell import Cell, CellRequest, plan_cell
@@ -88,11 +88,9 @@ async def _compare(cell: Cell, store: IndexStore, models: ModelSet, queries: int
     key = index_key({**cell.training_key_parts(), "half of": [documents.id for documents in sets]})
     learned = store.load("gor_retrieval", key)
     if learned is None:
-        checkpoints = store.checkpoints("gor_retrieval", key)
         with metered(Meter()) as meter:
-            weights = await cell.method.train(items[::2], cell.training.training, models, checkpoints)
+            weights = await cell.method.train(items[::2], cell.training.training, models)
         store.save("gor_retrieval", key, weights, meter)
-        checkpoints.clear()
         learned = StoredIndex(weights, meter)
     untrained = random_network(learned.index, cell.request.seed)
     groups = {"documents learned from": Hits(), "other documents": Hits()}

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from bench.flops.meter import Meter, metered
 from bench.method.chunking import chunk_documents
 from bench.method.prompts import ANSWER_INSTRUCTION
-from bench.models.api import Embedder, Generation
+from bench.models.api import Generation
+from bench.models.embedder import Embedder
 from bench.schema import DocumentSet, Index, Question
 from methods.pecan.bullets import Bullet, parse_bullets
 from methods.pecan.graph import Graph, Node, fold

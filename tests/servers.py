@@ -15,9 +15,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from bench.engine.sampling import Sampling
-from bench.engine.scheduler import Request as Forward
-from bench.engine.scheduler import RequestResult
-from bench.models.model_set import load_embedder, load_language_model
+from bench.engine.scheduler import Request as Forward, RequestResult
+from bench.models.model_set import load_language_model
 from bench.models.spec import resolve
 
 Body = dict[str, Any]
@@ -45,12 +44,11 @@ class RequestError(Exception):
 
 
 class Service:
-    """A reader or an encoder of this machine that answers as vLLM's routes do."""
+    """A reader of this machine that answers as vLLM's routes do."""
 
     def __init__(self, name: str) -> None:
-        spec = resolve(name)
         self.name = name
-        self.model: Any = load_language_model(spec) if spec.kind == "causal" else load_embedder(spec)
+        self.model: Any = load_language_model(resolve(name))
 
     async def complete(self, body: Body) -> Body:
         """A completion of token ids; ``logprob_token_ids`` are those of its first token."""
@@ -64,39 +62,6 @@ class Service:
             }
             choice["logprobs"] = {"top_logprobs": [listed]}
         return self._reply(choice, len(ids), result)
-
-    async def chat(self, body: Body) -> Body:
-        """The answer to a conversation of user and assistant turns in the model's own template."""
-        lm = self.model
-        ids = list(lm.chat.opening)
-        for message in body["messages"]:
-            text = message["content"]
-            if message["role"] == "user":
-                ids += lm.tokenize(text).ids
-            else:
-                reply = lm.tokenize(lm.chat.answer_prefix + text).ids
-                ids += [*lm.chat.reply_opening, *reply, *lm.chat.next_turn]
-        ids += lm.chat.closing
-        most = body.get("top_logprobs", 0)
-        vocabulary = tuple(range(lm.architecture.vocab)) if most else ()
-        result = await self._run(ids, body, vocabulary)
-        choice = self._choice(result) | {"message": {"role": "assistant", "content": self._text(result)}}
-        if most:
-            best = sorted(zip(result.logits, vocabulary, strict=True), reverse=True)[:most]
-            likely = [
-                {"token": lm.hf_tokenizer.decode([id_]), "logprob": logit - result.log_mass}
-                for logit, id_ in best
-            ]
-            choice["logprobs"] = {"content": [{**likely[0], "top_logprobs": likely}]}
-        return self._reply(choice, len(ids), result)
-
-    async def embed(self, body: Body) -> Body:
-        """The embeddings of a list of texts, cut at the encoder's length."""
-        texts = body["input"]
-        vectors = await self.model.embed(texts)
-        tokens = sum(min(length, self.model.max_tokens) for length in self.model.token_lengths(texts))
-        data = [{"index": at, "embedding": row.tolist()} for at, row in enumerate(vectors)]
-        return {"data": data, "model": self.name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
     async def _run(self, ids: list[int], body: Body, choices: tuple[int, ...]) -> RequestResult:
         """Generate after the ids; the context is kept for requests with the same beginning."""
@@ -154,9 +119,8 @@ async def plainly(body: Body, post: Post) -> Any:
 def dialect_app(kind: str, around: Around = plainly, *, model: str = "tiny", **entry: Any) -> Starlette:
     """A shipped model behind the routes of one kind of server; entry: fields of its list of models."""
     service = Service(model)
-    routes = {"vllm": _vllm, "sglang": _sglang, "llamacpp": _llamacpp, "openai": _openai}[kind](service)
-    owner = {"openai": "someone"}.get(kind, kind)
-    listing = {"data": [{"id": model, "object": "model", "owned_by": owner, **entry}]}
+    routes = {"vllm": _vllm, "llamacpp": _llamacpp}[kind](service)
+    listing = {"data": [{"id": model, "object": "model", "owned_by": kind, **entry}]}
 
     def handler(answer: Any) -> Callable[[Request], Awaitable[Any]]:
         async def get(request: Request) -> Any:
@@ -180,45 +144,7 @@ def dialect_app(kind: str, around: Around = plainly, *, model: str = "tiny", **e
 
 
 def _vllm(service: Service) -> Body:
-    return {
-        "/version": {"version": "0.33.0"},
-        "/v1/completions": service.complete,
-        "/v1/embeddings": service.embed,
-    }
-
-
-def _sglang(service: Service) -> Body:
-    async def generate(body: Body) -> Body:
-        parameters = body["sampling_params"]
-        asked = {
-            "model": "tiny",
-            "prompt": body["input_ids"],
-            "max_tokens": parameters["max_new_tokens"],
-            "temperature": parameters["temperature"],
-            "seed": parameters.get("sampling_seed"),
-            "return_token_ids": True,
-            "logprob_token_ids": body.get("token_ids_logprob"),
-        }
-        answer = await service.complete(asked)
-        (choice,), usage = answer["choices"], answer["usage"]
-        meta = {
-            "prompt_tokens": usage["prompt_tokens"],
-            "completion_tokens": usage["completion_tokens"],
-            "cached_tokens": usage["prompt_tokens_details"]["cached_tokens"],
-            "finish_reason": {"type": choice["finish_reason"], "matched": 2},
-        }
-        if choice["logprobs"]:
-            (listed,) = choice["logprobs"]["top_logprobs"]
-            meta["output_token_ids_logprobs"] = [
-                [[value, int(token.removeprefix("token_id:")), None] for token, value in listed.items()]
-            ]
-        return {"text": choice["text"], "output_ids": choice["token_ids"], "meta_info": meta}
-
-    return {
-        "/server_info": {"version": "0.5.23", "context_length": 8192},
-        "/get_model_info": {"model_path": "/models/tiny", "weight_version": "default"},
-        "/generate": generate,
-    }
+    return {"/version": {"version": "0.33.0"}, "/v1/completions": service.complete}
 
 
 def _llamacpp(service: Service) -> Body:
@@ -261,7 +187,3 @@ def _llamacpp(service: Service) -> Body:
         },
         "/completion": complete,
     }
-
-
-def _openai(service: Service) -> Body:
-    return {"/v1/chat/completions": service.chat}

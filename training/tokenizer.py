@@ -12,8 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from training.generator import names as names_module
-from training.generator import relations as rel
+from training.generator import names as names_module, relations as rel
 from training.generator.names import NameSource
 
 if TYPE_CHECKING:

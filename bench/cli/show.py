@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bench.cli.cells import named_folder, one_cell
 from bench.cli.options import results_option
 from bench.errors import BenchError
+from bench.method.trace import described
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
-from bench.run.cell_folder import method_of
 
 if TYPE_CHECKING:
-    from bench.method.contract import Method
     from bench.results.records import Record
 
 
@@ -51,7 +50,7 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     if match is None:
         raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
     line, record = match
-    shown = printable(describe_record(record, method_of(path.parent))).replace("\r", "\ufffd")
+    shown = printable(describe_record(record)).replace("\r", "\ufffd")
     text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}\n{shown}"
     print_labelled(standard_output(), text)
 
@@ -65,7 +64,7 @@ def _taken_as(example: str | None, line: int, record: Record) -> str:
     )
 
 
-def describe_record(record: Record, method: type[Method[Any]] | None = None) -> str:
+def describe_record(record: Record) -> str:
     """The record as text: question, answers, scores, context, cost and trace."""
     lines = [
         f"example     {record.example_id}",
@@ -92,10 +91,7 @@ def describe_record(record: Record, method: type[Method[Any]] | None = None) -> 
         lines.append(f"  {position:>3}. {place}{title}{score}")
         if item.text is not None:
             lines.append(f"       {item.text}")
-    trace = record.trace or {}
-    described = method.describe_trace(trace) if method is not None else ""
-    lines += [described] if described else [f"trace       {name}: {value}" for name, value in trace.items()]
-    return "\n".join(lines)
+    return "\n".join([*lines, described(record.trace or {})]).rstrip()
 
 
 def _scores(record: Record) -> str:

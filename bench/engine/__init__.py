@@ -4,5 +4,5 @@
         tokens to keep,               the event    who goes next,     one forward,  ragged     keys and
         tokens to roll back           loop         no torch           (1, T) tokens only here  values
 
-Methods never see it; they await :class:`bench.models.api.ReadingContext`.
+Methods never see it; they await :class:`bench.models.conversation.ReadingContext`.
 """

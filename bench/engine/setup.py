@@ -15,8 +15,7 @@ from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.output_head import output_head
 from bench.engine.placement import index_device, layer_devices
-from bench.engine.plain import LIMITS as PLAIN_LIMITS
-from bench.engine.plain import plain_runner
+from bench.engine.plain import LIMITS as PLAIN_LIMITS, plain_runner
 from bench.engine.runner import Runner
 from bench.engine.scheduler import Limits, Scheduler
 from bench.errors import BenchError

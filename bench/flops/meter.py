@@ -51,7 +51,7 @@ class Meter:
     reuse_known: bool = field(default=True, compare=False)
     """Whether every model said how many tokens it reused; some servers do not."""
     events: set[str] = field(default_factory=set, compare=False)
-    """What happened in the models and is worth counting, such as ``prompt_as_text``: flags of the record."""
+    """What happened in the models and is counted, such as ``probe_from_top_list``: flags of the record."""
 
     def credit(self, model: str, phase: str, usage: Usage) -> None:
         """Add ``usage`` under ``model`` and ``phase`` (``prefill``, ``probe``, ``decode``, ``embed`` ...)."""

@@ -6,145 +6,106 @@ passages, a dense one a :class:`DenseRanker` or :class:`DualEncoderRanker` that 
 that it is given are a :class:`ModelSet`. ``docs/add_a_method`` has a complete package.
 """
 
-from bench.engine.heads import Heads
-from bench.engine.sampling import Sampling
+from bench.engine.heads import Heads as Heads
+from bench.engine.sampling import Sampling as Sampling
 from bench.errors import (
-    BenchError,
-    ConfigError,
-    InvalidLogitsError,
-    NoAttentionError,
-    QuestionError,
-    WindowExceededError,
+    BenchError as BenchError,
+    ConfigError as ConfigError,
+    InvalidLogitsError as InvalidLogitsError,
+    NoAttentionError as NoAttentionError,
+    QuestionError as QuestionError,
+    WindowExceededError as WindowExceededError,
 )
-from bench.flops.formulas import texts_usage
-from bench.flops.meter import Meter, Usage, current_meter, metered
-from bench.method.chunking import JoinedDocuments, chunk_documents, restored, stored
+from bench.flops.formulas import texts_usage as texts_usage
+from bench.flops.meter import (
+    Meter as Meter,
+    Usage as Usage,
+    current_meter as current_meter,
+    metered as metered,
+)
+from bench.method.chunking import (
+    JoinedDocuments as JoinedDocuments,
+    chunk_documents as chunk_documents,
+    restored as restored,
+    stored as stored,
+)
 from bench.method.contract import (
-    Checkpoints,
-    Method,
-    MethodConfig,
-    Reference,
-    Replayed,
-    Role,
-    Training,
-    TrainingItem,
+    Method as Method,
+    MethodConfig as MethodConfig,
+    Reference as Reference,
+    Replayed as Replayed,
+    Role as Role,
+    Training as Training,
+    TrainingItem as TrainingItem,
 )
-from bench.method.dense import DenseRanker, DualEncoderRanker, EncoderPair, PairConfig, unit_rows
-from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
-from bench.method.options import build_config
+from bench.method.dense import (
+    DenseRanker as DenseRanker,
+    DualEncoderRanker as DualEncoderRanker,
+    EncoderPair as EncoderPair,
+    PairConfig as PairConfig,
+    unit_rows as unit_rows,
+)
+from bench.method.graph_view import (
+    DrawnEdge as DrawnEdge,
+    DrawnNode as DrawnNode,
+    GraphView as GraphView,
+)
+from bench.method.options import build_config as build_config
 from bench.method.prompts import (
-    DEFAULT_PROMPT,
-    PASSAGE_SEPARATOR,
-    PROMPT_CHOICES,
-    Prompting,
-    PromptStyle,
-    answer_instruction,
-    join_passages,
-    reader_prompt,
-    reader_prompt_ending,
+    DEFAULT_PROMPT as DEFAULT_PROMPT,
+    PASSAGE_SEPARATOR as PASSAGE_SEPARATOR,
+    PROMPT_CHOICES as PROMPT_CHOICES,
+    Prompting as Prompting,
+    PromptStyle as PromptStyle,
+    answer_instruction as answer_instruction,
+    join_passages as join_passages,
+    reader_prompt as reader_prompt,
+    reader_prompt_ending as reader_prompt_ending,
 )
 from bench.method.ranking import (
-    JOIN_DOCUMENTS,
-    PickAndRead,
-    Picked,
-    RankConfig,
-    RankedChunks,
-    RankThenRead,
-    Switch,
+    JOIN_DOCUMENTS as JOIN_DOCUMENTS,
+    PickAndRead as PickAndRead,
+    Picked as Picked,
+    RankConfig as RankConfig,
+    RankedChunks as RankedChunks,
+    RankThenRead as RankThenRead,
+    Switch as Switch,
 )
-from bench.method.reading import fits, passages, read
-from bench.method.registry import load_method
-from bench.method.summarize import beginning, summarize
-from bench.method.trace import SearchStep, SearchTrace, VisitedNode
-from bench.metrics.evidence import Place, evidence_places
+from bench.method.reading import (
+    fits as fits,
+    passages as passages,
+    read as read,
+)
+from bench.method.registry import load_method as load_method
+from bench.method.summarize import (
+    beginning as beginning,
+    summarize as summarize,
+)
+from bench.method.trace import (
+    SearchStep as SearchStep,
+    SearchTrace as SearchTrace,
+    VisitedNode as VisitedNode,
+)
+from bench.metrics.evidence import (
+    Place as Place,
+    evidence_places as evidence_places,
+)
 from bench.models.api import (
-    Embedder,
-    Generation,
-    Geometry,
-    LanguageModel,
-    ModelSet,
-    PairScorer,
-    Probe,
-    ReadingContext,
-    Span,
-    Tokenization,
+    Generation as Generation,
+    Geometry as Geometry,
+    Probe as Probe,
+    Span as Span,
+    Tokenization as Tokenization,
 )
-from bench.models.presets import PAPER_CHUNK_TOKENS, PAPER_WINDOW
-from bench.models.tokenizer import token_span
-
-__all__ = [
-    "DEFAULT_PROMPT",
-    "JOIN_DOCUMENTS",
-    "PROMPT_CHOICES",
-    "PAPER_CHUNK_TOKENS",
-    "PAPER_WINDOW",
-    "PASSAGE_SEPARATOR",
-    "BenchError",
-    "Checkpoints",
-    "ConfigError",
-    "DenseRanker",
-    "DrawnEdge",
-    "DrawnNode",
-    "DualEncoderRanker",
-    "Embedder",
-    "EncoderPair",
-    "Generation",
-    "Geometry",
-    "GraphView",
-    "Heads",
-    "InvalidLogitsError",
-    "JoinedDocuments",
-    "LanguageModel",
-    "Meter",
-    "Method",
-    "MethodConfig",
-    "ModelSet",
-    "NoAttentionError",
-    "PairConfig",
-    "PairScorer",
-    "PickAndRead",
-    "Picked",
-    "Place",
-    "Probe",
-    "Prompting",
-    "PromptStyle",
-    "QuestionError",
-    "RankConfig",
-    "RankThenRead",
-    "RankedChunks",
-    "ReadingContext",
-    "Reference",
-    "Replayed",
-    "Role",
-    "Sampling",
-    "SearchStep",
-    "SearchTrace",
-    "Span",
-    "Switch",
-    "Tokenization",
-    "Training",
-    "TrainingItem",
-    "Usage",
-    "VisitedNode",
-    "WindowExceededError",
-    "answer_instruction",
-    "beginning",
-    "build_config",
-    "chunk_documents",
-    "current_meter",
-    "evidence_places",
-    "fits",
-    "join_passages",
-    "load_method",
-    "metered",
-    "passages",
-    "read",
-    "reader_prompt",
-    "reader_prompt_ending",
-    "restored",
-    "stored",
-    "summarize",
-    "texts_usage",
-    "token_span",
-    "unit_rows",
-]
+from bench.models.conversation import (
+    LanguageModel as LanguageModel,
+    ModelSet as ModelSet,
+    ReadingContext as ReadingContext,
+)
+from bench.models.embedder import Embedder as Embedder
+from bench.models.pair_scorer import PairScorer as PairScorer
+from bench.models.presets import (
+    PAPER_CHUNK_TOKENS as PAPER_CHUNK_TOKENS,
+    PAPER_WINDOW as PAPER_WINDOW,
+)
+from bench.models.tokenizer import token_span as token_span

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from bench.flops.meter import Meter, metered
 from bench.method.graph_view import GraphView
-from bench.models.api import Geometry, ModelSet
+from bench.models.api import Geometry
+from bench.models.conversation import ModelSet
 from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
 
 
@@ -94,16 +95,6 @@ class TrainingItem:
     """Empty unless the training asked for them."""
 
 
-class Checkpoints(Protocol):
-    """The saved state of a training, so that the same command resumes it."""
-
-    def load(self) -> Index | None:
-        """The last saved state; None if there is none or it is damaged."""
-
-    def save(self, state: Index) -> None:
-        """Replace the saved state, in one step."""
-
-
 class Method(ABC, Generic[ConfigT]):
     """One way of reading a long document.
 
@@ -182,9 +173,7 @@ class Method(ABC, Generic[ConfigT]):
         """
         return None
 
-    async def train(
-        self, items: Sequence[TrainingItem], training: Training, models: ModelSet, checkpoints: Checkpoints
-    ) -> Index:
+    async def train(self, items: Sequence[TrainingItem], training: Training, models: ModelSet) -> Index:
         """The state learned from the items under the options of ``training``; called only with a training."""
         raise NotImplementedError(f"{self.name} names a training but does not implement it")
 
@@ -194,18 +183,6 @@ class Method(ABC, Generic[ConfigT]):
         Computed whenever an index is loaded and never stored, so it must be cheap compared to building one.
         """
         return index
-
-    @classmethod
-    def describe_trace(cls, trace: Mapping[str, JsonValue]) -> str:
-        """The trace of one of its records as ``bench show`` prints it; empty: field by field."""
-        return ""
-
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """(document, start, end) of the text that a node of the index was made from, what counts most first.
-
-        node: its id, as in the context of a record. Empty: not known.
-        """
-        return ()
 
     def graph_view(self, index: Index, documents: DocumentSet) -> GraphView | None:
         """The index as a figure draws it; None: it is no graph."""

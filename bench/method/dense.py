@@ -19,7 +19,8 @@ from pydantic import Field
 from bench.errors import UnknownNameError
 from bench.method.contract import Role
 from bench.method.ranking import RankConfig, RankThenRead
-from bench.models.api import Embedder, ModelSet
+from bench.models.conversation import ModelSet
+from bench.models.embedder import Embedder
 from bench.models.presets import Pooling, presets
 from bench.schema import Chunk, Index, JsonValue, Question
 

@@ -23,7 +23,7 @@ from bench.method.chunking import chunk_documents, restored, stored
 from bench.method.contract import ConfigT, Method, MethodConfig, Replayed
 from bench.method.prompts import DEFAULT_PROMPT, PROMPT_CHOICES, PromptStyle
 from bench.method.reading import passages, read
-from bench.models.api import LanguageModel, ModelSet
+from bench.models.conversation import LanguageModel, ModelSet
 from bench.schema import Chunk, DocumentSet, Index, JsonValue, Prediction, Question
 
 Switch = Literal["on", "off"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.method.prompts import DEFAULT_PROMPT, Prompting, join_passages, reader_prompt
-from bench.models.api import LanguageModel
+from bench.models.conversation import LanguageModel
 from bench.schema import Chunk, ContextItem, Prediction, Question
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.models.api import LanguageModel
+from bench.models.conversation import LanguageModel
 
 
 async def summarize(

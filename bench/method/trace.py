@@ -36,8 +36,7 @@ class VisitedNode:
     @classmethod
     def read(cls, value: Mapping[str, JsonValue]) -> Self:
         """The node of a record; raises ValueError for one without a name."""
-        renamed = {"node": "id", "layer": "level"}  # old key -> key, of records older than this contract
-        rest = {key if "id" in value else renamed.get(key, key): item for key, item in value.items()}
+        rest = dict(value)
         id_, level = rest.pop("id", None), rest.pop("level", None)
         if not isinstance(id_, str):
             raise ValueError(f"a node has the id {id_!r}; expected text")
@@ -67,10 +66,6 @@ class SearchStep:
         """The step of a record; raises ValueError if it is not a step."""
         rest = dict(value)
         nodes = rest.pop("nodes", None)
-        if nodes is None:
-            nodes = rest.pop("picked", None)
-        if nodes is None and isinstance(rest.get("node"), str):
-            nodes = [{"id": rest.pop("node")}]
         if not isinstance(nodes, list) or not all(isinstance(node, Mapping) for node in nodes):
             raise ValueError("a step has no list of nodes")
         read = tuple(VisitedNode.read(node) for node in nodes)
@@ -107,3 +102,25 @@ class SearchTrace:
         if any(step.reply is not None for step in self.steps):
             return ()
         return tuple(node for step in self.steps for node in step.nodes)
+
+
+def described(trace: Mapping[str, JsonValue]) -> str:
+    """A record's trace as text: a search as a table with a row for each node, else field by field."""
+    search = SearchTrace.read(trace)
+    if search is None:
+        return "\n".join(f"trace       {name}: {value}" for name, value in trace.items())
+    lines = [f"search      {name}: {value}" for name, value in search.about.items()]
+    lines.append("            step  node      level     score   p_yes")
+    for number, step in enumerate(search.steps):
+        for at, node in enumerate(step.nodes):
+            last = at == len(step.nodes) - 1
+            about = {**node.details, **({"reply": step.reply, **step.details} if last else {})}
+            details = ", ".join(f"{key} {_short(value)}" for key, value in about.items() if value is not None)
+            place = f"{'' if at else number:>4}  {node.id:<9} {_short(node.level):>5}"
+            measures = f"{_short(node.score):>9} {_short(step.p_yes if last else None):>7}"
+            lines.append(f"            {place} {measures}  {details}".rstrip())
+    return "\n".join(lines)
+
+
+def _short(value: JsonValue) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Evidence labels as places in the source: the oracle reads them, retrieval is measured against them."""
+"""Evidence labels as places in the source: retrieval is measured against them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What every causal model does alike, wherever its forwards run: tokens, turns, and who pays for them.
+"""A causal model and a conversation with it, as methods see them: no devices, batches or caches.
 
-:class:`ChatModel` has the tokenizer, the chat format and the closed form of the cost; :class:`Conversation`
-grows, is asked and rolls back. A subclass of it only runs a forward (:mod:`bench.models.language_model` in
-the engine of this process, :mod:`bench.models.served.language_model` behind a server).
+Text that a method passes in is always *text*: nothing in it can become a control token.
+:class:`LanguageModel` has the tokenizer, the chat template and the closed form of the cost; a
+:class:`ReadingContext` grows, is asked and rolls back, and every token in it is forwarded exactly once. A
+subclass of it only runs a forward (:mod:`bench.models.language_model` in the engine of this process,
+:mod:`bench.models.served.language_model` behind a server).
 
 Text is queued by ``extend`` and forwarded together with the closing of the turn at the next probe or
 generation; a probe then rolls its closing back. Costs are credited per request to the meter that is current
@@ -21,7 +23,7 @@ from asyncio import CancelledError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +35,15 @@ from bench.errors import ConfigError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.formulas import priced
 from bench.flops.meter import Meter, Usage, current_meter
-from bench.models.api import Generation, Geometry, Probe, ReadingContext, Span, Tokenization
+from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
 from bench.models.chat import ChatFormat, chat_format, stop_tokens
+from bench.models.embedder import Embedder
+from bench.models.pair_scorer import PairScorer
 from bench.models.tokenizer import TextTokenizer, token_span
 
 
-class ChatModel(ABC):
-    """The half of a :class:`bench.models.api.LanguageModel` that needs no forward pass."""
+class LanguageModel(ABC):
+    """A causal language model with its tokenizer and chat template."""
 
     def __init__(
         self,
@@ -51,9 +55,10 @@ class ChatModel(ABC):
         configs: Sequence[Any],
         chat_style: str = "template",
     ) -> None:
-        """configs: the model's configuration and generation configuration, for the tokens that end an answer.
+        """name: preset name or identifier, under which its FLOPs are credited.
 
-        chat_style: see :func:`bench.models.chat.chat_format`.
+        geometry: the lengths at which it is used. configs: its configuration and generation configuration,
+        for the tokens that end an answer. chat_style: see :func:`bench.models.chat.chat_format`.
         """
         self.name, self._tokenizer, self.geometry = name, tokenizer, geometry
         self.architecture = architecture
@@ -80,7 +85,11 @@ class ChatModel(ABC):
 
     @abstractmethod
     async def open(self, max_tokens: int | None = None) -> ReadingContext:
-        """A fresh context inside its first user turn, with room for ``max_tokens`` (default: the window)."""
+        """A fresh context inside its first user turn, with room for ``max_tokens`` (default: the window).
+
+        Waits while other contexts hold the memory, so a question must not hold two of one model at a time.
+        Raises WindowExceededError when the model cannot take so many tokens.
+        """
 
     async def generate(
         self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
@@ -132,7 +141,10 @@ class ChatModel(ABC):
         return ids
 
     def credit(self, meter: Meter, phase: str, usage: Usage) -> None:
-        """Credit the usage, priced, to the meter; does nothing if no token was forwarded."""
+        """Credit the usage, priced, to the meter; also a cost that is not that of the forwards that were run.
+
+        Does nothing if no token was forwarded.
+        """
         if usage.new_tokens:
             meter.credit(self.name, phase, priced(self.architecture, usage))
 
@@ -149,10 +161,10 @@ class ChatModel(ABC):
         return self._tokenizer.decode_with_offsets(ids)
 
 
-class Conversation(ABC):
-    """A :class:`bench.models.api.ReadingContext` but for the forwards; one call at a time."""
+class ReadingContext(ABC):
+    """A conversation in the model's KV cache: it grows, is asked, and rolls back; one call at a time."""
 
-    def __init__(self, lm: ChatModel, capacity: int) -> None:
+    def __init__(self, lm: LanguageModel, capacity: int) -> None:
         """A context with the chat template's opening queued; nothing is forwarded yet."""
         self._model, self._capacity = lm, capacity
         self._queue: list[int] = list(lm.chat.opening)
@@ -187,7 +199,8 @@ class Conversation(ABC):
     async def extend(self, text: str, *, focus: tuple[int, int] | None = None) -> Span:
         """Append text to the open user turn (after an answer: to a new one); nothing is forwarded yet.
 
-        Returns the token span of ``text[focus[0]:focus[1]]``, by default of the whole text.
+        Returns the token span of ``text[focus[0]:focus[1]]``, by default of the whole text. The tokens stay
+        queued until the next probe or generation, so that extend and probe are one forward.
         Raises WindowExceededError, with nothing appended, if the text and the turn's closing do not fit.
         """
         start, end = (0, len(text)) if focus is None else focus
@@ -268,7 +281,7 @@ class Conversation(ABC):
             self._queue += turn
 
     async def settle(self) -> None:
-        """Forward the queued tokens without reading logits; credited as ``prefill``."""
+        """Forward the queued tokens without reading logits, so that :meth:`recorded` covers them."""
         with self._exclusive():
             new = len(self._queue)
             if new:
@@ -280,11 +293,23 @@ class Conversation(ABC):
 
     @abstractmethod
     def watch(self, span: Span, heads: Heads | None = None) -> int:
-        """See :meth:`bench.models.api.ReadingContext.watch`."""
+        """From now on, record the attention of every appended or generated token to ``span``.
+
+        heads: those that count, the same for all spans of a context; None: all.
+        Returns the span's column in :meth:`recorded`. Costs memory tokens x spans, never tokens x tokens.
+        Raises ValueError for a span that is empty or reaches past the context, and for heads that the model
+        does not have or that differ from those of the spans before.
+        """
 
     @abstractmethod
     def recorded(self, span: Span) -> NDArray[np.float32]:
-        """See :meth:`bench.models.api.ReadingContext.recorded`."""
+        """Attention of the tokens of ``span`` to the watched spans, shape (tokens, watched spans).
+
+        Mean over the heads that count and the tokens of the watched span; causal, not normalised. Tokens that
+        were appended before a span was watched have 0 in its column. The last tokens may be missing
+        while they are still queued, as the last generated token is; settle, probe or generate forwards them.
+        Raises ValueError if the span starts before anything was watched.
+        """
 
     def mark(self) -> int:
         """The context's current length inside its open user turn, for :meth:`rewind`."""
@@ -361,3 +386,19 @@ def require_positive(max_new_tokens: int) -> None:
 
 CLOSED = "it is closed"
 """Why a closed context cannot be used."""
+
+
+class ModelSet(Protocol):
+    """The models of one run by role (``reader``, ``embedder``, ...); loaded on first use."""
+
+    def lm(self, role: str = "reader") -> LanguageModel:
+        """The causal model in this role."""
+
+    def embedder(self, role: str = "embedder", *, pooling: Literal["mean", "cls"] | None = None) -> Embedder:
+        """The text encoder in this role.
+
+        pooling: how its token vectors become one; needed if a plain encoder folder does not state it.
+        """
+
+    def pair_scorer(self, role: str = "scorer") -> PairScorer:
+        """The cross-encoder in this role."""

@@ -1,4 +1,4 @@
-"""A sentence-transformers encoder behind the async embedder interface, its cost metered."""
+"""A sentence-transformers encoder as methods see it, its cost metered."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KEPT_TEXTS = 4096
 """Embeddings of single texts that are kept: 6 MB at 384 dimensions."""
 
 
-class SentenceEncoder:
-    """Embeddings as the checkpoint defines them: its own pooling, normalisation and truncation.
+class Embedder:
+    """A text encoder: its own pooling, normalisation and truncation; a method compares rows of its output.
 
     Cost (phase ``embed``): the tokens that each text has after truncation, ``[CLS]`` and ``[SEP]``
     included and padding excluded, so that a text costs the same in every batch.
@@ -67,7 +67,9 @@ class SentenceEncoder:
     async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
         """Embeddings of the texts, float32, shape (len(texts), dim), as the checkpoint defines them.
 
-        exact: see :class:`bench.models.api.Embedder`; the credited cost is the same.
+        exact: compute in double precision and round, so that the result is bitwise independent of the rest
+        of the batch, of threads and of the processor; takes twice the time, at the same credited cost. For
+        algorithms that amplify small differences, such as clustering.
         """
         if not texts:
             return np.zeros((0, self.dim), dtype=np.float32)

@@ -21,15 +21,15 @@ from bench.errors import NoAttentionError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import current_meter
 from bench.models.api import Geometry, Span
-from bench.models.conversation import CLOSED, ChatModel, Conversation
+from bench.models.conversation import CLOSED, LanguageModel, ReadingContext
 from bench.models.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     from bench.engine.engine import Engine
 
 
-class CausalLanguageModel(ChatModel):
-    """A transformers causal model behind :class:`bench.models.api.LanguageModel`."""
+class CausalLanguageModel(LanguageModel):
+    """A transformers causal model in this process."""
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ class CausalLanguageModel(ChatModel):
         return EngineContext(self, await self.engine.reserve(room), room)
 
 
-class EngineContext(Conversation):
-    """A conversation in the engine's memory; see :class:`bench.models.api.ReadingContext`.
+class EngineContext(ReadingContext):
+    """A conversation in the engine's memory.
 
     All layers keep their full past (no eviction, also for sliding-window models, whose window is a mask),
     so that it can always be rolled back.
@@ -143,7 +143,7 @@ class EngineContext(Conversation):
         return await self._run(Request(self._slot, self._queue, suffix, tuple(choices)))
 
     def watch(self, span: Span, heads: Heads | None = None) -> int:
-        """See :meth:`bench.models.api.ReadingContext.watch`."""
+        """See :meth:`bench.models.conversation.ReadingContext.watch`."""
         if not self._lm.engine.runner.attends:
             raise NoAttentionError(
                 f"{self._lm.name} gives no attention weights, which this method is made of."
@@ -162,11 +162,7 @@ class EngineContext(Conversation):
             return len(self._watched) - 1
 
     def recorded(self, span: Span) -> NDArray[np.float32]:
-        """Attention of the tokens of ``span`` to the watched spans, shape (tokens, watched spans).
-
-        Mean over the heads that watch and the tokens of the watched span. Tokens at the end that are still
-        queued are missing. Raises ValueError if the span starts before anything was watched.
-        """
+        """See :meth:`bench.models.conversation.ReadingContext.recorded`."""
         if not self._watched or span.start < self._watched_since[0]:
             raise ValueError(f"{span} starts before the context recorded any attention")
         first = self._watched_since[0]

@@ -16,8 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.flops.architecture import Architecture, architecture_from_config, architecture_from_modules
-from bench.flops.architecture import UnknownFamilyError as _UnknownFamilyError
+from bench.flops.architecture import (
+    Architecture,
+    UnknownFamilyError as _UnknownFamilyError,
+    architecture_from_config,
+    architecture_from_modules,
+)
 from bench.models.presets import Pooling, presets
 from bench.models.sources import TOKENIZER_FILES, read_config, verify
 from bench.models.spec import DEVICE_MAPS, ModelSpec, loading_errors
@@ -64,19 +68,6 @@ def load_stop_configs(spec: ModelSpec) -> list[Any]:
         if not (folder / "generation_config.json").is_file():
             return [config, GenerationConfig.from_model_config(config)]
         return [config, GenerationConfig.from_pretrained(folder, local_files_only=True)]
-
-
-def sentence_length(spec: ModelSpec) -> int | None:
-    """The truncation length that an encoder's sentence-transformers folder states, in tokens; None: none.
-
-    Raises ModelUnavailableError.
-    """
-    folder = spec.source.locate(spec.name, TOKENIZER_FILES)
-    file = "sentence_bert_config.json"
-    if not (folder / file).is_file():
-        return None
-    length = read_config(spec.name, folder, file).get("max_seq_length")
-    return None if length is None else int(length)
 
 
 def load_causal(spec: ModelSpec) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bench.errors import ConfigError
-from bench.models.api import Embedder, LanguageModel, PairScorer
-from bench.models.embedder import SentenceEncoder
+from bench.models.conversation import LanguageModel
+from bench.models.embedder import Embedder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import (
     architecture_of,
@@ -17,12 +17,10 @@ from bench.models.loader import (
     load_encoder,
     load_stop_configs,
     load_tokenizer,
-    sentence_length,
 )
-from bench.models.pair_scorer import CrossEncoderScorer
+from bench.models.pair_scorer import PairScorer
 from bench.models.presets import Pooling
 from bench.models.served.client import IN_FLIGHT, ServerClient
-from bench.models.served.embedder import ServedEmbedder
 from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import ModelSpec
 
@@ -61,24 +59,22 @@ def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
     return _once(spec, "reads", make)
 
 
-def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> SentenceEncoder:
+def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> Embedder:
     """The encoder of a spec, loaded once per process.
 
     pooling: as in :func:`bench.models.loader.load_encoder`. Raises ModelUnavailableError, ConfigError.
     """
 
-    def make() -> SentenceEncoder:
+    def make() -> Embedder:
         model = load_encoder(spec, pooling)
-        return SentenceEncoder(spec.name, model, architecture_of(model[0].auto_model))
+        return Embedder(spec.name, model, architecture_of(model[0].auto_model))
 
     return _once(spec, ("embeds", pooling), make)
 
 
-def load_pair_scorer(spec: ModelSpec) -> CrossEncoderScorer:
+def load_pair_scorer(spec: ModelSpec) -> PairScorer:
     """The cross-encoder of a spec, loaded once per process; raises ModelUnavailableError, ConfigError."""
-    return _once(
-        spec, "scores", lambda: CrossEncoderScorer(spec.name, load_cross_encoder(spec), spec.architecture)
-    )
+    return _once(spec, "scores", lambda: PairScorer(spec.name, load_cross_encoder(spec), spec.architecture))
 
 
 def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> ServedLanguageModel:
@@ -86,9 +82,6 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
 
     in_flight: most requests at a time. Raises ModelUnavailableError, ConfigError, ServerError.
     """
-    if spec.kind != "causal":
-        raise ConfigError(f"{spec.name} is a text encoder; expected a causal language model.")
-
     server = spec.server
     assert server is not None
 
@@ -107,42 +100,6 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
     return _once(spec, ("reads", in_flight), make)
 
 
-def connect_embedder(
-    spec: ModelSpec, pooling: Pooling | None = None, in_flight: int = IN_FLIGHT
-) -> ServedEmbedder:
-    """The served encoder of a spec, made once per process.
-
-    pooling: as in :func:`bench.models.loader.load_encoder`; checked against the preset's, if there is one,
-    since a server does not say how it pools. in_flight: most requests at a time.
-    Raises ModelUnavailableError, ConfigError, ServerError.
-    """
-    preset, server = spec.preset, spec.server
-    assert server is not None
-    if spec.kind != "encoder":
-        raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
-    if pooling and preset and preset.pooling and preset.pooling != pooling:
-        raise ConfigError(
-            f"{spec.name} pools its token vectors by {preset.pooling}; this method compares vectors pooled by"
-            f" {pooling}. Choose another encoder."
-        )
-
-    def make() -> ServedEmbedder:
-        architecture = spec.architecture
-        longest = (
-            (preset.max_tokens if preset else None) or sentence_length(spec) or architecture.max_positions
-        )
-        return ServedEmbedder(
-            spec.name,
-            load_tokenizer(spec).hf,
-            client=ServerClient(server.address, in_flight),
-            architecture=architecture,
-            max_tokens=min(longest, architecture.max_positions, server.info.max_tokens or longest),
-            dim=architecture.hidden,
-        )
-
-    return _once(spec, ("embeds", in_flight), make)
-
-
 def unload_all() -> None:
     """Drop every loaded model, so that its memory can be freed."""
     _loaded.clear()
@@ -151,12 +108,12 @@ def unload_all() -> None:
 def forget_all() -> None:
     """Let every loaded model drop what it has kept of texts: embeddings, keys and values."""
     for model in _loaded.values():
-        if isinstance(model, CausalLanguageModel | SentenceEncoder):
+        if isinstance(model, CausalLanguageModel | Embedder):
             model.forget()
 
 
 class LoadedModels:
-    """A :class:`bench.models.api.ModelSet`: files are checked at once, models loaded on first use."""
+    """The models of a run: files are checked at once, models loaded on first use."""
 
     def __init__(self, roles: Mapping[str, ModelSpec], in_flight: int = IN_FLIGHT) -> None:
         """roles: role -> model; in_flight: most requests at a time to a served one.
@@ -194,17 +151,11 @@ class LoadedModels:
 
         Raises ConfigError for an unknown role, another kind of model, or a model with another pooling.
         """
-        spec = self._spec(role)
-        if spec.server:
-            return connect_embedder(spec, pooling, self._in_flight)
-        return load_embedder(spec, pooling)
+        return load_embedder(self._spec(role), pooling)
 
     def pair_scorer(self, role: str = "scorer") -> PairScorer:
         """The cross-encoder in this role; raises ConfigError for an unknown role or another kind of model."""
-        spec = self._spec(role)
-        if spec.server:
-            raise ConfigError(f"{spec.name} is behind a server; a cross-encoder must be on this machine.")
-        return load_pair_scorer(spec)
+        return load_pair_scorer(self._spec(role))
 
     def _spec(self, role: str) -> ModelSpec:
         if role not in self._roles:

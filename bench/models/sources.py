@@ -112,7 +112,7 @@ class HubSource(Source):
         ways = [
             f"hf download {self.repository}{revision}  (on a machine with network; HF_HOME moves its cache)",
             "--model PATH for a local folder with config.json, tokenizer and safetensors",
-            f"--model {FORM} for a model behind a server such as vLLM, llama.cpp or Ollama",
+            f"--model {FORM} for a model behind a server, vLLM's or llama.cpp's",
         ]
         if self.alternative:
             ways.insert(0, self.alternative)

@@ -8,7 +8,7 @@ import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -127,15 +127,6 @@ class Served:
         """The server's own, which it does not say; the name is for records."""
         return "served"
 
-    @cached_property
-    def architecture(self) -> Architecture | None:
-        """The shape in ``#architecture=FILE``, if it is given."""
-        if self.address.architecture is None:
-            return None
-        path = Path(self.address.architecture).expanduser()
-        folder, file = (path, "config.json") if path.is_dir() else (path.parent, path.name)
-        return architecture_from_config(read_config(self.address.name, folder, file))
-
     def limited(self, geometry: Geometry) -> Geometry:
         """The lengths, none longer than what the server takes."""
         most = self.info.max_tokens
@@ -150,18 +141,16 @@ class Served:
 
     def identity(self, model: ModelSpec) -> dict[str, JsonValue]:
         """Model, server and tokenizer; the URL is no part of it."""
-        shape = {} if self.architecture is None else {"architecture": asdict(self.architecture)}
         return {
             "name": model.name,
             "source": str(self.address),
             "revision": self.info.revision,
             "server": self.info.kind,
             "server_version": self.info.version,
-            "prompt": "ids" if self.info.takes_ids else "text",
+            "prompt": "ids",
             "tokenizer": self.tokenizer,
             "tokenizer_revision": model.revision,
             "max_tokens": self.info.max_tokens,
-            **shape,
         }
 
 
@@ -250,12 +239,10 @@ class ModelSpec:
 
     @cached_property
     def architecture(self) -> Architecture:
-        """The model's shape, from its preset or config alone, or as the address of its server says.
+        """The model's shape, from its preset or config alone.
 
         Raises ConfigError for a family whose cost has no closed form here and cannot be counted.
         """
-        if self.server and self.server.architecture:
-            return self.server.architecture
         if self.preset and self.preset.architecture:
             return self.preset.architecture
         try:
@@ -331,7 +318,7 @@ def resolve(
         "model",
         text,
         presets() if encoder else readers,
-        hint="A hub id (owner/name), a folder, or a model behind a server (vLLM, llama.cpp, Ollama: "
+        hint="A hub id (owner/name), a folder, or a model behind a server (vLLM, llama.cpp: "
         f"{FORM}) works as well.",
     )
 
@@ -340,7 +327,7 @@ def _served(address: ServerAddress) -> ModelSpec:
     """The model behind a server: its files are found by the address's tokenizer, its name, or its origin.
 
     None of its weights is used. Raises ConfigError, which asks for ``#tokenizer=NAME``, if no name leads to
-    any files, and ServerError.
+    any files, and for an encoder; and ServerError.
     """
     tried: dict[str, str] = {}
     for name in _names(Served(address)):
@@ -350,9 +337,16 @@ def _served(address: ServerAddress) -> ModelSpec:
             model = resolve(name)
             if model.preset is None:
                 model.source.locate(name, CONFIG_FILES)
-            return replace(model, name=address.name, backend=Served(address, model.name))
+            served = replace(model, name=address.name, backend=Served(address, model.name))
         except (UnknownNameError, ModelUnavailableError) as error:
             tried[name] = str(error)
+            continue
+        if served.kind != "causal":
+            raise ConfigError(
+                f"{address.name}: {name} is a text encoder. Readers can be behind a server; an encoder is"
+                f" loaded here: name {name} itself."
+            )
+        return served
     raise ConfigError(
         f"{address.name}: prompts and costs need the model's tokenizer and shape. Tried: "
         + " ".join(f"{name} ({reason})" for name, reason in tried.items())

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.method.contract import Method
-from bench.method.trace import SearchStep, SearchTrace
+from bench.method.trace import SearchStep, SearchTrace, described
 from bench.report.cells import DataGroup, NamedCell, options_text
 from bench.results.passages import SourceTexts
 from bench.results.records import ContextRecord, Record
-from bench.run.cell_folder import method_of
 from bench.schema import JsonValue
 
 SELECTED = 4
@@ -123,20 +120,15 @@ class _Page:
         self, named: NamedCell, records: Iterable[Record], shown: Iterable[Record], documents: SourceTexts
     ) -> dict[str, JsonValue]:
         by_id = {record.example_id: record for record in records}
-        plugin = method_of(named.cell.folder)
         found = [by_id.get(question.example_id) for question in shown]
         return {
             "name": named.name,
             "options": options_text(named.cell),
             "model": named.cell.description.model_label,
-            "answers": [
-                None if record is None else self._answer(record, plugin, documents) for record in found
-            ],
+            "answers": [None if record is None else self._answer(record, documents) for record in found],
         }
 
-    def _answer(
-        self, record: Record, plugin: type[Method[Any]] | None, documents: SourceTexts
-    ) -> dict[str, JsonValue]:
+    def _answer(self, record: Record, documents: SourceTexts) -> dict[str, JsonValue]:
         """One method's record of one question, without empty values."""
         most = self.limits.passages
         answer: dict[str, JsonValue] = {
@@ -156,7 +148,7 @@ class _Page:
         if path is not None:
             answer["path"] = path
         elif record.trace:
-            answer["log"] = self._cut(_log(record, plugin))
+            answer["log"] = self._cut(described(record.trace))
         return {key: value for key, value in answer.items() if value not in (None, [], {}, 0)}
 
     def _passage(self, item: ContextRecord, ids: Sequence[str], documents: SourceTexts) -> list[JsonValue]:
@@ -199,12 +191,6 @@ def _selected(methods: Sequence[Mapping[str, JsonValue]]) -> list[int]:
     if searching and not set(front) & set(searching):
         front[-1] = searching[0]
     return front
-
-
-def _log(record: Record, plugin: type[Method[Any]] | None) -> str:
-    """The trace as its method describes it, or field by field."""
-    described = plugin.describe_trace(record.trace) if plugin is not None else ""
-    return described or "\n".join(f"{name}: {value}" for name, value in record.trace.items())
 
 
 def search_path(record: Record) -> dict[str, JsonValue] | None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from bench.errors import BenchError
-from bench.files.atomic import STALE_DRAFT_S, sync_folder, umask, write_bytes, writing
+from bench.files.atomic import STALE_DRAFT_S, sync_folder, umask, writing
 from bench.files.hashing import stable_hash
 from bench.flops.meter import Meter
 from bench.schema import Index, JsonValue
@@ -50,51 +50,6 @@ def index_key(parts: Mapping[str, JsonValue]) -> str:
     return stable_hash({"format": FORMAT_VERSION, **parts}, digits=24)
 
 
-class CheckpointFile:
-    """The state of a training run in one file; each save replaces it atomically."""
-
-    def __init__(self, path: Path) -> None:
-        """path: ``<root>/<method>/<key>.checkpoint``; written when first saved."""
-        self.path = path
-
-    def load(self) -> Index | None:
-        """The last state; None if there is none or the file is damaged (the file stays)."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        try:
-            body = self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        try:
-            digest, data, arrays = body.split(b"\n", 2)
-            if _digest(data, arrays) != digest:
-                raise ValueError("its checksum does not match")
-            return Index(json.loads(data), load(arrays))
-        except (ValueError, SafetensorError) as error:
-            log.warning("%s is damaged (%s); training starts over", self.path, error)
-            return None
-
-    def save(self, state: Index) -> None:
-        """Replace the saved state; on failure raises WriteError and leaves the previous state."""
-        from safetensors.numpy import save
-
-        data = json.dumps(state.data, allow_nan=False).encode()
-        arrays = save(dict(state.arrays))
-        write_bytes(self.path, _digest(data, arrays), b"\n", data, b"\n", arrays)
-
-    def clear(self) -> None:
-        """Discard the state."""
-        self.path.unlink(missing_ok=True)
-
-
-def _digest(*parts: bytes) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest().encode()
-
-
 class IndexStore:
     """A folder of indexes: ``<root>/<method>/<key>/{index.json, arrays.safetensors, manifest.json}``."""
 
@@ -106,10 +61,6 @@ class IndexStore:
     def has(self, method: str, key: str) -> bool:
         """Whether there is such an index; it may still turn out to be damaged."""
         return (self.root / method / key).is_dir()
-
-    def checkpoints(self, method: str, key: str) -> CheckpointFile:
-        """The checkpoint of an unfinished index."""
-        return CheckpointFile(self.root / method / f"{key}.checkpoint")
 
     def load(self, method: str, key: str) -> StoredIndex | None:
         """The stored index; None if there is none. A damaged index is removed and None returned.

@@ -16,6 +16,7 @@ from bench.data import LoadedData
 from bench.data.document_files import place_of, read_documents
 from bench.data.own import own_card
 from bench.errors import ConfigError
+from bench.method.trace import SearchTrace, described
 from bench.results.index_store import index_key
 from bench.results.records import Record
 from bench.run.blocking import run_blocking
@@ -24,7 +25,7 @@ from bench.run.fitness import caution, default_reader
 from bench.run.hooks import RunHooks
 from bench.run.session import Session
 from bench.run.threads import Threads
-from bench.schema import Document, DocumentSet, Example, Index, JsonValue
+from bench.schema import Document, DocumentSet, Example, JsonValue
 
 DEFAULT_METHOD = "bm25"
 """Needs no index and no second model: the first answer comes soonest.  # our choice"""
@@ -32,8 +33,6 @@ ASKED = "asked"
 """Folder of these cells below the results folder; they are no data set, and in no table or report."""
 EXCERPT = 300
 """Characters shown of a passage.  # our choice"""
-_PLACES = 3
-"""Most places of a node that are named."""
 _WORD = re.compile(r"\w+")
 
 
@@ -42,9 +41,8 @@ class ReadPassage:
     """One passage or node that the reader was given, in the order given."""
 
     text: str
-    places: tuple[str, ...]
-    """Where it stands: ``paper.pdf, page 3``. Of a node where what counts most of its text stands, at most
-    three; empty where its method does not know."""
+    place: str
+    """Where it stands: ``paper.pdf, page 3``; empty for a node."""
     excerpt: str
     """The part of it with most words of question and answer, on one line; all of it if it is short."""
     excerpt_place: str
@@ -72,7 +70,7 @@ class Answer:
     flags: tuple[str, ...]
     """Events that the record names (docs/records.md)."""
     path: str
-    """How the method got there, in its words; empty for a method that ranks once."""
+    """The nodes that it read, step by step, as a table; empty for a method that ranks once."""
     tflops: float
     """For this question alone."""
     index_tflops: float
@@ -154,8 +152,7 @@ def ask_documents(
     cell = replace(cell, out=results / ASKED / cell.identity.folder)
     result = run_blocking(lambda: session.run(cell))
     (record,) = result.records
-    stored = session.indexes.load(cell.index_name, key)
-    read = _passages(record, example.documents, cell, stored.index if stored else Index())
+    read = _passages(record, example.documents)
     return Answer(
         question=question,
         method=cell.request.method,
@@ -165,7 +162,7 @@ def ask_documents(
         passages=read,
         unsupported=unsupported(record.prediction or "", question, [passage.text for passage in read]),
         flags=(*(("truncated",) if record.truncated else ()), *record.flags),
-        path=type(cell.method).describe_trace(record.trace or {}),
+        path=described(record.trace) if SearchTrace.read(record.trace) else "",
         tflops=record.flops.query_tflops,
         index_tflops=record.flops.index_tflops,
         index_kept=kept or not result.answered or not record.flops.index,
@@ -194,14 +191,13 @@ def _cell(
     return plan_on(CellRequest(method, card.name, reader, name, options, dtype=dtype), card, data)
 
 
-def _passages(record: Record, documents: DocumentSet, cell: Cell, index: Index) -> tuple[ReadPassage, ...]:
+def _passages(record: Record, documents: DocumentSet) -> tuple[ReadPassage, ...]:
     """What was read, with its places."""
     read = []
     wanted = f"{record.question} {record.prediction or ''}"
     for item in record.context:
         if item.document is None or item.start is None or item.end is None:
-            spans = () if item.node is None else cell.method.node_sources(index, documents, item.node)
-            places = [place_of(documents.documents[at], start, end) for at, start, end in spans]
+            place = ""
             text = item.text or ""
             first, last = best_part(text, wanted)
             excerpt_place = ""
@@ -209,13 +205,13 @@ def _passages(record: Record, documents: DocumentSet, cell: Cell, index: Index) 
             document = documents.documents[item.document]
             start = max(item.start, len(document.full_text) - len(document.text))  # without the title line
             text = document.full_text[start : item.end]
-            places = [place_of(document, start, item.end)]
+            place = place_of(document, start, item.end)
             first, last = best_part(text, wanted)
             excerpt_place = place_of(document, start + first, start + last)
         read.append(
             ReadPassage(
                 text=text,
-                places=tuple(dict.fromkeys(places))[:_PLACES],
+                place=place,
                 excerpt=" ".join(text[first:last].split()),
                 excerpt_place=excerpt_place,
                 node=item.node,

@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench.data import LoadedData
-from bench.data import load as load_data
+from bench.data import LoadedData, load as load_data
 from bench.data.cards import Card
 from bench.data.own import NOT_PATHS, card_for
 from bench.errors import ConfigError

@@ -13,7 +13,6 @@ from typing import Any
 from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.method.contract import Method
-from bench.method.registry import load_method, registered_methods
 from bench.models.served.address import without_url
 from bench.results.finished import FinishedCell, read_finished, records_digest, records_so_far
 from bench.results.models import CellDescription, read_description
@@ -177,13 +176,3 @@ def _refuse_foreign(cell: Cell, store: RecordStore) -> None:
             f"{store.path} has {len(foreign)} record(s) of questions that this cell does not ask, such as "
             f"{foreign[0]!r}. Move the file away, or choose another --results."
         )
-
-
-def method_of(folder: Path) -> type[Method[Any]] | None:
-    """The method that wrote a cell's records; None if unknown, not installed, or of another version."""
-    try:
-        cell = read_description(folder)
-    except BenchError:
-        return None
-    method = load_method(cell.method) if cell.method in registered_methods() else None
-    return method if method is not None and method.version == cell.method_version else None

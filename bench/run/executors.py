@@ -1,7 +1,7 @@
 """Where the questions of a run are answered: on this machine, or by the workers of a Ray cluster.
 
 On this machine each process works on its own cells (:mod:`bench.run.local`). With Ray, only the process
-that was started writes records, indexes and checkpoints. A worker receives questions and indexes and
+that was started writes records and indexes. A worker receives questions and indexes and
 returns records and indexes; it stores nothing, so it may be lost at any moment.
 """
 

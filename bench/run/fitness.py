@@ -79,7 +79,7 @@ def refusal(models: Collection[str]) -> str:
         [
             f"No --model is given, and {caution(models).rpartition(',')[0]}. Name a reader of real text:",
             *sorted(readers),
-            f"  --model {FORM}  (behind a server: vLLM, llama.cpp, Ollama and others)",
+            f"  --model {FORM}  (behind a server: vLLM or llama.cpp)",
             "or any hub id or folder (bench list models). --model tiny uses the small one all the same.",
         ]
     )

@@ -25,7 +25,7 @@ from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
 from bench.flops.meter import Meter, metered
 from bench.metrics.statistics import clustered_bootstrap
-from bench.models.api import LanguageModel
+from bench.models.conversation import LanguageModel
 from bench.results.comparison import paired
 from bench.results.json_lines import JsonLines, Row, valid_rows
 from bench.results.models import Interval

@@ -78,7 +78,7 @@ class LocalWorkers:
                 first = at * len(groups) // count
                 ordered = [*groups[first:], *groups[:first]]
                 gpu = gpus[at % len(gpus)] if gpus else None
-                helpers.add(
+                helpers.started.append(
                     _Helper(
                         {**task, "groups": [_as_json(group, results) for group in ordered]}, gpu, on_progress
                     )
@@ -101,29 +101,20 @@ class Helpers:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._all: list[_Helper] = []
+        self.started: list[_Helper] = []
         self.report_failures = False
         """Whether to log at the end which helpers failed on their own."""
-
-    def add(self, helper: _Helper) -> None:
-        """Add a helper."""
-        self._all.append(helper)
-
-    @property
-    def count(self) -> int:
-        """Number of helpers that were started."""
-        return len(self._all)
 
     @property
     def working(self) -> bool:
         """Whether any of them is still running."""
-        return any(helper.working for helper in self._all)
+        return any(helper.working for helper in self.started)
 
     def end(self) -> None:
         """Stop all helpers and wait for them."""
-        for helper in self._all:
+        for helper in self.started:
             helper.stop()
-        for helper in self._all:
+        for helper in self.started:
             helper.end(report_failure=self.report_failures)
 
 

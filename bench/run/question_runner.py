@@ -23,8 +23,8 @@ from bench.metrics import get_metrics
 from bench.metrics.retrieval import retrieval_quality
 from bench.metrics.scoring import question_scores
 from bench.metrics.yes_no import only_yes_or_no
-from bench.models.api import ModelSet
-from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
+from bench.models.conversation import ModelSet
+from bench.results.index_store import IndexStore, StoredIndex, index_key
 from bench.results.records import FLOP_CONVENTION, ContextRecord, FlopCounts, Record, TokenCounts
 from bench.run.cell import Cell
 from bench.run.hooks import IndexProgress
@@ -80,8 +80,7 @@ class QuestionRunner:
     async def working(self) -> AsyncIterator[None]:
         """Questions can be asked inside the block."""
         await self._require_servers()
-        async with self.limit.watching():
-            yield
+        yield
 
     async def _require_servers(self) -> None:
         """Check every served language model before anything is computed; raises ServerError, ConfigError."""
@@ -113,12 +112,12 @@ class QuestionRunner:
 
         self._learned = await learn(self.cells[0], self.store, build, self.train)
 
-    async def train(self, items: Sequence[TrainingItem], checkpoints: CheckpointFile) -> StoredIndex:
+    async def train(self, items: Sequence[TrainingItem]) -> StoredIndex:
         """The result of training the method on the items, with its cost."""
         cell = self.cells[0]
         assert cell.training is not None
         with metered(Meter()) as meter:
-            learned = await cell.method.train(items, cell.training.training, self.models, checkpoints)
+            learned = await cell.method.train(items, cell.training.training, self.models)
         return StoredIndex(learned, meter)
 
     async def ask(self, example: Example, which: Sequence[int]) -> list[Record]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench.errors import BenchError
 from bench.files.atomic import allow_open_files
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.records import Record, RecordStore

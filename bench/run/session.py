@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from bench.errors import BenchError, ConfigError
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.results.finished import FinishedCell
 from bench.results.index_store import IndexStore
 from bench.results.json_lines import is_locked
@@ -238,7 +238,7 @@ class Session:
             parameters=parameters,
             on_progress=notify,
         ) as self._helpers:
-            self._alone = not self._helpers.count
+            self._alone = not self._helpers.started
             yield
 
     def _unlocked_first(self, groups: Sequence[Group]) -> Iterator[Group]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from bench.errors import BenchError
 from bench.flops.meter import Meter
 from bench.method.contract import TrainingItem
-from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex, index_key
+from bench.results.index_store import IndexStore, StoredIndex, index_key
 from bench.run.cell import Cell
 from bench.run.training_plan import training_parts
 from bench.schema import DocumentSet
@@ -20,7 +20,7 @@ async def learn(
     cell: Cell,
     store: IndexStore,
     build: Callable[[Sequence[DocumentSet]], Awaitable[Sequence[StoredIndex | BaseException]]],
-    train: Callable[[Sequence[TrainingItem], CheckpointFile], Awaitable[StoredIndex]],
+    train: Callable[[Sequence[TrainingItem]], Awaitable[StoredIndex]],
 ) -> StoredIndex | None:
     """What the cell's method learned, from the store or from training now; None without a training plan.
 
@@ -53,10 +53,8 @@ async def learn(
                 stored = store.load(name, key(sets))
                 if stored is None:
                     items = [TrainingItem(s, i.index, plan.references.get(s.id, ())) for s, i in usable]
-                    checkpoints = store.checkpoints(name, key(sets))
-                    stored = await train(items, checkpoints)
+                    stored = await train(items)
                     store.save(name, key(sets), stored.index, stored.meter)
-                    checkpoints.clear()
     asked = {example.documents.id for example in cell.data.examples}
     others = await build([documents for documents in sets if documents.id not in asked])
     spent = [stored.meter, *(index.meter for index in others if isinstance(index, StoredIndex))]

@@ -1,8 +1,8 @@
 """The plan of a method's training: which documents it learns from before any question is asked.
 
-The result of the training is stored like an index, under the hash of everything that it depends on. An
-interrupted training resumes from its last checkpoint. Its cost is query-independent and shared equally by
-the document sets of the run, together with the cost of indexing documents that only the training needed.
+The result of the training is stored like an index, under the hash of everything that it depends on. Its cost
+is query-independent and shared equally by the document sets of the run, together with the cost of indexing
+documents that only the training needed.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.errors import DataError
-from bench.models.api import LanguageModel
+from bench.models.conversation import LanguageModel
 from bench.models.spec import resolve
 from bench.results.records import Record
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol

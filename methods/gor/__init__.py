@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from bench.method import Checkpoints, ModelSet, Role, Training, TrainingItem
+from bench.method import ModelSet, Role, Switch, Training, TrainingItem
 from bench.schema import Index, JsonValue, Question
 from methods.companion_models import AUTO, ranking_encoder_for
 from methods.gor.records import Records, cosines
@@ -31,10 +31,6 @@ from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
 
 if TYPE_CHECKING:
     from methods.gor.training import Recipe
-
-__all__ = ["Gor", "GorConfig"]
-
-Switch = Literal["on", "off"]
 
 PAPER_SETTINGS: Mapping[str, tuple[float, float]] = {
     "qmsum": (0.2, 0.9),
@@ -188,9 +184,7 @@ class Gor(RecordsMethod[GorConfig]):
         """How records are written, and along which edges messages pass."""
         return {**super().choices(), "edges": self.config.edges}
 
-    async def train(
-        self, items: Sequence[TrainingItem], training: Training, models: ModelSet, checkpoints: Checkpoints
-    ) -> Index:
+    async def train(self, items: Sequence[TrainingItem], training: Training, models: ModelSet) -> Index:
         """The weights of the network; none where no document gave anything to learn from."""
         from methods.gor.training import Trainer, training_graphs
 
@@ -204,7 +198,7 @@ class Gor(RecordsMethod[GorConfig]):
         if not graphs:
             return Index({"graphs": 0, "history": []})
         trainer = Trainer(graphs, self._recipe(training.options, graphs[0].features.shape[1]))
-        trainer.run(checkpoints)
+        trainer.run()
         history = [vars(epoch) for epoch in trainer.history]
         shape = asdict(trainer.recipe.shape)
         return Index({"graphs": len(graphs), "history": history, "shape": shape}, trainer.network.arrays())

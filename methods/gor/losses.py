@@ -27,8 +27,6 @@ class Losses:
 
     contrastive: torch.Tensor
     ranking: torch.Tensor
-    entropy: torch.Tensor
-    """Of softmax(q.h / tau) over the nodes of the query's graph, in nats; looked at, not minimised."""
 
 
 def graph_losses(
@@ -54,9 +52,7 @@ def graph_losses(
         ranking = softplus(log_ratio).mean()
     else:
         ranking = ranked.sum() * 0  # one node: nothing to order
-    log_shares = torch.log_softmax(own, dim=1)
-    entropy = -(log_shares.exp() * log_shares).sum(dim=1).mean()
-    return Losses(contrastive, ranking, entropy.detach())
+    return Losses(contrastive, ranking)
 
 
 def mean_losses(losses: list[Losses]) -> Losses:
@@ -66,5 +62,4 @@ def mean_losses(losses: list[Losses]) -> Losses:
     return Losses(
         torch.stack([loss.contrastive for loss in losses]).mean(),
         torch.stack([loss.ranking for loss in losses]).mean(),
-        torch.stack([loss.entropy for loss in losses]).mean(),
     )

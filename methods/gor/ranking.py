@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.method import ConfigError, Embedder, current_meter, texts_usage
-from bench.models.embedder import SentenceEncoder
+from bench.method import Embedder, current_meter, texts_usage
 
 BATCH = 32
 """Texts per forward."""
@@ -40,15 +39,7 @@ class TokenVectors:
 
 
 def token_vectors(encoder: Embedder, texts: Sequence[str]) -> list[TokenVectors]:
-    """The token vectors of each text, cut at 512 tokens; cost in phase ``bertscore``.
-
-    Raises ConfigError for an encoder that does not run here.
-    """
-    if not isinstance(encoder, SentenceEncoder):
-        raise ConfigError(
-            f"{encoder.name} cannot rank nodes: BERTScore needs the vectors of every token, so an encoder "
-            "that is loaded here. Choose another with --set ranking_encoder=NAME."
-        )
+    """The token vectors of each text, cut at 512 tokens; cost in phase ``bertscore``."""
     model, tokenizer = encoder.hf_model[0].auto_model, encoder.hf_model.tokenizer
     wanted = layer_of(encoder.name, int(model.config.num_hidden_layers))
     limit = min(MOST_TOKENS, encoder.architecture.max_positions)

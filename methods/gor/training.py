@@ -1,15 +1,14 @@
-"""Training the graph neural network on a corpus of graphs, from checkpoint to checkpoint.
+"""Training the graph neural network on a corpus of graphs.
 
 Adam, learning rate from its start to 0 along a cosine, batches of whole graphs in a new random order every
-epoch. Random numbers of an epoch depend on the seed and the epoch alone, and the state is kept after each,
-so a training that is cut and taken up again ends in the very same weights on the same machine.
+epoch. Random numbers of an epoch depend on the seed and the epoch alone.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.method import BenchError, Checkpoints, Embedder, TrainingItem, Usage, current_meter
+from bench.method import BenchError, Embedder, TrainingItem, Usage, current_meter
 from bench.models.spec import cuda_available
 from bench.schema import Index
 from methods.gor.losses import Losses, graph_losses, mean_losses
@@ -69,7 +68,6 @@ class Epoch:
     loss: float
     contrastive: float
     ranking: float
-    entropy: float
 
 
 async def training_graphs(
@@ -109,7 +107,7 @@ async def training_graphs(
 
 
 class Trainer:
-    """One training, from random weights or from where a checkpoint left it."""
+    """One training, from random weights."""
 
     def __init__(self, graphs: Sequence[TrainingGraph], recipe: Recipe) -> None:
         """graphs: at least one; weights are drawn from the recipe's seed."""
@@ -120,14 +118,8 @@ class Trainer:
         self.adam = torch.optim.Adam(self.network.parameters(), lr=recipe.learning_rate)
         self.history: list[Epoch] = []
 
-    def run(self, checkpoints: Checkpoints) -> None:
-        """Train up to the last epoch, from the last checkpoint if there is one, and save one after each.
-
-        Credits the cost of all epochs, whoever ran them. Raises BenchError when the loss is no number.
-        """
-        state = checkpoints.load()
-        if state is not None:
-            self.resume(state)
+    def run(self) -> None:
+        """Train up to the last epoch and credit the cost; raises BenchError when the loss is no number."""
         while len(self.history) < self.recipe.epochs:
             epoch = self.train_epoch()
             self.history.append(epoch)
@@ -139,7 +131,6 @@ class Trainer:
                 )
             if done == 1 or done % 10 == 0 or done == self.recipe.epochs:
                 log.debug("gor: epoch %d of %d, loss %.4f", done, self.recipe.epochs, epoch.loss)
-            checkpoints.save(self.state())
         current_meter().credit(NETWORK, "train", self.usage())
 
     def train_epoch(self) -> Epoch:
@@ -162,8 +153,7 @@ class Trainer:
                 self.adam.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call] # torch has no types for it
                 self.adam.step()
-                parts = (loss, losses.contrastive, losses.ranking, losses.entropy)
-                steps.append([part.item() for part in parts])
+                steps.append([part.item() for part in (loss, losses.contrastive, losses.ranking)])
         return Epoch(*np.mean(steps, axis=0).tolist())
 
     def losses(self, batch: Sequence[_Tensors]) -> Losses:
@@ -200,7 +190,7 @@ class Trainer:
                 return losses.contrastive + self.recipe.alpha * losses.ranking
 
     def usage(self) -> Usage:
-        """What all epochs cost, whoever ran them: forward and backward passes, and similarities.
+        """What all epochs cost: forward and backward passes, and similarities.
 
         In-batch negatives compare every query with all nodes of its batch; they are counted as if every
         batch held an even share of the graphs.
@@ -212,29 +202,6 @@ class Trainer:
         pairs = queries * nodes // batches if self.recipe.in_batch_negatives else own
         forward = nodes * self.network.forward_flops + 2 * pairs * self.recipe.shape.dim
         return Usage(calls=batches * self.recipe.epochs, flops=3 * forward * self.recipe.epochs)
-
-    def state(self) -> Index:
-        """History, weights and the optimiser's moments."""
-        arrays = {f"network.{name}": value for name, value in self.network.arrays().items()}
-        for position, moments in self.adam.state_dict()["state"].items():
-            for name, value in moments.items():
-                arrays[f"adam.{position}.{name}"] = value.cpu().numpy().copy()
-        return Index({"history": [list(vars(epoch).values()) for epoch in self.history]}, arrays)
-
-    def resume(self, state: Index) -> None:
-        """Take over a state that :meth:`run` saved."""
-        self.history = [Epoch(*values) for values in state.data["history"]]
-        self.network.load(_below("network.", state.arrays))
-        moments: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in _below("adam.", state.arrays).items():
-            position, name = key.split(".")
-            moments.setdefault(int(position), {})[name] = torch.from_numpy(value.copy())
-        self.adam.load_state_dict({**self.adam.state_dict(), "state": moments})
-
-
-def _below(prefix: str, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-    """The arrays whose names begin with ``prefix``, without it."""
-    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def initial_network(shape: Shape, seed: int) -> GraphEncoder:

@@ -22,7 +22,6 @@ from bench.method import (
     JOIN_DOCUMENTS,
     PAPER_CHUNK_TOKENS,
     PROMPT_CHOICES,
-    ConfigError,
     LanguageModel,
     Method,
     MethodConfig,
@@ -121,8 +120,9 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
 
         from methods.longllmlingua.library import beginning, compress
 
+        assert isinstance(compressor, CausalLanguageModel), "a role that needs attention is on this machine"
         compressed = compress(
-            _on_this_machine(compressor),
+            compressor,
             [chunk.text for chunk in chunks],
             question.text,
             # The library counts the compressor's tokens, the target is in the reader's.
@@ -162,15 +162,6 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
     def _scaled(self, tokens: int) -> int:
         """One of the library's lengths, in proportion to the reader's geometry."""
         return max(1, round(tokens * min(1.0, self.geometry.chunk_tokens / PAPER_CHUNK_TOKENS)))
-
-
-def _on_this_machine(compressor: LanguageModel) -> CausalLanguageModel:
-    if not isinstance(compressor, CausalLanguageModel):
-        raise ConfigError(
-            f"{compressor.name} cannot compress: llmlingua needs the logits of every token, so the model "
-            "must be loaded on this machine. Choose another with --set compressor=NAME."
-        )
-    return compressor
 
 
 def _room(question: Question, reader: LanguageModel, style: PromptStyle) -> int:

@@ -11,7 +11,7 @@ our choice and marked in the code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -21,7 +21,7 @@ from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
 from methods.companion_models import is_small
 from methods.memwalker.prompts import Wording
 from methods.memwalker.tree import Tree, build_tree, pack
-from methods.memwalker.walk import Walk, WalkLimits
+from methods.memwalker.walk import Walk
 
 CHUNKS_PER_SEGMENT = 4
 """MeMWalker's segments have 1,000 to 1,200 tokens, PECAN's chunks 300."""
@@ -108,18 +108,6 @@ class MemWalker(Method[MemWalkerConfig]):
         return self.config.window or min(self.geometry.window, self.geometry.input_limit)
 
     @property
-    def limits(self) -> WalkLimits:
-        """The limits of a walk."""
-        config = self.config
-        return WalkLimits(
-            config.reasoning == "on",
-            config.retries,
-            self.reply_tokens,
-            self.window,
-            self.wording,
-        )
-
-    @property
     def wording(self) -> Wording:
         """The resolved wording of the prompts."""
         if self.config.wording == "auto":
@@ -146,15 +134,20 @@ class MemWalker(Method[MemWalkerConfig]):
         tree = await build_tree(segments, lm, self.config.group, self.summary_tokens, self.wording)
         return tree.to_index()
 
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """The chunks of the segments below a summary, in the order of the text."""
-        tree = Tree.from_index(index, documents)
-        positions = (at for at, id_ in enumerate(tree.ids) if id_ == node)
-        return [span for at in positions for chunk in tree.segments_below(at) for span in chunk.spans]
-
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer at the end of the walk; empty, and flagged, if there is none."""
         tree = Tree.from_index(index, question.documents)
         if not tree.nodes:
             return await read([], question, models.lm(), flags=("empty_document",))
-        return await Walk(tree, question, models.lm(), self.limits).prediction()
+        config = self.config
+        walk = Walk(
+            tree,
+            question,
+            models.lm(),
+            reasoning=config.reasoning == "on",
+            retries=config.retries,
+            reply_tokens=self.reply_tokens,
+            window=self.window,
+            wording=self.wording,
+        )
+        return await walk.prediction()

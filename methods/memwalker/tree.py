@@ -42,11 +42,6 @@ class Tree:
             names.append(f"{node.level}.{seen[node.level]}")
         return tuple(names)
 
-    def segments_below(self, node: int) -> list[Chunk]:
-        """The chunks that a node summarises, in the order of the text."""
-        at = self.nodes[node]
-        return [*at.segment, *(chunk for child in at.children for chunk in self.segments_below(child))]
-
     def to_index(self) -> Index:
         """The tree for storage, with segments as spans."""
         nodes: list[JsonValue] = []

@@ -68,28 +68,27 @@ def parse_action(reply: str, possible: Sequence[int]) -> Action | None:
     return Action(number, answer[1].strip()) if answer and answer[1].strip() else None
 
 
-@dataclass(frozen=True)
-class WalkLimits:
-    """Limits of a walk and its replies."""
-
-    reasoning: bool
-    """Whether a reply gives its reason before the action."""
-    retries: int
-    """Retries after a reply without a valid action."""
-    reply_tokens: int
-    """Maximum tokens of a reason and action."""
-    window: int
-    """Maximum tokens of a prompt and its reply."""
-    wording: Wording = "ours"
-    """Wording of the prompts."""
-
-
 class Walk:
     """The walk of one question through the tree."""
 
-    def __init__(self, tree: Tree, question: Question, lm: LanguageModel, limits: WalkLimits) -> None:
-        self.tree, self.question, self.lm, self.limits = tree, question, lm, limits
-        self.reasoning = limits.reasoning
+    def __init__(
+        self,
+        tree: Tree,
+        question: Question,
+        lm: LanguageModel,
+        *,
+        reasoning: bool,
+        retries: int,
+        reply_tokens: int,
+        window: int,
+        wording: Wording = "ours",
+    ) -> None:
+        """reasoning: whether a reply gives its reason first; retries: after a reply without a valid action.
+
+        reply_tokens: most tokens of a reason and action; window: of a prompt and its reply.
+        """
+        self.tree, self.question, self.lm, self.reasoning = tree, question, lm, reasoning
+        self.retries, self.reply_tokens, self.window, self.wording = retries, reply_tokens, window, wording
         self.path = [len(tree.nodes) - 1]
         """Nodes from the root to the current one."""
         self.tried: set[int] = set()
@@ -173,7 +172,7 @@ class Walk:
             self.question.text,
             reasoning=self.reasoning,
             go_back=MEMWALKER_GO_BACK in possible,
-            wording=self.limits.wording,
+            wording=self.wording,
         )
         self.context, self.dropped = [self._summary_item(child) for child in children], 0
         step: dict[str, JsonValue] = {"offered": self._ids(children)}
@@ -196,12 +195,10 @@ class Walk:
                     self.question.text,
                     background,
                     reasoning=self.reasoning,
-                    wording=self.limits.wording,
+                    wording=self.wording,
                 )
                 asked = _again(asked, rejected, possible)
-                if not remembered or fits(
-                    asked, self.lm, self.limits.reply_tokens + room, self.limits.window
-                ):
+                if not remembered or fits(asked, self.lm, self.reply_tokens + room, self.window):
                     break
                 del remembered[0]
             self.dropped = len(self.memory) - len(remembered)
@@ -222,9 +219,9 @@ class Walk:
         """The model's action, with retries after invalid replies; None if no retry is left."""
         rejected: list[str] = []
         action = None
-        while action is None and len(rejected) <= self.limits.retries:
-            asked, reply_tokens = prompt(rejected), self.limits.reply_tokens + answer_tokens
-            self.over_window |= not fits(asked, self.lm, reply_tokens, self.limits.window)
+        while action is None and len(rejected) <= self.retries:
+            asked, reply_tokens = prompt(rejected), self.reply_tokens + answer_tokens
+            self.over_window |= not fits(asked, self.lm, reply_tokens, self.window)
             self.last = await self.lm.generate(asked, reply_tokens)
             action = parse_action(self.last.text, possible)
             if action is None:

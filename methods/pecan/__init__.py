@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from bench.method import (
     ConfigError,
@@ -36,11 +35,9 @@ from bench.method import (
 from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.construction import GraphPlan, build_graph
-from methods.pecan.describing import describe, draw, prediction_of, stopped_by
+from methods.pecan.describing import draw, prediction_of, stopped_by
 from methods.pecan.graph import Graph
 from methods.pecan.search import StopRule, ask, charged
-
-__all__ = ["Pecan", "PecanConfig"]
 
 ATTENTION = (
     "PECAN's graph and search are made of attention by span, which no server gives. Two ways out: --set "
@@ -49,7 +46,7 @@ ATTENTION = (
 )
 PROBABILITIES = (
     "PECAN's search asks after every node how likely Yes is. Two ways out: a server that says so (vLLM, "
-    "SGLang, llama.cpp); or a searcher that is loaded here, with the served model as reader: "
+    "llama.cpp); or a searcher that is loaded here, with the served model as reader: "
     "--set search_model=NAME."
 )
 
@@ -131,9 +128,7 @@ class Pecan(Method[PecanConfig]):
 
         The search continues until the last config has stopped; one answer is generated per distinct
         stopping point. The surrounding meter is credited with the actual cost.
-        Raises ValueError for configs that differ in more than their stop rule.
         """
-        self._require_same_search(configs)
         graph = Graph.from_index(index, question.documents)
         if not graph.nodes:
             return await self._without_context(question, models, len(configs))
@@ -146,16 +141,6 @@ class Pecan(Method[PecanConfig]):
             Replayed(stopped_by(described[id(end)], rule), end.meter)
             for rule, end in zip(rules, ends, strict=True)
         ]
-
-    @classmethod
-    def describe_trace(cls, trace: Mapping[str, JsonValue]) -> str:
-        """The search path as a table: nodes in order, scores, confidence, reason for the stop."""
-        return describe(trace)
-
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """The chunks below an information point, by the share of attention that it paid to each."""
-        graph = Graph.from_index(index, documents)
-        return graph.chunks_below(graph.ids.index(node)) if node in graph.ids else ()
 
     def graph_view(self, index: Index, documents: DocumentSet) -> GraphView:
         """The graph as a figure draws it (PECAN, Fig. A1)."""
@@ -187,16 +172,6 @@ class Pecan(Method[PecanConfig]):
                 "window, or choose a model with more."
             )
         return self.config.window
-
-    def _require_same_search(self, configs: Sequence[PecanConfig]) -> None:
-        searches = [config.model_dump(exclude=set(self.replayed)) for config in (self.config, *configs)]
-        different: set[Any] = {
-            key for search in searches for key in search if search[key] != searches[0][key]
-        }
-        if different:
-            raise ValueError(
-                f"a replay differs in {sorted(different)}; only {sorted(self.replayed)} may differ"
-            )
 
     async def _without_context(self, question: Question, models: ModelSet, copies: int) -> list[Replayed]:
         """For documents without text: ask the question without context, and flag the answer."""

@@ -6,11 +6,9 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from bench.method import DEFAULT_PROMPT, MethodConfig, PromptStyle
+from bench.method import DEFAULT_PROMPT, MethodConfig, PromptStyle, Switch
 from methods.pecan.heads import ALL, TOP_LAYERS, read_heads
 from methods.pecan.scores import Norm
-
-Switch = Literal["on", "off"]
 
 
 class PecanConfig(MethodConfig):

@@ -1,15 +1,14 @@
-"""A search as a record, as text, and as a picture."""
+"""A search as a record and as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from bench.method import DrawnEdge, DrawnNode, GraphView, SearchStep, SearchTrace, VisitedNode
 from bench.schema import JsonValue, Prediction, Question
 from methods.pecan.config import PecanConfig
 from methods.pecan.graph import Graph
-from methods.pecan.search import Step, Stopped, StopRule, relative
+from methods.pecan.search import Step, Stopped, StopRule
 
 LOW_MASS = 0.05
 """Below this total probability of Yes and No, p_yes compares two unlikely answers.  # our choice"""
@@ -97,50 +96,6 @@ def _step(graph: Graph, step: Step) -> SearchStep:
 def _short(value: float | None) -> float | None:
     """Six significant digits: the rest depends on the composition of the model's batches."""
     return None if value is None else float(f"{value:.6g}")
-
-
-def describe(trace: Mapping[str, JsonValue]) -> str:
-    """The search path as a table; empty for a trace without steps."""
-    steps = trace.get("steps", [])
-    if not steps:
-        return ""
-    graph, n = trace["graph"], sum(len(step["nodes"]) for step in steps)
-    sizes = " / ".join(str(size) for size in graph["levels"])
-    lines = [
-        f"path        {n} nodes read of a graph with {sizes} nodes by level (built by {graph['builder']})",
-        f"            stopped by {trace['stop']}: {_REASONS.get(trace['stop'], '')}; {trace['variant']}, "
-        f"t_p {trace['t_p']}, t_c {trace['t_c']:g}, {trace['patience']} patience",
-    ]
-    if "base" in trace:
-        lines.append(f"            confidence {trace['confidence']}: relative to p_yes {trace['base']:.3f}")
-    if graph["events"]:
-        events = ", ".join(f"{name} {count}" for name, count in graph["events"].items())
-        lines.append(f"            while the graph was built: {events}")
-    top = trace["top_level"]
-    if top["left_out"]:
-        lines.append(
-            f"            the search started without {top['left_out']} of the {top['nodes']} top nodes"
-        )
-    lines.append(
-        "            step  node      level  tokens         z  similarity     score         r   p_yes    mass"
-    )
-    for number, step in enumerate(steps):
-        for at, node in enumerate(step["nodes"]):
-            last = at == len(step["nodes"]) - 1
-            p_yes, mass = (step["p_yes"], step["mass"]) if last else (None, None)
-            said = p_yes is not None and relative(p_yes, trace.get("base")) > trace["t_c"]
-            yes = "  Yes" if said else ""
-            lines.append(
-                f"            {number if at == 0 else '':>4}  {node['id']:<9} {node['level']:>5} "
-                f"{node['tokens']:>7} {_cell(node['z'], 9, '.2e')} {_cell(node['similarity'], 11, '.3f')} "
-                f"{_cell(node['score'], 9, '.4f')} {_cell(node['r'], 9, '.2e')} {_cell(p_yes, 7, '.3f')} "
-                f"{_cell(mass, 7, '.3f')}{yes}"
-            )
-    return "\n".join(lines)
-
-
-def _cell(value: float | None, width: int, form: str) -> str:
-    return f"{'' if value is None else format(value, form):>{width}}"
 
 
 def draw(graph: Graph) -> GraphView:

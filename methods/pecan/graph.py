@@ -7,7 +7,7 @@ weights are stored, never token ids, so that another model can search the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -15,14 +15,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.method import QuestionError
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue
 
 FORMAT = 1
-
-
-class DamagedGraphError(QuestionError):
-    """A stored graph that is inconsistent."""
 
 
 @dataclass(frozen=True)
@@ -81,30 +76,16 @@ class Graph:
         first, last = self._first_edge[node], self._first_edge[node + 1]
         return self.lower[first:last], self.weight[first:last]
 
-    def chunks_below(self, node: int) -> list[tuple[int, int, int]]:
-        """(document, start, end) of the chunks that a node goes back to, by the product of weights."""
-        below = (self.nodes[at] for at in self._below(node))
-        return [
-            (chunk.document, chunk.start, chunk.end)
-            for chunk in below
-            if chunk.document is not None and chunk.start is not None and chunk.end is not None
-        ]
-
-    def _below(self, node: int) -> list[int]:
-        """The chunks that a node goes back to, what counts most first."""
+    def main_chunk(self, node: int) -> int:
+        """The chunk that a node goes back to most, by the product of weights; a chunk is its own."""
         share = np.zeros(len(self.nodes))
         share[node] = 1.0
         for at in range(node, -1, -1):  # every edge leads down
-            sources, weights = self.sources(at)
             if share[at] > 0:
+                sources, weights = self.sources(at)
                 np.add.at(share, sources, share[at] * weights)
-        order = np.argsort(-share, kind="stable")
-        return [int(at) for at in order if share[at] > 0 and self.nodes[at].start is not None]
-
-    def main_chunk(self, node: int) -> int:
-        """The chunk that a node goes back to most, by the product of weights; a chunk is its own."""
-        below = self._below(node)
-        return below[0] if below else node
+        order = (int(at) for at in np.argsort(-share, kind="stable") if share[at] > 0)
+        return next((at for at in order if self.nodes[at].start is not None), node)
 
     def passage(self, node: int, documents: DocumentSet, score: float | None = None) -> ContextItem:
         """A chunk as a span of its source; an information point as a node with its text."""
@@ -151,27 +132,8 @@ class Graph:
 
     @classmethod
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
-        """The graph of a stored index, with chunks cut from the documents.
-
-        Raises DamagedGraphError for an index of another format, or an inconsistent one.
-        """
-        if index.data.get("format") != FORMAT:
-            raise DamagedGraphError(
-                f"a stored graph has format {index.data.get('format')!r}, expected {FORMAT}; delete "
-                "results/indexes/pecan and run the command again to rebuild the graphs"
-            )
-        try:
-            graph = cls._read(index, [document.full_text for document in documents.documents])
-            graph._check()
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise DamagedGraphError(
-                f"a stored graph is inconsistent ({type(error).__name__}: {error}); delete "
-                "results/indexes/pecan and run the command again to rebuild the graphs"
-            ) from error
-        return graph
-
-    @classmethod
-    def _read(cls, index: Index, texts: Sequence[str]) -> Self:
+        """The graph of a stored index, with chunks cut from the documents."""
+        texts = [document.full_text for document in documents.documents]
         nodes = []
         for stored in index.data["nodes"]:
             if isinstance(stored, dict):
@@ -188,24 +150,6 @@ class Graph:
             embeddings=np.asarray(index.arrays["embeddings"], dtype=np.float32),
             notes=index.data["notes"],
         )
-
-    def _check(self) -> None:
-        """Raise ValueError unless sizes, ranges and order are consistent."""
-        n, edges = len(self.nodes), len(self.upper)
-        if self.embeddings.shape[0] != n or not np.isfinite(self.embeddings).all():
-            raise ValueError(f"{n} nodes have embeddings of shape {self.embeddings.shape}")
-        if self.lower.shape != (edges,) or self.weight.shape != (edges,):
-            raise ValueError("edges are incomplete")
-        if edges and not (0 <= self.lower.min() and self.upper.max() < n and (self.lower < self.upper).all()):
-            raise ValueError("an edge leads to no node below")
-        if edges and (np.diff(self.upper) < 0).any():
-            raise ValueError("edges are out of order")
-        if not np.isfinite(self.weight).all() or (edges and self.weight.min() < 0):
-            raise ValueError("an edge has no weight")
-        if n and (np.diff(self.level_of) < 0).any():
-            raise ValueError("nodes are out of order")
-        if any(not 0 <= node < n for level in self.levels for node in level) or (n and not self.top):
-            raise ValueError("a level names a missing node")
 
 
 def fold(text: str) -> str:

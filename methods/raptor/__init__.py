@@ -40,8 +40,6 @@ from methods.companion_models import AUTO, PAPER_TREE_ENCODER, encoder_for
 from methods.raptor.retrieval import Scores, collapse, traverse
 from methods.raptor.tree import Tree, TreePlan, build_tree
 
-__all__ = ["Raptor", "RaptorConfig"]
-
 LEAVES_PER_CHUNK = 3
 """RAPTOR's leaves have 100 tokens, PECAN's chunks 300."""
 PAPER_BUDGET_TOKENS = 3500
@@ -89,7 +87,7 @@ class RaptorConfig(MethodConfig):
     max_layers: int = Field(5, ge=0, le=16, description="most layers of summaries (R code, tb_num_layers: 5)")
     embedder: str = Field(
         AUTO,
-        description="sentence encoder; auto: R's (Sec. 3 SBERT, in the code multi-qa-mpnet), and minilm for a "
+        description="sentence encoder; auto: R's (in its code multi-qa-mpnet), and minilm for a "
         "reader used below the papers' lengths",
     )
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
@@ -183,12 +181,6 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         return await read(
             context, question, models.lm(), self.config.prompt, drop_order=worst_first, flags=flags
         )
-
-    def node_sources(self, index: Index, documents: DocumentSet, node: str) -> Sequence[tuple[int, int, int]]:
-        """The leaves that a summary goes back to, in the order of the text."""
-        tree = Tree.from_index(index, documents)
-        positions = (at for at in range(len(tree.nodes)) if tree.id(at) == node)
-        return [span for at in positions for leaf in tree.leaves_below(at) for span in leaf.spans]
 
     def _plan(self) -> TreePlan:
         """The options of the tree with their defaults filled in."""

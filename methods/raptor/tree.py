@@ -73,14 +73,6 @@ class Tree:
         layer = self.nodes[node].layer
         return f"{layer}.{node - self.layers[layer][0] + 1}"
 
-    def leaves_below(self, node: int) -> list[Chunk]:
-        """The leaves that a node summarises, in the order of the text."""
-        at = self.nodes[node]
-        if at.leaf is not None:
-            return [at.leaf]
-        leaves = {leaf.index: leaf for child in at.children for leaf in self.leaves_below(child)}
-        return [leaves[index] for index in sorted(leaves)]
-
     def to_index(self) -> Index:
         """The tree for storage, with leaves as spans."""
         leaves = [node.leaf for node in self.nodes if node.leaf is not None]

@@ -41,9 +41,9 @@ from bench.method import (
     Role,
     Switch,
     fits,
+    restored as chunks_of,
     unit_rows,
 )
-from bench.method import restored as chunks_of
 from bench.method.ranking import RankedChunks
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.page_rank import page_rank

@@ -57,7 +57,7 @@ class Rerank(OverRanker[RerankConfig]):
             ways_out = "A cross-encoder runs in this process: give its hub id or folder."
             return {**roles, "scorer": Role(scorer, False, "attention", ways_out)}
         ways_out = (
-            "rerank asks how likely Yes is. Two ways out: a server that says so (vLLM, SGLang, llama.cpp)"
+            "rerank asks how likely Yes is. Two ways out: a server that says so (vLLM, llama.cpp)"
             "; or a cross-encoder, --set scorer=NAME."
         )
         return {**roles, READER: roles[READER].needing("probabilities", ways_out)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from bench.conformance import MethodConformance
 from bench.method.registry import registered_methods
-from bench.schema import DocumentSet, Evidence, Question
 from tests.bench.models.builders import save_cross_encoder, save_plain_encoder
 
 
@@ -113,15 +111,6 @@ class TestLongLlmLingua(MethodConformance):
 
 class TestClosedBook(MethodConformance):
     method = "closed_book"
-
-
-class TestOracle(MethodConformance):
-    method = "oracle"
-
-    def question(self, documents: DocumentSet) -> Question:
-        """Every document is evidence."""
-        evidence = tuple(Evidence(position) for position in range(len(documents.documents)))
-        return replace(super().question(documents), evidence=evidence)
 
 
 class TestRaptor(MethodConformance):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.flops.meter import Meter, metered
+from bench.method import restored
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.read_agent import ReadAgent, ReadAgentConfig, named_pages
 from tests.stand_ins import GEOMETRY, WordModel, WordModels
@@ -36,7 +37,7 @@ class Reader(WordModel):
         return type(generation)(text, (1,), "stop", generation.prompt_tokens)
 
 
-def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Reader, ReadAgent]:
+def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Reader]:
     models: Any = WordModels()
     models.reader = Reader(pause, look_up)
     method = ReadAgent(ReadAgentConfig(page_tokens=64, **options), GEOMETRY)
@@ -46,19 +47,18 @@ def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Pred
         return index, await method.answer(index, Question("Who saw it?", DOCUMENTS, 8), models)
 
     with metered(Meter()):
-        return *asyncio.run(both()), models.reader, method
+        return *asyncio.run(both()), models.reader
 
 
-def pages(index: Index, method: ReadAgent) -> list[str]:
-    count = len(index.data["pages"])
-    sources = [method.node_sources(index, DOCUMENTS, f"page {n + 1}") for n in range(count)]
-    return [" ".join(DOCUMENTS.documents[d].full_text[a:b] for d, a, b in spans) for spans in sources]
+def pages(index: Index) -> list[str]:
+    spans = (page.spans for page in restored(index.data["pages"], DOCUMENTS))
+    return [" ".join(DOCUMENTS.documents[d].full_text[a:b] for d, a, b in page) for page in spans]
 
 
 @pytest.mark.parametrize(("pause", "missed"), [("I pause at <5>", 0), ("<99>", 1), ("nowhere", 1)])
 def test_pages_end_where_the_model_pauses_else_at_their_limit(pause: str, missed: int) -> None:
-    index, _, reader, method = asked(pause)
-    chosen, joined = [len(page.split()) for page in pages(index, method)], " ".join(pages(index, method))
+    index, _, reader = asked(pause)
+    chosen, joined = [len(page.split()) for page in pages(index)], " ".join(pages(index))
     assert joined == f"{TEXT} Otto saw it."
     assert max(chosen) == (70 if missed else 35)  # five pieces, or the ten that fit
     assert ("no_pause_named" in index.data["events"]) == bool(missed)
@@ -67,14 +67,14 @@ def test_pages_end_where_the_model_pauses_else_at_their_limit(pause: str, missed
 
 
 def test_pages_of_a_fixed_length_ask_nobody() -> None:
-    index, _, reader, method = asked("", pages="fixed")
+    index, _, reader = asked("", pages="fixed")
     assert not any("pause reading" in prompt for prompt in reader.prompts)
-    assert [len(page.split()) for page in pages(index, method)][:2] == [70, 70]
+    assert [len(page.split()) for page in pages(index)][:2] == [70, 70]
 
 
 def test_the_pages_that_are_named_are_read_in_full_and_the_others_as_gists() -> None:
-    index, prediction, reader, method = asked("", look_up="pages [3, 1, 2, 77]", pages="fixed")
-    whole = pages(index, method)
+    index, prediction, reader = asked("", look_up="pages [3, 1, 2, 77]", pages="fixed")
+    whole = pages(index)
     assert prediction.trace["looked_up"] == [2, 0] and "<Page 2>\ngist2" in reader.prompts[-2]
     context = [(item.node, item.document) for item in prediction.context]
     assert context[:2] == [(None, 0), ("page 2", None)] and context[2] == (None, 0)
@@ -82,7 +82,7 @@ def test_the_pages_that_are_named_are_read_in_full_and_the_others_as_gists() -> 
 
 
 def test_without_look_ups_the_gists_alone_are_read() -> None:
-    _, prediction, reader, _ = asked("", pages="fixed", look_ups=0)
+    _, prediction, reader = asked("", pages="fixed", look_ups=0)
     assert {item.document for item in prediction.context} == {None}
     assert not any("read again" in prompt for prompt in reader.prompts)
 

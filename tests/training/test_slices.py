@@ -9,8 +9,7 @@ import pytest
 import torch
 import yaml
 
-from training import checkpoint as checkpoint_module
-from training import evaluate
+from training import checkpoint as checkpoint_module, evaluate
 from training.checkpoint import (
     Checkpoint,
     compact_average,

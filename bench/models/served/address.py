@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from bench.errors import ConfigError
 from bench.schema import JsonValue
 
-Kind = Literal["vllm", "sglang", "llamacpp", "openai"]
+Kind = Literal["vllm", "llamacpp"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SCHEME = "server:"
@@ -25,7 +25,7 @@ TIMEOUT_S = 600.0
 """Seconds after which one request is sent again; a long answer on a slow processor must fit.  # our choice"""
 FORM = "server:http://127.0.0.1:8000/v1#MODEL"
 
-_OPTIONS = ("kind", "tokenizer", "architecture", "key", "patience", "timeout")
+_OPTIONS = ("kind", "tokenizer", "key", "patience", "timeout")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,6 @@ class ServerAddress:
     tokenizer: str | None = None
     """The same model as a preset, hub id or folder: its tokenizer, chat template, architecture. None: by
     name."""
-    architecture: str | None = None
-    """A ``config.json`` for the cost, if that of ``tokenizer`` is not the served model's."""
     key: str = DEFAULT_KEY
     """Environment variable that holds the key."""
     patience_s: float = PATIENCE_S
@@ -125,7 +123,6 @@ def parse_address(text: str) -> ServerAddress:
         model=rest[0],
         kind=kind,
         tokenizer=options.get("tokenizer"),
-        architecture=options.get("architecture"),
         key=key,
         patience_s=_seconds(text, "patience", options, PATIENCE_S),
         timeout_s=_seconds(text, "timeout", options, TIMEOUT_S),

@@ -94,21 +94,15 @@ class ServerClient:
 
         Raises ServerError.
         """
-        httpx = _httpx()
-        began, tries = time.monotonic(), 0
-        with httpx.Client(**self._settings(CONNECT_S)) as http:
-            while True:
-                try:
-                    with _transport():
-                        response = http.get(url)
-                    return self._read(response, missing=None)
-                except _AgainError as fault:
-                    tries += 1
-                    if tries >= 3 or time.monotonic() - began > self.address.patience_s:
-                        raise self._gone_error(str(fault)) from None
-                    time.sleep(min(FIRST_PAUSE_S * 2**tries, self.address.patience_s / 4))
-                except RefusedRequestError as fault:
-                    raise ServerError(f"{self.address.url}: {fault}") from None
+        with _httpx().Client(**self._settings(CONNECT_S)) as http:
+            try:
+                with _transport():
+                    response = http.get(url)
+                return self._read(response, missing=None)
+            except _AgainError as fault:
+                raise self._gone_error(str(fault)) from None
+            except RefusedRequestError as fault:
+                raise ServerError(f"{self.address.url}: {fault}") from None
 
     async def post(self, url: str, body: dict[str, JsonValue]) -> JsonValue:
         """The server's JSON answer to ``body``.
@@ -240,11 +234,6 @@ class ServerClient:
             " Is it a model server, and is the path right? It ends in /v1 for most."
         )
 
-    def clear(self, text: str) -> str:
-        """The text without the key."""
-        key = self.address.secret()
-        return text.replace(key, "***") if key else text
-
     def _excerpt(self, text: str) -> str:
         """The beginning of a server's text, for a message."""
         try:
@@ -253,7 +242,8 @@ class ServerClient:
             text = str(error.get("message", error) if isinstance(error, dict) else error)
         except ValueError:
             pass
-        text = " ".join(self.clear(text).split())
+        key = self.address.secret()
+        text = " ".join((text.replace(key, "***") if key else text).split())
         return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
     def _gone_error(self, last: str) -> ServerGoneError:

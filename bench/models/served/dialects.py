@@ -1,9 +1,8 @@
 """How each kind of server is asked and read; pure functions of requests and responses.
 
-vLLM, SGLang and llama.cpp take token ids and give log-probabilities of ids; an OpenAI-compatible endpoint
-takes messages and gives a list of the likeliest tokens, as text. Every sampling parameter that a server could
-set otherwise by default is set. Field names: vLLM's ``CompletionRequest``, SGLang's ``/generate``,
-llama.cpp's ``/completion`` (each project's own documentation, autumn 2026).
+A server takes a prompt as token ids and gives ids and their log-probabilities; none that takes text alone is
+spoken to. Every sampling parameter that a server could set otherwise by default is set. Field names: vLLM's
+``CompletionRequest``, llama.cpp's ``/completion`` (each project's own documentation, autumn 2026).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Get = Callable[[str], JsonValue]
 """URL -> its JSON, or None where the server has no such route."""
 
 TOP = 20
-"""The longest list of likely tokens that OpenAI-compatible endpoints give."""
+"""The longest list of likely tokens that vLLM gives unless it is started otherwise."""
 _NO_PENALTIES: Body = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 _PLAIN: Body = {
     "n": 1,
@@ -51,11 +50,6 @@ class ServerInfo:
     max_tokens: int | None
     """Most tokens of prompt and answer together; None: it does not say."""
 
-    @property
-    def takes_ids(self) -> bool:
-        """Whether a prompt can be sent as token ids."""
-        return self.kind != "openai"
-
 
 @dataclass(frozen=True)
 class Question:
@@ -63,8 +57,6 @@ class Question:
 
     ids: Sequence[int]
     """The whole prompt."""
-    messages: Sequence[tuple[str, str]]
-    """(role, text) of the same prompt."""
     most: int
     """Most tokens to generate."""
     stops: Sequence[int] = ()
@@ -81,10 +73,9 @@ class Answer:
 
     text: str
     ids: tuple[int, ...] | None
-    """Generated ids as the server sent them, an end of turn included if it did; None: it sends text alone."""
+    """Generated ids as the server sent them, an end of turn included if it did; None: it sent none."""
     finish: Literal["stop", "length"]
     prompt_tokens: int | None
-    completion_tokens: int | None = None
     cached_tokens: int | None = None
     """Of the prompt, tokens that the server did not compute."""
     model: str | None = None
@@ -93,8 +84,6 @@ class Answer:
     """Whether it says that it has cut the prompt."""
     log_probabilities: Mapping[int, float] = field(default_factory=dict)
     """Id -> log-probability at the first generated position."""
-    likely: Mapping[str, float] = field(default_factory=dict)
-    """Token as text -> log-probability there."""
 
 
 class Dialect(ABC):
@@ -172,59 +161,6 @@ class CompletionsDialect(Dialect):
         )
 
 
-class SglangDialect(Dialect):
-    """SGLang's native ``/generate``."""
-
-    kind: Kind = "sglang"
-
-    def describe(self, entry: Body, get: Get) -> ServerInfo:
-        """Version from the server's information; older versions give it under other routes."""
-        root = self.address.root
-        server = get(f"{root}/server_info") or get(f"{root}/get_server_info") or {}
-        model = get(f"{root}/model_info") or get(f"{root}/get_model_info") or {}
-        origin = str(model.get("model_path") or entry.get("root") or "")
-        weights = str(model.get("weight_version") or "")
-        most = entry.get("max_model_len") or server.get("context_length")
-        revision = "@".join(filter(None, (public_name(origin), weights)))
-        return ServerInfo("sglang", _text(server, "version"), revision, origin, _count(most))
-
-    def request(self, question: Question) -> tuple[str, Body]:
-        """Generation from ids."""
-        drawn = _drawn(question.sampling)
-        parameters: Body = {
-            "max_new_tokens": question.most,
-            "temperature": drawn["temperature"],
-            "stop_token_ids": list(question.stops),
-            "top_k": -1,
-            **_PLAIN,
-        }
-        if "seed" in drawn:
-            parameters["sampling_seed"] = drawn["seed"]
-        body: Body = {"input_ids": list(question.ids), "sampling_params": parameters, "stream": False}
-        if question.choices:
-            body |= {
-                "return_logprob": True,
-                "logprob_start_len": -1,
-                "token_ids_logprob": list(question.choices),
-            }
-        return f"{self.address.root}/generate", body
-
-    def answer(self, body: Body) -> Answer:
-        """Ids, and what is known of them in ``meta_info``."""
-        meta = body["meta_info"]
-        listed = (meta.get("output_token_ids_logprobs") or [[]])[0] or []
-        reason = meta.get("finish_reason") or {}
-        return Answer(
-            text=str(body.get("text") or ""),
-            ids=_ids(body.get("output_ids")),
-            finish=_finish(reason.get("type") if isinstance(reason, dict) else reason),
-            prompt_tokens=_count(meta.get("prompt_tokens")),
-            completion_tokens=_count(meta.get("completion_tokens")),
-            cached_tokens=_count(meta.get("cached_tokens")),
-            log_probabilities={int(entry[1]): float(entry[0]) for entry in listed if entry[0] is not None},
-        )
-
-
 class LlamaCppDialect(Dialect):
     """llama.cpp's native ``/completion``."""
 
@@ -278,7 +214,6 @@ class LlamaCppDialect(Dialect):
             ids=_ids(body.get("tokens")),
             finish="length" if body.get("stop_type") == "limit" else "stop",
             prompt_tokens=_count(body.get("tokens_evaluated")),
-            completion_tokens=_count(body.get("tokens_predicted")),
             cached_tokens=_count(timings.get("cache_n")),
             cut=bool(body.get("truncated")),
             log_probabilities={
@@ -287,69 +222,20 @@ class LlamaCppDialect(Dialect):
         )
 
 
-class ChatDialect(Dialect):
-    """An OpenAI-compatible ``/chat/completions``: text in, text out, the server's own template."""
-
-    kind: Kind = "openai"
-
-    def describe(self, entry: Body, get: Get) -> ServerInfo:
-        """What the list of models says, if it says more than the name."""
-        return ServerInfo("openai", "", "", "", _count(entry.get("max_model_len")))
-
-    def request(self, question: Question) -> tuple[str, Body]:
-        """The conversation as messages."""
-        body: Body = {
-            "model": self.address.model,
-            "messages": [{"role": role, "content": text} for role, text in question.messages],
-            "max_tokens": question.most,
-            "top_p": 1.0,
-            **_NO_PENALTIES,
-            "stream": False,
-            **_drawn(question.sampling),
-        }
-        if question.choices:
-            body |= {"logprobs": True, "top_logprobs": TOP}
-        return f"{self.address.api}/chat/completions", body
-
-    def answer(self, body: Body) -> Answer:
-        """The message, and its first token's list."""
-        choice = body["choices"][0]
-        listed = ((choice.get("logprobs") or {}).get("content") or [{}])[0].get("top_logprobs") or []
-        likely: dict[str, float] = {}
-        for entry in listed:
-            likely.setdefault(str(entry["token"]), float(entry["logprob"]))
-        return Answer(
-            text=str(choice["message"].get("content") or ""),
-            ids=None,
-            finish=_finish(choice.get("finish_reason")),
-            **_usage(body),
-            likely=likely,
-        )
-
-
-TITLES: Mapping[Kind, str] = {
-    "vllm": "vLLM",
-    "sglang": "SGLang",
-    "llamacpp": "llama.cpp",
-    "openai": "an OpenAI-compatible endpoint",
-}
+TITLES: Mapping[Kind, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp"}
 """Kind of server -> its name in tables and messages."""
 DIALECTS: Mapping[Kind, type[Dialect]] = {
-    dialect.kind: dialect for dialect in (CompletionsDialect, SglangDialect, LlamaCppDialect, ChatDialect)
+    dialect.kind: dialect for dialect in (CompletionsDialect, LlamaCppDialect)
 }
-_OWNERS: Mapping[str, Kind] = {
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "llamacpp": "llamacpp",
-    "llama.cpp": "llamacpp",
-}
+_OWNERS: Mapping[str, Kind] = {"vllm": "vllm", "llamacpp": "llamacpp", "llama.cpp": "llamacpp"}
 """``owned_by`` in a list of models -> kind of server."""
 
 
 def describe(address: ServerAddress, get: Get) -> ServerInfo:
     """What the server says of itself and of the model; its kind is recognised unless the address names it.
 
-    Raises ServerError for a server that lists no such model, unless the address says its kind.
+    Raises ServerError for a server of another kind, or one that lists no such model, unless the address
+    says its kind.
     """
     listing = get(f"{address.api}/models")
     entries = listing.get("data") if isinstance(listing, dict) else None
@@ -367,7 +253,13 @@ def describe(address: ServerAddress, get: Get) -> ServerInfo:
             f"{address.url}: the server has no model {address.model!r}. It has: {known}. Put one of these"
             " after '#', or say what it is with #kind=... if it serves more than it lists."
         )
-    kind = address.kind or _OWNERS.get(str(entry.get("owned_by") or "").lower(), "openai")
+    kind = address.kind or _OWNERS.get(str(entry.get("owned_by") or "").lower())
+    if kind is None:
+        raise ServerError(
+            f"{address.url}: the server ({entry.get('owned_by') or 'unnamed'}) is neither"
+            f" {' nor '.join(TITLES.values())}, so it may not take token ids. If it speaks like one of them,"
+            f" say so: {' or '.join(f'#kind={kind}' for kind in TITLES)}."
+        )
     return DIALECTS[kind](address).describe(entry, get)
 
 
@@ -384,7 +276,6 @@ def _usage(body: Body) -> Body:
     usage = body.get("usage") or {}
     return {
         "prompt_tokens": _count(usage.get("prompt_tokens")),
-        "completion_tokens": _count(usage.get("completion_tokens")),
         "cached_tokens": _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
         "model": body.get("model"),
     }

@@ -21,35 +21,32 @@ from bench.engine.scheduler import RequestResult
 from bench.errors import ConfigError, NoAttentionError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Meter, current_meter, metered
-from bench.models.api import Geometry, Span, Tokenization
-from bench.models.conversation import ChatModel, Conversation
+from bench.models.api import Geometry, Span
+from bench.models.conversation import LanguageModel, ReadingContext
 from bench.models.served.client import RefusedRequestError, ServerClient, ServerError, WrongCountError
 from bench.models.served.dialects import DIALECTS, TITLES, Answer, Question, ServerInfo, describe
 from bench.models.tokenizer import TextTokenizer
 
 UNLISTED = -100.0
 """Log-probability of a choice that the server's list lacks: as good as none, and still a number."""
-_SPELLED = "Repeat: naïve café, 12345{} are text."
-_CONTROL = ", <|endoftext|> and </s>"
 _PROMPTS = (
     "Reply with the one word: yes",
-    _SPELLED,
+    "Repeat: naïve café, 12345, <|endoftext|> and </s> are text.",
     "Count these: " + ", ".join(f"item {n}" for n in range(1, 120)) + ". How many are there?",
 )
-"""What a server is asked at the start: something short, something unusual, something long. A server that
-takes token ids is also shown what looks like control tokens; one that takes text reads them as such."""
+"""What a server is asked at the start: something short, what looks like control tokens, something long."""
 _MOST = 12
 """Most tokens of an answer to one of them."""
 _SLACK = 4
 """Tokens by which llama.cpp may exceed a limit to complete a character; they are cut off here."""
 _NO_PROBES = (
-    "This method asks how likely a word is (a search's Yes or No). Use vllm, sglang or llamacpp,"
-    " or a method that only generates."
+    "This method asks how likely a word is (a search's Yes or No). Let the server give log-probabilities, or"
+    " use a method that only generates."
 )
 
 
-class ServedLanguageModel(ChatModel):
-    """A :class:`bench.models.api.LanguageModel` whose forwards a server runs."""
+class ServedLanguageModel(LanguageModel):
+    """A model whose forwards a server runs."""
 
     def __init__(
         self,
@@ -63,7 +60,7 @@ class ServedLanguageModel(ChatModel):
         configs: Sequence[Any],
         chat_style: str = "template",
     ) -> None:
-        """described: what the server reported when the run was planned; others: see :class:`ChatModel`."""
+        """described: what the server reported when the run was planned; others: as for every model."""
         super().__init__(
             name,
             tokenizer,
@@ -102,7 +99,7 @@ class ServedLanguageModel(ChatModel):
         """
         room = self.room(max_tokens)
         await self.require()
-        return self._context(room)
+        return ServedContext(self, room)
 
     async def require(self) -> None:
         """Check the server, once; raises ServerError for one that cannot be used."""
@@ -118,14 +115,11 @@ class ServedLanguageModel(ChatModel):
         """
         await self.require()
         self.without_probes = ways_out
-        context = self._context(self.room(None))
+        context = ServedContext(self, self.room(None))
         with metered(Meter()) as meter:
             await context.extend(_PROMPTS[0])
             await context.probe(("Yes", "No"))
         return "probe_from_top_list" not in meter.events
-
-    def _context(self, room: int) -> ServedContext:
-        return ServedContext(self, room) if self.described.takes_ids else TextContext(self, room)
 
     async def ask(self, question: Question) -> Answer:
         """The server's answer, from the right model, of the right number of prompt tokens.
@@ -142,12 +136,7 @@ class ServedLanguageModel(ChatModel):
                 f"{self.where}: the prompt has {ours} tokens by our count and {answer.prompt_tokens} by the"
                 " server's"
                 + (", which says that it has cut it. " if answer.cut else ". ")
-                + (
-                    "Is its context as long as the prompt?"
-                    if self.described.takes_ids
-                    else "Is #tokenizer=... that of the served model, with the same chat template? A text"
-                    " that holds control tokens counts differently too."
-                )
+                + "Is its context as long as the prompt?"
             )
         return answer
 
@@ -171,13 +160,12 @@ class ServedLanguageModel(ChatModel):
 
     def _require_same(self) -> None:
         """Raise ServerError if the server that answers again is not the one that the run was planned with."""
-        now = describe(self.client.address, self.client.get)
-        if now != self.described:
-            changed = [
-                f"{name} {getattr(now, name)!r} instead of {value!r}"
-                for name, value in vars(self.described).items()
-                if getattr(now, name) != value
-            ]
+        now = vars(describe(self.client.address, self.client.get))
+        planned = vars(self.described)
+        changed = [
+            f"{name} {now[name]!r} instead of {was!r}" for name, was in planned.items() if now[name] != was
+        ]
+        if changed:
             raise ServerError(
                 f"{self.where}: the server is another one than the run was planned with:"
                 f" {', '.join(changed)}. Every finished question is recorded. Start the former one again, or"
@@ -190,10 +178,9 @@ class ServedLanguageModel(ChatModel):
         Three prompts, each asked twice: the same text, our number of tokens, an end at the end of turn.
         """
         await asyncio.to_thread(self._require_same)
-        for form in _PROMPTS:
-            prompt = form.format(_CONTROL if self.described.takes_ids else "")
+        for prompt in _PROMPTS:
             ids = [*self.chat.opening, *self.tokenize(prompt).ids, *self.chat.closing]
-            question = Question(ids, [("user", prompt)], _MOST, sorted(self.stops))
+            question = Question(ids, _MOST, sorted(self.stops))
             try:
                 first, second = await self.ask(question), await self.ask(question)
             except (WrongCountError, RefusedRequestError) as error:
@@ -214,28 +201,19 @@ class ServedLanguageModel(ChatModel):
                 f"it gave two texts for one prompt at temperature 0 ({first.text!r}, {second.text!r}), so"
                 " that it ignores the sampling parameters"
             )
-        if self.described.takes_ids and first.ids is None:
+        if first.ids is None:
             return "it does not send the ids of what it generated"
-        ends = [token for id_ in self.stops if (token := str(self._tokenizer.hf.convert_ids_to_tokens(id_)))]
-        if first.ids is not None:
-            length, beyond = len(first.ids), any(id_ in self.stops for id_ in first.ids[:-1])
-        else:
-            length = first.completion_tokens or _MOST
-            beyond = any(end in first.text for end in ends)
-        if beyond:
+        length = len(first.ids)
+        if any(id_ in self.stops for id_ in first.ids[:-1]):
             return "it goes on after the end of turn"
         if length > _MOST + _SLACK:
             return f"it generated {length} tokens where at most {_MOST} were asked for"
         if first.finish == "length" and length < _MOST:
             return f"it broke off after {length} of {_MOST} tokens"
-        if first.finish == "length" and not first.text and first.ids is None:
-            return (
-                f"it generated {length} tokens and shows none: switch thinking off, if the model thinks first"
-            )
         return ""
 
 
-class ServedContext(Conversation):
+class ServedContext(ReadingContext):
     """A conversation that is sent again in full whenever the model is asked."""
 
     def __init__(self, lm: ServedLanguageModel, capacity: int) -> None:
@@ -263,7 +241,6 @@ class ServedContext(Conversation):
         room = self._capacity - len(kept) - len(suffix)
         question = Question(
             ids=[*kept, *suffix],
-            messages=self._messages(),
             most=min(decode, max(1, room)) if decode else 1,
             stops=sorted(self._lm.stops),
             choices=choices,
@@ -295,9 +272,6 @@ class ServedContext(Conversation):
     def _keep(self, ids: list[int]) -> None:
         self._ids, self._queue = ids, []
 
-    def _messages(self) -> Sequence[tuple[str, str]]:
-        return ()
-
     def _generated(self, answer: Answer, most: int) -> tuple[list[int], bool]:
         """The generated ids without the end of turn, and whether that, or any other end, was met."""
         if answer.ids is None:
@@ -312,12 +286,9 @@ class ServedContext(Conversation):
 
     def _log_probabilities(self, choices: Sequence[int], answer: Answer) -> tuple[float, ...]:
         """Of each choice; one that the server's list lacks has :data:`UNLISTED`, and the record a flag."""
-        listed = [answer.log_probabilities.get(id_) for id_ in choices]
-        return self._complete(listed, bool(answer.log_probabilities))
-
-    def _complete(self, values: Sequence[float | None], has_list: bool) -> tuple[float, ...]:
-        if not has_list:
+        if not answer.log_probabilities:
             raise ConfigError(f"{self._lm.where}: it gives no log-probabilities. {self._lm.without_probes}")
+        values = [answer.log_probabilities.get(id_) for id_ in choices]
         if None in values:
             current_meter().events.add("probe_from_top_list")
         return tuple(UNLISTED if value is None else max(value, UNLISTED) for value in values)
@@ -335,94 +306,6 @@ class ServedContext(Conversation):
 
     def _cut(self, mark: int) -> None:
         del self._ids[mark:]
-
-
-class TextContext(ServedContext):
-    """A conversation with a server that takes text alone: turns are sent as messages.
-
-    The open user turn is tokenised as a whole whenever it grows, as the server tokenises it, so that the two
-    counts can agree; what is the same as before counts as kept.
-    """
-
-    def __init__(self, lm: ServedLanguageModel, capacity: int) -> None:
-        """A context in its first user turn."""
-        super().__init__(lm, capacity)
-        self._pieces: list[tuple[int, str, str]] = []
-        """(length of the context before it, role, text) of each turn so far."""
-        self._turn = len(self._queue)
-        """Where the open user turn begins."""
-
-    def _append(self, text: str) -> tuple[int, Tokenization]:
-        chat = self._lm.chat
-        header = chat.next_turn if self._answered else ()
-        opening = "" if self._answered else self._open_turn()
-        start = self.length + len(header) if self._answered else self._turn
-        tokens = self._lm.tokenize(opening + text)
-        whole = [*self._ids, *self._queue][: start - len(header)] + [*header, *tokens.ids]
-        self._require_room(len(whole) - self.length + len(chat.closing))
-        self._pieces.append((self.length, "user", text))
-        self._turn = start
-        self._replace(whole)
-        first = sum(1 for _, end in tokens.offsets if end <= len(opening))
-        offsets = tuple((max(0, a - len(opening)), b - len(opening)) for a, b in tokens.offsets[first:])
-        return start + first, Tokenization(tokens.ids[first:], offsets)
-
-    async def say(self, reply: str) -> None:
-        """As for every conversation; the next user turn is open."""
-        before = self.length
-        await super().say(reply)
-        self._pieces.append((before, "assistant", reply))
-        self._turn = self.length
-
-    def _cut(self, mark: int) -> None:
-        super()._cut(mark)
-        first = next((at for at, piece in enumerate(self._pieces) if piece[0] >= mark), len(self._pieces))
-        del self._pieces[first:]
-        turn = self._lm.tokenize(self._open_turn()).ids
-        self._turn = max(0, mark - len(turn))
-        self._replace([*self._ids, *self._queue][: self._turn] + list(turn))
-
-    def _open_turn(self) -> str:
-        """The text of the open user turn."""
-        texts: list[str] = []
-        for _, role, text in reversed(self._pieces):
-            if role != "user":
-                break
-            texts.append(text)
-        return "".join(reversed(texts))
-
-    def _replace(self, whole: list[int]) -> None:
-        """Make these the context's tokens; what stays the same at the beginning stays kept."""
-        same = next(
-            (at for at, (old, new) in enumerate(zip(self._ids, whole, strict=False)) if old != new),
-            min(len(self._ids), len(whole)),
-        )
-        del self._ids[same:]
-        self._queue = whole[same:]
-
-    def _messages(self) -> Sequence[tuple[str, str]]:
-        messages: list[tuple[str, str]] = []
-        for _, role, text in self._pieces:
-            if messages and messages[-1][0] == role:
-                messages[-1] = (role, messages[-1][1] + text)
-            else:
-                messages.append((role, text))
-        current_meter().events.add("prompt_as_text")
-        return messages
-
-    def _generated(self, answer: Answer, most: int) -> tuple[list[int], bool]:
-        """The text's tokens by our tokenizer."""
-        self._pieces.append((self.length, "assistant", answer.text))
-        ids = list(self._lm.tokenize(self._lm.chat.answer_prefix + answer.text).ids)
-        return ids, answer.finish == "stop" or not ids
-
-    def _log_probabilities(self, choices: Sequence[int], answer: Answer) -> tuple[float, ...]:
-        """Tokens are compared as text, white space at their ends aside."""
-        likely: dict[str, float] = {}
-        for token, value in answer.likely.items():
-            likely[token.strip()] = max(value, likely.get(token.strip(), value))
-        words = [self._lm.decode([id_])[0] for id_ in choices]
-        return self._complete([likely.get(word) for word in words], bool(likely))
 
 
 def _result(

@@ -8,41 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.errors import BenchError, ModelUnavailableError
+from bench.errors import BenchError
 from bench.flops.meter import Meter
 from bench.method.contract import TrainingItem
-from bench.models.api import Embedder, LanguageModel, ModelSet, PairScorer
-from bench.models.presets import Pooling
-from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex
+from bench.models.conversation import ModelSet
+from bench.models.model_set import LoadedModels
+from bench.results.index_store import IndexStore, StoredIndex
 from bench.results.records import Record
 from bench.run.cell import Cell
 from bench.run.provenance import environment
 from bench.run.question_runner import IN_FLIGHT, QuestionRunner
 from bench.run.ray.cluster import Share, connect, share_out
-from bench.run.ray.worker import Checkpointer, Failed, Group, Refused, Worker, load_models, without_data
+from bench.run.ray.worker import Failed, Group, Worker, load_models, without_data
 from bench.run.redaction import fault_text
-from bench.run.time_limit import TimeLimit, TimeLimitError
+from bench.run.time_limit import TimeLimit
 from bench.schema import DocumentSet, Example, Index, JsonValue
 
 log = logging.getLogger(__name__)
 
 MIN_LOSSES = 5
 """A run gives up after this many lost workers without a finished call, or 3 per worker if that is more."""
-
-WAITING_S = 30.0
-"""Seconds without any worker between log lines about what the run is waiting for."""
-
-SPARE_CALLS = 8
-"""Concurrent calls that a worker accepts in addition to its questions."""
 
 
 class _WorkerHandle:
@@ -57,10 +51,6 @@ class _WorkerHandle:
 
 class RemoteFaultError(Exception):
     """An exception of a method on a worker; the message is the record's error text."""
-
-
-class _StuckError(Exception):
-    """A call blocked its worker's event loop for longer than the time limit."""
 
 
 class RayExecutor:
@@ -82,7 +72,6 @@ class RayExecutor:
         self._share = Share(1, 1, 0)
         self._workers: list[_WorkerHandle] = []
         self._losses = 0
-        self._numbers = itertools.count()
         self._in_flight = IN_FLIGHT
 
     def question_runner(
@@ -96,7 +85,7 @@ class RayExecutor:
             self._ray = connect(self.address)
             self._share = share_out(self._ray.nodes(), self.workers, self.gpus)
             self._in_flight = in_flight
-            log.debug("wanted: %s", self.wanted())
+            log.info("%s on %s", self._share, self._ray.cluster_resources())
         return RayQuestionRunner(self, cells, indexes, limit)
 
     @property
@@ -117,10 +106,6 @@ class RayExecutor:
             self._ray.shutdown()
         self._ray, self._workers = None, []
 
-    def unique_id(self) -> str:
-        """An id for a call or group, unique in this run."""
-        return str(next(self._numbers))
-
     def replace_lost(self) -> list[_WorkerHandle]:
         """All workers, with new ones for those lost, which the cluster starts when it has room."""
         self._workers = [worker for worker in self._workers if not worker.lost]
@@ -129,8 +114,7 @@ class RayExecutor:
                 num_cpus=self._share.cpus,
                 num_gpus=self._share.gpus,
                 max_restarts=0,
-                max_concurrency=self._in_flight + SPARE_CALLS,
-                concurrency_groups={"watch": 1},
+                max_concurrency=self._in_flight,
             )(Worker)
             actor = make.remote(self._models, self._share.gpus)
             self._workers.append(_WorkerHandle(actor, actor.ready.remote()))
@@ -160,21 +144,6 @@ class RayExecutor:
         """Start counting lost workers from zero, after a call has finished."""
         self._losses = 0
 
-    def wanted(self) -> str:
-        """The requested and the available resources, for the log."""
-        has = {k: v for k, v in self._ray.cluster_resources().items() if k in ("CPU", "GPU")}
-        return (
-            f"{self._share.workers} worker(s) with {self._share.cpus:g} CPU and {self._share.gpus:g} GPU "
-            f"each; the cluster has {has or 'nothing'}"
-        )
-
-    def checkpointer(self, file: CheckpointFile) -> Any:
-        """An actor on this machine that stores the checkpoints of a training."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        here = NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
-        return self._ray.remote(num_cpus=0, scheduling_strategy=here)(Checkpointer).remote(file)
-
 
 @dataclass(frozen=True)
 class _Shipped(StoredIndex):
@@ -191,54 +160,41 @@ class RayQuestionRunner(QuestionRunner):
         self, executor: RayExecutor, cells: Sequence[Cell], store: IndexStore, limit: TimeLimit
     ) -> None:
         """executor: already connected."""
-        super().__init__(cells, store, _NoModels(), limit, executor.at_once)
+        super().__init__(cells, store, LoadedModels({}), limit, executor.at_once)  # the workers have them
         self._executor = executor
         self._ray = executor.ray
         group = Group(tuple(map(without_data, cells)), limit.seconds)
-        self._group = [executor.unique_id(), self._ray.put(group)]
+        self._group = [uuid.uuid4().hex, self._ray.put(group)]
         self._learned_reference: Any = None
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._broken: BenchError | None = None
-        self._pending: dict[str, tuple[asyncio.Future[None], Any]] = {}
-        """Call -> a future that aborts it, and the reference to its result."""
-        self._watchers: dict[_WorkerHandle, asyncio.Task[None]] = {}
+        self._starting: dict[_WorkerHandle, asyncio.Task[None]] = {}
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """Inside the block the workers are watched and replaced."""
-        self._watch_workers()
-        waiting = asyncio.create_task(self._log_waiting())
+        """Inside the block lost workers are replaced."""
+        self._start_workers()
         try:
             yield
         finally:
-            tasks = [waiting, *self._watchers.values()]
+            tasks = list(self._starting.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._watchers.clear()
+            self._starting.clear()
 
     async def build(self, documents: DocumentSet) -> StoredIndex:
         """A newly built index of these documents, from a worker."""
-        built = await self._call(
-            "index", lambda actor, call: actor.build.remote(call, self._group, documents)
-        )
+        built = await self._call(lambda actor: actor.build.remote(self._group, documents))
         assert isinstance(built, StoredIndex)
         return built
 
-    async def train(self, items: Sequence[TrainingItem], checkpoints: CheckpointFile) -> StoredIndex:
-        """The result of training the method on one worker; its checkpoints are stored on this machine."""
+    async def train(self, items: Sequence[TrainingItem]) -> StoredIndex:
+        """The result of training the method on one worker."""
         plan = self.cells[0].training
         assert plan is not None
-        shipped, checkpointer = self._ray.put(list(items)), self._executor.checkpointer(checkpoints)
-        try:
-            learned = await self._call(
-                "training",
-                lambda actor, call: actor.train.remote(
-                    call, self._group, shipped, plan.training, checkpointer
-                ),
-            )
-        finally:
-            self._ray.kill(checkpointer)
+        shipped = self._ray.put(list(items))
+        learned = await self._call(lambda actor: actor.train.remote(self._group, shipped, plan.training))
         assert isinstance(learned, StoredIndex)
         return learned
 
@@ -259,18 +215,15 @@ class RayQuestionRunner(QuestionRunner):
             if self._learned_reference is not None:
                 about.append(self._learned_reference)
             lines = await self._call(
-                "answer",
-                lambda actor, call: actor.ask.remote(
-                    call, self._group, _without_documents(example), about, list(which)
-                ),
+                lambda actor: actor.ask.remote(self._group, _without_documents(example), about, list(which))
             )
         except BenchError:
             raise
         except Exception as fault:
             if index is not None and len(which) > 1:  # a cell that stops earlier may not reach the fault
                 return [record for at in which for record in await self.ask(example, [at])]
-            remote = isinstance(fault, RemoteFaultError | _StuckError)
-            text, wall_s = str(fault) if remote else fault_text(fault), time.perf_counter() - started
+            text = str(fault) if isinstance(fault, RemoteFaultError) else fault_text(fault)
+            wall_s = time.perf_counter() - started
             index_meter = self._index_meter(index)
             return [self._record(example, None, text, Meter(), index_meter, wall_s) for _ in which]
         assert isinstance(lines, list)
@@ -286,30 +239,22 @@ class RayQuestionRunner(QuestionRunner):
         stored = await self.load_or_build(documents)
         return _Shipped(Index(), stored.meter, self._ray.put(documents), self._ray.put(stored))
 
-    async def _call(self, what: str, ask: Callable[[Any, str], Any]) -> object:
+    async def _call(self, ask: Callable[[Any], Any]) -> object:
         """The result of a call on a worker; repeated on another worker whenever one is lost.
 
-        Raises RemoteFaultError, _StuckError, and BenchError.
+        Raises RemoteFaultError and BenchError.
         """
         from ray.exceptions import RayError, RayTaskError
 
         while True:
             worker = await self._free_worker()
-            call = self._executor.unique_id()
-            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            reference = None
             try:
-                reference = ask(worker.actor, call)
-                self._pending[call] = ended, reference
-                arriving = asyncio.ensure_future(_arrival(reference))
-                await asyncio.wait({arriving, ended}, return_when=asyncio.FIRST_COMPLETED)
-                if ended.done() and not arriving.done():
-                    arriving.cancel()
-                    raise _StuckError(
-                        fault_text(TimeLimitError(f"no {what} within {self.limit.seconds:g} s"))
-                    )
-                outcome = await arriving
+                reference = ask(worker.actor)
+                outcome = await _arrival(reference)
             except asyncio.CancelledError:
-                self._ray.cancel(self._pending[call][1])
+                if reference is not None:
+                    self._ray.cancel(reference)
                 raise
             except RayTaskError as error:
                 raise BenchError(f"A worker failed outside of any question: {_error_text(error)}") from error
@@ -317,14 +262,11 @@ class RayQuestionRunner(QuestionRunner):
                 self._discard(worker, _error_text(error))
                 continue
             finally:
-                self._pending.pop(call, None)
                 worker.calls -= 1
                 self._wake(1)
             self._executor.reset_losses()
-            if isinstance(outcome, Refused):
-                raise (ModelUnavailableError if outcome.model else BenchError)(outcome.text)
             if isinstance(outcome, Failed):
-                raise RemoteFaultError(outcome.text)
+                raise (outcome.error or RemoteFaultError)(outcome.text)
             return outcome
 
     async def _free_worker(self) -> _WorkerHandle:
@@ -353,14 +295,13 @@ class RayQuestionRunner(QuestionRunner):
                 turn.set_result(None)
                 most = None if most is None else most - 1
 
-    def _watch_workers(self) -> None:
-        """Replace lost workers, and watch the new ones."""
+    def _start_workers(self) -> None:
+        """Replace lost workers, and use the new ones as soon as they have started."""
         for worker in self._executor.replace_lost():
-            if worker not in self._watchers:
-                self._watchers[worker] = asyncio.create_task(self._watch(worker))
+            if worker not in self._starting:
+                self._starting[worker] = asyncio.create_task(self._start(worker))
 
-    async def _watch(self, worker: _WorkerHandle) -> None:
-        """Mark a worker as usable once it has started, and discard it if a call blocks it."""
+    async def _start(self, worker: _WorkerHandle) -> None:
         from ray.exceptions import RayError, RayTaskError
 
         try:
@@ -368,16 +309,6 @@ class RayQuestionRunner(QuestionRunner):
                 require_same_software(await _arrival(worker.ready))
                 worker.usable = True
             self._wake()
-            if self.limit.seconds is not None:
-                stuck = worker.actor.stuck.options(concurrency_group="watch").remote(self.limit.seconds)
-                try:
-                    ended, _ = self._pending.get(await _arrival(stuck), (None, None))
-                finally:
-                    self._ray.cancel(stuck)
-                if ended is not None and not ended.done():
-                    ended.set_result(None)
-                self._executor.reset_losses()
-                self._discard(worker, "a method on it does not return")
         except BenchError as error:
             self._fail(error)
         except RayTaskError as error:
@@ -392,31 +323,12 @@ class RayQuestionRunner(QuestionRunner):
         except BenchError as error:
             self._fail(error)
             raise
-        self._watch_workers()
+        self._start_workers()
 
     def _fail(self, error: BenchError) -> None:
         """Raise this error in every call that waits for a worker, now or later."""
         self._broken = error
         self._wake()
-
-    async def _log_waiting(self) -> None:
-        while True:
-            await asyncio.sleep(WAITING_S)
-            if not any(worker.usable for worker in self._watchers):
-                log.warning("no worker yet; wanted: %s", self._executor.wanted())
-
-
-class _NoModels:
-    """Placeholder for the models, which only the workers have."""
-
-    def lm(self, role: str = "reader") -> LanguageModel:
-        raise RuntimeError("models are on the workers")
-
-    def embedder(self, role: str = "embedder", *, pooling: Pooling | None = None) -> Embedder:
-        raise RuntimeError("models are on the workers")
-
-    def pair_scorer(self, role: str = "scorer") -> PairScorer:
-        raise RuntimeError("models are on the workers")
 
 
 def require_same_software(worker: Mapping[str, JsonValue]) -> None:

@@ -9,49 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from bench.data import LoadedData
 from bench.errors import BenchError, ModelUnavailableError
 from bench.flops.meter import Meter, metered
 from bench.method.contract import Training, TrainingItem
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.models.spec import ModelSpec, cuda_available
-from bench.results.index_store import CheckpointFile, IndexStore, StoredIndex
+from bench.results.index_store import IndexStore, StoredIndex
 from bench.run.cell import Cell
 from bench.run.provenance import environment
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
-from bench.run.ray.cluster import load_ray
 from bench.run.redaction import fault_text
-from bench.run.time_limit import TURN_S, TimeLimit
+from bench.run.time_limit import TimeLimit
 from bench.schema import DocumentSet, Example, Index, JsonValue
-
-_call: ContextVar[str] = ContextVar("bench_call", default="")
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A BenchError: the setup is at fault, and the run ends."""
-
-    text: str
-    model: bool
-    """Whether a model is unavailable."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An exception of a method, as a record's error text."""
+    """An exception of a method, as a record's error text; or a BenchError, which ends the run."""
 
     text: str
+    error: type[BenchError] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,39 +94,6 @@ def _gpus() -> int:
     return torch.cuda.device_count()
 
 
-class Checkpointer:
-    """An actor on the driver's machine that stores the checkpoints of a training on a worker."""
-
-    def __init__(self, file: CheckpointFile) -> None:
-        """file: the checkpoint file."""
-        self.file = file
-
-    def load(self) -> Index | None:
-        """The last saved state."""
-        return self.file.load()
-
-    def save(self, state: Index) -> None:
-        """Store this state."""
-        self.file.save(state)
-
-
-class RemoteCheckpoints:
-    """A :class:`bench.method.contract.Checkpoints` backed by a :class:`Checkpointer`."""
-
-    def __init__(self, checkpointer: Any) -> None:
-        """checkpointer: the actor."""
-        self.checkpointer = checkpointer
-
-    def load(self) -> Index | None:
-        """The last saved state."""
-        state: Index | None = load_ray().get(self.checkpointer.load.remote())
-        return None if state is None else _own_arrays(state)
-
-    def save(self, state: Index) -> None:
-        """Store this state; returns once it is on disk."""
-        load_ray().get(self.checkpointer.save.remote(state))
-
-
 @dataclass
 class _Received:
     """Documents that a worker has received from the driver."""
@@ -187,7 +140,7 @@ class _WorkerQuestionRunner(QuestionRunner):
 
 
 class Worker:
-    """The actor; every call has an id, so that a hanging call can be identified."""
+    """The actor."""
 
     def __init__(self, models: Callable[[Cell], ModelSet], gpus: float) -> None:
         """models: returns a cell's models, loaded on first use. gpus: GPUs per worker; may be a fraction."""
@@ -195,49 +148,35 @@ class Worker:
         self._group = ""
         self._runner: _WorkerQuestionRunner | None = None
         self._opened, self._opening = AsyncExitStack(), asyncio.Lock()
-        self._turned = time.monotonic()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._calls: WeakKeyDictionary[asyncio.Task[Any], str] = WeakKeyDictionary()
 
     async def ready(self) -> dict[str, JsonValue]:
         """Versions and commit of this worker's software; after this call it accepts work."""
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_task_factory(self._named_task)
-        self._ticking = asyncio.create_task(self._tick())
         if 0 < self._gpus < 1:
             import torch
 
             torch.cuda.set_per_process_memory_fraction(self._gpus)
         return environment()
 
-    async def build(self, call: str, group: Sequence[Any], documents: DocumentSet) -> object:
-        """The index of these documents: a StoredIndex, Failed or Refused."""
-        return await self._outcome(call, group, lambda runner: runner.build(documents))
+    async def build(self, group: Sequence[Any], documents: DocumentSet) -> object:
+        """The index of these documents: a StoredIndex or Failed."""
+        return await self._outcome(group, lambda runner: runner.build(documents))
 
-    async def train(
-        self,
-        call: str,
-        group: Sequence[Any],
-        items: Sequence[TrainingItem],
-        training: Training,
-        checkpointer: Any,
-    ) -> object:
-        """The result of training the method on the items: a StoredIndex, Failed or Refused."""
+    async def train(self, group: Sequence[Any], items: Sequence[TrainingItem], training: Training) -> object:
+        """The result of training the method on the items: a StoredIndex or Failed."""
 
         async def learned(runner: QuestionRunner) -> StoredIndex:
             owned = [replace(item, index=_own_arrays(item.index)) for item in items]
             with metered(Meter()) as meter:
-                state = await runner.cells[0].method.train(
-                    owned, training, runner.models, RemoteCheckpoints(checkpointer)
-                )
+                method = runner.cells[0].method
+                state = await method.train(owned, training, runner.models)
             return StoredIndex(state, meter)
 
-        return await self._outcome(call, group, learned)
+        return await self._outcome(group, learned)
 
     async def ask(
-        self, call: str, group: Sequence[Any], example: Example, about: Sequence[Any], which: Sequence[int]
+        self, group: Sequence[Any], example: Example, about: Sequence[Any], which: Sequence[int]
     ) -> object:
-        """The records of one example for the cells at ``which``, as JSON lines; or Failed, or Refused.
+        """The records of one example for the cells at ``which``, as JSON lines; or Failed.
 
         example: without its documents. about: the documents' id, references to them and to their index,
         and to what was learned, if anything.
@@ -251,30 +190,16 @@ class Worker:
                 answered = await runner.ask(replace(example, documents=own), which)
                 return [record.to_line() for record in answered]
 
-        return await self._outcome(call, group, records)
-
-    async def stuck(self, limit_s: float) -> str:
-        """The id of a call that blocks the event loop beyond the limit; waits until there is one.
-
-        Must run in a different event loop than the other calls.
-        """
-        while True:
-            await asyncio.sleep(min(TURN_S, limit_s / 4))
-            if time.monotonic() - self._turned < limit_s + 2 * TURN_S or self._loop is None:
-                continue
-            task = asyncio.current_task(self._loop)
-            # Otherwise the engine is working, or code between the calls.
-            if task is not None and self._runner is not None and self._runner.limit.holds(task):
-                return self._calls.get(task, "")
+        return await self._outcome(group, records)
 
     async def _outcome(
-        self, call: str, group: Sequence[Any], work: Callable[[_WorkerQuestionRunner], Awaitable[object]]
+        self, group: Sequence[Any], work: Callable[[_WorkerQuestionRunner], Awaitable[object]]
     ) -> object:
-        _call.set(call)
         try:
             return await work(await self._runner_of(*group))
         except BenchError as error:
-            return Refused(str(error), isinstance(error, ModelUnavailableError))
+            kind = ModelUnavailableError if isinstance(error, ModelUnavailableError) else BenchError
+            return Failed(str(error), kind)
         except Exception as fault:
             return Failed(fault_text(fault))
 
@@ -288,19 +213,6 @@ class Worker:
                 await self._opened.enter_async_context(runner.working())
                 self._group, self._runner = id_, runner
             return self._runner
-
-    async def _tick(self) -> None:
-        while True:
-            self._turned = time.monotonic()
-            await asyncio.sleep(TURN_S / 4)
-
-    def _named_task(
-        self, loop: asyncio.AbstractEventLoop, work: Any, context: Context | None = None
-    ) -> asyncio.Task[Any]:
-        """A task that knows which call it belongs to."""
-        task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, context=context)
-        self._calls[task] = (context or copy_context()).get(_call, "")
-        return task
 
 
 def _own(stored: StoredIndex) -> StoredIndex:

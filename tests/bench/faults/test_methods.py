@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-import signal
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -181,40 +179,24 @@ def forever_awaiting(question: Question) -> Any:
     return asyncio.Event().wait()
 
 
-def forever_computing(question: Question) -> Any:
-    while True:
-        try:
-            time.sleep(0.01)
-        except Exception:  # noqa: S112 - as methods do
-            continue
-
-
-@pytest.mark.parametrize("hang", [forever_awaiting, forever_computing])
-def test_a_method_that_hangs_fails_that_question_and_no_neighbour(
-    tmp_path: Path, hang: Callable[[Question], Any], undisturbed: list[dict[str, Any]]
-) -> None:
-    before = signal.getsignal(signal.SIGALRM)
-    errors = errors_of(tmp_path, odd_cell(hang, n=6), timeout_s=0.4, in_flight=6)
-    assert errors == [None, "TimeLimitError: no answer within 0.4 s", None, None, None, None]
-    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+def test_a_method_that_hangs_fails_that_question_and_no_neighbour(tmp_path: Path) -> None:
+    errors = errors_of(tmp_path, odd_cell(forever_awaiting, n=6), timeout_s=1.0, in_flight=6)
+    assert errors == [None, "TimeLimitError: no answer within 1 s", None, None, None, None]
     odd_cell_again = odd_cell(lambda question: Prediction("patience"), n=6)
     assert run(odd_cell_again, tmp_path).answered == 0, "a failure is an answer, until it is asked again"
     assert run(odd_cell_again, tmp_path, retry_failed=True).answered == 1
 
 
-@pytest.mark.parametrize("computing", [False, True])
-def test_an_index_that_is_never_done_fails_its_questions_only(tmp_path: Path, computing: bool) -> None:
+def test_an_index_that_is_never_done_fails_its_questions_only(tmp_path: Path) -> None:
     class Slow(Echo):
         async def index(self, documents: Any, models: Any) -> Index:
             if documents.documents[0].text == "text 0":
-                await forever_awaiting(Question("", documents, 1)) if not computing else forever_computing(
-                    Question("", documents, 1)
-                )
+                await asyncio.Event().wait()
             return await super().index(documents, models)
 
     cell = dataclasses.replace(stand_in_cell(examples(4)), method=Slow(EchoConfig()))
-    message = "TimeLimitError: no index within 0.4 s"
-    assert errors_of(tmp_path, cell, timeout_s=0.4) == [message, message, None, None]
+    message = "TimeLimitError: no index within 1 s"
+    assert errors_of(tmp_path, cell, timeout_s=1.0) == [message, message, None, None]
 
 
 def test_a_shared_run_that_hangs_is_asked_cell_by_cell(tmp_path: Path) -> None:
@@ -239,7 +221,7 @@ def test_a_shared_run_that_hangs_is_asked_cell_by_cell(tmp_path: Path) -> None:
         cell = odd_cell(forever_awaiting)
         cell = dataclasses.replace(cell, method=Shared(EchoConfig(suffix=suffix)))
         cells.append((sharing(cell), tmp_path / suffix))
-    run_cells(cells, IndexStore(tmp_path / "indexes"), WordModels, timeout_s=0.4)
+    run_cells(cells, IndexStore(tmp_path / "indexes"), WordModels, timeout_s=1.0)
     for suffix in ("a", "b"):
         records = list(read_records(tmp_path / suffix / "records.jsonl"))
         assert [r.prediction for r in records] == [f"answer0{suffix}", None, f"answer2{suffix}"]

@@ -136,6 +136,16 @@ def test_a_model_without_a_known_tokenizer_asks_for_one() -> None:
     assert cell.reader.architecture.layers == 5
 
 
+def test_a_server_of_text_and_a_served_encoder_are_refused_with_the_way_out() -> None:
+    with serving(dialect_app("vllm", owned_by="library")) as url:
+        with pytest.raises(ServerError, match="library.* neither vLLM nor llama.cpp.*#kind=vllm"):
+            plan_cell(request(url))
+        plan_cell(CellRequest("closed_book", "musique", model=f"server:{url}#tiny#kind=vllm"))
+        encoder = f"server:{url}#tiny#kind=vllm#tokenizer=minilm"
+        with pytest.raises(ConfigError, match="minilm is a text encoder.*name minilm itself"):
+            plan_cell(CellRequest("sbert", "musique", options={"encoder": encoder}))
+
+
 def test_a_server_with_less_room_than_the_window_is_refused() -> None:
     with serving(dialect_app("vllm", max_model_len=1024)) as url:
         with pytest.raises(ConfigError, match="takes 1024 tokens.*window of 2048"):

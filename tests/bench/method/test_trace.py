@@ -1,4 +1,4 @@
-"""The log of a search: what is written is read again, and so are logs of before the contract."""
+"""The log of a search: what is written is read again, and told."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bench.method import SearchStep, SearchTrace, VisitedNode
+from bench.method.trace import described
 
 
 def test_a_search_is_read_as_it_was_written() -> None:
@@ -25,13 +26,15 @@ def test_a_walk_reads_no_nodes_in_order() -> None:
     assert SearchTrace.read(walk.to_json()) == walk and walk.read_nodes == ()
 
 
-def test_logs_of_before_the_contract_are_read() -> None:
-    picked = {"layer": 1, "picked": [{"node": "1.0", "layer": 1, "score": 0.5}]}
-    stood = {"node": "2.1", "action": 0, "reply": "Action: 0"}
-    trace = SearchTrace.read({"steps": [picked, stood]})
-    assert trace is not None
-    assert trace.steps[0] == SearchStep((VisitedNode("1.0", 1, 0.5),), details={"layer": 1})
-    assert trace.steps[1] == SearchStep((VisitedNode("2.1"),), reply="Action: 0", details={"action": 0})
+def test_a_search_is_told_as_a_table_with_a_row_for_each_node_and_any_other_log_field_by_field() -> None:
+    step = SearchStep((VisitedNode("1.1", 1, None, {"z": 0.5}), VisitedNode("1.2", 1, 0.25)), p_yes=0.75)
+    lines = described(SearchTrace((step,), {"stop": "patience"}).to_json()).splitlines()
+    assert lines[0] == "search      stop: patience"
+    assert [line.split() for line in lines[2:]] == [
+        ["0", "1.1", "1", "z", "0.5"],
+        ["1.2", "1", "0.25", "0.75"],
+    ]
+    assert described({"kept": 3, "nodes": ["a"]}) == "trace       kept: 3\ntrace       nodes: ['a']"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bench.errors import UnknownNameError
 from bench.metrics import METRICS, CorpusMetric, Metric, get_metric, get_metrics

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from bench.flops.formulas import flops_of_usage, texts_usage
 from bench.flops.meter import Meter, metered
-from bench.models.api import Embedder
-from bench.models.embedder import SentenceEncoder
+from bench.models.embedder import Embedder
 from bench.models.model_set import load_embedder
 from bench.models.spec import resolve
 from tests.bench.models.builders import SPECIAL, save_encoder
@@ -29,7 +28,7 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def minilm() -> SentenceEncoder:
+def minilm() -> Embedder:
     return load_embedder(resolve("minilm", device="cpu"))
 
 
@@ -37,7 +36,7 @@ def embed(encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
     return asyncio.run(encoder.embed(texts))
 
 
-def test_minilm_is_what_its_preset_says(minilm: SentenceEncoder) -> None:
+def test_minilm_is_what_its_preset_says(minilm: Embedder) -> None:
     preset = resolve("minilm").preset
     assert preset is not None
     assert minilm.architecture == preset.architecture
@@ -48,7 +47,7 @@ def test_minilm_is_what_its_preset_says(minilm: SentenceEncoder) -> None:
     assert type(normalise).__name__ == "Normalize"
 
 
-def test_a_text_s_embedding_does_not_depend_on_its_batch(minilm: SentenceEncoder) -> None:
+def test_a_text_s_embedding_does_not_depend_on_its_batch(minilm: Embedder) -> None:
     together = embed(minilm, TEXTS)
     alone = np.concatenate([embed(minilm, [text]) for text in TEXTS])
     shuffled = embed(minilm, TEXTS[::-1])[::-1]
@@ -57,7 +56,7 @@ def test_a_text_s_embedding_does_not_depend_on_its_batch(minilm: SentenceEncoder
     np.testing.assert_array_equal(together, embed(minilm, TEXTS))
 
 
-def test_a_long_text_is_its_beginning_and_that_is_counted(minilm: SentenceEncoder) -> None:
+def test_a_long_text_is_its_beginning_and_that_is_counted(minilm: Embedder) -> None:
     lengths = minilm.token_lengths(TEXTS)
     assert lengths[1] == 2  # [CLS] and [SEP] alone
     assert lengths[2] > 256
@@ -70,7 +69,7 @@ def test_a_long_text_is_its_beginning_and_that_is_counted(minilm: SentenceEncode
         np.testing.assert_allclose(embed(minilm, [cut]), embed(minilm, [TEXTS[2]]), atol=2e-6)
 
 
-def test_the_cost_is_that_of_the_tokens_encoded_without_padding(minilm: SentenceEncoder) -> None:
+def test_the_cost_is_that_of_the_tokens_encoded_without_padding(minilm: Embedder) -> None:
     lengths = [min(n, 256) for n in minilm.token_lengths(TEXTS)]
     with metered(Meter()) as meter:
         embed(minilm, TEXTS)
@@ -84,7 +83,7 @@ def test_the_cost_is_that_of_the_tokens_encoded_without_padding(minilm: Sentence
 
 
 def test_a_question_is_embedded_once_and_costs_the_same_each_time(
-    minilm: SentenceEncoder, monkeypatch: pytest.MonkeyPatch
+    minilm: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = "Who hid the kite before anybody had asked for it?"
     with metered(Meter()) as first_meter:

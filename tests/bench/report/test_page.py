@@ -17,8 +17,7 @@ from bench.report.content import Report, collect_report
 from bench.report.page import report_page
 from bench.run.cell import CellRequest
 from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
-from tests.bench.report.seen import HOSTILE as WITH_HALF_CHARACTERS
-from tests.bench.report.seen import Seen
+from tests.bench.report.seen import HOSTILE as WITH_HALF_CHARACTERS, Seen
 
 HOSTILE = tuple(text.replace("\ud800", "\u2029") for text in WITH_HALF_CHARACTERS)
 """Data with half a character are refused before anything runs on them."""

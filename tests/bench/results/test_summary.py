@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.models.api import ModelSet
+from bench.models.conversation import ModelSet
 from bench.results.index_store import IndexStore
 from bench.results.models import read_summary
 from bench.results.summary import summarize

@@ -54,7 +54,7 @@ def ask(*arguments: object, stdin: bytes = b"") -> Result:
 def test_an_answer_has_its_places_and_what_it_did_not_read(paper: Path, tmp_path: Path) -> None:
     answer = bench.ask("When?", paper, model="tiny", results=tmp_path / "results")
     assert (answer.text, answer.error, answer.method) == (SAYS, None, "bm25")
-    assert [passage.places for passage in answer.passages] == [("reactor.pdf, pages 1-2",)]
+    assert [passage.place for passage in answer.passages] == ["reactor.pdf, pages 1-2"]
     assert "reactor.pdf" not in answer.passages[0].text  # the title line is no text of the file
     assert answer.unsupported == ("June",)
     assert answer.warnings and "answers mean nothing" in answer.warnings[-1]

@@ -231,25 +231,6 @@ def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
     until(lambda: not alive(helper))
 
 
-def test_a_helper_that_cannot_work_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    broken = (
-        "import bench.run.session\ndef no(*a, **o): raise OSError('no GPU')\nbench.run.session.Session = no\n"
-    )
-    (tmp_path / "python" / "sitecustomize.py").write_text(broken)
-    helpers, start = [], local_workers._Helper
-
-    def started(*arguments: Any) -> Any:
-        helpers.append(start(*arguments))
-        return helpers[-1]
-
-    monkeypatch.setattr(local_workers, "_Helper", started)
-    with LocalWorkers(2).helping(two_groups(tmp_path), tmp_path, 32, None):
-        until(lambda: helpers[0]._process.poll() is not None)
-    assert "a helper process failed with exit code 1: OSError: no GPU" in caplog.text
-
-
 class _Started:
     """Stands in for subprocess.Popen."""
 

@@ -83,22 +83,6 @@ def test_on_a_terminal_every_cell_leaves_a_line_and_the_bar_says_what_is_left(
     assert screen.getvalue().endswith("\x1b[2K\x1b[?25h\r"), "the bar is gone and the cursor is back"
 
 
-def test_a_table_above_the_bar_takes_the_place_of_the_cells_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    screen = Terminal()
-    monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr(Session, "models", lambda self, cell: WordModels())
-    session = Session(tmp_path, hooks=[progress := Progress()])
-    progress.above = lambda: "a table"
-    progress.on_plan(12, 48, first=4)
-    cell = stand_in_cell(examples(4))
-    session.run(cell)
-    session.close()
-    assert "48 questions to ask: the first 4 of each cell" in screen.getvalue()
-    assert "a table" in screen.getvalue() and ": F1 100.0 %" not in screen.getvalue()
-
-
 def test_a_cells_name_has_the_options_that_it_was_given() -> None:
     cell = plan_cell(CellRequest("bm25", "hotpotqa", options={"k": 7}, limit=1))
     assert cell.name == "bm25 k=7 on hotpotqa (sample), tiny"

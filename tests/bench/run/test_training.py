@@ -9,14 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bench.data.cards import load_card
 from bench.errors import ConfigError
 from bench.flops.meter import Usage, current_meter
-from bench.method.contract import Checkpoints, Reference, Training, TrainingItem
-from bench.results.index_store import CheckpointFile, IndexStore
+from bench.method.contract import Reference, Training, TrainingItem
+from bench.results.index_store import IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.training_plan import NoTrainingDataError, TrainingPlan, plan_training, with_source
@@ -25,26 +24,15 @@ from tests.stand_ins import Echo, WordModels, examples, run_cell, stand_in_cell
 
 
 class Counting(Echo):
-    """Learns how many words all documents have, in two steps, and answers with that number."""
+    """Learns how many words all documents have, and answers with that number."""
 
     trained_on: list[list[str]]
-    interrupt_after: int | None = None
-    steps: int = 0
 
     def training(self, dataset: str) -> Training | None:
         return Training({"dataset": dataset})
 
-    async def train(
-        self, items: Sequence[TrainingItem], training: Training, models: Any, checkpoints: Checkpoints
-    ) -> Index:
+    async def train(self, items: Sequence[TrainingItem], training: Training, models: Any) -> Index:
         self.trained_on.append([item.documents.id for item in items])
-        state = checkpoints.load() or Index({"step": 0})
-        while state.data["step"] < 2:
-            self.steps += 1
-            state = Index({"step": state.data["step"] + 1}, {"at": np.arange(3)})
-            checkpoints.save(state)
-            if self.steps == self.interrupt_after:
-                raise KeyboardInterrupt
         current_meter().credit("own", "train", Usage(calls=2, flops=100))
         return Index({"words": sum(item.index.data["words"] for item in items)})
 
@@ -58,12 +46,10 @@ class Counting(Echo):
         return replace(prediction, trace={"all": index.data["all"]})
 
 
-def counting_cell(sample: Sequence[Example], **attributes: Any) -> Any:
+def counting_cell(sample: Sequence[Example]) -> Any:
     plain = stand_in_cell(sample)
     method = Counting(plain.method.config)
     method.trained_on = []
-    for name, value in attributes.items():
-        setattr(method, name, value)
     run = SimpleNamespace(examples=tuple(sample))
     training = plan_training(method.training("toy"), run, lambda _: run, 0)  # type: ignore[arg-type]
     return replace(plain, method=method, training=training)
@@ -107,17 +93,6 @@ def test_documents_learned_from_that_nobody_asks_about_are_paid_for_too(tmp_path
     for record in run(cell, tmp_path):
         assert record.flops.index_by_model["words"]["prefill"]["calls"] == 3
         assert record.flops.index_by_model["own"]["train"]["flops"] == 100
-
-
-def test_an_interrupted_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    cut = counting_cell(examples(4), interrupt_after=1)
-    with pytest.raises(KeyboardInterrupt):
-        run(cut, tmp_path)
-    assert list((tmp_path / "indexes" / "echo").glob("*.checkpoint"))
-    again = counting_cell(examples(4))
-    assert [record.trace["all"] for record in run(again, tmp_path)] == [4] * 4
-    assert again.method.steps == 1
-    assert not list((tmp_path / "indexes" / "echo").glob("*.checkpoint"))
 
 
 def test_a_document_that_cannot_be_indexed_is_left_out_and_only_its_questions_fail(tmp_path: Path) -> None:
@@ -165,25 +140,6 @@ def test_references_are_those_of_training_data_and_summaries() -> None:
         plan_training(own, data(2, "summarization"), lambda _: data(2), 0)
     plain = plan_training(Training({}, data="elsewhere"), data(2), lambda _: data(3, "summarization"), 0)
     assert plain is not None and plain.references == {} and plain.identity != plan.identity
-
-
-def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path) -> None:
-    file = CheckpointFile(tmp_path / "m" / "key.checkpoint")
-    assert file.load() is None
-    for epoch in range(2):
-        file.save(Index({"epoch": epoch}, {"w": np.full((2, 2), epoch, np.float32), "n": np.array(3)}))
-    state = file.load()
-    assert state is not None and state.data == {"epoch": 1}
-    np.testing.assert_array_equal(state.arrays["w"], np.ones((2, 2)))
-    assert state.arrays["n"].shape == ()
-    assert [path.name for path in file.path.parent.iterdir()] == ["key.checkpoint"]
-    body = file.path.read_bytes()
-    for damaged in (body[:-3], body[:40], b"", b"\n\n", body[:-1] + bytes([body[-1] ^ 1])):
-        file.path.write_bytes(damaged)
-        assert file.load() is None
-    file.clear()
-    file.clear()
-    assert not file.path.exists()
 
 
 def test_a_sample_without_a_training_part_is_not_learned_from_in_its_place() -> None:

@@ -138,7 +138,7 @@ def test_without_the_reader_there_is_no_table(tmp_path: Path) -> None:
 def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: Path) -> None:
     rows = (
         Row(id="bm25", label="BM25", method="bm25", set={"k": 2}),
-        Row(id="oracle", label="Oracle", method="oracle"),
+        Row(id="full", label="Full context", method="full_context"),
         Row(id="closed_book", label="Closed book", method="closed_book"),
     )
     table = definition(*rows)
@@ -151,7 +151,12 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
     assert header == ["Method", "Recall", "MRR", "nDCG", "Answer in context", "TFLOPs", "n"]
     values = {line.split("|")[1].strip(): line.split("|")[2:6] for line in lines[2:]}
     full, none = "100.0 [100.0, 100.0]", "0.0 [0.0, 0.0]"
-    assert [cell.strip() for cell in values["Oracle"]] == [full, "–", "–", full]  # a selection, no ranking
+    assert [cell.strip() for cell in values["Full context"]] == [
+        full,
+        "–",
+        "–",
+        full,
+    ]  # a selection, no ranking
     assert [cell.strip() for cell in values["Closed book"]] == [none] * 4
     assert "Recall: share of the labelled evidence" in rendered.markdown()
     assert "evidence_recall,100,100,100" in rendered.csv

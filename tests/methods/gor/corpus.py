@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.schema import Index
 from methods.gor.model import Shape
 from methods.gor.ranking import best_first
 from methods.gor.training import Recipe, TrainingGraph
@@ -25,23 +24,6 @@ RECIPE = Recipe(
     learning_rate=1e-3,
     seed=0,
 )
-
-
-@dataclass
-class Memory:
-    """Checkpoints in memory; interrupts when it has saved ``until`` of them."""
-
-    state: Index | None = None
-    saved: int = 0
-    until: int | None = None
-
-    def load(self) -> Index | None:
-        return self.state
-
-    def save(self, state: Index) -> None:
-        self.state, self.saved = state, self.saved + 1
-        if self.saved == self.until:
-            raise KeyboardInterrupt
 
 
 def corpus(graphs: int = 6, seed: int = 0, queries: int = QUERIES) -> list[TrainingGraph]:

@@ -15,7 +15,7 @@ from bench.errors import BenchError, ConfigError
 from bench.method.options import build_config
 from bench.models.model_set import LoadedModels
 from bench.models.spec import resolve
-from bench.results.index_store import CheckpointFile, IndexStore
+from bench.results.index_store import IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.schema import Document, DocumentSet, Index, JsonValue, Question
@@ -63,7 +63,6 @@ def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_eac
     run(cell("thought_retriever"), tmp_path)
     run(cell("node2vec"), tmp_path)
     assert kept(tmp_path, "records") == records and len(kept(tmp_path, "gor")) == 2
-    assert not list((tmp_path / "indexes" / "gor").glob("*.checkpoint"))
 
     assert [r.trace["nodes"] for r in on] != [r.trace["nodes"] for r in off], "training changes what is read"
     assert all(len(record.context) == 3 for record in on)
@@ -81,30 +80,6 @@ def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_eac
         for path in manifest.parent.parent.glob("*/manifest.json")
     ]
     assert len(shares) == 1 and 3 * shares.pop() in [total - total % 3 for total in totals]
-
-
-def test_an_interrupted_training_is_continued_by_the_same_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = run(cell(), tmp_path / "whole")
-    save, saved = CheckpointFile.save, 0
-
-    def interrupted(self: CheckpointFile, state: Index) -> None:
-        nonlocal saved
-        save(self, state)
-        saved += 1
-        if saved == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(CheckpointFile, "save", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(cell(), tmp_path / "cut")
-    again = run(cell(), tmp_path / "cut")
-    assert saved == 4, "the two epochs before the interruption were not trained again"
-    assert kept(tmp_path / "cut", "gor") == kept(tmp_path / "whole", "gor")
-    assert kept(tmp_path / "cut", "records") == kept(tmp_path / "whole", "records")
-    clock = {"wall_s": 0.0}
-    assert [r.model_copy(update=clock) for r in again] == [r.model_copy(update=clock) for r in whole]
 
 
 def test_other_documents_can_be_learned_from_and_are_paid_for_by_those_that_are_asked_about(

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.errors import ConfigError
 from bench.flops.formulas import flops_of_usage
 from bench.flops.meter import Meter, metered
-from bench.models.embedder import SentenceEncoder
+from bench.models.embedder import Embedder
 from bench.models.model_set import load_embedder
 from bench.models.spec import resolve
 from methods.gor.ranking import f_scores, layer_of, token_vectors
 from tests.bench.models.builders import save_plain_encoder
-from tests.methods.writers import WordEncoder
 
 TEXTS = [
     "Mara Feld hid the silver kite in the old mill near the river.",
@@ -31,11 +28,11 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def minilm() -> SentenceEncoder:
+def minilm() -> Embedder:
     return load_embedder(resolve("minilm", device="cpu"))
 
 
-def test_the_scores_are_those_of_the_package(minilm: SentenceEncoder) -> None:
+def test_the_scores_are_those_of_the_package(minilm: Embedder) -> None:
     """One pair at a time: in a batch the package counts padding as similar by 0, which may be the most."""
     from bert_score import score
 
@@ -66,19 +63,13 @@ def test_every_forward_is_paid_for(tmp_path: Path) -> None:
     assert flops_of_usage(encoder.architecture, usage, "matmul") == counter.get_total_flops()
 
 
-def test_what_shares_a_batch_and_its_order_change_nothing(minilm: SentenceEncoder) -> None:
+def test_what_shares_a_batch_and_its_order_change_nothing(minilm: Embedder) -> None:
     together = token_vectors(minilm, TEXTS)
     for text, batched in zip(TEXTS, together, strict=True):
         (alone,) = token_vectors(minilm, [text])
         torch.testing.assert_close(batched.vectors, alone.vectors, atol=2e-5, rtol=0)
         assert torch.equal(batched.weights, alone.weights)
     assert f_scores([], together[0]).shape == (0,)
-
-
-def test_an_encoder_without_tokens_is_refused() -> None:
-    stand_in: Any = WordEncoder()
-    with pytest.raises(ConfigError, match="--set ranking_encoder=NAME"):
-        token_vectors(stand_in, TEXTS)
 
 
 def test_the_layer_is_the_last_or_bert_score_s_choice_for_the_paper_s_encoder() -> None:

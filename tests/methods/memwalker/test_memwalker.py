@@ -11,7 +11,6 @@ from bench.flops.meter import Meter, metered
 from bench.models.spec import default_geometry
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.memwalker import MemWalker, MemWalkerConfig
-from methods.memwalker.prompts import memwalker_leaf_prompt, memwalker_triage_prompt
 from methods.memwalker.walk import Action, parse_action
 from tests.methods.writers import GEOMETRY, Models
 
@@ -344,19 +343,3 @@ def test_lengths_follow_the_geometry_and_must_fit_the_window() -> None:
 
 
 # --- MeMWalker's and PECAN's choices -----------------------------------------------------------------------
-
-
-def test_readers_at_the_papers_lengths_are_asked_in_the_papers_words() -> None:
-    # MeMWalker, App. A.1.
-    assert MemWalker(MemWalkerConfig(), default_geometry(131_072)).wording == "paper"
-    walked = [GO(0), GO(0), BACK, GO(0), ANSWER("b2")]
-    prediction, walker, models = _walk(4, walked, wording="paper")
-    assert prediction.text == "b2"
-    assert walker.asked[0].startswith("The following passage(s) are the summaries of the different parts")
-    assert "First provide reasoning to compare the summaries" in walker.asked[0]
-    assert 'Main text: """a1 a2' in walker.asked[2]
-    index, models = _index(_document(4), wording="paper")
-    assert "Summarize the above text comprehensively" in models.writer.prompts[0]
-    assert "Compress each summary into a much shorter summary." in models.writer.prompts[4]
-    bare = memwalker_leaf_prompt("text", "who?", reasoning=False, wording="paper")
-    assert "eason" not in bare + memwalker_triage_prompt(["a"], "who?", reasoning=False, wording="paper")

@@ -97,7 +97,7 @@ class _Token:
 
 
 class ScriptedContext:
-    """See :class:`bench.models.api.ReadingContext`."""
+    """See :class:`bench.models.conversation.ReadingContext`."""
 
     def __init__(self, lm: ScriptedModel, capacity: int) -> None:
         self.lm, self.capacity = lm, capacity

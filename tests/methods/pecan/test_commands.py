@@ -74,7 +74,7 @@ def test_a_record_holds_the_path_and_its_price(results: Path) -> None:
 def test_show_prints_the_path(results: Path) -> None:
     (folder,) = results.glob("cells/pecan--hotpotqa--*")
     output = invoke(show, results, str(folder), "1")
-    assert "nodes read of a graph with" in output and "p_yes" in output and "trace  " not in output
+    assert "stop: " in output and "p_yes" in output and "similarity" in output
 
 
 def test_a_sweep_equals_its_cells_run_alone(model: str, tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bench.flops.meter import Meter, metered
 from bench.method.contract import Replayed
@@ -154,11 +152,6 @@ def test_an_open_threshold_is_replayed_beside_given_ones() -> None:
     fixed = ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: 0.2 * len(nodes))))
     derived, _ = together(fixed, make_graph(), [PecanConfig(), PecanConfig(t_c=0.9)])
     assert [len(one.prediction.trace["steps"]) for one in derived] == [3, 5]
-
-
-def test_configs_that_search_differently_cannot_be_replayed_together() -> None:
-    with pytest.raises(ValueError, match="score_norm"):
-        together(ScriptedModels(), make_graph(), [PecanConfig(), PecanConfig(score_norm="none")])
 
 
 def test_an_empty_document_is_answered_once_for_all() -> None:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bench.schema import Chunk, Document, DocumentSet
 from methods.raptor.leaves import split_into_leaves

@@ -125,11 +125,3 @@ def test_building_is_credited() -> None:
         tree = _build(12, models=models)
     assert meter.usage["word-encoder", "embed"].new_tokens == len(tree.nodes)
     assert meter.usage["writer", "prefill"].calls == len(tree.layers[1])
-
-
-def test_the_leaves_below_a_node_cover_what_it_summarises() -> None:
-    tree = _build(40)
-    tops = [i for i in tree.layers[-1]]
-    covered = {leaf.index for i in tops for leaf in tree.leaves_below(i)}
-    assert covered == set(range(40))
-    assert [leaf.index for leaf in tree.leaves_below(3)] == [3]

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench.errors import QuestionError
 from bench.flops.meter import Meter, metered
 from bench.method import RankConfig
 from bench.method.prompts import DEFAULT_PROMPT, reader_prompt
-from bench.models.api import ModelSet
-from bench.schema import Chunk, Document, DocumentSet, Evidence, Index, Prediction, Question
+from bench.models.conversation import ModelSet
+from bench.schema import Chunk, Document, DocumentSet, Index, Prediction, Question
 from methods.closed_book import ClosedBook, ClosedBookConfig
-from methods.oracle import Oracle, OracleConfig
 from methods.retrievers.bm25 import Bm25, Bm25Config
 from methods.retrievers.bm25_dpr import Bm25Dpr, Bm25DprConfig, reciprocal_rank_fusion, shared_ranks
 from methods.retrievers.tfidf import Tfidf
@@ -146,42 +144,6 @@ PAGES = DocumentSet(
         Document("", ""),
     )
 )
-
-
-def oracle(evidence: tuple[Evidence, ...] | None, documents: DocumentSet = PAGES) -> Any:
-    question = replace(asked("Where is it", documents), evidence=evidence)
-    return asyncio.run(Oracle(OracleConfig(), GEOMETRY).answer(Index(), question, WordModels()))
-
-
-def test_oracle_reads_the_supporting_documents_in_source_order() -> None:
-    prediction = oracle((Evidence(2, 0, "He sold it."), Evidence(0, 1, "The kite is in it."), Evidence(0)))
-    assert [(c.document, c.text) for c in prediction.context] == [
-        (0, "Mill\nIt is old. The kite is in it."),
-        (2, "Otto\nHe sold it."),
-    ]
-    assert not prediction.flags and not prediction.truncated
-
-
-def test_oracle_reads_labelled_passages_of_a_long_text_and_joins_what_overlaps() -> None:
-    paper = DocumentSet((Document("T", "Aaaa bbbb.\nCccc dddd.\nEeee ffff."),))
-    labels = tuple(
-        Evidence(0, text=text) for text in ("Eeee ffff.", "Aaaa bbbb.", "bbbb.\nCccc", "Eeee ffff.")
-    )
-    prediction = oracle(labels, paper)
-    assert [c.text for c in prediction.context] == ["Aaaa bbbb.\nCccc", "Eeee ffff."]
-    full_text = paper.documents[0].full_text
-    assert all(full_text[c.start : c.end] == c.text for c in prediction.context)
-
-
-def test_oracle_without_labels_fails_that_question() -> None:
-    with pytest.raises(QuestionError, match="no evidence labels"):
-        oracle(None)
-
-
-def test_oracle_asks_an_unanswerable_question_alone() -> None:
-    prediction = oracle(())
-    assert prediction.context == [] and prediction.flags == ("empty_context",)
-    assert oracle((Evidence(3),)).context == []  # a labelled document without text
 
 
 def test_closed_book_sees_the_question_only() -> None:

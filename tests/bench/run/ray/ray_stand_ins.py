@@ -1,4 +1,4 @@
-"""Stand-ins that workers of a Ray cluster import: models that kill their process, methods that spin."""
+"""Stand-ins that workers of a Ray cluster import: models that kill their process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 from bench.engine.sampling import Sampling
 from bench.models.api import Generation
-from bench.schema import DocumentSet, Index, Prediction, Question
-from tests.stand_ins import Echo, WordModel, WordModels
+from tests.stand_ins import WordModel, WordModels
 
 IN_FLIGHT = 3
 
@@ -56,17 +55,3 @@ class WatchfulModels(WordModels):
 
     def __init__(self, folder: Path, cell: Any) -> None:
         self.reader = WatchfulModel(folder)
-
-
-class Spinning(Echo):
-    """Computes forever, without ever awaiting, at questions and documents that say so."""
-
-    async def index(self, documents: DocumentSet, models: Any) -> Index:
-        while "text 3" in documents.documents[0].text:
-            pass
-        return await super().index(documents, models)
-
-    async def answer(self, index: Index, question: Question, models: Any) -> Prediction:
-        while question.text.endswith("answer1"):
-            pass
-        return await super().answer(index, question, models)

@@ -25,7 +25,7 @@ from bench.run.hooks import RunHooks
 from bench.run.ray.cluster import Share, share_out
 from bench.schema import Document, DocumentSet, Example
 from performance.crashes import rounded
-from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, Spinning, WatchfulModels
+from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, WatchfulModels
 from tests.bench.run.test_training import counting_cell
 from tests.stand_ins import WordModels, examples, run_cells, stand_in_cell
 
@@ -140,21 +140,6 @@ class TestWorkersThatServeOneRunAfterAnother:
         run(stand_in_cell(examples(30)), tmp_path / "ray", executor=on_ray)
         assert not list(watched.glob("die_at_*")), "all of them died"
         assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
-
-    def test_a_method_that_never_returns_fails_its_own_question(
-        self, workers: tuple[Any, Path], tmp_path: Path
-    ) -> None:
-        def cell() -> Any:
-            plain = stand_in_cell(examples(10))
-            return replace(plain, method=Spinning(plain.method.config))
-
-        run(cell(), tmp_path / "ray", executor=workers[0], timeout_s=0.5)
-        run(cell(), tmp_path / "local", timeout_s=0.5)
-        errors = {row["example_id"]: row["error"] for row in rows(tmp_path / "ray" / "cell")}
-        assert errors == {row["example_id"]: row["error"] for row in rows(tmp_path / "local" / "cell")}
-        assert errors["q1"] == "TimeLimitError: no answer within 0.5 s"
-        assert errors["q6"] == errors["q7"] == "TimeLimitError: no index within 0.5 s"
-        assert {i for i, error in errors.items() if error is None} == {f"q{i}" for i in (0, 2, 3, 4, 5, 8, 9)}
 
     def test_what_a_method_learns_is_learned_once_and_kept_here(
         self, workers: tuple[Any, Path], tmp_path: Path
@@ -291,15 +276,14 @@ def test_more_documents_at_once_than_a_worker_keeps_are_all_answered(monkeypatch
         await worker.ready()
         group = ["0", _Reference(Group((cell,), None))]
 
-        async def ask(call: int, example: Example) -> object:
+        async def ask(example: Example) -> object:
             stored = _Reference(StoredIndex(index, Meter()))
             about = [example.documents.id, _Reference(example.documents), stored]
             alone = replace(example, documents=DocumentSet(()))
-            return await worker.ask(str(call), group, alone, about, [0])
+            return await worker.ask(group, alone, about, [0])
 
-        replies = await asyncio.gather(*(ask(*one) for one in enumerate(sample)))
+        replies = await asyncio.gather(*map(ask, sample))
         assert worker._runner is not None
-        worker._ticking.cancel()
         await worker._opened.aclose()
         return replies, len(worker._runner._received)
 
