@@ -17,7 +17,7 @@ from tests.bench.models.builders import save_cross_encoder, save_plain_encoder
 
 class TestBm25(MethodConformance):
     method = "bm25"
-    grid = {"k": [1, 3, 5, 500]}  # noqa: RUF012
+    grid = {"k": [1, 3, 5, 500, "gap"]}  # noqa: RUF012
 
 
 class TestBm25InDocumentOrder(MethodConformance):
