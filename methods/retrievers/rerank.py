@@ -77,7 +77,7 @@ class Rerank(OverRanker[RerankConfig]):
         return replace(first, scores=scores, best_first=np.argsort(-scores, kind="stable"))
 
     def pick(self, ranked: RankedChunks, config: RerankConfig) -> Picked:
-        """The k best; ``k=gap`` looks for it among the candidates, since the others have no score of theirs."""
+        """The k best; ``k=gap`` looks for it among the candidates: the others were not scored."""
         if config.k == "gap":
             ranked = replace(ranked, best_first=ranked.best_first[: config.n])
         return super().pick(ranked, config)

@@ -36,6 +36,18 @@ class TestTfidf(MethodConformance):
     grid = {"k": [1, 3, 500]}  # noqa: RUF012
 
 
+class TestAttentionRanker(MethodConformance):
+    method = "attention_ranker"
+    grid = {"k": [1, 7, "gap"]}  # noqa: RUF012
+
+
+class TestAttentionRankerWithHeads(MethodConformance):
+    method = "attention_ranker"
+    options = {"heads": "1.0+1.1"}  # noqa: RUF012
+    grid = {"k": [2]}  # noqa: RUF012
+    long_words = 1500
+
+
 class TestPecan(MethodConformance):
     method = "pecan"
     options = {"summary_tokens": 64}  # noqa: RUF012
