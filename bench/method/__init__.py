@@ -6,6 +6,7 @@ passages, a dense one a :class:`DenseRanker` or :class:`DualEncoderRanker` that 
 that it is given are a :class:`ModelSet`. ``docs/add_a_method`` has a complete package.
 """
 
+from bench.engine.eviction import Eviction, kept_keys
 from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.errors import (
@@ -88,6 +89,7 @@ __all__ = [
     "DualEncoderRanker",
     "Embedder",
     "EncoderPair",
+    "Eviction",
     "Generation",
     "Geometry",
     "GraphView",
@@ -135,6 +137,7 @@ __all__ = [
     "evidence_places",
     "fits",
     "join_passages",
+    "kept_keys",
     "load_method",
     "metered",
     "passages",

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.engine.eviction import Eviction
 from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.flops.architecture import Architecture
@@ -129,6 +130,20 @@ class ReadingContext(Protocol):
         were appended before a span was watched have 0 in its column. The last tokens may be missing
         while they are still queued, as the last generated token is; settle, probe or generate forwards them.
         Raises ValueError if the span starts before anything was watched.
+        """
+
+    async def importance(self, rule: Eviction) -> NDArray[np.float32]:
+        """How much each key of the settled context matters, shape (layers, key heads, length), 0 or more.
+
+        Infinite where it must stay. What the rule forwards beyond the context is credited as ``prefill``.
+        Raises ValueError while tokens are queued, NoAttentionError for a model that does not tell.
+        """
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """From now on attend to these of the first keys alone; shape (layers, key heads, first tokens).
+
+        Positions stay, and costs are those of the keys that are left. Raises ValueError for another shape,
+        for more than the settled tokens, and where spans are watched; NoAttentionError where all keys stay.
         """
 
     def mark(self) -> int:

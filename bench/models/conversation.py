@@ -26,10 +26,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.engine.eviction import Eviction
 from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import RequestResult
-from bench.errors import ConfigError, WindowExceededError
+from bench.errors import ConfigError, NoAttentionError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.formulas import priced
 from bench.flops.meter import Meter, Usage, current_meter
@@ -156,6 +157,8 @@ class Conversation(ABC):
         """A context with the chat template's opening queued; nothing is forwarded yet."""
         self._model, self._capacity = lm, capacity
         self._queue: list[int] = list(lm.chat.opening)
+        self._dropped = 0
+        """Keys that are not attended to any more, a mean over layers and key heads."""
         self._answered = False
         self._busy = False
         self._unusable = ""
@@ -219,7 +222,7 @@ class Conversation(ABC):
         with self._exclusive(asking=True):
             meter, text = current_meter(), len(self._queue)
             outcome = await self._forward(closing, ids)
-            after = self._kept + len(closing)
+            after = self._kept + len(closing) - self._dropped
             self._model.credit(meter, "prefill", Usage(new_tokens=text, attended=text * after))
             self._model.credit(
                 meter,
@@ -251,7 +254,7 @@ class Conversation(ABC):
             decoded = len(answer) if outcome.finish == "stop" else len(answer) - 1
             self._queue = list(answer[decoded:])  # the last token was never forwarded
             self._answered = True
-            lm.credit_answer(meter, new, prompt_tokens, decoded)
+            lm.credit_answer(meter, new, prompt_tokens - self._dropped, decoded)
         text, offsets = lm.decode(answer)
         return Generation(text, answer, outcome.finish, prompt_tokens, offsets)
 
@@ -274,9 +277,8 @@ class Conversation(ABC):
             if new:
                 meter = current_meter()
                 await self._forward()
-                self._model.credit(
-                    meter, "prefill", Usage(calls=1, new_tokens=new, attended=new * self._kept)
-                )
+                attended = new * (self._kept - self._dropped)
+                self._model.credit(meter, "prefill", Usage(calls=1, new_tokens=new, attended=attended))
 
     @abstractmethod
     def watch(self, span: Span, heads: Heads | None = None) -> int:
@@ -285,6 +287,14 @@ class Conversation(ABC):
     @abstractmethod
     def recorded(self, span: Span) -> NDArray[np.float32]:
         """See :meth:`bench.models.api.ReadingContext.recorded`."""
+
+    async def importance(self, rule: Eviction) -> NDArray[np.float32]:
+        """See :meth:`bench.models.api.ReadingContext.importance`."""
+        raise NoAttentionError(f"{self._model.name} does not tell which keys and values matter. {IN_PROCESS}")
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """See :meth:`bench.models.api.ReadingContext.keep`."""
+        raise NoAttentionError(f"{self._model.name} keeps all keys and values. {IN_PROCESS}")
 
     def mark(self) -> int:
         """The context's current length inside its open user turn, for :meth:`rewind`."""
@@ -359,5 +369,7 @@ def require_positive(max_new_tokens: int) -> None:
         raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
 
 
+IN_PROCESS = "Use a preset, hub id or folder of a model that packed passes serve, or ratio=0."
+"""What to do where keys and values cannot be dropped."""
 CLOSED = "it is closed"
 """Why a closed context cannot be used."""

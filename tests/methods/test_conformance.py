@@ -118,6 +118,18 @@ class TestCachedContext(MethodConformance):
     method = "cached_context"
 
 
+class TestCachedContextWithoutHalfItsKeys(MethodConformance):
+    method = "cached_context"
+    options = {"ratio": 0.5}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestCachedContextByExpectedAttention(MethodConformance):
+    method = "cached_context"
+    options = {"ratio": 0.3, "evict": "expected"}  # noqa: RUF012
+    long_words = 3000
+
+
 class TestLongLlmLingua(MethodConformance):
     method = "longllmlingua"
     long_words = 3000  # 3 x the window
