@@ -5,7 +5,7 @@ Both score every key of every layer and key head (:mod:`bench.engine.key_scores`
 - Expected Attention (Devoto et al. 2025, arXiv 2510.00636): the attention that queries at the next positions
   would pay, if they were distributed as those of the text, times the length of the value.
 - KVzip (Kim et al. 2025, arXiv 2505.23416): the most attention that any token pays when the model is made to
-  repeat the text.
+  repeat the text. The chat template's opening is not repeated and stays; kvpress drops it before the rest.
 """
 
 from __future__ import annotations
