@@ -91,7 +91,7 @@ class FullContext(Method[FullContextConfig]):
 
         async def read(cut: list[tuple[int, int]]) -> Generation:
             text = "".join(whole[start:end] for start, end in cut)
-            return await lm.generate(reader_prompt(style, text, question), question.max_new_tokens)
+            return await self.generate(reader_prompt(style, text, question), question, lm)
 
         answers = await asyncio.gather(*map(read, cuts))
         pieces, flags = cuts[0], [] if whole.strip() else ["empty_document"]
@@ -107,6 +107,10 @@ class FullContext(Method[FullContextConfig]):
             trace={"kept_characters": sum(end - start for start, end in pieces), "characters": len(whole)},
             drawn=tuple(answer.text.strip() for answer in answers[1:]),
         )
+
+    async def generate(self, prompt: str, question: Question, lm: LanguageModel) -> Generation:
+        """The reader's answer to the prompt."""
+        return await lm.generate(prompt, question.max_new_tokens)
 
     def kept(
         self, whole: str, question: Question, lm: LanguageModel, start: float | None = None

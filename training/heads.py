@@ -4,7 +4,7 @@ A head is ranked by the attention that the tokens of a question, behind the docu
 evidence, beyond what it pays to an equally long part of the documents. QRHead (Zhang et al. 2025) finds its
 heads by such attention too. Heads are chosen on the first half of the questions of each data set and measured
 on the other half as well, there also by how well PECAN's own relevance r (Sec. 3.2.2) tells documents with
-evidence from others; the best are printed as the option ``heads`` of ``pecan``.
+evidence from others; the best are printed as the option ``heads`` of ``pecan`` and ``attention_ranker``.
 """
 
 from __future__ import annotations

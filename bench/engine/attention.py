@@ -19,7 +19,7 @@ from transformers import AttentionInterface
 from bench.engine.decode import DecodeOneByOne, DecodeTogether
 from bench.engine.kernel import Job, Kernel, Layer, Row, Workspace
 from bench.engine.kv_cache import KVCache
-from bench.engine.prefill import Blocks, Fused
+from bench.engine.prefill import Blocks, FewerKeys, Fused
 from bench.engine.span_attention import NearSpans
 from bench.engine.traits import Traits
 from bench.engine.varlen import Varlen
@@ -27,7 +27,15 @@ from bench.engine.varlen import Varlen
 NAME = "longdoc_bench_packed"
 """The function's name in transformers' AttentionInterface."""
 
-KERNELS: tuple[type[Kernel], ...] = (NearSpans, Varlen, DecodeTogether, DecodeOneByOne, Blocks, Fused)
+KERNELS: tuple[type[Kernel], ...] = (
+    FewerKeys,
+    NearSpans,
+    Varlen,
+    DecodeTogether,
+    DecodeOneByOne,
+    Blocks,
+    Fused,
+)
 """In order of preference: the first that answers a row does so, and the first that records it."""
 
 

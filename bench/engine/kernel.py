@@ -53,6 +53,8 @@ class Row:
     base: int
     """First position of its context in the KV cache."""
     watch: Watch | None = None
+    kept: Any = None
+    """Of its first tokens, which keys are attended to, (layers, kv_heads, tokens) bool; None: all."""
 
     @property
     def total(self) -> int:

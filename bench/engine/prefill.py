@@ -21,6 +21,9 @@ from bench.engine.traits import Traits
 MASKED_QUERIES = 512
 """Most queries of a row in one call of the fused kernel with a mask, on a CPU."""
 
+QUERIES_OF_A_MASK = 64
+"""The same where every head has a mask of its own."""
+
 
 class Fused(Kernel):
     """One row after the other by torch's fused attention over a view of its context."""
@@ -57,6 +60,36 @@ class Fused(Kernel):
                     o = F.scaled_dot_product_attention(
                         q, k, v, mask, is_causal=mask is None, scale=layer.scale, enable_gqa=grouped
                     )
+                layer.out[part] = o[0].transpose(0, 1)
+
+
+class FewerKeys(Kernel):
+    """Rows of contexts that dropped keys, a choice for each layer and key head: fused, with a mask.
+
+    The keys stay where they are, so nothing is saved but what a cost counts.
+    """
+
+    @staticmethod
+    def answers(row: Row, traits: Traits) -> bool:
+        """Rows with such a choice."""
+        return row.kept is not None
+
+    def run(self, layer: Layer) -> None:
+        """One row after the other, some queries at a time, so that the masks of all heads stay small."""
+        for job in self.jobs:
+            row, (keys, values) = job.row, layer.context(job.row)
+            dropped = ~row.kept[layer.index, :, : row.total].to(keys.device)
+            group = len(layer.query) // len(keys)
+            for start in range(0, row.new, QUERIES_OF_A_MASK):
+                stop = min(start + QUERIES_OF_A_MASK, row.new)
+                causal = self.space.mask(row, start, stop, row.total, layer.window).to(keys.dtype)
+                mask = causal.repeat(len(keys), 1, 1)
+                mask[..., : dropped.shape[1]].masked_fill_(dropped[:, None], float("-inf"))
+                part = slice(row.first + start, row.first + stop)
+                q, k, v, m = (
+                    x[None] for x in (layer.query[:, part], keys, values, mask.repeat_interleave(group, 0))
+                )
+                o = F.scaled_dot_product_attention(q, k, v, m, scale=layer.scale, enable_gqa=group > 1)
                 layer.out[part] = o[0].transpose(0, 1)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from bench.engine.kv_cache import Reservation
 
@@ -29,11 +30,20 @@ class Slot:
     """Forwarded and kept."""
     blocks: list[int] = field(default_factory=list)
     """Hashes of the leading blocks that other contexts may reuse."""
+    kept: Any = None
+    """Of the first tokens, which keys are still attended to: (layers, kv_heads, tokens) bool; None: all."""
+    whole: int = 0
+    """With ``kept``: tokens that were forwarded before any key was dropped."""
 
     @property
     def length(self) -> int:
         """Tokens forwarded and kept."""
         return len(self.tokens)
+
+    @property
+    def reusable(self) -> int:
+        """Leading tokens whose keys and values are those of any context that begins with them."""
+        return self.length if self.kept is None else min(self.whole, self.length)
 
 
 def block_hashes(tokens: Sequence[int], known: Sequence[int] = ()) -> list[int]:
@@ -61,7 +71,7 @@ class PrefixIndex:
     def add(self, slot: Slot) -> None:
         """Offer the tokens of a context that was forwarded without a fault."""
         before = len(slot.blocks)
-        slot.blocks = block_hashes(slot.tokens, slot.blocks)
+        slot.blocks = block_hashes(slot.tokens[: slot.reusable], slot.blocks)
         for block in slot.blocks[before:]:
             self._holders.setdefault(block, []).append(slot)
 
@@ -82,7 +92,7 @@ class PrefixIndex:
         """
         for count in range(min(len(blocks), most // BLOCK), 0, -1):
             for slot in reversed(self._holders.get(blocks[count - 1], ())):
-                shared, limit = count * BLOCK, min(most, slot.length)
+                shared, limit = count * BLOCK, min(most, slot.reusable)
                 if slot.tokens[:shared] != tokens[:shared]:
                     continue  # two blocks of one hash
                 while shared < limit and slot.tokens[shared] == tokens[shared]:

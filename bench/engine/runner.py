@@ -27,7 +27,7 @@ class Runner:
         head: reads the logits of choices; None: they are read as the model gives them.
         """
         self.model, self.kv_cache, self.head = model, kv_cache, head
-        self.attends = True
+        self.attends = self.evicts = True
         self.traits = Traits.of(model)
         self.passes = 0
         """Forward passes so far."""
@@ -88,7 +88,7 @@ def _packed(steps: Sequence[Step]) -> list[Row]:
     for step in steps:
         request, new = step.request, len(step.tokens)
         cached = request.slot.length
-        row = Row(first, new, cached, request.slot.range.start)
+        row = Row(first, new, cached, request.slot.range.start, kept=request.slot.kept)
         begin = max(0, request.watch_from - cached)
         if request.watched and begin < new:
             row.watch = Watch(request.watched, slice(begin, new), request.heads)

@@ -6,6 +6,7 @@ passages, a dense one a :class:`DenseRanker` or :class:`DualEncoderRanker` that 
 that it is given are a :class:`ModelSet`. ``docs/add_a_method`` has a complete package.
 """
 
+from bench.engine.eviction import Eviction as Eviction, kept_keys as kept_keys
 from bench.engine.heads import Heads as Heads
 from bench.engine.sampling import Sampling as Sampling
 from bench.errors import (

@@ -52,10 +52,13 @@ def build_config(
         return config_type.model_validate(dict(values))
     except ValidationError as error:
         faults = error.errors(include_url=False)
-        lines = [
-            f"{'.'.join(str(p) for p in fault['loc']) or '(config)'}={fault['input']!r}: {fault['msg']}"
-            for fault in faults
-        ]
+        messages: dict[str, list[str]] = {}
+        for fault in faults:
+            # Of an option with alternatives, each has a fault, with its kind in the place.
+            whole = fault["loc"] and fault["input"] is values.get(str(fault["loc"][0]))
+            place = ".".join(map(str, fault["loc"][:1] if whole else fault["loc"])) or "(config)"
+            messages.setdefault(f"{place}={fault['input']!r}", []).append(fault["msg"])
+        lines = [f"{place}: {', or '.join(told)}" for place, told in messages.items()]
         described = "; ".join(
             f"{name}: {field.description}"
             for name, field in fields.items()

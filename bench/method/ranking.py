@@ -12,7 +12,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,16 +30,18 @@ Switch = Literal["on", "off"]
 JOIN_DOCUMENTS = "on: several documents are one text before they are cut; off: each is cut by itself"
 """Description of a method's option ``join_documents``; on, since the costs of PECAN's Table 1 on HotpotQA and
 MuSiQue are those of whole chunks."""
+GAP_BUFFER = 5
+"""Passages that ``k=gap`` reads beyond the gap (Adaptive-k's scripts: ``--retrieve_more 5``)."""
 
 
 class RankConfig(MethodConfig):
     """Options of every rank-then-read method."""
 
-    k: int = Field(
+    k: Annotated[int, Field(ge=1)] | Literal["gap"] = Field(
         5,
-        ge=1,
         description="passages kept; the papers use 5 and, at matched cost, 4 to 14; auto:METHOD finds the k "
-        "that costs what METHOD costs on the same data and model",
+        "that costs what METHOD costs on the same data and model; gap: those before the largest drop of the "
+        "scores and five more (Adaptive-k, arXiv 2506.08479)",
     )
     order: Literal["rank", "document", "reverse"] = Field(
         "rank",
@@ -187,8 +189,9 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
         return RankedChunks(chunks, scores, np.argsort(-scores, kind="stable"))
 
     def pick(self, ranked: RankedChunks, config: RankConfigT) -> Picked:
-        """The k best chunks, best first."""
-        return Picked(tuple(int(chunk) for chunk in ranked.best_first[: config.k]), ranked.trace)
+        """The k best chunks, best first; with ``k=gap`` as many as :func:`before_gap` says."""
+        k = before_gap(ranked.scores[ranked.best_first]) if config.k == "gap" else config.k
+        return Picked(tuple(int(chunk) for chunk in ranked.best_first[:k]), ranked.trace)
 
     async def read_picked(
         self, ranked: RankedChunks, positions: Sequence[int], question: Question, models: ModelSet
@@ -214,3 +217,15 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
             config.overlap_tokens,
             join=config.join_documents == "on",
         )
+
+
+def before_gap(scores: NDArray[np.float64]) -> int:
+    """How many passages come before the largest drop of the scores, and ``GAP_BUFFER`` more.
+
+    scores: of all passages, best first. The last tenth of the drops does not count; of equal drops the first
+    does. More than there are passages means all of them. Adaptive-k (arXiv 2506.08479), as the authors' code
+    runs it for questions: ``largest_gap``, ``ignore_extreme_tail`` 0.1, ``retrieve_more`` 5.
+    """
+    drops = -np.diff(scores)
+    counted = drops[: len(drops) - len(drops) // 10]
+    return (int(np.argmax(counted)) + 1 if len(counted) else 0) + GAP_BUFFER

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
@@ -131,6 +131,10 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 
 def _kind(kind: Any) -> str:
+    if get_origin(kind) is Annotated:
+        alone, *metadata = get_args(kind)
+        bounds = filter(None, (_bound(c) for field in metadata for c in getattr(field, "metadata", ())))
+        return f"{_kind(alone)} ({', '.join(bounds)})"
     if get_origin(kind) is Literal:
         *others, last = map(str, get_args(kind))
         return f"{', '.join(others)} or {last}" if others else last

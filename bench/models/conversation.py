@@ -28,10 +28,11 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.engine.eviction import Eviction
 from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import RequestResult
-from bench.errors import ConfigError, WindowExceededError
+from bench.errors import ConfigError, NoAttentionError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.formulas import priced
 from bench.flops.meter import Meter, Usage, current_meter
@@ -168,6 +169,8 @@ class ReadingContext(ABC):
         """A context with the chat template's opening queued; nothing is forwarded yet."""
         self._model, self._capacity = lm, capacity
         self._queue: list[int] = list(lm.chat.opening)
+        self._dropped = 0
+        """Keys that are not attended to any more, a mean over layers and key heads."""
         self._answered = False
         self._busy = False
         self._unusable = ""
@@ -232,7 +235,7 @@ class ReadingContext(ABC):
         with self._exclusive(asking=True):
             meter, text = current_meter(), len(self._queue)
             outcome = await self._forward(closing, ids)
-            after = self._kept + len(closing)
+            after = self._kept + len(closing) - self._dropped
             self._model.credit(meter, "prefill", Usage(new_tokens=text, attended=text * after))
             self._model.credit(
                 meter,
@@ -264,7 +267,7 @@ class ReadingContext(ABC):
             decoded = len(answer) if outcome.finish == "stop" else len(answer) - 1
             self._queue = list(answer[decoded:])  # the last token was never forwarded
             self._answered = True
-            lm.credit_answer(meter, new, prompt_tokens, decoded)
+            lm.credit_answer(meter, new, prompt_tokens - self._dropped, decoded)
         text, offsets = lm.decode(answer)
         return Generation(text, answer, outcome.finish, prompt_tokens, offsets)
 
@@ -287,9 +290,8 @@ class ReadingContext(ABC):
             if new:
                 meter = current_meter()
                 await self._forward()
-                self._model.credit(
-                    meter, "prefill", Usage(calls=1, new_tokens=new, attended=new * self._kept)
-                )
+                attended = new * (self._kept - self._dropped)
+                self._model.credit(meter, "prefill", Usage(calls=1, new_tokens=new, attended=attended))
 
     @abstractmethod
     def watch(self, span: Span, heads: Heads | None = None) -> int:
@@ -310,6 +312,22 @@ class ReadingContext(ABC):
         while they are still queued, as the last generated token is; settle, probe or generate forwards them.
         Raises ValueError if the span starts before anything was watched.
         """
+
+    async def importance(self, rule: Eviction) -> NDArray[np.float32]:
+        """How much each key of the settled context matters, shape (layers, key heads, length), 0 or more.
+
+        Infinite where it must stay. What the rule forwards beyond the context is credited as ``prefill``.
+        Raises ValueError while tokens are queued, NoAttentionError for a model that does not tell.
+        """
+        raise NoAttentionError(f"{self._model.name} does not tell which keys and values matter. {IN_PROCESS}")
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """From now on attend to these of the first keys alone; shape (layers, key heads, first tokens).
+
+        Positions stay, and costs are those of the keys that are left. Raises ValueError for another shape,
+        for more than the settled tokens, and where spans are watched; NoAttentionError where all keys stay.
+        """
+        raise NoAttentionError(f"{self._model.name} keeps all keys and values. {IN_PROCESS}")
 
     def mark(self) -> int:
         """The context's current length inside its open user turn, for :meth:`rewind`."""
@@ -384,6 +402,8 @@ def require_positive(max_new_tokens: int) -> None:
         raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
 
 
+IN_PROCESS = "Use a preset, hub id or folder of a model that packed passes serve, or ratio=0."
+"""What to do where keys and values cannot be dropped."""
 CLOSED = "it is closed"
 """Why a closed context cannot be used."""
 

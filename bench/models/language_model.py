@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.engine.eviction import REPEAT, REPEAT_FROM, Eviction, repetitions
 from bench.engine.heads import Heads
 from bench.engine.prefixes import Slot
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import Limits, Request, RequestResult
 from bench.errors import NoAttentionError, WindowExceededError
 from bench.flops.architecture import Architecture
-from bench.flops.meter import current_meter
+from bench.flops.meter import Usage, current_meter
 from bench.models.api import Geometry, Span
 from bench.models.conversation import CLOSED, LanguageModel, ReadingContext
 from bench.models.tokenizer import TextTokenizer
@@ -149,6 +150,8 @@ class EngineContext(ReadingContext):
                 f"{self._lm.name} gives no attention weights, which this method is made of."
             )
         with self._exclusive():
+            if self._slot.kept is not None:
+                raise ValueError("a context that dropped keys records no attention")
             if not 0 <= span.start < span.end <= self.length:
                 raise ValueError(f"{span} is not a range of tokens within the context's {self.length}")
             if self._watched and heads != self._heads:
@@ -179,7 +182,46 @@ class EngineContext(ReadingContext):
             out[: max(0, since - span.start), column] = 0
         return out
 
+    async def importance(self, rule: Eviction) -> NDArray[np.float32]:
+        """See :meth:`bench.models.api.ReadingContext.importance`."""
+        from bench.engine.key_scores import expected_attention, kvzip
+
+        with self._exclusive():
+            if self._queue:
+                raise ValueError(f"{len(self._queue)} tokens are queued; settle the context first")
+            if not self._lm.engine.runner.evicts:
+                return await super().importance(rule)
+            model, text, chat = self._lm.hf_model, self._slot.tokens, self._lm.chat
+            if rule == "expected":
+                return expected_attention(model, text)
+            asked, asked_from = (self._lm.tokenize(request).ids for request in (REPEAT, REPEAT_FROM))
+            pieces = repetitions(text, len(chat.opening), asked, asked_from, chat.closing)
+            for piece in pieces:
+                new = len(piece.tokens)
+                usage = Usage(calls=1, new_tokens=new, attended=new * (len(text) + new))
+                self._lm.credit(current_meter(), "prefill", usage)
+            return kvzip(model, text, pieces)
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """See :meth:`bench.models.api.ReadingContext.keep`."""
+        import torch
+
+        if not self._lm.engine.runner.evicts:
+            super().keep(kept)
+        shape = self._lm.architecture
+        with self._exclusive():
+            heads = (shape.layers, shape.kv_heads)
+            if kept.shape[:2] != heads or kept.shape[2] > self._slot.length or self._watched:
+                raise ValueError(
+                    f"kept has shape {kept.shape}: expected {heads} and at most {self._slot.length} settled "
+                    "tokens, in a context without watched spans"
+                )
+            self._slot.kept, self._slot.whole = torch.from_numpy(kept), self._slot.length
+            self._dropped = round(int((~kept).sum()) / (shape.layers * shape.kv_heads))
+
     def _cut(self, mark: int) -> None:
+        if self._slot.kept is not None and mark < self._slot.whole:
+            self._slot.kept, self._dropped = None, 0  # the keys are still there
         self._lm.engine.rewind(self._slot, mark)
         still_watched = sum(since <= mark for since in self._watched_since)
         del self._watched[still_watched:], self._watched_since[still_watched:]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from bench.method import DEFAULT_PROMPT, MethodConfig, PromptStyle, Switch
-from methods.pecan.heads import ALL, TOP_LAYERS, read_heads
+from methods.pecan.heads import ALL, TOP_LAYERS, HeadsOption
 from methods.pecan.scores import Norm
 
 
@@ -92,7 +92,7 @@ class PecanConfig(MethodConfig):
         description="whose attention is averaged, for edges and in the search: all tokens (P), or those of "
         "content words (P Limitations)",
     )
-    heads: str = Field(
+    heads: HeadsOption = Field(
         ALL,
         exclude_if=lambda chosen: chosen == ALL,
         description="the attention heads that are averaged over, for edges and in the search: all of all "
@@ -152,13 +152,6 @@ class PecanConfig(MethodConfig):
     def norm(self) -> Norm:
         """``score_norm``, resolved."""
         return self.score_norm or ("sum1_all" if self.variant == "garlic" else "sum1")
-
-    @field_validator("heads", mode="before")
-    @classmethod
-    def _one_spelling(cls, heads: object) -> object:
-        if isinstance(heads, float):
-            raise ValueError("one head alone reads as a number; quote it: --set 'heads=\"3.1\"'")
-        return read_heads(heads) if isinstance(heads, str) else heads
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

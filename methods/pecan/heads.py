@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
 from bench.method import ConfigError, Heads, LanguageModel
 
 ALL = "all"
 TOP_LAYERS = "top_layers"
 
 
-def read_heads(option: str) -> str:
+def read_heads(option: object) -> object:
     """The option ``heads`` in its one spelling: heads that are listed, each once, in ascending order.
 
     Raises ValueError for a text that is neither a word of the option nor a list.
     """
-    return option if option in (ALL, TOP_LAYERS) else str(Heads.parse(option))
+    if isinstance(option, float):
+        raise ValueError("one head alone reads as a number; quote it: --set 'heads=\"3.1\"'")
+    return str(Heads.parse(option)) if isinstance(option, str) and option not in (ALL, TOP_LAYERS) else option
+
+
+HeadsOption = Annotated[str, BeforeValidator(read_heads)]
+"""The type of an option ``heads``."""
 
 
 def heads_of(option: str, lm: LanguageModel) -> Heads | None:

@@ -15,7 +15,7 @@ from tests.bench.models.builders import save_cross_encoder, save_plain_encoder
 
 class TestBm25(MethodConformance):
     method = "bm25"
-    grid = {"k": [1, 3, 5, 500]}  # noqa: RUF012
+    grid = {"k": [1, 3, 5, 500, "gap"]}  # noqa: RUF012
 
 
 class TestBm25InDocumentOrder(MethodConformance):
@@ -32,6 +32,18 @@ class TestSbert(MethodConformance):
 class TestTfidf(MethodConformance):
     method = "tfidf"
     grid = {"k": [1, 3, 500]}  # noqa: RUF012
+
+
+class TestAttentionRanker(MethodConformance):
+    method = "attention_ranker"
+    grid = {"k": [1, 7, "gap"]}  # noqa: RUF012
+
+
+class TestAttentionRankerWithHeads(MethodConformance):
+    method = "attention_ranker"
+    options = {"heads": "1.0+1.1"}  # noqa: RUF012
+    grid = {"k": [2]}  # noqa: RUF012
+    long_words = 1500
 
 
 class TestPecan(MethodConformance):
@@ -102,6 +114,18 @@ class TestFullContext(MethodConformance):
 
 class TestCachedContext(MethodConformance):
     method = "cached_context"
+
+
+class TestCachedContextWithoutHalfItsKeys(MethodConformance):
+    method = "cached_context"
+    options = {"ratio": 0.5}  # noqa: RUF012
+    long_words = 1500
+
+
+class TestCachedContextByExpectedAttention(MethodConformance):
+    method = "cached_context"
+    options = {"ratio": 0.3, "evict": "expected"}  # noqa: RUF012
+    long_words = 3000
 
 
 class TestLongLlmLingua(MethodConformance):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
@@ -14,6 +14,7 @@ class Config(MethodConfig):
     k: int = Field(5, ge=1, description="passages kept")
     order: Literal["rank", "document"] = "rank"
     name: str = ""
+    room: Annotated[int, Field(ge=64)] | Literal["window"] = "window"
 
 
 def test_values_are_json_or_text() -> None:
@@ -36,6 +37,7 @@ def test_bad_assignments(pairs: list[str], message: str) -> None:
         ({"kk": 3}, r"no option 'kk'\. Did you mean 'k'\? Its options: k, name, order"),
         ({"k": 0}, r"k=0: Input should be greater than or equal to 1\. \(k: passages kept\)"),
         ({"k": "many"}, r"k='many': Input should be a valid integer"),
+        ({"room": 3}, r"'m': room=3: Input should be greater than or equal to 64, or Input should be 'w"),
         ({"order": "best"}, r"order='best': Input should be 'rank' or 'document'"),
     ],
 )

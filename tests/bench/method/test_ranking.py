@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import pytest
 from pydantic import Field
 
 from bench.conformance import DOCUMENTS, QUESTION
 from bench.method import Geometry, MethodConfig, ModelSet, PickAndRead, Picked
+from bench.method.ranking import GAP_BUFFER, before_gap
 from bench.schema import DocumentSet, Index, Prediction, Question
 
 GEOMETRY = Geometry(window=100, chunk_tokens=10, summary_tokens=10, input_limit=100)
@@ -63,3 +66,37 @@ def test_a_method_without_an_index_of_its_own_keeps_one_for_all_options() -> Non
     assert Indexed(PickConfig(k=7), GEOMETRY).index_options() == {"k": 7}
     models: Any = None
     assert asyncio.run(Letters(PickConfig(), GEOMETRY).index(DOCUMENTS["story"], models)) == Index()
+
+
+@pytest.mark.parametrize(
+    ("scores", "k"),
+    [
+        ([0.9, 0.8, 0.3, 0.2], 2 + 5),
+        ([0.9, 0.2, 0.19, 0.18, 0.17, 0.16], 1 + 5),
+        ([9.0, 6.0, 3.0, 0.0], 1 + 5),  # equal drops: the first
+        ([0.5] * 30, 1 + 5),  # no drop at all
+        ([0.5], 5),
+        ([], 5),
+        # Ten drops, of which the last does not count; nine, of which all do.
+        ([1.0, 0.99, 0.98, 0.9, 0.89, 0.88, 0.87, 0.86, 0.85, 0.84, 0.0], 3 + 5),
+        ([1.0, 0.99, 0.98, 0.9, 0.89, 0.88, 0.87, 0.86, 0.85, 0.0], 9 + 5),
+        # Of twenty drops the last two do not count.
+        ([1.0, 0.9, *np.linspace(0.89, 0.8, 17), 0.1, 0.0], 1 + 5),
+        ([1.0, 0.9, *np.linspace(0.89, 0.8, 16), 0.1, 0.09, 0.08], 18 + 5),
+    ],
+)
+def test_k_gap_is_the_largest_drop_and_five_more(scores: list[float], k: int) -> None:
+    assert before_gap(np.array(scores)) == k
+
+
+def test_k_gap_is_the_authors_rule() -> None:
+    """Their code step by step: drops, the tail cut by a share, the first least difference, items to it."""
+    rng = np.random.default_rng(0)
+    for n in range(2, 120):
+        scores = sorted(map(float, np.round(rng.random(n), 1 + n % 3)), reverse=True)
+        differences = [after - before for before, after in zip(scores, scores[1:], strict=False)]
+        cut = int((n - 1) * 0.1)
+        seen = differences[:-cut] if cut else differences
+        threshold = seen.index(min(seen)) + GAP_BUFFER
+        taken = [at for at in range(n) if not at > threshold]
+        assert len(scores[: before_gap(np.array(scores))]) == len(taken), n

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ class Config(MethodConfig):
     t: float | None = Field(None, ge=0, le=1, description="threshold; default: the card's")
     mode: Literal["ct", "tt", "none"] = Field("ct", description="a | b")
     encoder: str = Field("", description="encoder; default: --model")
+    room: Annotated[int, Field(ge=64)] | Literal["window"] | None = Field(None, description="most tokens")
     rest: dict[str, Any] = Field(default_factory=dict, description="of the ranker")
 
 
@@ -42,12 +43,13 @@ def test_an_option_has_its_values_default_and_meaning() -> None:
         "t": ("number, 0 or more, 1 or less", "", False),
         "mode": ("ct, tt or none", "ct", False),
         "encoder": ("text", "", False),
+        "room": ("whole number (64 or more) or window", "", False),
         "rest": ("mapping", "{}", False),
     }
     text = described(Sample)
     assert "k  (whole number, 1 or more; default 5; a sweep asks once for all values)" in text
     assert "    passages kept (Sec. 3: 5)" in text and "--set k=5" in text
-    assert "`k=5`\\*, `t`, `mode=ct`, `encoder`, `rest={}`." in markdown([Sample])
+    assert "`k=5`\\*, `t`, `mode=ct`, `encoder`, `room`, `rest={}`." in markdown([Sample])
 
 
 def test_docs_methods_is_current() -> None:

@@ -59,6 +59,15 @@ def test_candidates_are_ordered_by_yes_and_the_others_follow_as_ranked(
     np.testing.assert_allclose(relevance[[2, 3, 0]], [0.9, 0.4, 0.1])
 
 
+def test_k_gap_is_looked_for_among_the_candidates_of_a_reranking() -> None:
+    """Between the last candidate and the first chunk without a score is a drop that says nothing."""
+    scores = np.array([0.9, 0.85, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05, *(-1.0 - np.arange(12))])
+    ranked = RankedChunks([], scores, np.arange(20))
+    config = RerankConfig(n=8, k="gap")
+    assert Rerank(config, GEOMETRY).pick(ranked, config).positions == tuple(range(2 + 5))
+    assert len(Bm25(Bm25Config(), GEOMETRY).pick(ranked, Bm25Config(k="gap")).positions) == 8 + 5
+
+
 def test_a_cross_encoder_orders_the_candidates_without_asking_the_reader() -> None:
     class Scorer:
         async def score(self, query: str, texts: Sequence[str]) -> Any:

@@ -1,0 +1,176 @@
+"""Attention as ranker: its scores are those of QRHead's algorithm, and its costs closed forms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench.conformance import DOCUMENTS, STORY
+from bench.errors import ConfigError
+from bench.flops.meter import Meter, Usage, metered
+from bench.method import RankedChunks
+from bench.method.options import build_config
+from bench.models.model_set import LoadedModels
+from bench.models.spec import resolve
+from bench.schema import Document, DocumentSet, Index, Question
+from methods.retrievers.attention_ranker import (
+    HEAD,
+    NULL_QUERY,
+    PARAGRAPH,
+    TAIL,
+    AttentionRanker,
+    AttentionRankerConfig,
+    windows_of,
+    without_outliers,
+)
+
+SPEC = resolve("tiny")
+QUERY = "Where did Mara Feld hide the silver kite?"
+LONG = DocumentSet((Document("", "\n".join([STORY] * 40)),))
+
+
+def ranker(**options: Any) -> AttentionRanker:
+    return AttentionRanker(AttentionRankerConfig(**options), SPEC.geometry)
+
+
+def ranked(
+    *queries: str, documents: DocumentSet = DOCUMENTS["story"], together: bool = False, **options: Any
+) -> tuple[list[RankedChunks], Index, Meter, list[Meter], LoadedModels]:
+    """The rankings of the queries, the index, the meters of index and queries, and the models."""
+    method, models = ranker(**options), LoadedModels({"reader": SPEC})
+
+    async def rank(index: Index, query: str) -> tuple[RankedChunks, Meter]:
+        with metered(Meter()) as meter:
+            return await method.rank(index, Question(query, documents, 8), models), meter
+
+    async def ask() -> Any:
+        with metered(Meter()) as building:
+            index = await method.index(documents, models)
+        if together:
+            found = await asyncio.gather(*(rank(index, query) for query in queries))
+        else:
+            found = [await rank(index, query) for query in queries]
+        return [one for one, _ in found], index, building, [meter for _, meter in found], models
+
+    result: tuple[list[RankedChunks], Index, Meter, list[Meter], LoadedModels] = asyncio.run(ask())
+    return result
+
+
+def by_hand(
+    texts: Sequence[str], query: str, heads: Sequence[tuple[int, int]] | None, lm: Any
+) -> tuple[np.ndarray[Any, Any], int]:
+    """QRHead's score_docs with transformers' own attention, one forward a query; and the number of heads."""
+    pieces = [HEAD, *(PARAGRAPH.format(number=at + 1, text=text) for at, text in enumerate(texts))]
+    ids = [*lm.chat.opening]
+    spans = []
+    for piece in pieces:
+        tokens = lm.tokenize(piece)
+        first = next(at for at, (_, end) in enumerate(tokens.offsets) if end > (piece != HEAD) * 2)
+        spans.append((len(ids) + first, len(ids) + len(tokens.ids)))
+        ids += tokens.ids
+    paid = []
+    for asked in (query, NULL_QUERY):
+        whole = [*ids, *lm.tokenize(TAIL.format(query=asked)).ids, *lm.chat.closing]
+        own = lm.hf_model.config._attn_implementation
+        lm.hf_model.set_attn_implementation("eager")
+        with torch.inference_mode():
+            out = lm.hf_model(torch.tensor([whole]), output_attentions=True)
+        lm.hf_model.set_attn_implementation(own)
+        weights = torch.stack([layer[0, :, len(ids) :, : len(ids)] for layer in out.attentions]).double()
+        paid.append(weights.mean(2))  # (layers, heads, tokens)
+    calibrated = paid[0] - paid[1]
+    chosen = (
+        calibrated.flatten(0, 1) if heads is None else torch.stack([calibrated[place] for place in heads])
+    )
+    tokens = chosen.sum(0)
+    scores = []
+    for start, end in spans[1:]:
+        own_tokens = tokens[start:end]
+        kept = own_tokens > own_tokens.mean() - 2 * own_tokens.std()
+        scores.append(float((own_tokens * kept).sum()))
+    return np.array(scores), len(chosen)
+
+
+@pytest.mark.parametrize("heads", ["all", "1.0+1.1", "top_layers"])
+def test_scores_are_those_of_qrhead_s_algorithm_over_transformers_own_attention(heads: str) -> None:
+    (found,), _, _, _, models = ranked(QUERY, heads=heads, chunk_tokens=20)
+    lm: Any = models.lm()
+    layers, of_each = lm.architecture.layers, lm.architecture.heads
+    upper = [(layer, head) for layer in range(layers - -(-layers // 3), layers) for head in range(of_each)]
+    chosen = {"all": None, "1.0+1.1": [(1, 0), (1, 1)], "top_layers": upper}[heads]
+    expected, count = by_hand([chunk.text for chunk in found.chunks], QUERY, chosen, lm)
+    assert len(expected) > 3 and np.ptp(expected) > 1e-3, "the chunks differ"
+    np.testing.assert_allclose(found.scores * count, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_the_null_query_as_a_question_says_nothing_of_any_chunk() -> None:
+    (null, asked), *_ = ranked(NULL_QUERY, QUERY)
+    assert np.abs(null.scores).max() < 1e-6 < 1e-3 < np.abs(asked.scores).max()
+
+
+def test_index_and_question_cost_what_their_tokens_cost() -> None:
+    (found, _), _, building, (meter, again), models = ranked(QUERY, QUERY)
+    lm: Any = models.lm()
+    texts = [PARAGRAPH.format(number=at + 1, text=chunk.text) for at, chunk in enumerate(found.chunks)]
+    p = len(lm.chat.opening) + sum(map(lm.count_tokens, [HEAD, *texts]))
+    null, q = (
+        lm.count_tokens(TAIL.format(query=query)) + len(lm.chat.closing) for query in (NULL_QUERY, QUERY)
+    )
+
+    def priced(usage: Usage) -> Usage:
+        with metered(Meter()) as priced_alone:
+            lm.credit(priced_alone, "prefill", usage)
+        return priced_alone.usage["tiny", "prefill"]
+
+    assert building.usage == {
+        ("tiny", "prefill"): priced(Usage(2, p + null, p * p + null * (p + null), 1)),
+    }
+    assert meter.usage == again.usage == {("tiny", "prefill"): priced(Usage(1, q, q * (p + q), 1))}
+    assert meter.flops < building.flops / 3
+    assert q <= meter.new_tokens - meter.reused_tokens < p, "what is kept of the chunks is not computed again"
+
+
+def test_scores_do_not_depend_on_what_is_asked_beside() -> None:
+    queries = [QUERY, "Who was afraid of thunder?", "Who kept a goat?"]
+    alone, together = ranked(*queries)[0], ranked(*queries, together=True)[0]
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one.scores, other.scores, atol=1e-6)
+
+
+def test_a_text_over_the_window_is_scored_in_windows_of_whole_chunks() -> None:
+    (found,), index, *_, models = ranked(QUERY, documents=LONG)
+    lm, counts = models.lm(), index.data["windows"]
+    assert found.flags == ("scored_in_windows",) and len(counts) > 1
+    assert sum(counts) == len(found.chunks) == len(found.scores)
+    texts = [chunk.text for chunk in found.chunks]
+    windows = list(windows_of(texts, lm))
+    assert [len(window) for window in windows] == counts and [t for w in windows for t in w] == texts
+    for window in windows:
+        used = sum(lm.count_tokens(PARAGRAPH.format(number=at + 1, text=t)) for at, t in enumerate(window))
+        assert used + lm.geometry.chunk_tokens < lm.geometry.window
+    alone, _ = by_hand(windows[1], QUERY, None, lm)
+    own = found.scores[counts[0] : counts[0] + counts[1]]
+    assert np.corrcoef(alone, own)[0, 1] > 0.999
+
+
+def test_tokens_far_below_the_mean_do_not_count() -> None:
+    low = np.array([0.1] * 9 + [-5.0])
+    assert low[-1] < low.mean() - 2 * low.std(ddof=1)
+    assert without_outliers(low) == pytest.approx(0.9)
+    assert without_outliers(np.array([0.1, 0.2, 0.3])) == pytest.approx(0.6)
+    assert without_outliers(np.array([-0.4])) == -0.4
+    assert without_outliers(np.full(7, 0.5)) == pytest.approx(3.5)
+
+
+def test_heads_that_the_model_does_not_have_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"heads=99\.0: tiny has"):
+        ranked(QUERY, heads="99.0")
+    with pytest.raises(ConfigError, match="does not list attention heads"):
+        build_config(AttentionRankerConfig, {"heads": "many"}, "attention_ranker")
+    with pytest.raises(ConfigError, match="one head alone reads as a number"):
+        build_config(AttentionRankerConfig, {"heads": 3.1}, "attention_ranker")
