@@ -43,10 +43,14 @@ class Run:
         )  # fmt: skip
 
     def kept(self) -> dict[str, Mapping[str, Any]]:
-        """Example id -> its record so far, without the clock."""
+        """Example id -> its record so far, without the clock and what came from a cache."""
         lines = [line for path in self.results.rglob("records.jsonl") for line in path.open()]
         rows = [json.loads(line) for line in lines if line.endswith("\n")]
-        return {row["example_id"]: {**row, "wall_s": 0} for row in rows}
+        # What a server has in its cache is no promise.
+        return {
+            row["example_id"]: {**row, "wall_s": 0, "tokens": {**row["tokens"], "computed": 0}}
+            for row in rows
+        }
 
     def wait_for(self, records: int) -> None:
         """Return once so many questions are recorded, or the run has ended."""
