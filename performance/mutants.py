@@ -581,13 +581,13 @@ MUTANTS = (
     ),
     Mutant(
         "F1",
-        "layers * architecture.attention_width * usage.attended",
-        "layers * architecture.hidden * usage.attended",
+        "2 * layers * self.attention_width",
+        "2 * layers * self.hidden",
         "test_matmul_equals_torch_on_a_prefill",
     ),
     Mutant(
         "F2",
-        'kv_heads=getattr(config, "num_key_value_heads", None) or heads,',
+        'kv_heads=one.get("num_key_value_heads") or heads,',
         "kv_heads=heads,",
         "test_parameters_of_a_decoder_are_those_of_the_real_class",
     ),

@@ -9,51 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.errors import ConfigError
-
-Kind = Literal["decoder", "encoder"]
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """The shape of a transformer as far as its cost depends on it."""
-
-    family: str
-    """Transformers' ``model_type``."""
-    kind: Kind
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    gated: bool
-    """True for three feed-forward matrices (SwiGLU), False for two."""
-    vocab: int
-    max_positions: int
-    tied: bool
-    """True when input embedding and output head share their weights (counted once)."""
-    parameters: int
-    """Every parameter, as ``sum(p.numel())``: what memory holds."""
-    layer_weights: int
-    """Elements of all weight matrices that each token is multiplied by, over all layers."""
-    head_weights: int
-    """Elements of the matrix that each logit row is multiplied by: output head, or an encoder's pooler."""
-    state: int = 0
-    """Elements of recurrent states that a token is multiplied with, over all layers; 0: attention alone."""
-    attention_layers: int | None = None
-    """Layers whose tokens attend to all before them; None: every layer."""
-    idle_parameters: int = 0
-    """Of the parameters, those that a token does not meet: of the experts that its router does not choose."""
-
-    @property
-    def active_parameters(self) -> int:
-        """N: the parameters that a token meets, all of a dense model's."""
-        return self.parameters - self.idle_parameters
-
-    @property
-    def attention_width(self) -> int:
-        """d: heads x head size, the width of queries."""
-        return self.heads * self.head_dim
+from bench.flops.layered import LAYERED, text_part
+from bench.flops.shape import (
+    Architecture as Architecture,
+    UnevenArchitecture,
+    UnknownFamilyError as UnknownFamilyError,
+)
 
 
 @dataclass(frozen=True)
@@ -263,10 +224,6 @@ def encoder(
     )
 
 
-class UnknownFamilyError(ConfigError):
-    """A ``model_type`` without a closed form here; its modules can still be counted."""
-
-
 _ENCODERS = ("bert", "mpnet", "dpr")
 
 
@@ -277,10 +234,15 @@ def architecture_from_config(config: Any) -> Architecture:
     """
     values = config if isinstance(config, Mapping) else vars(config)
     family = values.get("model_type") or getattr(config, "model_type", None)
+    if family in LAYERED or "text_config" in values:
+        values = text_part(values if isinstance(config, Mapping) else config.to_dict())
+        family = values.get("model_type")
+    if closed_form := LAYERED.get(str(family)):
+        return closed_form(values)
     if family not in (*DECODERS, *_ENCODERS):
         raise UnknownFamilyError(
             f"Model type {family!r} has no closed form for its FLOPs. "
-            f"Known: {', '.join((*DECODERS, *_ENCODERS))}."
+            f"Known: {', '.join((*DECODERS, *LAYERED, *_ENCODERS))}."
         )
 
     def required(key: str) -> int:
@@ -339,6 +301,9 @@ _MATRIX_MODULES = ("Linear", "Conv1D", "Conv1d")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 """What families call the number of experts in their configs."""
 
+_CHOSEN = ("num_experts_per_tok", "top_k_experts")
+"""What they call the number of those that a token is sent to."""
+
 
 def architecture_from_modules(model: Any) -> Architecture:
     """Architecture of any transformers model, counted from its modules (weights are not needed).
@@ -346,14 +311,17 @@ def architecture_from_modules(model: Any) -> Architecture:
     For families without a closed form: build the model on torch's ``meta`` device and pass it here. Of a
     mixture of experts, the share of the experts' weights that a token meets is counted; routers and shared
     experts in full. Layers with a recurrent state in place of attention count the state (:func:`_state_of`).
-    Raises ConfigError for latent attention, whose width is not the heads', for experts that do not lie as
-    transformers lays them (modules ``*Experts`` beside a ``*Router``), and for a state of unknown size.
+    Latent attention and heads of several sizes are counted from the layers themselves (:func:`_attended_by`).
+    Raises ConfigError for attention to chosen tokens, for experts that do not lie as transformers lays them
+    (modules ``*Experts`` beside a ``*Router``), and for a state of unknown size.
     """
     config = model.config.get_text_config()
     state, attention_layers = _state_of(config)
     experts = next((int(getattr(config, key)) for key in _EXPERTS if getattr(config, key, None)), 1)
-    chosen = int(getattr(config, "num_experts_per_tok", None) or experts)
-    refused = "kv_lora_rank" if getattr(config, "kv_lora_rank", None) else ""
+    chosen = int(next((getattr(config, key) for key in _CHOSEN if getattr(config, key, None)), experts))
+    attended = _attended_by(model)
+    unknown = ("index_topk",) if attended else ("index_topk", "kv_lora_rank")
+    refused = next((key for key in unknown if getattr(config, key, None)), "")
     head = model.get_output_embeddings()
     layer_weights = pooler = all_experts = 0
     for name, module in model.named_modules():
@@ -379,14 +347,16 @@ def architecture_from_modules(model: Any) -> Architecture:
             " means that a token is not multiplied by every weight, or by other ones. Use another model."
         )
     heads = config.num_attention_heads
-    return Architecture(
+    # Where layers differ, their config gives no one value for all.
+    one = config.to_dict() if attended else vars(config)
+    counted = Architecture(
         family=config.model_type,
         kind="encoder" if head is None else "decoder",
         layers=config.num_hidden_layers,
         hidden=config.hidden_size,
         heads=heads,
-        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        kv_heads=one.get("num_key_value_heads") or heads,
+        head_dim=one.get("qk_head_dim") or one.get("head_dim") or config.hidden_size // heads,
         ffn=(getattr(config, "moe_intermediate_size", None) if all_experts else None)
         or getattr(config, "intermediate_size", None)
         or 4 * config.hidden_size,
@@ -402,6 +372,27 @@ def architecture_from_modules(model: Any) -> Architecture:
         attention_layers=attention_layers,
         idle_parameters=all_experts - all_experts * chosen // experts,
     )
+    return UnevenArchitecture(**vars(counted), attended=attended) if attended else counted
+
+
+def _attended_by(model: Any) -> int:
+    """Elements of keys and values that a token meets for each one it attends to; 0: all heads are alike.
+
+    Counted from the layers' attention modules: the input of ``o_proj`` is as wide as all heads' values, and
+    queries are, but for latent attention, as wide as these (``qk_head_dim`` each).
+    """
+    layers = [
+        module
+        for module in model.modules()
+        if hasattr(module, "o_proj") and hasattr(module, "num_key_value_groups")
+    ]
+    keys = {getattr(module, "qk_head_dim", None) or getattr(module, "head_dim", None) for module in layers}
+    latent = any(hasattr(module, "qk_head_dim") for module in layers)
+    if not latent and len(keys) < 2:
+        return 0
+    heads = model.config.get_text_config().num_attention_heads
+    values = sum(int(module.o_proj.in_features) for module in layers)
+    return values + (sum(int(heads * module.qk_head_dim) for module in layers) if latent else values)
 
 
 _STATES = (

@@ -43,8 +43,7 @@ def flops_terms(architecture: Architecture, usage: Usage, convention: Convention
 
     ``paper``: ``parameters`` and ``attention``; ``matmul``: ``weights``, ``attention`` and ``head``.
     """
-    layers = architecture.layers if architecture.attention_layers is None else architecture.attention_layers
-    attention = 4 * layers * architecture.attention_width * usage.attended
+    attention = 2 * architecture.attended_elements * usage.attended
     if convention == "paper":
         met = architecture.active_parameters + architecture.state
         return {"parameters": 2 * met * usage.new_tokens, "attention": attention}

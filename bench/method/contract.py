@@ -25,9 +25,10 @@ class MethodConfig(BaseModel):
 ConfigT = TypeVar("ConfigT", bound=MethodConfig)
 
 
-Need = Literal["", "probabilities", "attention"]
-"""Beyond generating and embedding: how likely a word is, which not every server says; or attention, logits or
-vectors of a prompt's tokens, which only a model in this process gives. In this order of strength."""
+Need = Literal["", "probabilities", "tokens", "attention"]
+"""Beyond generating and embedding: how likely a word is, which not every server says; logits or vectors of a
+prompt's tokens, which only a model in this process gives; or attention by span, which not all of these give.
+In this order of strength."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,9 @@ class Role:
     index: bool = True
     """Whether the index depends on it; runs whose models differ in other roles share the index."""
     needs: Need = ""
-    """Asked of a server before any index is built."""
+    """Asked of the model before any index is built."""
     ways_out: str = ""
-    """For the error where a server does not have what is needed: why it is needed, and what to do instead."""
+    """For the error where the model does not give what is needed: why it is needed, what to do instead."""
 
     def needing(self, needs: Need, ways_out: str) -> Role:
         """The role with this need, unless it has a stronger one."""

@@ -86,6 +86,13 @@ class CausalLanguageModel(LanguageModel):
             engine.scheduler.limits = self._limits
         return engine
 
+    def require_attention(self) -> None:
+        """Raise NoAttentionError for a model without attention weights in every layer; sets the engine up."""
+        if not self.engine.runner.attends:
+            raise NoAttentionError(
+                f"{self.name} ({type(self._hf_model).__name__}) gives no attention weights in some layers."
+            )
+
     async def open(self, max_tokens: int | None = None) -> EngineContext:
         """A fresh context inside its first user turn, with room for ``max_tokens`` (default: the window).
 
@@ -145,10 +152,7 @@ class EngineContext(ReadingContext):
 
     def watch(self, span: Span, heads: Heads | None = None) -> int:
         """See :meth:`bench.models.conversation.ReadingContext.watch`."""
-        if not self._lm.engine.runner.attends:
-            raise NoAttentionError(
-                f"{self._lm.name} gives no attention weights, which this method is made of."
-            )
+        self._lm.require_attention()
         with self._exclusive():
             if self._slot.kept is not None:
                 raise ValueError("a context that dropped keys records no attention")

@@ -237,7 +237,7 @@ def _require_local(name: str, method: Method[Any], roles: Mapping[str, ModelSpec
     refused = {
         role: needed.ways_out
         for role, needed in method.roles().items()
-        if needed.needs == "attention" and roles[role].server
+        if needed.needs in ("tokens", "attention") and roles[role].server
     }
     if refused:
         served = ", ".join(f"{role} {roles[role].name}" for role in refused)

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bench.errors import BenchError
+from bench.errors import BenchError, NoAttentionError
 from bench.flops.meter import Meter, metered
 from bench.method.contract import Replayed, TrainingItem
 from bench.method.validation import require_index, require_prediction, require_predictions
@@ -80,6 +80,7 @@ class QuestionRunner:
     async def working(self) -> AsyncIterator[None]:
         """Questions can be asked inside the block."""
         await self._require_servers()
+        self._require_attention(index=False)
         yield
 
     async def _require_servers(self) -> None:
@@ -97,6 +98,24 @@ class QuestionRunner:
                 await lm.require()
                 if needed[role].needs == "probabilities" and not lm.has_probed:
                     await lm.require_probes(needed[role].ways_out)
+
+    def _require_attention(self, *, index: bool) -> None:
+        """Raise NoAttentionError for a model of this process that lacks the attention it is needed for.
+
+        index: of the roles that build indexes, before the first is built; else of those that only answer.
+        """
+        method, roles = self.cells[0].method, self.cells[0].roles
+        for role, needed in method.roles().items():
+            if needed.needs != "attention" or needed.index is not index or roles[role].server:
+                continue
+            from bench.models.language_model import CausalLanguageModel
+
+            lm = self.models.lm(role)
+            if isinstance(lm, CausalLanguageModel):
+                try:
+                    lm.require_attention()
+                except NoAttentionError as error:
+                    raise NoAttentionError(f"{method.name}, {role}: {error} {needed.ways_out}") from None
 
     async def learn(self) -> None:
         """Train the method before any question, once, or load the stored result."""
@@ -270,6 +289,7 @@ class QuestionRunner:
 
     async def build(self, documents: DocumentSet) -> StoredIndex:
         """A newly built index of these documents, with its cost."""
+        self._require_attention(index=True)
         with metered(Meter()) as meter:
             self._index_meters.append(meter)
             built = self.cells[0].method.index(documents, self.models)

@@ -154,7 +154,7 @@ class Gor(RecordsMethod[GorConfig]):
             "BERTScore needs the vectors of every token, which no server gives: choose an encoder that is "
             "loaded here with --set ranking_encoder=NAME."
         )
-        return {**super().roles(), "ranking_encoder": Role(encoder, False, "attention", ways_out)}
+        return {**super().roles(), "ranking_encoder": Role(encoder, False, "tokens", ways_out)}
 
     def packages(self) -> Mapping[str, str]:
         """What trains the network."""

@@ -92,7 +92,7 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
             "that is loaded here with --set compressor=NAME."
         )
         named = "" if compressor == "reader" else compressor
-        return {"reader": Role(), "compressor": Role(named, needs="attention", ways_out=ways_out)}
+        return {"reader": Role(), "compressor": Role(named, needs="tokens", ways_out=ways_out)}
 
     def packages(self) -> Mapping[str, str]:
         """The authors' library."""

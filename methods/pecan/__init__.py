@@ -40,9 +40,9 @@ from methods.pecan.graph import Graph
 from methods.pecan.search import StopRule, ask, charged
 
 ATTENTION = (
-    "PECAN's graph and search are made of attention by span, which no server gives. Two ways out: --set "
-    "attention=off, which ranks by similarity alone; or models that are loaded here beside the served "
-    "reader, --set search_model=NAME --set graph_model=NAME."
+    "PECAN's graph and search are made of attention by span, which no server gives, nor a model with layers "
+    "that have none. Two ways out: --set attention=off, which ranks by similarity alone; or other models, "
+    "loaded here, that build and search for the reader: --set search_model=NAME --set graph_model=NAME."
 )
 PROBABILITIES = (
     "PECAN's search asks after every node how likely Yes is. Two ways out: a server that says so (vLLM, "

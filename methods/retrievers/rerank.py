@@ -55,7 +55,7 @@ class Rerank(OverRanker[RerankConfig]):
         roles, scorer = super().roles(), self.config.scorer
         if scorer != READER:
             ways_out = "A cross-encoder runs in this process: give its hub id or folder."
-            return {**roles, "scorer": Role(scorer, False, "attention", ways_out)}
+            return {**roles, "scorer": Role(scorer, False, "tokens", ways_out)}
         ways_out = (
             "rerank asks how likely Yes is. Two ways out: a server that says so (vLLM, llama.cpp)"
             "; or a cross-encoder, --set scorer=NAME."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
@@ -270,6 +271,25 @@ def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
         records = answered(tmp_path, request(url), in_flight=1)
     assert [record.error for record in records] == [None] * 4
     assert len(counted.bodies) == CHECKS + 4 + 2
+
+
+def test_a_request_that_hangs_is_asked_again_after_its_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Hanging(Counted):
+        async def __call__(self, body: Body, post: Post) -> Any:
+            answer = await super().__call__(body, post)
+            if len(self.bodies) == CHECKS + 2:
+                await asyncio.sleep(4)
+            return answer
+
+    counted = Hanging()
+    with serving(dialect_app("vllm", counted)) as url, caplog.at_level(logging.WARNING):
+        model = f"server:{url}#tiny{PATIENCE}#timeout=2"
+        records = answered(tmp_path, CellRequest("closed_book", "musique", model=model, limit=4), in_flight=1)
+    assert [record.error for record in records] == [None] * 4
+    assert counted.bodies[CHECKS + 1] == counted.bodies[CHECKS + 2], "the same request once more"
+    assert "ReadTimeout" in caplog.text and "trying again" in caplog.text
 
 
 def test_a_request_that_always_breaks_the_server_fails_its_question_alone(

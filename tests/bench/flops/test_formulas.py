@@ -170,10 +170,10 @@ def test_a_mixture_of_experts_without_a_closed_form_is_counted_from_its_modules(
 
 
 def test_what_cannot_be_counted_is_refused() -> None:
-    latent = AutoConfig.for_model("deepseek_v3", **SMALL, n_routed_experts=4, num_experts_per_tok=2)
+    chosen = AutoConfig.for_model("deepseek_v32", **SMALL, n_routed_experts=4, num_experts_per_tok=2)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(latent)
-    with pytest.raises(ConfigError, match="kv_lora_rank=.* is not multiplied by every weight"):
+        model = AutoModelForCausalLM.from_config(chosen)
+    with pytest.raises(ConfigError, match="index_topk=.* is not multiplied by every weight"):
         architecture_from_modules(model)
     dense = small("mistral")
     dense.config.num_experts = 4  # experts that lie otherwise than transformers lays them

@@ -84,7 +84,7 @@ def test_a_cross_encoder_orders_the_candidates_without_asking_the_reader() -> No
     first = np.argsort(-scores(Bm25(Bm25Config(), GEOMETRY), "kite mill"), kind="stable")
     method = Rerank(RerankConfig(n=3, scorer="some/encoder"), GEOMETRY)
     scorer = method.roles()["scorer"]
-    assert (scorer.model, scorer.index, scorer.needs) == ("some/encoder", False, "attention")
+    assert (scorer.model, scorer.index, scorer.needs) == ("some/encoder", False, "tokens")
     relevance = scores(method, "kite mill", Models())
     np.testing.assert_array_equal(np.argsort(-relevance), [first[1], first[2], first[0], *first[3:]])
 
