@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from rich.console import Console
 
 from bench.cli.terminal import (
     column_groups,
+    inline_picture,
     print_columns,
     print_labelled,
     print_rows,
@@ -76,3 +79,20 @@ def test_names_are_grouped_by_what_they_are_for() -> None:
     print_rows(screen, {"to run": [("methods", "every [installed] method")], "of your own": [("cells", "x")]})
     lines = [line.rstrip() for line in written.getvalue().splitlines()]
     assert lines == ["to run", "  methods  every [installed] method", "of your own", "  cells    x"]
+
+
+def test_a_picture_is_drawn_only_where_the_terminal_says_that_it_can() -> None:
+    png = bytes(range(256)) * 30
+    for unable in ({}, {"TERM": "xterm-256color"}, {"TERM": "xterm-kitty", "TMUX": "/tmp/x"}):
+        assert inline_picture(png, unable) is None
+    kitty = inline_picture(png, {"TERM": "xterm-kitty"})
+    assert kitty is not None
+    pieces = re.findall("\x1b_G([^;]*);([^\x1b]*)\x1b\\\\", kitty)
+    assert [head for head, _ in pieces] == ["a=T,f=100,m=1", "m=1", "m=0"]
+    assert base64.b64decode("".join(piece for _, piece in pieces)) == png
+    iterm = inline_picture(png, {"TERM_PROGRAM": "WezTerm"})
+    assert (
+        iterm is not None
+        and iterm.startswith("\x1b]1337;File=inline=1;size=7680:")
+        and iterm.endswith("\x07")
+    )
