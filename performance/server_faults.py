@@ -26,7 +26,7 @@ from performance.measuring import REPOSITORY
 from performance.serve import SERVERS, command, free_port, start, stop
 
 TINY = REPOSITORY / "bench" / "assets" / "tiny"
-WORK = ("--method", "memwalker", "--dataset", "narrativeqa", "--in-flight", "2")
+WORK = ("--method", "memwalker", "--dataset", "qasper", "--limit", "12", "--in-flight", "1")
 RIGHT = "right-key"
 
 
