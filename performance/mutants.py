@@ -649,7 +649,7 @@ MUTANTS = (
     ),
     Mutant(
         "Z1",
-        "sums = _sums_by_cluster(rows, clusters)",
+        "sums = sums_by_cluster(rows, clusters)",
         "sums = rows",
         "test_the_interval_is_that_of_a_plain_loop_over_resampled_documents",
     ),

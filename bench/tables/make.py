@@ -27,6 +27,7 @@ from bench.tables.printed import printed_table
 from bench.tables.published import published
 from bench.tables.render import render
 from bench.tables.settings import settings_table
+from bench.tables.ties import ties_of
 
 View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "published"]
 
@@ -98,7 +99,8 @@ def collected(request: TableRequest) -> TableData:
 def _scores(request: TableRequest) -> TextTable:
     printed = published(request.definition.published_as) if request.definition.printed else {}
     if request.exported is not None:
-        return render(exported_table(request.definition, request.exported), printed)
+        table = exported_table(request.definition, request.exported)
+        return render(table, printed, ties=ties_of(table))
     table, _ = _collected(request)
     if request.export is not None and request.session.asking.first is None:
         export_table(table, request.export)
@@ -109,7 +111,7 @@ def _scores(request: TableRequest) -> TextTable:
     costs = costs_of(table)
     if request.view == "costs":
         return costs_table(table, costs)
-    return render(table, printed, costs)
+    return render(table, printed, costs, ties_of(table))
 
 
 def _amortised(request: TableRequest) -> TextTable:
