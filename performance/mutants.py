@@ -527,8 +527,8 @@ MUTANTS = (
     ),
     Mutant(
         "X2",
-        "attended=len(closing) * after, logit_rows=1",
-        "attended=len(closing) * self._kept, logit_rows=1",
+        "attended=len(closing) * after,",
+        "attended=len(closing) * self._kept,",
         "test_settled_text_is_forwarded_once_and_reads_no_logits",
     ),
     Mutant(

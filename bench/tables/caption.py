@@ -406,6 +406,25 @@ def about_amortised(*, published: bool) -> str:
     )
 
 
+def about_prices(date: str, source: str, *, ranges: bool) -> list[str]:
+    """What the dollars are; ranges: whether some records do not have the cached tokens."""
+    return [
+        f"Dollars for 1,000 questions, by the prices of {source}, {date}: new tokens at the price of input, "
+        "tokens that a call found in its cache at that of cached input, and generated ones, a probe's Yes or "
+        "No among them, at that of output. Index: dollars for 1,000 document sets. n q.: with the index when "
+        "n questions share it. Cheaper than full context: for how many questions per document index and "
+        "questions cost less than full context whose whole prompt is cached after the first question.",
+        *(
+            [
+                "Ranges: these records do not have the tokens in the cache, which cost nothing at one end; "
+                "at the other every call was as long as could be, at the full price of input."
+            ]
+            if ranges
+            else []
+        ),
+    ]
+
+
 def about_times(questions: int, machines: Iterable[str]) -> str:
     """How the seconds of answers were measured; questions: of a cell; machines: where they were timed."""
     return (

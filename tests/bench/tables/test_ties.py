@@ -68,7 +68,7 @@ def test_rows_that_were_asked_different_questions_are_not_marked(tmp_path: Path)
 
 
 def test_one_document_ranks_nothing(tmp_path: Path) -> None:
-    one = {"document_ids": ["d"]}
+    one: dict[str, Any] = {"document_ids": ["d"]}
     assert not ties_of(table(tmp_path, best=records(0.9, **one), worse=records(0.2, **one)))
 
 
