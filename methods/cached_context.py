@@ -159,7 +159,8 @@ class CachedContext(Method[CachedContextConfig]):
         cached = index.data["opening"] + sum(start <= first and last <= end for first, last in offsets)
         n = meter.usage.pop((lm.name, "prefill")).new_tokens
         new = n - cached
-        lm.credit(meter, "prefill", Usage(calls=1, new_tokens=new, attended=new * n, logit_rows=1))
+        usage = Usage(calls=1, new_tokens=new, attended=new * n, logit_rows=1, cached=cached)
+        lm.credit(meter, "prefill", usage)
         meter.reused_tokens -= cached  # what is no longer among the credited tokens cannot be reused ones
         current_meter().add(meter)
         return replace(prediction, trace={**prediction.trace, "cached_tokens": cached})

@@ -527,8 +527,8 @@ MUTANTS = (
     ),
     Mutant(
         "X2",
-        "attended=len(closing) * after, logit_rows=1",
-        "attended=len(closing) * self._kept, logit_rows=1",
+        "attended=len(closing) * after,",
+        "attended=len(closing) * self._kept,",
         "test_settled_text_is_forwarded_once_and_reads_no_logits",
     ),
     Mutant(
@@ -649,7 +649,7 @@ MUTANTS = (
     ),
     Mutant(
         "Z1",
-        "sums = _sums_by_cluster(rows, clusters)",
+        "sums = sums_by_cluster(rows, clusters)",
         "sums = rows",
         "test_the_interval_is_that_of_a_plain_loop_over_resampled_documents",
     ),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bench.tables.make import TableRequest
 
 
-COLUMNS = ("scores", "retrieval", "costs", "paired", "published")
+COLUMNS = ("scores", "retrieval", "costs", "price", "paired", "published")
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,14 @@ class TableFlags:
 
     datasets: tuple[str, ...]
     rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval", "costs", "paired", "published"]
+    columns: Literal["scores", "retrieval", "costs", "price", "paired", "published"]
     judge: str | None
     protocol: ProtocolName
     render_only: bool
     exported: Path | None
     export: Path | None
+    prices: Path | None
+    questions_per_document: int | None
     first: int
     open: bool
 
@@ -62,8 +64,9 @@ class TableFlags:
     default="scores",
     show_default=True,
     help="retrieval: how much of the evidence and of the answers the contexts contain; costs: with and "
-    "without probes, of the reader and of the other models; paired: every row against one, question by "
-    "question; published: the values that the paper prints, alone, which need neither data nor weights",
+    "without probes, of the reader and of the other models; price: dollars, by a price card; paired: every "
+    "row against one, question by question; published: the values that the paper prints, alone, which need "
+    "neither data nor weights",
 )
 @option(
     "--row",
@@ -91,6 +94,21 @@ class TableFlags:
     metavar="FOLDER",
     help="render the cells of an --export folder; needs neither data nor models",
 )
+@option(
+    "--prices",
+    group=DATA,
+    listed=False,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="price card of --columns price, in the format of bench/models/prices.yaml",
+)
+@option(
+    "--questions-per-document",
+    group=DATA,
+    listed=False,
+    type=click.IntRange(min=1),
+    help="of --columns price: questions that share an index; default: 1, 2, 4 and 8",
+)
 @first_option
 @option("--open", group=OUTPUT, listed=False, is_flag=True, help="show the figure of the rows")
 @gathered("flags", TableFlags)
@@ -106,6 +124,7 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, with_rows
     from bench.tables.make import TableRequest, make_table
+    from bench.tables.price import QUESTIONS
 
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
     session.compute = not flags.render_only
@@ -119,6 +138,8 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
         protocol=flags.protocol,
         exported=flags.exported,
         export=flags.export,
+        prices=flags.prices,
+        questions=(flags.questions_per_document,) if flags.questions_per_document else QUESTIONS,
     )
     path = session.results / "tables" / request.name
     show_while_made(request)
@@ -143,14 +164,23 @@ def _picture(request: TableRequest) -> Path | None:
     """The file with the table's rows, score over cost; None for a table that is no such rows."""
     from bench.figures.make import rows_on_a_plane
     from bench.files.atomic import write_bytes
-    from bench.tables.make import collected
+    from bench.tables.make import collected, priced
 
-    if request.definition.kind != "cells" or request.view not in ("scores", "costs"):
+    if request.definition.kind != "cells" or request.view not in ("scores", "costs", "price"):
         return None
-    drawn = rows_on_a_plane(collected(request))
+    table = collected(request)
+    if request.view == "price":
+        unit = f"dollars for 1,000 questions, {request.questions[-1]} per document"
+        drawn = rows_on_a_plane(table, priced(table, request), unit=unit)
+    else:
+        drawn = rows_on_a_plane(table)
     if drawn is None:
         return None
-    path = request.session.results / "figures" / f"{request.definition.id}.png"
+    path = (
+        request.session.results
+        / "figures"
+        / f"{request.name if request.view == 'price' else request.definition.id}.png"
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, drawn.picture("png"))
     return path

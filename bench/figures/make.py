@@ -24,6 +24,7 @@ from bench.figures.drawing import (
 from bench.figures.pareto import pareto
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
+from bench.results.models import Interval
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.question_runner import prepare, stored_index
 from bench.run.session import Session
@@ -78,15 +79,22 @@ def _pareto(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     return _plane(figure, table, setting)
 
 
-def rows_on_a_plane(table: TableData) -> Drawn | None:
-    """The rows of a table, its first score over cost, on the data sets with a cell; None without any."""
+def rows_on_a_plane(
+    table: TableData,
+    dollars: Mapping[tuple[str, str], Interval] | None = None,
+    unit: str = "TFLOPs per question",
+) -> Drawn | None:
+    """The rows of a table, its first score over cost, on the data sets with a cell; None without any.
+
+    dollars, unit: the cost, if it is not in TFLOPs (:func:`bench.figures.pareto.pareto`).
+    """
     known = {cell.dataset for cell in table.cells.values() if cell.summary is not None}
     if not known:
         return None
     shown = tuple(dataset for dataset in table.definition.datasets if dataset in known)
     definition = table.definition.model_copy(update={"datasets": shown})
     printed = published(definition.published_as) if definition.printed else {}
-    return pareto(TableData(definition, table.cells), printed)
+    return pareto(TableData(definition, table.cells), printed, dollars=dollars, unit=unit)
 
 
 def _plane(figure: Figure, table: TableData, setting: CellRequest) -> Drawn:

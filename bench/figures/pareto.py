@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ class _Point:
     cell: TableCell
     tflops: float
     cost: Interval
-    """As drawn: TFLOPs, or relative to the reference row."""
+    """As drawn: TFLOPs, or relative to the reference row, or dollars."""
     score: Interval
     questions: int
     paper: tuple[float, float] | None
@@ -70,12 +70,20 @@ class _Point:
 
 
 @styled
-def pareto(table: TableData, published: PublishedValues | None = None, *, explained: bool = True) -> Drawn:
+def pareto(
+    table: TableData,
+    published: PublishedValues | None = None,
+    *,
+    explained: bool = True,
+    dollars: Mapping[tuple[str, str], Interval] | None = None,
+    unit: str = "TFLOPs per question",
+) -> Drawn:
     """All rows of a table, one panel per data set: score over cost, with intervals and the Pareto front.
 
     Costs are relative to the table's reference row (``ratio_to``) if that row has a cell; then the published
     values are shown too, in grey and by the same markers. explained: whether the picture says how to read
-    it; without, only who read.
+    it; without, only who read. dollars: (row id, data set) -> the cost instead of TFLOPs, with what it can be
+    at least and at most; unit: of costs that are not relative.
     """
     definition, metric = table.definition, table.definition.metrics[0]
     label = next((row.label for row in definition.rows if row.id == definition.ratio_to), "")
@@ -85,7 +93,7 @@ def pareto(table: TableData, published: PublishedValues | None = None, *, explai
     named: list[tuple[Axes, list[PointLabel]]] = []
     in_grey = False
     for ax, dataset in zip(axes, definition.datasets, strict=True):
-        points, relative = _points(table, dataset, published or {})
+        points, relative = _points(table, dataset, published or {}, dollars)
         front = pareto_front([(point.cost.mean, point.score.mean) for point in points])
         steps = [(points[i].cost.mean, points[i].score.mean) for i in front]
         if steps:
@@ -111,7 +119,7 @@ def pareto(table: TableData, published: PublishedValues | None = None, *, explai
         ax.set_title(_title(points, dataset))
         ax.margins(x=0.1)
         log_axis(ax)
-        ax.set_xlabel(f"cost per question, × {label}" if relative else "TFLOPs per question")
+        ax.set_xlabel(f"cost per question, × {label}" if relative else unit)
         ax.set_ylabel(METRIC_LABELS[metric])
         shown = [*(p.score for p in points), *(Interval(mean=p.paper[1]) for p in points if p.paper)]
         ax.set_ylim(0, above(shown))
@@ -129,7 +137,12 @@ def pareto(table: TableData, published: PublishedValues | None = None, *, explai
     return Drawn(figure, header, tuple(values))
 
 
-def _points(table: TableData, dataset: str, published: PublishedValues) -> tuple[list[_Point], bool]:
+def _points(
+    table: TableData,
+    dataset: str,
+    published: PublishedValues,
+    dollars: Mapping[tuple[str, str], Interval] | None = None,
+) -> tuple[list[_Point], bool]:
     """The rows with a score on a data set, and whether their costs are relative to the reference row.
 
     Rows with the same cell, such as a Top-X that turned out to be Top-5, are one point by the first's name.
@@ -143,13 +156,14 @@ def _points(table: TableData, dataset: str, published: PublishedValues) -> tuple
         if all(cell.finished != other.finished for _, other, _ in finished):
             finished.append((i, cell, cell.finished.summary))
     unit = next((s.query_tflops.mean for _, cell, s in finished if cell.row.id == definition.ratio_to), None)
+    unit = unit if dollars is None else None
     paper = _printed(published, definition, dataset) if unit else {}
     points = [
         _Point(
             row=i,
             cell=cell,
             tflops=summary.query_tflops.mean,
-            cost=_over(summary.query_tflops, unit or 1.0),
+            cost=dollars[cell.row.id, dataset] if dollars else _over(summary.query_tflops, unit or 1.0),
             score=summary.percent(metric),
             questions=summary.n_scored,
             paper=paper.get(cell.row.id),

@@ -82,7 +82,11 @@ def forward_usage(
     if rows > new_tokens:
         raise ConfigError(f"logit rows must be at most the new tokens ({new_tokens}), got {rows}.")
     usage = Usage(
-        calls=1, new_tokens=new_tokens, attended=new_tokens * (cached + new_tokens), logit_rows=rows
+        calls=1,
+        new_tokens=new_tokens,
+        attended=new_tokens * (cached + new_tokens),
+        logit_rows=rows,
+        cached=cached,
     )
     return priced(architecture, usage)
 

@@ -28,6 +28,8 @@ class Usage:
     """Σ positions whose logits were computed."""
     flops: int = 0
     """FLOPs in convention ``paper``."""
+    cached: int | None = 0
+    """Σ m: tokens in the cache before the call; None: of a record from before they were counted."""
 
     def add(self, other: Usage) -> None:
         """Add another usage to this one."""
@@ -36,6 +38,7 @@ class Usage:
         self.attended += other.attended
         self.logit_rows += other.logit_rows
         self.flops += other.flops
+        self.cached = None if self.cached is None or other.cached is None else self.cached + other.cached
 
 
 @dataclass
@@ -76,8 +79,8 @@ class Meter:
         return sum(u.new_tokens for u in self.usage.values())
 
     def to_json(self) -> dict[str, JsonValue]:
-        """``{model: {phase: {calls, new_tokens, attended, logit_rows, flops}}}``, sorted by name."""
-        out: dict[str, dict[str, dict[str, int]]] = {}
+        """``{model: {phase: {calls, new_tokens, attended, logit_rows, flops, cached}}}``, sorted by name."""
+        out: dict[str, dict[str, dict[str, int | None]]] = {}
         for (model, phase), use in sorted(self.usage.items()):
             out.setdefault(model, {})[phase] = dict(vars(use))
         return out
@@ -86,7 +89,8 @@ class Meter:
         """One of ``by`` equal shares of it, every sum rounded down."""
         meter = Meter()
         for key, usage in self.usage.items():
-            meter.usage[key] = Usage(**{name: value // by for name, value in vars(usage).items()})
+            sums = {name: value and value // by for name, value in vars(usage).items()}  # None stays None
+            meter.usage[key] = Usage(**sums)
         return meter
 
     @classmethod
@@ -103,7 +107,7 @@ class Meter:
         meter = cls()
         for model, phases in data.items():
             for phase, use in phases.items():
-                meter.usage[(model, phase)] = Usage(**use)
+                meter.usage[(model, phase)] = Usage(**{"cached": None, **use})
         return meter
 
 

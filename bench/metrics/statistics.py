@@ -85,7 +85,7 @@ def clustered_bootstrap_of(
     """
     rows = np.asarray(statistics, dtype=np.float64)
     _check(rows, clusters, n_resamples, level)
-    sums = _sums_by_cluster(rows, clusters)
+    sums = sums_by_cluster(rows, clusters)
     n, documents = len(rows), len(sums)
     estimate = float(value(sums.sum(axis=0)))
     if documents == 1:
@@ -113,7 +113,7 @@ def _mean_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(sums[..., 0] / sums[..., 1])
 
 
-def _sums_by_cluster(rows: NDArray[np.float64], clusters: Sequence[str]) -> NDArray[np.float64]:
+def sums_by_cluster(rows: NDArray[np.float64], clusters: Sequence[str]) -> NDArray[np.float64]:
     """Sums of the rows of each cluster, shape (documents, k), in the order of the sorted ids."""
     ids, position = np.unique(np.asarray(clusters), return_inverse=True)
     sums = np.zeros((len(ids), rows.shape[1]))

@@ -151,9 +151,10 @@ class LanguageModel(ABC):
 
     def credit_answer(self, meter: Meter, new: int, prompt: int, decoded: int) -> None:
         """Credit ``new`` prompt tokens of a context that then has ``prompt``, and ``decoded`` after them."""
-        prefill = Usage(calls=1, new_tokens=new, attended=new * prompt, logit_rows=1)
+        prefill = Usage(calls=1, new_tokens=new, attended=new * prompt, logit_rows=1, cached=prompt - new)
         pairs = decoded * prompt + decoded * (decoded + 1) // 2
-        decode = Usage(calls=decoded, new_tokens=decoded, attended=pairs, logit_rows=decoded)
+        held = pairs - decoded
+        decode = Usage(calls=decoded, new_tokens=decoded, attended=pairs, logit_rows=decoded, cached=held)
         self.credit(meter, "prefill", prefill)
         self.credit(meter, "decode", decode)
 
@@ -240,7 +241,13 @@ class ReadingContext(ABC):
             self._model.credit(
                 meter,
                 "probe",
-                Usage(calls=1, new_tokens=len(closing), attended=len(closing) * after, logit_rows=1),
+                Usage(
+                    calls=1,
+                    new_tokens=len(closing),
+                    attended=len(closing) * after,
+                    logit_rows=1,
+                    cached=after - text - len(closing),
+                ),
             )
         most = max(outcome.logits)
         weights = [math.exp(logit - most) for logit in outcome.logits]
@@ -290,8 +297,9 @@ class ReadingContext(ABC):
             if new:
                 meter = current_meter()
                 await self._forward()
-                attended = new * (self._kept - self._dropped)
-                self._model.credit(meter, "prefill", Usage(calls=1, new_tokens=new, attended=attended))
+                after = self._kept - self._dropped
+                usage = Usage(calls=1, new_tokens=new, attended=new * after, cached=after - new)
+                self._model.credit(meter, "prefill", usage)
 
     @abstractmethod
     def watch(self, span: Span, heads: Heads | None = None) -> int:

@@ -202,7 +202,7 @@ class EngineContext(ReadingContext):
             pieces = repetitions(text, len(chat.opening), asked, asked_from, chat.closing)
             for piece in pieces:
                 new = len(piece.tokens)
-                usage = Usage(calls=1, new_tokens=new, attended=new * (len(text) + new))
+                usage = Usage(calls=1, new_tokens=new, attended=new * (len(text) + new), cached=len(text))
                 self._lm.credit(current_meter(), "prefill", usage)
             return kvzip(model, text, pieces)
 

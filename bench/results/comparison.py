@@ -140,6 +140,16 @@ def permutation_p_value(
     return float(result.pvalue)
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values in their order, corrected for their number (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, at in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = highest
+    return adjusted
+
+
 def _distance_from_zero(sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """The absolute sum, rounded so that sums that differ in the order of addition alone are equal."""
     return np.asarray(np.round(abs(sums.sum(axis=axis)), 12))

@@ -18,6 +18,7 @@ from bench.tables.cost_parts import Part, Shares
 from bench.tables.formats import DASH, MINUS
 from bench.tables.order import OrderAgreement
 from bench.tables.published import PublishedValues
+from bench.tables.ties import Ties
 
 _NOTHING = "No cell has been run; without --render-only the command runs them."
 _EVENTS = "docs/records.md, Flags"
@@ -331,6 +332,44 @@ def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:
     ]
 
 
+TOP = "*"
+"""Mark of a score in the top group."""
+
+
+def about_top(table: TableData, ties: Ties) -> list[str]:
+    """What the mark says and where it is not given; empty without marks."""
+    if not ties:
+        return []
+    compared_on = {dataset for _, dataset in ties}
+    left_out = [dataset for dataset in table.definition.datasets if dataset not in compared_on]
+    unmarked = f" No marks on {', '.join(left_out)}: not the same questions for all rows, or one document."
+    return [
+        f"{TOP}: {_first_metric(table)} is the highest, or not told from it by permutation tests on the same "
+        "questions, documents swapped, at a level of .05 after Holm's correction for all pairs of rows."
+        + (unmarked if left_out else "")
+    ]
+
+
+def about_ranks(table: TableData, ties: Ties) -> list[str]:
+    """One sentence with the ranks of the rows on every data set that has them."""
+    places: dict[str, list[tuple[int, str]]] = {}
+    for row in table.definition.rows:
+        for dataset in table.definition.datasets:
+            if (of := ties.get((row.id, dataset))) is not None:
+                text = f"{row.label} {of.rank} [{of.low}, {of.high}]"
+                places.setdefault(dataset, []).append((of.rank, text))
+    listed = [
+        f"{dataset}: {', '.join(text for _, text in sorted(ranks, key=lambda ranked: ranked[0]))}"
+        for dataset, ranks in places.items()
+    ]
+    about = f"Ranks by {_first_metric(table)} with 95 % intervals that resample documents"
+    return [f"{about}: {'; '.join(listed)}."] if listed else []
+
+
+def _first_metric(table: TableData) -> str:
+    return METRIC_LABELS.get(table.definition.metrics[0], table.definition.metrics[0])
+
+
 def _tau(interval: Interval) -> str:
     shown = [interval.mean]
     if interval.low is not None and interval.high is not None:
@@ -365,6 +404,25 @@ def about_amortised(*, published: bool) -> str:
         "which index and questions together cost less than full context."
         + (" Publ.: in TFLOPs, as the paper prints it." if published else "")
     )
+
+
+def about_prices(date: str, source: str, *, ranges: bool) -> list[str]:
+    """What the dollars are; ranges: whether some records do not have the cached tokens."""
+    return [
+        f"Dollars for 1,000 questions, by the prices of {source}, {date}: new tokens at the price of input, "
+        "tokens that a call found in its cache at that of cached input, and generated ones, a probe's Yes or "
+        "No among them, at that of output. Index: dollars for 1,000 document sets. n q.: with the index when "
+        "n questions share it. Cheaper than full context: for how many questions per document index and "
+        "questions cost less than full context whose whole prompt is cached after the first question.",
+        *(
+            [
+                "Ranges: these records do not have the tokens in the cache, which cost nothing at one end; "
+                "at the other every call was as long as could be, at the full price of input."
+            ]
+            if ranges
+            else []
+        ),
+    ]
 
 
 def about_times(questions: int, machines: Iterable[str]) -> str:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from bench.errors import ConfigError
+from bench.models.prices import read_prices
 from bench.models.spec import resolve
+from bench.results.models import Interval
 from bench.run.cell import CellRequest
 from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
@@ -23,12 +25,14 @@ from bench.tables.judged import judged_table
 from bench.tables.latency import timed_table
 from bench.tables.lengths import lengths_table
 from bench.tables.paired import paired_table
+from bench.tables.price import QUESTIONS, dollars_per_1000, price_table
 from bench.tables.printed import printed_table
 from bench.tables.published import published
 from bench.tables.render import render
 from bench.tables.settings import settings_table
+from bench.tables.ties import ties_of
 
-View: TypeAlias = Literal["scores", "retrieval", "costs", "paired", "published"]
+View: TypeAlias = Literal["scores", "retrieval", "costs", "price", "paired", "published"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class TableRequest:
     session: Session
     """Runs missing cells, or finds what is finished; has the results folder."""
     view: View = "scores"
-    """retrieval: how much of the evidence the contexts contain; costs: their parts; paired: against one row,
-    question by question; published: what the paper prints alone."""
+    """retrieval: how much of the evidence the contexts contain; costs: their parts; price: in dollars;
+    paired: against one row, question by question; published: what the paper prints alone."""
     judge: str | None = None
     """The judge in tables of judgements; None: the reader."""
     protocol: ProtocolName = "both_orders"
@@ -50,6 +54,10 @@ class TableRequest:
     """A folder of :mod:`bench.tables.export` to read the cells from; None: the results folder."""
     export: Path | None = None
     """Folder for an export of the finished cells without any text of the data; None: no export."""
+    prices: Path | None = None
+    """The price card of the view ``price``; None: the shipped example."""
+    questions: tuple[int, ...] = QUESTIONS
+    """Of the view ``price``: numbers of questions that share a document's index."""
     places: Places = field(default_factory=dict)
     """Filled while the table is made (:func:`bench.tables.cells.table_cells`)."""
 
@@ -72,6 +80,7 @@ def make_table(request: TableRequest) -> TextTable:
         (request.view == "retrieval", "--columns retrieval", ("cells",), "tables of scores"),
         (request.view == "paired", "--columns paired", ("cells",), "tables of scores"),
         (request.view == "costs", "--columns costs", ("cells", "amortised"), "tables with a row per method"),
+        (request.view == "price", "--columns price", ("cells", "amortised"), "tables with a row per method"),
         (request.protocol != "both_orders", "--protocol", ("judged",), "tables of judgements, such as gor2"),
         (request.judge is not None, "--judge", ("judged",), "tables of judgements, such as gor2"),
         (request.export is not None, "--export", ("cells",), "tables of scores, such as table1"),
@@ -85,6 +94,8 @@ def make_table(request: TableRequest) -> TextTable:
         raise ConfigError(
             f"--from {request.exported} shows what was recorded: leave out --model and --limit."
         )
+    if request.view == "price":
+        return _priced(request)
     return KINDS[definition.kind](request)
 
 
@@ -95,10 +106,16 @@ def collected(request: TableRequest) -> TableData:
     return _collected(request)[0]
 
 
+def priced(table: TableData, request: TableRequest) -> Mapping[tuple[str, str], Interval]:
+    """(row id, data set) -> dollars for 1,000 questions, the most of the request's that share an index."""
+    return dollars_per_1000(table, read_prices(request.prices), request.questions[-1])
+
+
 def _scores(request: TableRequest) -> TextTable:
     printed = published(request.definition.published_as) if request.definition.printed else {}
     if request.exported is not None:
-        return render(exported_table(request.definition, request.exported), printed)
+        table = exported_table(request.definition, request.exported)
+        return render(table, printed, ties=ties_of(table))
     table, _ = _collected(request)
     if request.export is not None and request.session.asking.first is None:
         export_table(table, request.export)
@@ -109,7 +126,13 @@ def _scores(request: TableRequest) -> TextTable:
     costs = costs_of(table)
     if request.view == "costs":
         return costs_table(table, costs)
-    return render(table, printed, costs)
+    return render(table, printed, costs, ties_of(table))
+
+
+def _priced(request: TableRequest) -> TextTable:
+    card = read_prices(request.prices)
+    card.of(resolve(request.setting.model, dtype=request.setting.dtype).name)  # an error before any answer
+    return price_table(_collected(request)[0], card, request.questions)
 
 
 def _amortised(request: TableRequest) -> TextTable:

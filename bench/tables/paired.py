@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.errors import ConfigError
 from bench.metrics import METRIC_LABELS
-from bench.results.comparison import Comparison, compare
+from bench.results.comparison import Comparison, compare, holm
 from bench.results.records import Record
 from bench.tables.caption import caption, without_values
 from bench.tables.cells import TableCell, TableData
@@ -40,7 +40,9 @@ def paired_table(table: TableData) -> TextTable:
     lines = [
         (f"{section}: {labels[row_id]}", *_line(comparison, adjusted))
         for section, comparisons in sections.items()
-        for (row_id, comparison), adjusted in zip(comparisons.items(), _holm(comparisons), strict=True)
+        for (row_id, comparison), adjusted in zip(
+            comparisons.items(), holm([c.p_value for c in comparisons.values()]), strict=True
+        )
     ]
     return plain_table(
         f"{definition.id}_paired",
@@ -130,14 +132,3 @@ def _points(difference: float) -> str:
 
 def _probability(p: float) -> str:
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
-
-
-def _holm(comparisons: Mapping[str, Comparison]) -> list[float]:
-    """The p-values in the order of the comparisons, corrected for their number (Holm 1979)."""
-    p_values = [comparison.p_value for comparison in comparisons.values()]
-    order = sorted(range(len(p_values)), key=p_values.__getitem__)
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for rank, at in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[at]))
-        adjusted[at] = highest
-    return adjusted

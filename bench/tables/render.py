@@ -5,48 +5,69 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRIC_LABELS
-from bench.tables.caption import about_order, about_shares, brief, caption, compared, footnotes, known_metrics
+from bench.tables.caption import (
+    TOP,
+    about_order,
+    about_ranks,
+    about_shares,
+    about_top,
+    brief,
+    caption,
+    compared,
+    footnotes,
+    known_metrics,
+)
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, MINUS, Section, TextTable, csv_text, three_digits
 from bench.tables.order import order_agreements
 from bench.tables.published import PublishedValues
+from bench.tables.ties import Ties
 
 
-def sections(table: TableData, published: PublishedValues) -> list[Section]:
-    """The table's cells as text, one section per data set."""
+def sections(table: TableData, published: PublishedValues, ties: Ties | None = None) -> list[Section]:
+    """The table's cells as text, one section per data set; ties: for the marks of the top groups."""
     return [
-        Section(_data_label(cells, dataset), tuple(tuple(_line(table, published, cell)) for cell in cells))
+        Section(
+            _data_label(cells, dataset), tuple(tuple(_line(table, published, cell, ties)) for cell in cells)
+        )
         for dataset, cells in _by_dataset(table)
     ]
 
 
-def render(table: TableData, published: PublishedValues, costs: AllCosts | None = None) -> TextTable:
-    """The table in all formats, with the published values; costs: of its cells, for their shares."""
+def render(
+    table: TableData, published: PublishedValues, costs: AllCosts | None = None, ties: Ties | None = None
+) -> TextTable:
+    """The table in all formats, with the published values.
+
+    costs: of its cells, for their shares; ties: its top groups and ranks, for marks and notes.
+    """
+    top = about_top(table, ties or {})
     return TextTable(
         id=table.definition.id,
         title=table.title,
         columns=tuple(columns(table, published)),
-        sections=tuple(sections(table, published)),
-        caption=tuple(caption(table, published)),
+        sections=tuple(sections(table, published, ties)),
+        caption=(*caption(table, published), *top),
         notes=(
             *about_order(order_agreements(table, published)),
+            *about_ranks(table, ties or {}),
             *about_shares(shares_of(table, costs or {})),
             *footnotes(table),
         ),
         spans=_spans(table, published),
-        brief=tuple(brief(table, published)),
+        brief=(*brief(table, published), *top),
         csv=_csv(table, published),
     )
 
 
-def _score(cell: TableCell, metric: str) -> str:
+def _score(cell: TableCell, metric: str, mark: str) -> str:
     value = cell.interval(metric)
     if value is None:
         return DASH
     if value.low is None or value.high is None:
-        return f"{100 * value.mean:.1f}"
-    return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+        return f"{100 * value.mean:.1f}{mark}"
+    return f"{100 * value.mean:.1f}{mark} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
 
 
 def _tflops(cell: TableCell) -> float | None:
@@ -76,12 +97,16 @@ def columns(table: TableData, published: PublishedValues) -> list[str]:
     ]
 
 
-def _line(table: TableData, published: PublishedValues, cell: TableCell) -> list[str]:
+def _line(
+    table: TableData, published: PublishedValues, cell: TableCell, ties: Ties | None = None
+) -> list[str]:
     """One row on one data set, as text, in the order of :func:`columns`."""
     tflops, ratio = _tflops(cell), _ratio(table, cell)
+    standing = (ties or {}).get((cell.row.id, cell.dataset))
+    marks = {table.definition.metrics[0]: TOP} if standing is not None and standing.top else {}
     return [
         cell.row.label,
-        *(_score(cell, metric) for metric in table.definition.metrics),
+        *(_score(cell, metric, marks.get(metric, "")) for metric in table.definition.metrics),
         DASH if tflops is None else three_digits(tflops),
         *([DASH if ratio is None else f"{ratio:.2f}"] if _has_ratio(table) else []),
         _questions(cell),

@@ -214,6 +214,7 @@ def metered_forwards(lm: CausalLanguageModel, phase: str) -> Iterator[Usage]:
             new_tokens=texts * new,
             attended=texts * new * attended,
             logit_rows=texts * output.logits.shape[1],
+            cached=texts * (attended - new),
         )
         total.add(usage)
         lm.credit(meter, phase, usage)

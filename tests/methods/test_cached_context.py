@@ -53,6 +53,7 @@ def test_the_same_answer_and_index_and_question_are_full_context_s_tokens(prompt
     assert 0 <= index.new_tokens - p <= 1  # the last token may join what follows
     assert question.new_tokens == n - p < 60 and question.attended == (n - p) * n
     assert index.attended == index.new_tokens**2 and question.flops < whole.flops / 2
+    assert (question.cached, index.cached) == (p, 0)
 
 
 def test_of_a_text_whose_middle_is_cut_only_the_beginning_is_cached() -> None:

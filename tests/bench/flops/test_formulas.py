@@ -292,6 +292,7 @@ def test_a_ledger_of_many_forwards_reads_in_both_conventions() -> None:
     total = Usage()
     for new, cached, rows in steps:
         total.add(forward_usage(architecture, new, cached, logit_rows=rows))
+    assert total.cached == 0 + 40 + 47 + 48 + 49
     assert total.flops == sum(forward_flops(architecture, n, m) for n, m, _ in steps)
     assert flops_of_usage(architecture, total, "paper") == total.flops
     assert flops_of_usage(architecture, total, "matmul") == sum(

@@ -133,9 +133,32 @@ def test_settling_text_behind_what_was_read_pays_for_its_attention_to_all_of_it(
     meter = Meter()
     read, new = run(search())
     assert total(meter) == Usage(
-        calls=1, new_tokens=new, attended=new * (read + new), flops=total(meter).flops
+        calls=1, new_tokens=new, attended=new * (read + new), flops=total(meter).flops, cached=read
     )
     assert total(meter).flops == forward_flops(lm.architecture, new, read, logit_rows=0)
+
+
+def test_every_call_counts_what_the_context_held_before_it() -> None:
+    """A probe's text and closing are one call; of a generation, the prompt is one and each further token."""
+    lm = language_model()
+
+    async def search() -> list[int]:
+        context = await lm.open()
+        held = []
+        for node in (QUESTION, NODES[0]):
+            await context.extend(node)
+            held.append(context.length)
+            await context.probe(["Yes", "No"])
+        prompt = (await context.generate(4)).prompt_tokens
+        return [*held, prompt]
+
+    with metered(Meter()) as meter:
+        first, second, prompt = run(search())
+    use = {phase: used for (_, phase), used in meter.usage.items()}
+    assert use["probe"].cached == 0 + first
+    assert use["prefill"].cached == second
+    n = use["decode"].calls
+    assert n and use["decode"].cached == sum(prompt + i for i in range(n))
 
 
 @torch.no_grad()

@@ -128,9 +128,10 @@ def test_index_and_question_cost_what_their_tokens_cost() -> None:
         return priced_alone.usage["tiny", "prefill"]
 
     assert building.usage == {
-        ("tiny", "prefill"): priced(Usage(2, p + null, p * p + null * (p + null), 1)),
+        ("tiny", "prefill"): priced(Usage(2, p + null, p * p + null * (p + null), 1, cached=p)),
     }
-    assert meter.usage == again.usage == {("tiny", "prefill"): priced(Usage(1, q, q * (p + q), 1))}
+    asked = priced(Usage(1, q, q * (p + q), 1, cached=p))
+    assert meter.usage == again.usage == {("tiny", "prefill"): asked}
     assert meter.flops < building.flops / 3
     assert q <= meter.new_tokens - meter.reused_tokens < p, "what is kept of the chunks is not computed again"
 

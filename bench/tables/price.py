@@ -1,0 +1,162 @@
+"""What a table's questions cost in dollars, and for how many of them an index pays for itself.
+
+A model's calls with n new tokens on m cached ones, and g generated tokens, cost ``input * Σn``,
+``cached_input * Σm`` and ``output * Σg``. Decoding forwards what was generated and counts in g alone; so does
+the first token of an answer or a probe, whose logits come from the prompt. Records from before Σm was counted
+give a range for each question: Σm is 0 or more, and at most both Σn·(m+n) - (Σn)²/calls, as n >= 1 and
+Σn² >= (Σn)²/calls, and calls * longest context - Σn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.flops.meter import Meter, Usage
+from bench.models.prices import PriceCard
+from bench.results.finished import FinishedCell
+from bench.results.models import Interval
+from bench.results.records import Record
+from bench.tables.caption import about_prices, about_reader, caption, provisional, without_values
+from bench.tables.cells import TableData
+from bench.tables.formats import DASH, TextTable, plain_table, three_digits
+
+QUESTIONS = (1, 2, 4, 8)
+"""Default numbers of questions that share a document's index."""
+_GENERATING = ("prefill", "probe", "decode")
+"""Phases of which each logit row is a generated token; others only read, such as ``embed``, ``compress``."""
+_PER_1000 = 1e3
+"""Of micro-dollars to dollars for 1,000 questions."""
+
+
+@dataclass(frozen=True)
+class CellPrice:
+    """Least and most micro-dollars, shape (2,), equal where the records have the cached tokens."""
+
+    question: NDArray[np.float64]
+    """Mean of a question, its index apart."""
+    index: NDArray[np.float64]
+    """Mean of a document set's index."""
+    repeated: NDArray[np.float64]
+    """Of a question whose every prompt token is cached."""
+
+    def shared(self, questions: int) -> NDArray[np.float64]:
+        """Of a question and its share of an index for so many."""
+        return self.question + self.index / questions
+
+
+def cell_price(cell: FinishedCell, card: PriceCard) -> CellPrice:
+    """What a cell's questions and indexes cost; an index counts once for each document set.
+
+    Raises ConfigError for a model without a price, and BenchError for records that cannot be read.
+    """
+    records: list[Record] = list(cell.read_records())
+    longest = max(cell.description.geometry.values(), default=0)
+    asked = [Meter.from_json(record.flops.query_by_model) for record in records]
+    indexes = {tuple(record.document_ids): record.flops.index_by_model for record in records}
+
+    def mean(meters: Iterable[Meter]) -> NDArray[np.float64]:
+        return np.asarray(np.mean([dollars(meter.usage, card, longest) for meter in meters], axis=0))
+
+    return CellPrice(mean(asked), mean(map(Meter.from_json, indexes.values())), mean(map(_repeated, asked)))
+
+
+def _repeated(meter: Meter) -> Meter:
+    """The ledger if everything that it read were cached."""
+    again = Meter.combined([meter])
+    for (_, phase), use in again.usage.items():
+        if phase != "decode":
+            use.new_tokens, use.cached = 0, use.new_tokens + (use.cached or 0)
+    return again
+
+
+def dollars(usage: Mapping[tuple[str, str], Usage], card: PriceCard, longest: int) -> NDArray[np.float64]:
+    """Least and most micro-dollars of a ledger, shape (2,); longest: most tokens of a context.
+
+    Models of which no token was counted, such as a method's own network, cost nothing.
+    """
+    total = np.zeros(2)
+    for model in dict.fromkeys(model for model, _ in usage):
+        phases = {phase: use for (name, phase), use in usage.items() if name == model}
+        if not any(use.new_tokens or use.cached for use in phases.values()):
+            continue
+        price, read = card.of(model), Usage()
+        for phase, use in phases.items():
+            if phase != "decode":
+                read.add(use)
+        generated = sum(use.logit_rows for phase, use in phases.items() if phase in _GENERATING)
+        total += price.input * read.new_tokens + price.output * generated
+        if read.cached is not None:
+            total += price.cached_input * read.cached
+        else:
+            calls = max(1, read.calls)
+            most = min(read.attended - read.new_tokens**2 / calls, calls * longest - read.new_tokens)
+            total[1] += price.input * max(0.0, most)
+    return total
+
+
+def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QUESTIONS) -> TextTable:
+    """One line per data set and row: dollars of questions and index, and when they are below full's."""
+    numbers = tuple(questions)
+    names = (*("question", "index"), *(f"{n} q." for n in numbers), "cheaper than full context", "n")
+    prices = prices_of(table, card)
+    rows: list[tuple[str, ...]] = []
+    for dataset in table.definition.datasets:
+        full = prices.get(("full_context", dataset))
+        for row in table.definition.rows:
+            cell, price = table.cells[row.id, dataset], prices.get((row.id, dataset))
+            shown = [DASH] * len(names)
+            if price is not None and cell.summary is not None:
+                amounts = (price.question, price.index, *map(price.shared, numbers))
+                pays = DASH if full is None or price is full else _pays(price, full)
+                shown = [*(_amount(amount) for amount in amounts), pays, str(cell.summary.n)]
+            rows.append((f"{cell.data}: {row.label}", *shown))
+    ranges = any(np.ptp(price.shared(1)) > 0 for price in prices.values())
+    priced = about_prices(card.date, card.source, ranges=ranges)
+    made = plain_table(
+        f"{table.definition.id}_price",
+        f"{table.title}: in dollars",
+        ("Data and method", *names),
+        rows,
+        (*caption(table, amortised=True), *priced),
+        without_values(table),
+    )
+    lacking = without_values(table)
+    return replace(made, brief=(*provisional(table), *about_reader(table), *priced, *lacking))
+
+
+def prices_of(table: TableData, card: PriceCard) -> dict[tuple[str, str], CellPrice]:
+    """(row id, data set) -> the prices of a finished cell."""
+    return {
+        key: cell_price(cell.finished, card) for key, cell in table.cells.items() if cell.finished is not None
+    }
+
+
+def dollars_per_1000(table: TableData, card: PriceCard, questions: int) -> dict[tuple[str, str], Interval]:
+    """(row id, data set) -> dollars for 1,000 questions with the index; the mean is the middle of a range."""
+    shared = {key: price.shared(questions) / _PER_1000 for key, price in prices_of(table, card).items()}
+    return {key: Interval(mean=float(of.mean()), low=of[0], high=of[1]) for key, of in shared.items()}
+
+
+def _pays(price: CellPrice, full: CellPrice) -> str:
+    """For how many questions per document the row costs less than full context with a cached prompt."""
+    ends = zip(price.index, price.question, full.question, full.repeated, strict=True)
+    return " or ".join(dict.fromkeys(_cheaper(*map(float, end)) for end in ends))
+
+
+def _cheaper(index: float, question: float, first: float, repeated: float) -> str:
+    """For which q ``index + q * question < first + (q - 1) * repeated``; all in the same unit."""
+    lead, saved = round(first - repeated - index, 6), round(repeated - question, 6)
+    if saved > 0 or (saved == 0 and lead > 0):
+        return f"from {max(1, math.floor(-lead / saved) + 1) if saved else 1:,} q."
+    most = math.ceil(lead / -saved) - 1 if saved else 0
+    return f"up to {most:,} q." if most > 0 else "never"
+
+
+def _amount(micro: NDArray[np.float64]) -> str:
+    low, high = (three_digits(float(of)) for of in micro / _PER_1000)
+    return low if low == high else f"{low} to {high}"
