@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench.engine.setup import build_engine
-from bench.errors import ModelUnavailableError, UnknownNameError
-from performance import LONG, NAMES, capture, gpu, ranking, real_reader, report
+from bench.errors import UnknownNameError
+from performance import LONG, NAMES, capture, gpu, report
 from performance.__main__ import command
 from performance.drawn import SMALL, model, random_tokens, run_searches, searches
 
@@ -39,10 +39,6 @@ def test_imports_finds_no_heavy_package(tmp_path: Path) -> None:
     measurements = measured("imports", tmp_path)
     assert measurements["of these that load a heavy package"]["met"] is True
     assert measurements["bench --help"]["value"] > 0
-
-
-def test_the_rankers_are_timed_on_the_texts_of_the_question_sets() -> None:
-    assert ranking.sample_sets() == ["hotpotqa", "musique", "narrativeqa", "qasper"]
 
 
 @pytest.mark.usefixtures("_in_this_process")
@@ -107,12 +103,3 @@ def test_the_real_reader_benchmark_compares_three_sides_at_three_loads(tmp_path:
     loads = [load for load, name in zip(loads, measurements, strict=True) if load != name]
     assert [load.split()[0] for load in loads] == ["drawn", "graph", "decoding"]
     assert measurements["prefill: share of the rate of matrix products"]["value"] > 0
-
-
-def test_the_real_reader_benchmark_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(spec: object) -> None:
-        raise ModelUnavailableError("not here; bench model fetch brings it")
-
-    monkeypatch.setattr(real_reader, "load_causal", absent)
-    with pytest.raises(gpu.NotRun, match="bench model fetch"):
-        real_reader.measure(quick=False)

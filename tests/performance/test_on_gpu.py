@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from click.testing import CliRunner, Result
 
 from performance import gpu, on_gpu
@@ -109,12 +108,3 @@ def test_a_process_is_stopped_at_its_time_limit() -> None:
     started = time.monotonic()
     assert on_gpu._process(["-c", "import time; time.sleep(60)"], 0.5) is None
     assert time.monotonic() - started < 20
-
-
-def test_steps_that_there_are_not_and_a_missing_gpu_are_said_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: list[Sequence[str]]
-) -> None:
-    assert "no step prefil; there are: tests, serving" in call(tmp_path, "--only", "prefil").output
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    done = CliRunner().invoke(command, [str(tmp_path)])
-    assert done.exit_code == 2 and "there is no CUDA device" in done.output and not processes
