@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench.engine.setup import build_engine
-from bench.errors import ModelUnavailableError, UnknownNameError
-from performance import LONG, NAMES, capture, gpu, ranking, real_reader
+from bench.errors import UnknownNameError
+from performance import LONG, NAMES, capture, gpu, report
 from performance.__main__ import command
 from performance.drawn import SMALL, model, random_tokens, run_searches, searches
 
@@ -29,16 +29,19 @@ def measured(name: str, out: Path) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in result["measurements"]}
 
 
+@pytest.fixture
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A benchmark runs here instead of in a process of its own, which would import torch anew."""
+    monkeypatch.setattr("performance.__main__.in_own_process", lambda _, *arguments: report.run(*arguments))
+
+
 def test_imports_finds_no_heavy_package(tmp_path: Path) -> None:
     measurements = measured("imports", tmp_path)
     assert measurements["of these that load a heavy package"]["met"] is True
     assert measurements["bench --help"]["value"] > 0
 
 
-def test_the_rankers_are_timed_on_the_texts_of_the_question_sets() -> None:
-    assert ranking.sample_sets() == ["hotpotqa", "musique", "narrativeqa", "qasper"]
-
-
+@pytest.mark.usefixtures("_in_this_process")
 def test_the_straight_implementation_finds_the_same_path_answer_and_graph(tmp_path: Path) -> None:
     measurements = measured("straight", tmp_path)
     assert measurements["same path"]["value"] == measurements["same answer"]["value"] == 100
@@ -93,18 +96,10 @@ def test_every_benchmark_has_a_module_that_says_what_it_measures() -> None:
         assert callable(module.measure) and len((module.__doc__ or "").splitlines()) > 2
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_the_real_reader_benchmark_compares_three_sides_at_three_loads(tmp_path: Path) -> None:
     measurements = measured("real_reader", tmp_path)
     loads = [name.removesuffix(": 1 in flight over plain transformers") for name in measurements]
     loads = [load for load, name in zip(loads, measurements, strict=True) if load != name]
     assert [load.split()[0] for load in loads] == ["drawn", "graph", "decoding"]
     assert measurements["prefill: share of the rate of matrix products"]["value"] > 0
-
-
-def test_the_real_reader_benchmark_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(spec: object) -> None:
-        raise ModelUnavailableError("not here; bench model fetch brings it")
-
-    monkeypatch.setattr(real_reader, "load_causal", absent)
-    with pytest.raises(gpu.NotRun, match="bench model fetch"):
-        real_reader.measure(quick=False)

@@ -12,7 +12,7 @@ import pytest
 
 from performance import report
 from performance.measuring import Run, Timed
-from performance.report import Measurement, NotRun, number, rate, ratio, spread
+from performance.report import Measurement, NotRun, rate, ratio
 
 
 def test_a_ratio_is_taken_round_by_round() -> None:
@@ -37,26 +37,6 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 )
 def test_a_target_is_reached_or_missed(value: float, target: str, met: bool | None) -> None:
     assert Measurement("m", value, "x", target).met is met
-
-
-def test_an_even_number_of_rounds_has_the_middle_of_the_two_as_median() -> None:
-    assert spread("m", [4.0, 1.0, 2.0, 9.0], "s").value == 3.0
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (7, "7"),
-        (1.0, "1"),
-        (1.2345, "1.23"),
-        (12.345, "12.3"),
-        (1234.5, "1,234"),
-        (7.46e-8, "0.0000000746"),
-    ],
-)
-def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
-    assert number(value) == text
 
 
 def test_a_result_holds_what_a_reader_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -8,16 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from bench.data.cards import load_card
-from bench.errors import UnknownNameError
 from bench.models.spec import resolve
 from bench.tables.definition import load_table
-from bench.tables.published import published
 from performance.simulated_costs import (
     SimulatedCell,
     derive,
     document_lengths,
     load_statistics,
-    render_simulated,
     simulate,
 )
 
@@ -33,17 +29,6 @@ def cells() -> Mapping[tuple[str, str], SimulatedCell]:
 
 def flops(cells: Mapping[tuple[str, str], SimulatedCell], row: str, dataset: str) -> int:
     return cells[row, dataset].flops
-
-
-def test_hours_of_the_full_sets_follow_from_costs_questions_and_the_named_rate(
-    cells: Mapping[tuple[str, str], SimulatedCell],
-) -> None:
-    table = load_table("table1")
-    assert "GPU-hours" not in render_simulated(table, READER).markdown()
-    markdown = render_simulated(table, READER, rate=4e14).markdown()
-    questions = {"narrativeqa": 10557, "qasper": 1451, "hotpotqa": 7405, "musique": 2417}
-    seconds = sum(n * cells["bm25_top5", name].flops for name, n in questions.items()) / 4e14
-    assert "at 400 TFLOP/s (--rate): " in markdown and f"BM25 Top-5 {seconds / 3600:.2g}," in markdown
 
 
 def test_full_context_is_the_mean_over_documents_and_not_the_cost_of_the_mean_one(
@@ -127,37 +112,6 @@ def test_no_published_cost_is_an_input(
     assert all(cell.published_tflops is None for cell in without.values())
 
 
-def test_what_cannot_be_derived_says_why(cells: Mapping[tuple[str, str], SimulatedCell]) -> None:
-    for row in ("raptor_tt", "memwalker", "pecan"):
-        assert all(cells[row, d].tokens is None and cells[row, d].note for d in ("qasper", "musique"))
-    text = render_simulated(load_table("table1"), READER).markdown()
-    assert "35 of the 40 published costs are met within 5 %." in text
-    assert "PECAN, not derived: the search reads nodes" in text
-
-
-def test_the_numbers_in_the_remarks_follow_from_the_statistics(
-    cells: Mapping[tuple[str, str], SimulatedCell],
-) -> None:
-    statistics, printed = load_statistics("table1"), published("table1")
-    around = {}
-    for dataset in ("narrativeqa", "qasper", "hotpotqa", "musique"):
-        cost = printed["pecan", dataset, "tflops"].value * 1e12
-        # The tokens n of one pass: QUADRATIC n^2 + 2 N n = cost.
-        n = (math.sqrt(N**2 + QUADRATIC * cost) - N) / QUADRATIC
-        lengths = (statistics.prompt_tokens, statistics.question_tokens, statistics.answer_tokens)
-        around[dataset] = n - sum(length.of(dataset) for length in lengths)
-    nodes = {d: load_card(d).papers["garlic"].options["fixed_nodes"] for d in around}
-    assert list(nodes.values()) == [48, 36, 17, 30]
-    assert [round(around[d] / (n or 0)) for d, n in nodes.items()] == [36, 101, 52, 58]
-    assert "about 36, 101, 52 and 58 tokens" in " ".join(cells["pecan", "qasper"].note.split())
-
-
-def test_another_reader_has_costs_but_no_published_ones() -> None:
-    cells = simulate(load_table("table1"), "llama-3.2-1b")
-    assert all(cell.published_tflops is None for cell in cells)
-    assert any(cell.tokens is not None for cell in cells)
-
-
 def test_the_command_prints_the_table_without_torch() -> None:
     program = (
         "import sys\n"
@@ -168,11 +122,6 @@ def test_the_command_prints_the_table_without_torch() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "at 400 TFLOP/s (--rate): " in ran.stdout
-
-
-def test_a_table_without_statistics_is_named() -> None:
-    with pytest.raises(UnknownNameError, match="cost statistics 'table2'"):
-        simulate(load_table("table2"), READER)
 
 
 def test_every_row_of_the_table_has_its_statistics() -> None:

@@ -2,10 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from training.card import card, joined
-from training.evaluate import line
-from training.export import llama_config
-from training.model import ModelConfig
+from training.card import joined
 
 
 def logged(step: int, share: float) -> dict[str, Any]:
@@ -38,17 +35,3 @@ def test_a_run_from_exported_weights_counts_on(tmp_path: Path) -> None:
         (75, 7_500_000, 5400),
         (100, 10_000_000, 7200),
     ]
-
-
-def test_the_card_shows_figures_with_bars_and_the_curve() -> None:
-    config = llama_config(ModelConfig()).to_dict()
-    figures = [
-        line("one_hop_exact_match", 0.91, 300, (0.9, 0.98), tokens=170, facts=9),
-        line("bullets_wrong", 0.25, 80, (0.2, 0.03), facts=6, at_most=True),
-    ]
-    text = card("tiny", config, [logged(25, 0.5), logged(50, 0.75)], figures, 8_000_000, "November 2026")
-
-    assert "| one hop exact match (tokens 170) | **0.91** | 300 | 0.9 | 0.98 |" in text
-    assert "| bullets wrong (facts 6) | 0.25 | 80 | ≤ 0.2 | ≤ 0.03 |" in text
-    assert "| one hop, 256 | 0.50 | 0.75 |" in text
-    assert "5.0 M tokens" in text and "width 256" in text

@@ -24,20 +24,28 @@ def tokenizer() -> Tokenizer:
 
 
 def run(folder: Path, *more: str) -> Checkpoint:
-    main([str(folder), "--steps", "4", "--threads", "1", *more])
+    main([str(folder), "--steps", "2", "--threads", "1", *more])
     return load_checkpoint(folder / "checkpoint.safetensors")
 
 
-def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    whole = run(tmp_path / "whole")
-    run(tmp_path / "parts", "--until", "2")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of two steps."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(folder)
+    return folder
+
+
+def test_an_interrupted_run_ends_with_the_same_weights(undisturbed: Path, tmp_path: Path) -> None:
+    whole = load_checkpoint(undisturbed / "checkpoint.safetensors")
+    run(tmp_path / "parts", "--until", "1")
     parts = run(tmp_path / "parts")
 
-    assert whole.meta["step"] == parts.meta["step"] == 4
+    assert whole.meta["step"] == parts.meta["step"] == 2
     assert whole.model.keys() == parts.model.keys()
     assert all(torch.equal(whole.model[k], parts.model[k]) for k in whole.model)
     with pytest.raises(ValueError, match="was trained with --seed 1, not 2"):
-        run(tmp_path / "whole", "--seed", "2")
+        run(undisturbed, "--seed", "2")
 
 
 def test_a_positive_competes_with_negatives_and_no_other_positive() -> None:
@@ -52,14 +60,16 @@ def test_a_positive_competes_with_negatives_and_no_other_positive() -> None:
     assert float(contrastive_loss(scores, positives)) == pytest.approx((first + second) / 2, rel=1e-5)
 
 
-def test_the_exported_pair_gives_the_vectors_of_the_trained_one(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_the_exported_pair_gives_the_vectors_of_the_trained_one(
+    undisturbed: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
     from sentence_transformers import SentenceTransformer
 
     from bench.models.loader import load_encoder
     from bench.models.spec import resolve
     from training.encoder_data import padded
 
-    checkpoint = run(tmp_path / "run")
+    checkpoint = load_checkpoint(undisturbed / "checkpoint.safetensors")
     export(checkpoint, tmp_path / "out")
     trained = DualEncoder().eval()
     trained.load_state_dict(checkpoint.model)

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from bench.files.paths import ASSETS
-from training.evaluate import Exam, Reader, auroc, bullet_figures, calibration, figures
+from training.evaluate import Exam, Reader, auroc, bullet_figures, calibration
 from training.generator.world import Fact
 
 FOLDER = ASSETS / "tiny"
@@ -78,40 +78,3 @@ def test_the_shipped_model_reads_short_texts_with_names_it_has_never_seen(reader
 
     assert 90 < tokens < 150
     assert sum(right) / 60 > 0.75
-
-
-def test_every_figure_of_the_plan_is_measured(reader: Reader) -> None:
-    barred = {
-        (f["figure"], f.get("tokens") or f.get("bullets") or f.get("facts"))
-        for f in figures(_Fast(reader), Exam(), 0.0)  # type: ignore[arg-type]
-        if f["bar_gpu"] is not None
-    }
-
-    assert barred == {
-        *((name, n) for name in ("one_hop_exact_match", "one_hop_question_first")
-          for n in (170, 300, 550, 1000, 2000)),
-        ("lists_cut", None), ("three_hop_exact_match", 20),
-        ("two_hop_exact_match", 300), ("unanswerable_when_not_told", 300),
-        ("sufficiency_auroc", 8), ("sufficiency_auroc", 32),
-        ("bullets_facts_kept", 6), ("bullets_facts_kept", 20), ("bullets_wrong", 6), ("bullets_wrong", 20),
-        ("choice_among_5_summaries", None),
-    }  # fmt: skip
-
-
-class _Fast:
-    """Answers without a model."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.template = reader.template
-
-    def exact(self, cases: list[object]) -> tuple[list[bool], float]:
-        return [True] * len(cases), 1.0
-
-    def yes_probability(self, prompts_: list[str]) -> list[float]:
-        return [0.5] * len(prompts_)
-
-    def generate(self, prompt: str, most: int) -> str:
-        return "Action: 0"
-
-    def ends(self, prompt: str, most: int) -> bool:
-        return True

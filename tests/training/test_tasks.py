@@ -41,13 +41,6 @@ def test_answers_stand_in_the_context_or_are_not_to_be_found(seed: int) -> None:
     assert kinds["one"] > kinds["two"] > kinds["more"]
 
 
-def test_the_first_turn_is_the_reader_prompt_of_the_methods() -> None:
-    (turn,) = teacher().answer(random.Random(1), 5, 1)
-
-    assert turn.user.startswith("Information:\n")
-    assert turn.user.endswith(f"\n\n{ANSWER_INSTRUCTION}")
-
-
 @pytest.mark.parametrize("adversarial", [0.0, 1.0])
 def test_search_says_yes_exactly_when_the_answer_has_been_told(adversarial: float) -> None:
     replies: Counter[str] = Counter()

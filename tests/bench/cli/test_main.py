@@ -49,11 +49,3 @@ def test_a_shell_completes_either_name(
     with pytest.raises(SystemExit):
         main()
     assert capsys.readouterr().out == "plain,methods\n"
-
-
-def test_without_a_command_the_help_is_printed_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([])
-    shown = capsys.readouterr()
-    assert end.value.code == 2 and shown.err == ""
-    assert shown.out.startswith("Usage: bench") and shown.out.endswith("fish_source.\n")

@@ -39,9 +39,3 @@ def test_the_first_table_its_explanation_one_question_and_a_picture(
     after = lines[next(at for at, line in enumerate(lines) if line.startswith("One of the questions")) :]
     assert [line.split()[0] for line in after[1:4]] == ["reference", "BM25", "Nothing"]
     assert (tmp_path / "figures" / "quickstart.png").is_file()
-
-
-def test_what_quickstart_shows_is_a_minutes_work_on_shipped_data() -> None:
-    table = definition.load_table("quickstart")
-    assert sum(table.questions.values()) == 10
-    assert len(table.rows) == len(table.notes) == 3

@@ -14,8 +14,6 @@ from bench.cli.terminal import (
     column_groups,
     inline_picture,
     print_columns,
-    print_labelled,
-    print_rows,
     print_table,
 )
 from bench.tables.formats import Section, TextTable
@@ -56,29 +54,12 @@ def test_a_table_is_no_wider_than_the_terminal_and_names_the_file_with_the_rest(
     assert "Whole caption and 1 more note: results/tables/t.md" in " ".join(text.split())
 
 
-def test_labelled_lines_wrap_beside_their_label() -> None:
-    screen, written = console(30)
-    print_labelled(screen, "question    Who stole the white brooch?\n    1. [bold]passage[/bold]\n")
-    assert [line.rstrip() for line in written.getvalue().splitlines()] == [
-        "question    Who stole the",
-        "            white brooch?",
-        "    1. [bold]passage[/bold]",
-    ]
-
-
 def test_two_answers_stand_side_by_side() -> None:
     screen, written = console(60)
     print_columns(screen, ("pecan", "bm25:k=5"), {"answer": ("a golden coin of the teacher", "a brooch")})
     heads, first, second = (line.split() for line in written.getvalue().splitlines())
     assert heads == ["pecan", "bm25:k=5"]
     assert first[0] == "answer" and first[-2:] == ["a", "brooch"] and second == ["teacher"]
-
-
-def test_names_are_grouped_by_what_they_are_for() -> None:
-    screen, written = console(60)
-    print_rows(screen, {"to run": [("methods", "every [installed] method")], "of your own": [("cells", "x")]})
-    lines = [line.rstrip() for line in written.getvalue().splitlines()]
-    assert lines == ["to run", "  methods  every [installed] method", "of your own", "  cells    x"]
 
 
 def test_a_picture_is_drawn_only_where_the_terminal_says_that_it_can() -> None:

@@ -103,11 +103,6 @@ def test_a_question_without_reference_is_no_error_in_our_own_format(
     assert one(tmp_path, line).answers == ()
 
 
-def test_a_misspelt_optional_field_is_not_passed_over(tmp_path: Path) -> None:
-    line = {key: value for key, value in BENCH.items() if key != "answers"}
-    assert error(tmp_path, {**line, "answrs": ["Ada"]}) == "unknown field 'answrs' (did you mean 'answers'?)"
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

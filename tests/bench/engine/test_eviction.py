@@ -24,7 +24,6 @@ from tests.bench.models.builders import language_model
 
 CHOICES = ("Yes", "No")
 QUESTION = "\n\nQuestion:\nWho kept a goat?"
-Floats = np.ndarray[Any, Any]
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,7 @@ def test_odd_yaml_is_a_clear_error(tmp_path: Path, name: str) -> None:
             read(path)
 
 
-@DETERMINISTIC
+@settings(DETERMINISTIC, max_examples=12)
 @given(line=st.integers(0, 40), junk=hostile.text | st.sampled_from(list(ODD_YAML.values())))
 def test_a_file_with_anything_thrown_in_is_read_or_a_clear_error(
     tmp_path_factory: pytest.TempPathFactory, line: int, junk: str

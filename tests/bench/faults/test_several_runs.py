@@ -75,6 +75,7 @@ def test_a_second_run_of_a_cell_waits_and_goes_on_where_the_first_one_ended(
 def test_two_different_cells_wanting_one_folder_do_not_mix(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from bench.errors import BenchError\n"
+        "sys.modules.update(sklearn=None, pandas=None)\n"  # NLTK imports them if it can
         "from bench.results.index_store import IndexStore\n"
         "from tests.stand_ins import WordModels, examples, run_cell, stand_in_cell\n"
         "folder = Path(sys.argv[1]); cell = stand_in_cell(examples(20), {'suffix': sys.argv[2]})\n"

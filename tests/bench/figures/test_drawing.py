@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,14 +162,3 @@ def test_the_distribution_counts_questions_by_nodes_and_hops_in_percent(tmp_path
         "2 hops (n = 3)",
         "4 hops (n = 1)",
     ]
-
-
-def test_a_long_name_of_the_data_does_not_leave_its_panel() -> None:
-    long = cells.description(data_label="qasper (" + "original_" * 7 + "release.json)")
-    ours = table({"a": (0.2, 1.0), "b": (0.5, 2.0)})
-    named = {
-        place: replace(cell, finished=cell.finished and replace(cell.finished, description=long))
-        for place, cell in ours.cells.items()
-    }
-    title = pareto(replace(ours, cells=named)).figure.axes[0].get_title()
-    assert title == "qasper (original_original…se.json), n = 4"

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner
 from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, CohereConfig, DynamicCache
 
-from bench.errors import ConfigError, UnknownNameError
+from bench.errors import ConfigError
 from bench.flops.architecture import UnknownFamilyError, architecture_from_config, architecture_from_modules
 from bench.flops.formulas import flops_of_usage, flops_terms, forward_flops, forward_usage, texts_usage
 from bench.flops.meter import Usage
@@ -318,32 +317,3 @@ def test_counts_that_cannot_be_are_refused(arguments: tuple[int, int, int | None
 
 
 # -------------------------------------------------------------------------------- bench model flops
-
-
-def _bench_flops(*arguments: str) -> dict[str, object]:
-    from bench.cli.model import command
-
-    result = CliRunner().invoke(command, ["flops", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    document = json.loads(result.output)
-    assert isinstance(document, dict)
-    return document
-
-
-def test_bench_flops_prints_one_json_document() -> None:
-    document = _bench_flops("llama-3.1-8b", "--new-tokens", "1500")
-    by_hand = 2 * 8_030_261_248 * 1500 + 4 * 32 * 1500 * 1500 * 4096
-    assert document["flops"] == by_hand
-    assert document["parameters"] == 8_030_261_248
-    assert document["terms"] == {"parameters": 24_090_783_744_000, "attention": 1_179_648_000_000}
-    assert (document["convention"], document["new_tokens"], document["cached"]) == ("paper", 1500, 0)
-
-
-def test_bench_flops_refuses_what_cannot_be() -> None:
-    from bench.cli.model import command
-
-    result = CliRunner().invoke(command, ["flops", "phi-2", "--new-tokens", "-3"])
-    assert result.exit_code == 2
-    assert "new-tokens" in result.output
-    with pytest.raises(UnknownNameError, match="Did you mean 'llama-3.1-8b'"):
-        CliRunner().invoke(command, ["flops", "llama-3.1-8", "--new-tokens", "3"], catch_exceptions=False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import subprocess
 import sys
@@ -110,31 +111,33 @@ def test_a_control_token_inside_a_text_is_ordinary_characters(tmp_path: Path) ->
     assert len(seen) > 10 and not controls & set(seen)
 
 
-EXACT = """
-import asyncio, hashlib, sys
+def exact_bits(encoder: Embedder, order: int) -> str:
+    """A digest of exact embeddings, made in the given order (1 or -1)."""
+    texts = [f"In {n} the baker {verb} the red kite." for n in range(20) for verb in ("hid", "sold")]
+    vectors = asyncio.run(encoder.embed(texts[::order], exact=True))
+    return hashlib.sha256(vectors[::order].tobytes()).hexdigest()
+
+
+OTHER_PROCESSOR = """
 import torch
-torch.set_num_threads(int(sys.argv[1]))
-from bench.models.model_set import load_embedder
-from bench.models.spec import resolve
-texts = [f"In {n} the baker {verb} the red kite." for n in range(20) for verb in ("hid", "sold")]
-order = list(range(len(texts)))[:: 1 if sys.argv[2] == "forward" else -1]
-encoder = load_embedder(resolve("minilm", device="cpu"))
-vectors = asyncio.run(encoder.embed([texts[i] for i in order], exact=True))
-rows = dict(zip(order, vectors))
-bits = b"".join(rows[i].tobytes() for i in range(len(texts)))
-print(hashlib.sha256(bits).hexdigest())
+torch.set_num_threads(1)
+from tests.bench.models.test_embedder import exact_bits, load_embedder, resolve
+print(exact_bits(load_embedder(resolve("minilm", device="cpu")), 1))
 """
 
 
-def test_exact_embeddings_have_the_same_bits_on_any_processor_in_any_order() -> None:
+def test_exact_embeddings_have_the_same_bits_on_any_processor_in_any_order(minilm: Embedder) -> None:
     """RAPTOR's tree was another one with two threads: UMAP amplifies a last bit."""
+    import torch
 
-    def digest(capability: str, threads: int, order: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", EXACT, str(threads), order],
-            env={**os.environ, "ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": str(threads)},
-            capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3],
-        )  # fmt: skip
-        return done.stdout.strip()
-
-    assert digest("default", 1, "forward") == digest("avx2", 2, "backward")
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_PROCESSOR],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert exact_bits(minilm, -1) == done.stdout.strip()
+    finally:
+        torch.set_num_threads(threads)

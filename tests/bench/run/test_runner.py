@@ -257,6 +257,7 @@ def test_a_set_up_error_ends_the_run_and_keeps_finished_records(tmp_path: Path) 
 
 WAITING_RUN = """
 import asyncio, sys
+sys.modules.update(sklearn=None, pandas=None)  # NLTK imports them if it can, which takes seconds
 from pathlib import Path
 from bench.results.index_store import IndexStore
 from bench.run.hooks import RunHooks

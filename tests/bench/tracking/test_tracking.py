@@ -5,16 +5,18 @@ import hashlib
 import http.server
 import json
 import logging
+import os
+import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +42,7 @@ from bench.tracking.content import (
     sweep_digest,
 )
 from bench.tracking.hooks import MlflowHooks
+from bench.tracking.mirror import Mirror
 from bench.tracking.store import (
     choose_store,
     is_shown,
@@ -47,7 +50,7 @@ from bench.tracking.store import (
     public_uri,
     scrub,
 )
-from bench.tracking.sync import StoreError, sync
+from bench.tracking.sync import StoreError, main as sync_command, sync
 from tests import cells
 
 DEFAULTS = {
@@ -311,27 +314,40 @@ def test_a_run_that_was_cut_off_or_deleted_in_the_ui_is_written_again(results: P
     assert is_shown(local_store(results), content_digest(cell))
 
 
+def in_a_fork(work: Callable[[], object]) -> int:
+    """The process id of a child that does the work and exits with 0, or with 1 if it fails."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        work()
+        status = 0
+    finally:
+        os._exit(status)
+
+
 def test_a_store_whose_creation_was_cut_off_is_created_whole_the_next_time(tmp_path: Path) -> None:
-    cut_off = """
-import os, sys
-from pathlib import Path
-from alembic import command
-from sqlalchemy import text
-from bench.tracking.mirror import Mirror
-upgrade = command.upgrade
-def stop_on_the_way(config, to):  # the tables are changed, the note that they are is not written
-    connection = config.attributes["connection"]
-    upgrade(config, "+1")
-    noted = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    upgrade(config, "+12")
-    connection.execute(text("UPDATE alembic_version SET version_num = :noted"), {"noted": noted})
-    connection.commit()
-    os._exit(9)
-command.upgrade = stop_on_the_way
-Mirror(sys.argv[1], Path(sys.argv[2]))
-"""
-    command = [sys.executable, "-c", cut_off, local_store(tmp_path), str(tmp_path)]
-    assert subprocess.run(command, check=False).returncode == 9
+    from alembic import command
+    from sqlalchemy import text
+
+    upgrade = command.upgrade
+
+    def stop_on_the_way(config: Any, to: str) -> None:
+        """Change the tables without the note that they are changed, and die."""
+        connection = config.attributes["connection"]
+        upgrade(config, "+1")
+        noted = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        upgrade(config, "+12")
+        connection.execute(text("UPDATE alembic_version SET version_num = :noted"), {"noted": noted})
+        connection.commit()
+        os._exit(9)
+
+    def cut_off() -> None:
+        command.upgrade = stop_on_the_way
+        Mirror(local_store(tmp_path), tmp_path)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(in_a_fork(cut_off), 0)[1]) == 9
     assert show(tmp_path, make_cell(tmp_path)) == []
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
 
@@ -355,12 +371,17 @@ def test_a_removed_cell_is_on_no_curve_and_an_empty_sweep_leaves_the_store(resul
     assert list(runs_of(results, "shrinking")) == []
 
 
-def test_two_syncs_at_once_write_each_cell_once(results: Path) -> None:
-    cells = [make_cell(results, dataset="together", k=k) for k in (1, 2)]
-    command = [sys.executable, "-m", "bench.tracking.sync", str(results), *map(str, cells)]
-    syncs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate(timeout=300)[0] for process in syncs] == ["", ""]
-    assert len(runs_of(results, "together")) == len(cells)
+def test_two_syncs_at_once_write_each_cell_once(results: Path, tmp_path: Path) -> None:
+    show(results, make_cell(results, dataset="first"))
+    shutil.copy(results / "mlflow.db", tmp_path)  # of another name: no connection is open that a fork shares
+    cells = [make_cell(tmp_path, dataset="together", k=k) for k in (1, 2)]
+
+    def work() -> None:
+        assert show(tmp_path, *cells) == []
+
+    syncs = [in_a_fork(work) for _ in range(2)]
+    assert [os.waitpid(pid, 0)[1] for pid in syncs] == [0, 0]
+    assert len(runs_of(tmp_path, "together")) == len(cells)
 
 
 def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_their_step(
@@ -406,6 +427,27 @@ def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(result
     assert {r.data.tags["mlflow.parentRunId"] for r in curves} == set(parents.values())
 
 
+class _SyncedHere:
+    """Stands in for the process of a sync: the same command without importing MLflow anew."""
+
+    def __init__(self, command: list[Any], env: dict[str, str], **_: Any) -> None:
+        done = CliRunner(env=env).invoke(sync_command, [str(argument) for argument in command[4:]])
+        self.output, self.returncode = done.stdout, done.exit_code
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        return self.output, None
+
+
+@pytest.fixture
+def _synced_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = SimpleNamespace(**{**vars(subprocess), "Popen": _SyncedHere})
+    monkeypatch.setattr(hooks_module, "subprocess", here)
+    monkeypatch.setattr(os, "nice", lambda by: 0)
+
+
 def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
     cell = make_cell(results, dataset="damaged")
     show(results, cell)
@@ -418,6 +460,7 @@ def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
     assert runs_of(results, "damaged")[0].to_dictionary() == before
 
 
+@pytest.mark.usefixtures("_synced_here")
 def test_a_store_that_refuses_every_cell_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -434,6 +477,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.usefixtures("_synced_here")
 def test_an_unreachable_server_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cells = [make_cell(tmp_path), make_cell(tmp_path, k=9)]
     uri = f"http://somebody:s3cret@127.0.0.1:{free_port()}"

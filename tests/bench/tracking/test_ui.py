@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -80,7 +81,7 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="counts processes in /proc")
+@pytest.mark.skipif(not Path("/proc").exists(), reason="sees the sockets of other processes")
 def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> None:
     assert list(sync(tmp_path, [make_cell(tmp_path)], uri=local_store(tmp_path))) == []
     port = free_port()
@@ -99,16 +100,16 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
         assert f"/experiments/{json.loads(body)['experiment']['experiment_id']}/runs" in shown[1]
         assert get(port, by_name, host="attacker.example")[0] == 403  # DNS rebinding
         assert get(port, "/ajax-api/3.0/mlflow/assistant/config")[0] == 404  # it would run shell commands
-        assert listening_addresses(port) == {"127.0.0.1"}
-        group = [pid for pid, (parent, _) in processes().items() if parent == bench.pid]
-        assert len(group) == 1
-        helpers = {pid for pid, (_, pgid) in processes().items() if pgid == group[0]}
+        listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+        assert {one.laddr.ip for one in listening if one.laddr.port == port} == {"127.0.0.1"}
+        (server,) = psutil.Process(bench.pid).children()
+        helpers = [server, *server.children(recursive=True)]
         assert 2 <= len(helpers) <= 4
     finally:
         bench.send_signal(signal.SIGTERM)
         _, stderr = bench.communicate(timeout=20)
     assert (bench.returncode, stderr.splitlines()[-1]) == (0, "Stopped.")
-    assert helpers.isdisjoint(processes())
+    assert not any(map(alive, helpers))
     with socket.create_server(("127.0.0.1", port)):
         pass
 
@@ -129,28 +130,8 @@ def get(port: int, path: str, host: str | None = None) -> tuple[int, bytes]:
         connection.close()
 
 
-def processes() -> dict[int, tuple[int, int]]:
-    """Living processes: pid -> (parent, group)."""
-    living = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent, group = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if state != "Z":
-            living[int(stat.parent.name)] = (int(parent), int(group))
-    return living
-
-
-def listening_addresses(port: int) -> set[str]:
-    """The addresses that some process listens on at this port."""
-    addresses = set()
-    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        path = Path("/proc/net") / table
-        for line in path.read_text().splitlines()[1:] if path.exists() else []:
-            local, _, state = line.split()[1:4]
-            address, _, number = local.rpartition(":")
-            if state == "0A" and int(number, 16) == port:
-                words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
-                addresses.add(socket.inet_ntop(family, b"".join(words)))
-    return addresses
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -31,7 +31,7 @@ from methods.retrievers.attention_ranker import (
 
 SPEC = resolve("tiny")
 QUERY = "Where did Mara Feld hide the silver kite?"
-LONG = DocumentSet((Document("", "\n".join([STORY] * 40)),))
+LONG = DocumentSet((Document("", "\n".join([STORY] * 24)),))
 
 
 def ranker(**options: Any) -> AttentionRanker:

@@ -91,17 +91,6 @@ def test_no_name_of_the_sets_occurs_in_training(dataset: str, sets: dict[str, li
         assert words.isdisjoint(training), words & training
 
 
-def test_bad_parameters_say_what_is_expected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no sample set 'squad'; there are: narrativeqa"):
-        sample_set("squad")
-    with pytest.raises(ConfigError, match="must be 0 or more, got -1"):
-        write_samples(tmp_path, seed=-1)
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(ConfigError, match="is a file; give a directory"):
-        write_samples(file)
-
-
 def test_other_worlds_have_the_samples_shapes_and_share_no_document_or_id_with_them(tmp_path: Path) -> None:
     paths = write_other_worlds(tmp_path, [7, 8])
     assert [path.name for path in paths] == [f"{name}.jsonl" for name in SHAPES]
