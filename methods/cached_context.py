@@ -173,6 +173,10 @@ class _WithFewerKeys(FullContext):
         super().__init__(method.whole.config, method.geometry, method.seed)
         self._method, self._index = method, index
 
+    def limit(self, lm: LanguageModel) -> int:
+        """As for full context, with room for the spare tokens within the model's positions."""
+        return min(super().limit(lm), lm.max_positions - SPARE)
+
     async def generate(self, prompt: str, question: Question, lm: LanguageModel) -> Generation:
         """The answer to the prompt, whose beginning, as far as the index has it, is read before keys go."""
         config, index = self._method.config, self._index

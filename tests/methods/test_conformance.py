@@ -65,7 +65,7 @@ class TestAttentionRanker(MethodConformance):
 
 class TestAttentionRankerWithHeads(Variant):
     method = "attention_ranker"
-    options = {"heads": "1.0+1.1"}  # noqa: RUF012
+    options = {"heads": "0.0+0.1"}  # noqa: RUF012
     grid = {"k": [2]}  # noqa: RUF012
 
 
