@@ -39,7 +39,6 @@ NEAR = 1e-3
 
 METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("closed_book", {}),
-    ("oracle", {}),
     ("bm25", {}),
     ("tfidf", {}),
     ("sbert", {}),
