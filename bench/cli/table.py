@@ -176,11 +176,8 @@ def _picture(request: TableRequest) -> Path | None:
         drawn = rows_on_a_plane(table)
     if drawn is None:
         return None
-    path = (
-        request.session.results
-        / "figures"
-        / f"{request.name if request.view == 'price' else request.definition.id}.png"
-    )
+    name = request.name if request.view == "price" else request.definition.id
+    path = request.session.results / "figures" / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, drawn.picture("png"))
     return path

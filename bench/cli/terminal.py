@@ -202,8 +202,8 @@ def inline_picture(png: bytes, environment: Mapping[str, str]) -> str | None:
     text = base64.standard_b64encode(png).decode()
     if "kitty" in environment.get("TERM", "") or environment.get("TERM_PROGRAM") == "ghostty":
         pieces = [text[at : at + _KITTY_PIECE] for at in range(0, len(text), _KITTY_PIECE)]
-        more = [1] * (len(pieces) - 1) + [0]
-        heads = ["a=T,f=100," + f"m={more[0]}", *(f"m={m}" for m in more[1:])]
+        heads = ["m=1"] * (len(pieces) - 1) + ["m=0"]  # whether more follows
+        heads[0] = f"a=T,f=100,{heads[0]}"
         return "".join(f"\x1b_G{head};{piece}\x1b\\" for head, piece in zip(heads, pieces, strict=True))
     if environment.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm"):
         return f"\x1b]1337;File=inline=1;size={len(png)}:{text}\x07"

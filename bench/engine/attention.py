@@ -89,19 +89,28 @@ _batches: list[Batch] = []
 
 
 @contextmanager
+def attending_by(name: str, model: Any) -> Iterator[None]:
+    """Inside the block ``model`` attends by the function that transformers knows as ``name``."""
+    config = model.config
+    own = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = own
+
+
+@contextmanager
 def serving(batch: Batch, model: Any) -> Iterator[None]:
     """Inside the block ``model`` attends by :func:`packed_attention`, to the contexts of ``batch``.
 
     Outside the block its own attention is restored, so that libraries may call it directly.
     """
-    config = model.config
-    own = config._attn_implementation
     _batches.append(batch)
-    config._attn_implementation = NAME
     try:
-        yield
+        with attending_by(NAME, model):
+            yield
     finally:
-        config._attn_implementation = own
         _batches.pop()
     batch.settle()
 

@@ -18,6 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from bench.engine.attention import attending_by
 from bench.engine.eviction import PIECE, SINKS, Repetition
 from bench.errors import ConfigError
 
@@ -178,13 +179,11 @@ _hearing: list[Callable[[Heard], None]] = []
 @contextmanager
 def _heard(model: Any, hear: Callable[[Heard], None]) -> Iterator[None]:
     """Inside the block ``hear`` gets what each layer of ``model`` attends with."""
-    own = model.config._attn_implementation
     _hearing.append(hear)
-    model.config._attn_implementation = NAME
     try:
-        yield
+        with attending_by(NAME, model):
+            yield
     finally:
-        model.config._attn_implementation = own
         _hearing.pop()
 
 

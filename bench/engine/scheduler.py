@@ -17,6 +17,9 @@ from bench.engine.kv_cache import PAGE, Pages, Reservation
 from bench.engine.prefixes import BLOCK, WORTH_WAITING, PrefixIndex, Slot, block_hashes
 from bench.engine.sampling import Sampling
 
+AGEING = 4
+"""A prompt that was passed over so many times goes as if a pass of tokens fewer were left of it."""
+
 
 @dataclass(eq=False)
 class Request:
@@ -46,6 +49,8 @@ class Request:
     """Of tokens and suffix, those in the KV cache: forwarded, or reused from another context."""
     reused: int = field(default=0, init=False)
     """Of these, those reused."""
+    passed_over: int = field(default=0, init=False)
+    """Passes in which its prompt found no place."""
     blocks: list[int] = field(default_factory=list, init=False)
     """Hashes of the blocks that the tokens begin with; only of a request that begins a context."""
     answer: list[int] = field(default_factory=list, init=False)
@@ -189,12 +194,14 @@ class Scheduler:
         """The next batch: decoding rows first, then the prompts of which least is left.
 
         So a short prompt does not wait for a long one, and what has begun ends before another of its length
-        begins: few contexts hold keys and values at a time.
+        begins: few contexts hold keys and values at a time. A prompt that is passed over comes nearer each
+        time, so that no stream of short ones holds up a long one for ever.
         """
         left, steps = self.limits.tokens, list[Step]()
         decoding = [request for request in self.requests if request.decodes]
         prompts = [request for request in self.requests if not request.decodes]
-        prompts.sort(key=lambda request: request.prompt - request.forwarded)
+        nearer = self.limits.tokens // AGEING
+        prompts.sort(key=lambda request: request.prompt - request.forwarded - nearer * request.passed_over)
         under_way = {block for request in prompts if request.forwarded for block in request.blocks}
         for request in [*decoding, *prompts]:
             if left <= 0 or len(steps) == self.limits.rows:
@@ -209,6 +216,8 @@ class Scheduler:
         # Decoding rows that found no place come first the next time.
         chosen = {id(step.request) for step in steps}
         waiting = [request for request in self.requests if id(request) not in chosen]
+        for request in waiting:
+            request.passed_over += 1
         self.requests = waiting + [step.request for step in steps]
         return steps
 

@@ -48,6 +48,34 @@ _SIZES = (
 )
 
 
+def _decoder(given: Fields, *, matrices: int, others: int, idle: int = 0, **sizes: Any) -> dict[str, Any]:
+    """The fields of an architecture that follow from its config and what was counted.
+
+    matrices: elements of the layers' matrices that a token meets; others: of all further parameters but the
+    last norm and the embeddings; idle: of experts that it does not meet. sizes: fields that are not as usual.
+    """
+    hidden, vocab, tied = given["hidden_size"], given["vocab_size"], bool(given["tie_word_embeddings"])
+    usual = {
+        "family": given["model_type"],
+        "kind": "decoder",
+        "layers": given["num_hidden_layers"],
+        "hidden": hidden,
+        "heads": given["num_attention_heads"],
+        "kv_heads": given.get("num_key_value_heads", given["num_attention_heads"]),
+        "head_dim": given.get("head_dim"),
+        "ffn": given["intermediate_size"],
+        "gated": True,
+        "vocab": vocab,
+        "max_positions": given["max_position_embeddings"],
+        "tied": tied,
+        "parameters": vocab * hidden * (1 if tied else 2) + matrices + idle + others + hidden,
+        "layer_weights": matrices,
+        "head_weights": vocab * hidden,
+        "idle_parameters": idle,
+    }
+    return {**usual, **sizes}
+
+
 def qwen3_5(values: Fields) -> Architecture:
     """The text part of Qwen3.5: three layers of gated delta rule to one of gated attention.
 
@@ -73,7 +101,7 @@ def qwen3_5(values: Fields) -> Architecture:
         },
         *_SIZES,
     )
-    layers, hidden, vocab = given["num_hidden_layers"], given["hidden_size"], given["vocab_size"]
+    layers, hidden = given["num_hidden_layers"], given["hidden_size"]
     heads, kv_heads, head_dim = given["num_attention_heads"], given["num_key_value_heads"], given["head_dim"]
     every = given["full_attention_interval"]
     kinds = given.get("layer_types") or [
@@ -99,23 +127,8 @@ def qwen3_5(values: Fields) -> Architecture:
     feed_forward = 3 * hidden * given["intermediate_size"]
     matrices = linear * rule + full * attention + layers * feed_forward
     vectors = linear * rule_vectors + full * attention_vectors + layers * 2 * hidden
-    embeddings = vocab * hidden * (1 if given["tie_word_embeddings"] else 2)
     return Architecture(
-        family=values["model_type"],
-        kind="decoder",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=given["intermediate_size"],
-        gated=True,
-        vocab=vocab,
-        max_positions=given["max_position_embeddings"],
-        tied=bool(given["tie_word_embeddings"]),
-        parameters=embeddings + matrices + vectors + hidden,
-        layer_weights=matrices,
-        head_weights=vocab * hidden,
+        **_decoder(given, matrices=matrices, others=vectors),
         state=3 * linear * value_heads * key_dim * value_dim,
         attention_layers=None if full == layers else full,
     )
@@ -148,7 +161,7 @@ def gemma4(values: Fields) -> Architecture:
         *_SIZES,
     )
     layers, hidden, heads = given["num_hidden_layers"], given["hidden_size"], given["num_attention_heads"]
-    vocab, ffn, small = given["vocab_size"], given["intermediate_size"], given["hidden_size_per_layer_input"]
+    ffn, small = given["intermediate_size"], given["hidden_size_per_layer_input"]
     full = [(at + 1) % 6 == 0 for at in range(layers)]
     if given.get("layer_types"):
         full = [kind == "full_attention" for kind in given["layer_types"]]
@@ -178,27 +191,10 @@ def gemma4(values: Fields) -> Architecture:
         if experts:
             vectors += 4 * hidden + experts  # three norms, the router's scale, and one of each expert
     matrices += hidden * layers * small
-    embeddings = vocab * hidden * (1 if given["tie_word_embeddings"] else 2)
-    embeddings += given["vocab_size_per_layer_input"] * layers * small + (small if small else 0)
+    vectors += given["vocab_size_per_layer_input"] * layers * small + small
     idle = layers * (experts - chosen) * expert
     return UnevenArchitecture(
-        family=values["model_type"],
-        kind="decoder",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=given["num_key_value_heads"],
-        head_dim=given["head_dim"],
-        ffn=expert_ffn,
-        gated=True,
-        vocab=vocab,
-        max_positions=given["max_position_embeddings"],
-        tied=bool(given["tie_word_embeddings"]),
-        parameters=embeddings + matrices + idle + vectors + hidden,
-        layer_weights=matrices,
-        head_weights=vocab * hidden,
-        idle_parameters=idle,
-        attended=attended,
+        **_decoder(given, matrices=matrices, others=vectors, idle=idle, ffn=expert_ffn), attended=attended
     )
 
 
@@ -239,7 +235,7 @@ def deepseek_v3(values: Fields) -> Architecture:
     )
     # A config.json says null for queries without a latent; one that leaves the key out has the default.
     query_rank = values.get("q_lora_rank", 1536)
-    layers, hidden, vocab = given["num_hidden_layers"], given["hidden_size"], given["vocab_size"]
+    layers, hidden = given["num_hidden_layers"], given["hidden_size"]
     heads, rank, rotary = given["num_attention_heads"], given["kv_lora_rank"], given["qk_rope_head_dim"]
     key_dim, value_dim = given["qk_nope_head_dim"] + rotary, given["v_head_dim"]
 
@@ -259,24 +255,15 @@ def deepseek_v3(values: Fields) -> Architecture:
     met = experts * hidden + (chosen + given["n_shared_experts"]) * expert  # the router, and the experts
     matrices = layers * attention + dense * 3 * hidden * given["intermediate_size"] + (layers - dense) * met
     idle = (layers - dense) * (experts - chosen) * expert
-    embeddings = vocab * hidden * (1 if given["tie_word_embeddings"] else 2)
     return UnevenArchitecture(
-        family=values["model_type"],
-        kind="decoder",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=given.get("num_key_value_heads", heads),
-        head_dim=key_dim,
-        ffn=given["moe_intermediate_size"],
-        gated=True,
-        vocab=vocab,
-        max_positions=given["max_position_embeddings"],
-        tied=bool(given["tie_word_embeddings"]),
-        parameters=embeddings + matrices + idle + layers * (2 * hidden + vectors) + hidden,
-        layer_weights=matrices,
-        head_weights=vocab * hidden,
-        idle_parameters=idle,
+        **_decoder(
+            given,
+            matrices=matrices,
+            others=layers * (2 * hidden + vectors),
+            idle=idle,
+            head_dim=key_dim,
+            ffn=given["moe_intermediate_size"],
+        ),
         attended=layers * heads * (key_dim + value_dim),
     )
 

@@ -187,7 +187,7 @@ class EngineContext(ReadingContext):
         return out
 
     async def importance(self, rule: Eviction) -> NDArray[np.float32]:
-        """See :meth:`bench.models.api.ReadingContext.importance`."""
+        """See :meth:`bench.models.conversation.ReadingContext.importance`."""
         from bench.engine.key_scores import expected_attention, kvzip
 
         with self._exclusive():
@@ -207,7 +207,7 @@ class EngineContext(ReadingContext):
             return kvzip(model, text, pieces)
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
-        """See :meth:`bench.models.api.ReadingContext.keep`."""
+        """See :meth:`bench.models.conversation.ReadingContext.keep`."""
         import torch
 
         if not self._lm.engine.runner.evicts:

@@ -16,14 +16,16 @@ grows almost linearly with k, so a few cells are enough.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 
 from bench.errors import BenchError, ConfigError
 from bench.method.options import parse_assignments
 from bench.method.registry import load_method
-from bench.results.models import read_description
+from bench.results.finished import records_so_far
+from bench.results.models import CellDescription, read_description
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.session import Group, Session
 from bench.schema import JsonValue
@@ -32,6 +34,8 @@ _AUTO = re.compile(r"auto:(\w+)(?::(.+))?")
 
 FIRST_K = 5
 """Start of the search: the papers' fixed Top-5, a cell that most tables need anyway."""
+_MOST_OTHERS = 4
+"""Most cells whose records are read for a first guess."""
 
 
 PASSAGES, NODES = "k", "n_nodes"
@@ -102,27 +106,43 @@ class CostMatch:
         session.tried.add(place)
         provisional = session.provisional.get(place, 0)
         k = provisional if provisional and provisional not in costs else next_k(target, costs)
+        if not costs:
+            k = self._first_k(session, target)
         if PASSAGES not in self.trial.method.replayed:
             return [self.with_number(k)]
         # Its neighbours' answers come from the same run, which costs little more than that of the highest.
         low, high = bracket(target, costs)
         return [self.with_number(n) for n in range(k - 2, k + 2) if n > low and not 0 < high <= n]
 
+    def _first_k(self, session: Session, target: float) -> int:
+        """Where the search begins: by what cells with other options cost on the same questions."""
+        asked, costs = self.trial.identity, dict[int, list[int]]()
+        for k, about, folder in self._others(session):
+            if (about.examples, about.models) == (asked.examples, asked.models) and len(costs) < _MOST_OTHERS:
+                costs[k] = [record.flops.query for record in records_so_far(folder).values()]
+        return next_k(target, {k: fmean(measured) for k, measured in costs.items() if measured})
+
     def _costs(self, session: Session) -> dict[int, float]:
         """K -> mean query FLOPs of the request's finished cells, whatever their k."""
         costs = {}
+        for k, _, folder in self._others(session):
+            cell = self.with_number(k)
+            finished = session.finished(cell) if cell.identity.folder == folder.name else None
+            if finished is not None:
+                costs[k] = finished.summary.query_flops.mean
+        return costs
+
+    def _others(self, session: Session) -> Iterator[tuple[int, CellDescription, Path]]:
+        """The method's cells on the data set that have a k: it, what they are, and where."""
         folder = self.trial.folder(session.results)
         for other in sorted(folder.parent.glob(folder.name.rpartition("--")[0] + "--*")):
             try:
-                k = read_description(other).config.get(PASSAGES)
+                about = read_description(other)
             except BenchError:
                 continue  # damaged
+            k = about.config.get(PASSAGES)
             if isinstance(k, int):
-                cell = self.with_number(k)
-                finished = session.finished(cell) if cell.identity.folder == other.name else None
-                if finished is not None:
-                    costs[k] = finished.summary.query_flops.mean
-        return costs
+                yield k, about, other
 
 
 def cost_match(request: CellRequest) -> CostMatch | None:

@@ -102,7 +102,7 @@ def dollars(usage: Mapping[tuple[str, str], Usage], card: PriceCard, longest: in
 def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QUESTIONS) -> TextTable:
     """One line per data set and row: dollars of questions and index, and when they are below full's."""
     numbers = tuple(questions)
-    names = (*("question", "index"), *(f"{n} q." for n in numbers), "cheaper than full context", "n")
+    names = ("question", "index", *(f"{n} q." for n in numbers), "cheaper than full context", "n")
     prices = prices_of(table, card)
     rows: list[tuple[str, ...]] = []
     for dataset in table.definition.datasets:
@@ -116,16 +116,15 @@ def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QU
                 shown = [*(_amount(amount) for amount in amounts), pays, str(cell.summary.n)]
             rows.append((f"{cell.data}: {row.label}", *shown))
     ranges = any(np.ptp(price.shared(1)) > 0 for price in prices.values())
-    priced = about_prices(card.date, card.source, ranges=ranges)
+    priced, lacking = about_prices(card.date, card.source, ranges=ranges), without_values(table)
     made = plain_table(
         f"{table.definition.id}_price",
         f"{table.title}: in dollars",
         ("Data and method", *names),
         rows,
         (*caption(table, amortised=True), *priced),
-        without_values(table),
+        lacking,
     )
-    lacking = without_values(table)
     return replace(made, brief=(*provisional(table), *about_reader(table), *priced, *lacking))
 
 

@@ -53,6 +53,23 @@ def test_prompts_of_one_length_go_one_after_the_other_and_a_shorter_one_passes()
     assert first.forwarded == 10 and second.forwarded == 3
 
 
+def test_short_prompts_that_keep_coming_do_not_hold_up_a_long_one_for_ever() -> None:
+    queue = scheduler(tokens=8)
+    long = request(queue, 40)
+    queue.add(long)
+    passes = 0
+    while long.forwarded < 40:
+        passes += 1
+        assert passes < 50
+        for _ in range(2):  # as much as a pass takes
+            queue.add(request(queue, 4))
+        for step in queue.next():
+            if queue.advance(step, Outcome()):
+                queue.requests.remove(step.request)
+                queue.free(step.request.slot, retain=False)
+    assert passes > 20, "short ones go first"
+
+
 def test_an_answer_ends_at_a_stop_at_its_length_or_at_the_end_of_its_context() -> None:
     queue = scheduler(tokens=512)
     stops = request(queue, 5, decode=9)

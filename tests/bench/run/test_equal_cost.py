@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from bench.errors import ConfigError, UnknownNameError
 from bench.results.models import CellDescription
-from bench.run.cell import Cell, CellRequest
+from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import describe
 from bench.run.equal_cost import closest_k, cost_match, match_costs, next_k
 from bench.run.session import Session
@@ -140,6 +140,22 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
     (found,) = match_costs([match], rendering)
     assert found is not None and found.identity == cell.identity and not rendering.ran
     assert match_costs([match], Costing(tmp_path / "empty", cost, compute=False)) == [None]
+
+
+def test_the_search_begins_where_cells_with_other_options_say_that_the_cost_is(tmp_path: Path) -> None:
+    """RAPTOR-CT Top-X stood at a quarter of PECAN's cost in a first pass, beside a measured Top-5."""
+    match = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=2))
+    assert match is not None
+    session = Costing(tmp_path, lambda cell: 10.0 * int(cell.identity.config.get("k", 30)))
+    for options, limit in (({"k": 10, "b": 0.9}, 2), ({"k": 2, "b": 0.9}, 3)):
+        other = plan_cell(CellRequest("bm25", "hotpotqa", options=options, limit=limit))
+        session.run_all([[other]])
+        record = cells.record(1, flops=cells.flops(100 if limit == 2 else 9000))
+        (other.folder(tmp_path) / "records.jsonl").write_text(record.to_line())
+    session.ran.clear()
+    (cell,) = match_costs([match], session)
+    assert cell is not None and cell.identity.config["k"] == 30
+    assert session.ran == [["full_context"], [28, 29, 30, 31]]
 
 
 def test_in_a_first_pass_what_one_round_measured_is_near_enough(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Script:
 
 @dataclass
 class ScriptedModel:
-    """See :class:`bench.models.api.LanguageModel`."""
+    """See :class:`bench.models.conversation.LanguageModel`."""
 
     script: Script = field(default_factory=Script)
     name: str = "scripted"
