@@ -81,7 +81,7 @@ def agrees_with_recomputing(
         serve_like_a_gpu(engine, monkeypatch)
     if path.endswith("all keys"):
         monkeypatch.setattr(span_attention, "FEW", 0)
-    plans = [script(seed) for seed in range(4)]
+    plans = [script(seed) for seed in range(8)]
     played = play_all(engine, plans, heads)
     for plan, results, counted in zip(plans, played, itertools.cycle(heads), strict=False):
         ids, spans = list(plan.opening), [(0, len(plan.opening))]
@@ -372,24 +372,50 @@ def test_one_logit_that_is_not_a_number_fails_its_question(value: float) -> None
     assert np.isfinite(second.logits).all()
 
 
-WIDTHS = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-GROUPED = {**WIDTHS, "intermediate_size": 32, "num_key_value_heads": 2, "head_dim": 8}
-PLAIN_ROPE = {"rope_type": "default", "rope_theta": 1e4}
-EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "rope_parameters": PLAIN_ROPE}
-GROWING_ROPE = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
-
-
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda: Gemma2ForCausalLM(Gemma2Config(**GROUPED)), "soft-capped attention"),
-        (lambda: GptOssForCausalLM(GptOssConfig(**GROUPED, **EXPERTS)), "sink attention"),
         (
-            lambda: causal_model("llama", rope_parameters=GROWING_ROPE),
+            lambda: Gemma2ForCausalLM(
+                Gemma2Config(
+                    vocab_size=64,
+                    hidden_size=32,
+                    intermediate_size=32,
+                    num_hidden_layers=2,
+                    num_attention_heads=4,
+                    num_key_value_heads=2,
+                    head_dim=8,
+                )
+            ),
+            "soft-capped attention",
+        ),
+        (
+            lambda: GptOssForCausalLM(
+                GptOssConfig(
+                    vocab_size=64,
+                    hidden_size=32,
+                    intermediate_size=32,
+                    num_hidden_layers=2,
+                    num_attention_heads=4,
+                    num_key_value_heads=2,
+                    head_dim=8,
+                    num_local_experts=2,
+                    num_experts_per_tok=1,
+                    rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+                )
+            ),
+            "sink attention",
+        ),
+        (
+            lambda: causal_model(
+                "llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+            ),
             "rotary embedding .dynamic. depends on the longest row",
         ),
         (
-            lambda: FalconForCausalLM(FalconConfig(**WIDTHS)),
+            lambda: FalconForCausalLM(
+                FalconConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+            ),
             "cannot be served in a packed batch|bypasses transformers' attention interface",
         ),
     ],

@@ -72,7 +72,7 @@ def test_a_config_says_what_the_modules_are(family: str, options: dict[str, Any]
 
 
 @pytest.mark.parametrize(("family", "options"), WITH_ATTENTION)
-def test_matmul_equals_torch_on_a_prefill(family: str, options: dict[str, Any]) -> None:
+def test_matmul_of_layered_decoders_equals_torch_on_a_prefill(family: str, options: dict[str, Any]) -> None:
     model = small(family, options)
     architecture = architecture_from_config(model.config)
     total = sum(counted(model, 11).values())

@@ -114,6 +114,28 @@ def test_a_title_is_part_of_the_text_and_offsets_count_from_it() -> None:
     assert document.full_text[18:31] == "hid the kite."
 
 
+def test_no_chunk_crosses_from_one_document_into_the_next() -> None:
+    documents = DocumentSet((Document("", "one two three"), Document("", "four"), Document("", "five six")))
+    chunks = chunk_documents(documents, _words, 2)
+    assert [(c.document, c.index, c.text) for c in chunks] == [
+        (0, 0, "one two "),
+        (0, 1, "three"),
+        (1, 2, "four"),
+        (2, 3, "five six"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n\t \u3000"])
+def test_a_document_without_a_visible_character_has_no_chunks(text: str) -> None:
+    documents = DocumentSet((Document("", text), Document("", "word")))
+    assert [chunk.document for chunk in chunk_documents(documents, BYTE_LEVEL.encode, 300)] == [1]
+
+
+def test_a_title_without_text_is_a_chunk() -> None:
+    (chunk,) = chunk_documents(_one("", title="Only a title"), BYTE_LEVEL.encode, 300)
+    assert chunk.text == "Only a title\n"
+
+
 def test_a_lone_surrogate_keeps_its_place() -> None:
     text = "kite \ud83d mill"
     chunks = chunk_documents(_one(text), BYTE_LEVEL.encode, 3)

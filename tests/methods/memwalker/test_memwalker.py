@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.errors import ConfigError
+from bench.flops.meter import Meter, metered
 from bench.models.spec import default_geometry
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.memwalker import MemWalker, MemWalkerConfig
@@ -105,6 +106,18 @@ def test_a_parent_has_at_most_group_children_and_never_one(segments: int, levels
     assert all(2 <= len(node["children"]) <= 3 for node in nodes if node["level"])
     below = [child for node in nodes for child in node.get("children", [])]
     assert below == list(range(len(nodes) - 1)), "everything but the root has one parent, in order"
+
+
+def test_short_documents_share_a_segment_and_long_ones_do_not_mix() -> None:
+    texts = ["p1 p2 p3", "q1 q2 q3", "", "r1 r2 r3", " ".join(f"s{i}" for i in range(1, 11))]
+    documents = DocumentSet(tuple(Document("", text) for text in texts))
+    nodes = _index(documents)[0].data["nodes"]
+    assert [[span[0] for span in node["segment"]] for node in nodes if node["level"] == 0] == [
+        [0, 1],
+        [3],
+        [4],
+        [4],
+    ]
 
 
 def test_documents_that_fill_a_segment_exactly_share_it() -> None:
@@ -296,6 +309,24 @@ def test_the_oldest_memory_goes_first_where_the_window_is_short() -> None:
 def test_a_long_answer_is_cut_to_what_other_methods_may_generate() -> None:
     prediction, _, _ = _walk(1, [ANSWER("one two three four five six")])
     assert prediction.text == "one two three four" and prediction.completion_tokens == 4
+
+
+def test_every_call_is_credited_to_the_question() -> None:
+    walker = Walker([GO(0), "nonsense", GO(1), ANSWER("b2")])
+    models, method = Models(walker, GEOMETRY), _method()
+    question = Question("Where is b2?", _document(4), 4)
+
+    async def both() -> tuple[Meter, Meter]:
+        with metered(Meter()) as build:
+            index = await method.index(question.documents, models)  # type: ignore[arg-type]
+        with metered(Meter()) as walk:
+            await method.answer(index, question, models)  # type: ignore[arg-type]
+        return build, walk
+
+    build, walk = asyncio.run(both())
+    assert build.usage["writer", "prefill"].calls == 7
+    assert walk.usage["writer", "prefill"].calls == 4
+    assert walk.usage["writer", "prefill"].new_tokens == sum(3 + _tokens(prompt) for prompt in walker.asked)
 
 
 def test_lengths_follow_the_geometry_and_must_fit_the_window() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench.errors import ConfigError, InvalidLogitsError, NoAttentionError
+from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet
 from methods.pecan.bullets import Bullet
 from methods.pecan.construction import GraphPlan, build_graph, edge_weights
@@ -207,6 +208,12 @@ def test_repeated_bullets_are_one_node_with_the_mean_of_their_edges() -> None:
     assert events(graph) == {"duplicate_bullet": 2}
 
 
+def test_endless_repetition_comes_to_one_node() -> None:
+    graph, _ = build(Script(summary=lambda nodes: "* again\n" * 500), documents("a b c d e f g h"), plan())
+    assert [n.text for n in graph.nodes if n.level == 2] == ["again"]
+    assert events(graph)["cut_bullet"] == 1
+
+
 def test_a_bullet_that_was_cut_short_is_kept_and_flagged() -> None:
     script = Script(summary=lambda nodes: "* whole\n* " + "cut " * 100)
     graph, _ = build(script, documents("a b c d"), plan(summary=10))
@@ -225,6 +232,13 @@ def test_a_bullet_of_the_last_token_alone_has_no_attention_and_uniform_edges() -
     graph, _ = build(script, documents("a b c d e f g h"), plan(summary=5))
     assert edges(graph) == {"a": {"a b c d": 0.0, "e f g h": 1.0}, "b": {"a b c d": 0.5, "e f g h": 0.5}}
     assert events(graph) == {"cut_bullet": 1, "zero_row": 1}
+
+
+def test_no_attention_at_all_gives_uniform_edges() -> None:
+    graph, _ = build(
+        Script(summary=saying("* s"), edge=lambda line, node: 0.0), documents("a b c d e f g h"), plan()
+    )
+    assert edges(graph) == {"s": {"a b c d": 0.5, "e f g h": 0.5}} and events(graph) == {"zero_row": 1}
 
 
 @pytest.mark.parametrize(
@@ -312,6 +326,19 @@ def test_every_node_is_embedded_once_and_to_unit_length() -> None:
     graph, _ = build(Script(summary=saying("* s")), documents("a b c d"), plan(), embedder)
     assert embedder.asked == ["a b c d", "s"]
     assert graph.embeddings.tolist() == [[pytest.approx(0.6), pytest.approx(0.8), 0.0], [0.0, 0.0, 1.0]]
+
+
+def test_building_is_paid_by_whoever_asked() -> None:
+    async def one() -> tuple[Meter, ScriptedModel]:
+        model = ScriptedModel(Script())
+        with metered(Meter()) as meter:
+            await build_graph(documents("a b c d e f g h i j k l"), model, ScriptedEmbedder(), plan(room=12))
+        return meter, model
+
+    meter, model = asyncio.run(one())
+    assert (
+        sum(use.new_tokens for (name, _), use in meter.usage.items() if name == "scripted") == model.forwarded
+    )
 
 
 def test_a_tree_has_one_summary_a_group_with_edges_from_attention() -> None:

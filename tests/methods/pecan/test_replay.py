@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from bench.flops.meter import Meter, metered
 from bench.method.contract import Replayed
+from bench.schema import Document, DocumentSet, Index
 from methods.pecan import Pecan, PecanConfig
 from methods.pecan.graph import Graph
 from tests.methods.pecan.scripted import GEOMETRY, Script, ScriptedModel, ScriptedModels
@@ -151,3 +152,15 @@ def test_an_open_threshold_is_replayed_beside_given_ones() -> None:
     fixed = ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: 0.2 * len(nodes))))
     derived, _ = together(fixed, make_graph(), [PecanConfig(), PecanConfig(t_c=0.9)])
     assert [len(one.prediction.trace["steps"]) for one in derived] == [3, 5]
+
+
+def test_an_empty_document_is_answered_once_for_all() -> None:
+    async def run() -> tuple[list[Replayed], ScriptedModels]:
+        models = ScriptedModels()
+        index: Index = make_graph((), {}).to_index()
+        asked = replace(question(), documents=DocumentSet((Document("", ""),)))
+        return await Pecan(GRID[0], GEOMETRY).replay(index, asked, models, GRID), models
+
+    derived, models = asyncio.run(run())
+    assert len(derived) == len(GRID) and len(models.reader.contexts) == 1
+    assert {one.meter.new_tokens for one in derived} == {models.reader.forwarded}

@@ -8,6 +8,7 @@ import pytest
 from bench.errors import BenchError, ConfigError, InvalidLogitsError, WindowExceededError
 from bench.method.options import build_config
 from bench.method.prompts import ANSWER_INSTRUCTION
+from bench.schema import DocumentSet
 from methods.pecan import Pecan, PecanConfig
 from methods.pecan.prompts import PECAN_NODE, pecan_search_head
 from tests.methods.pecan.scripted import (
@@ -67,6 +68,20 @@ def test_a_path_and_all_its_numbers_by_hand() -> None:
     assert prediction.trace["stop"] == "exhausted"
 
 
+def test_position_multiplies_so_that_a_later_node_weighs_more() -> None:
+    """Two top nodes with the same attention: the fourth position counts twice the second."""
+    graph = make_graph((CHUNKS, ("p", "q", "s")), {"p": {"alpha": 1.0}, "s": {"gamma": 1.0}})
+    prediction, _ = search(models(), graph, similarity="off")
+    assert [n["r"] for n in visits(prediction)[:3]] == [2.0, 3.0, 4.0]
+    assert path(prediction)[3:5] == ["1.3", "1.1"]
+
+
+def test_a_node_with_two_visited_above_it_adds_both() -> None:
+    """beta: r_p 0.25 + r_q 0.5 = 2 x 0.25 + 3 x 0.5 = 2; alpha 2 x 0.75 = 1.5; gamma 3 x 0.5 = 1.5."""
+    prediction, _ = search(models(), make_graph((CHUNKS, ("p", "q"))), similarity="off", score_norm="none")
+    assert path(prediction)[2] == "1.2" and visits(prediction)[2]["z"] == 2.0
+
+
 def test_scores_are_normalised_over_the_candidates_and_added() -> None:
     """z of p, q: 1.5 and 0.5 -> 0.75, 0.25. Similarities q 0.125, delta 0.375, alpha -0.5 (counts as 0).
 
@@ -118,6 +133,11 @@ def test_ties_go_to_the_lower_level_then_to_the_earlier_node() -> None:
         make_graph(similarity={"p": 0.5, "beta": 0.5, "alpha": 0.5, "q": 0.5}),
     )
     assert path(prediction)[1:5] == ["1.1", "1.2", "2.1", "2.2"]
+
+
+def test_attention_alone_begins_at_the_earliest_of_the_highest_level_when_there_is_none() -> None:
+    prediction, _ = search(models(relevance=lambda node: 0.0), similarity="off")
+    assert path(prediction) == ["3.1", "2.1", "2.2", "1.1", "1.2", "1.3", "1.4"]
 
 
 def test_similarity_alone_records_no_attention_and_reads_by_cosine() -> None:
@@ -290,6 +310,16 @@ def test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order() -
     assert prediction.trace["top_level"] == {"nodes": 3, "left_out": 1} and not prediction.truncated
 
 
+def test_a_fixed_count_below_the_number_of_levels_still_begins_with_one() -> None:
+    prediction, _ = search(models(), progress_control="off", n_nodes=1)
+    assert path(prediction) == ["3.1"] and prediction.trace["stop"] == "n_nodes"
+
+
+def test_a_fixed_count_above_the_graph_reads_all_of_it() -> None:
+    prediction, _ = search(models(), progress_control="off", n_nodes=99)
+    assert len(path(prediction)) == 7 and prediction.trace["stop"] == "exhausted"
+
+
 def test_the_fixed_count_is_the_papers_for_the_data_set_or_has_to_be_given() -> None:
     prediction, _ = search(models(), asked=question(paper_values=PAPERS), progress_control="off")
     assert len(path(prediction)) == 3
@@ -369,6 +399,14 @@ def test_a_question_that_leaves_room_for_no_node_is_asked_without_any() -> None:
 
 
 # ----------------------------------------------------------------------------------- faults and flags
+
+
+def test_an_empty_document_is_answered_from_the_question_alone() -> None:
+    fixed = models()
+    asked = replace(question(), documents=DocumentSet(()))
+    prediction, _ = search(fixed, make_graph((), {}), asked)
+    assert prediction.flags == ("empty_document", "empty_context") and not prediction.context
+    assert prediction.text == "answer after 0"
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
