@@ -547,7 +547,7 @@ MUTANTS = (
         "N8",
         "self.requests = waiting + [step.request for step in steps]",
         "self.requests = [*self.requests]",
-        "test_a_long_prompt_goes_in_pieces_and_lets_others_through",
+        "test_more_answers_than_rows_take_turns",
     ),
     Mutant(
         "N9",

@@ -70,6 +70,17 @@ def test_short_prompts_that_keep_coming_do_not_hold_up_a_long_one_for_ever() -> 
     assert passes > 20, "short ones go first"
 
 
+def test_more_answers_than_rows_take_turns() -> None:
+    queue = scheduler(tokens=100, rows=2)
+    answers = [request(queue, 2, decode=9) for _ in range(3)]
+    for one in answers:
+        queue.add(one)
+    for _ in range(8):
+        turn(queue)
+    lengths = [len(one.answer) for one in answers]
+    assert max(lengths) - min(lengths) <= 1 and min(lengths) >= 4
+
+
 def test_an_answer_ends_at_a_stop_at_its_length_or_at_the_end_of_its_context() -> None:
     queue = scheduler(tokens=512)
     stops = request(queue, 5, decode=9)
