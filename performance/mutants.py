@@ -547,7 +547,7 @@ MUTANTS = (
         "N8",
         "self.requests = waiting + [step.request for step in steps]",
         "self.requests = [*self.requests]",
-        "test_more_answers_than_rows_take_turns",
+        "test_answers_take_turns_where_a_pass_has_fewer_rows",
     ),
     Mutant(
         "N9",
