@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEV    := $(VENV)/.developing
 LIMITED = $(if $(LIMIT),--limit $(LIMIT))
+# Where Python is told to keep no compiled files, as in many images, every process compiles torch again: 8 s each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 TABLES  := table1 table2 table3 tableA3 tableA4
@@ -36,6 +38,7 @@ $(STAMP): constraints.txt pyproject.toml
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) uv 2>/dev/null || true
 	@$(UV) --torch-backend=auto torch numpy 2>/dev/null || $(UV) torch numpy 2>/dev/null || $(PIP) torch numpy
 	@$(UV) --editable '.[all]' 2>/dev/null || $(PIP) --editable '.[all]'
+	@$(BIN)/bench doctor | tail -n 1  # a first question, after which every package that it needs is compiled
 	@touch $@
 
 $(DEV): $(STAMP)  # what checks, tests and pages need
