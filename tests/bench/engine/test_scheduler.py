@@ -133,6 +133,8 @@ def test_whatever_comes_and_goes_every_request_ends_with_its_own_tokens_and_its_
 ) -> None:
     queue = Scheduler(Pages(32 * PAGE), Limits(tokens, rows), retained_tokens=4 * PAGE)
     waiting, open_, passes = dict(enumerate(arrivals)), dict[int, Request](), 0
+    held: dict[int, list[int]] = {}  # by the start of its range, the tokens whose keys and values are there
+    queue.pages.copy = lambda source, target, n: held.update({target: held[source][:n]})  # type: ignore[method-assign]
     while waiting or queue.requests:
         for at in [at for at, (*_, comes, _, _) in waiting.items() if comes <= passes]:
             shared, stem, own, decode, *_ = waiting.pop(at)
@@ -146,7 +148,10 @@ def test_whatever_comes_and_goes_every_request_ends_with_its_own_tokens_and_its_
         assert bool(steps) == bool(queue.requests), "someone goes in every pass"
         assert len(steps) <= rows and sum(len(step.tokens) for step in steps) <= tokens
         for step in steps:
+            slot = step.request.slot
+            held[slot.range.start] = held.get(slot.range.start, [])[: slot.length] + step.tokens
             if queue.advance(step, Outcome(7)):
+                assert held[slot.range.start] == slot.tokens
                 queue.requests.remove(step.request)
                 at = next(at for at, one in open_.items() if one is step.request)
                 done, decoded = open_.pop(at), arrivals[at][3]
