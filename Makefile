@@ -15,7 +15,7 @@ GARLIC_FIGURES := garlic-fig4
 GOR_TABLES  := gor-table1 gor-table2 gor-table3 gor-table4 gor-table5 gor-table6 gor-table7 gor-table8
 GOR_FIGURES := gor-fig2 gor-fig3 gor-fig4 gor-fig5 gor-fig6
 FIGURES := fig3 fig4 figA1 pareto
-.PHONY: help setup lock check test test-servers wheel docs performance bench tables garlic figures beyond table1-real simulated-costs eval-tiny clean $(TABLES) $(GARLIC) $(GARLIC_FIGURES) $(FIGURES) \
+.PHONY: help setup lock check test test-servers wheel audit docs performance bench tables garlic figures beyond table1-real simulated-costs eval-tiny clean $(TABLES) $(GARLIC) $(GARLIC_FIGURES) $(FIGURES) \
         gor-tables gor-figures $(GOR_TABLES) $(GOR_FIGURES)
 
 help: ## list the targets
@@ -90,6 +90,15 @@ wheel: $(DEV) ## build sdist and wheel, install the wheel's core into an empty e
 	build/core/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd build && core/bin/longdoc-bench table table1 --render-only --results core/results | grep '^PECAN '
 	cd build && core/bin/bench model flops llama-3.1-8b --new-tokens 1500 | grep '"parameters"'
+
+# Asked first is a version with advisories: a mirror that knows of none would call everything clean.
+AUDIT = SSL_CERT_FILE="$(or $(PIP_CERT),$(SSL_CERT_FILE))" UV_HTTP_RETRIES=0 UV_HTTP_TIMEOUT=10 $(BIN)/uv tool run --quiet pip-audit==2.10.1
+KNOWN = import json, urllib.request as u; assert json.load(u.urlopen("https://pypi.org/pypi/jinja2/3.1.2/json", timeout=5))["vulnerabilities"]
+
+audit: $(STAMP) ## known vulnerabilities of the locked versions (skipped where no service tells)
+	@if $(BIN)/python -c '$(KNOWN)' 2>/dev/null && $(AUDIT) --version >/dev/null 2>&1; then \
+	  $(AUDIT) --no-deps --disable-pip --progress-spinner off --requirement constraints.txt; \
+	else echo "audit: skipped, pip-audit or the advisories of pypi.org cannot be reached"; fi
 
 docs: $(DEV) ## the pages as one site: build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from strict, too

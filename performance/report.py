@@ -131,69 +131,74 @@ def write(result: Mapping[str, Any], folder: Path) -> None:
 
 
 def render(results: Sequence[Mapping[str, Any]]) -> str:
-    """The report in Markdown."""
+    """The report in Markdown; the machines that it was measured on are numbered at its head."""
+    machines = list(dict.fromkeys(map(_machine, results)))
     lines = [
         "# Benchmarks",
         "",
         "Written by `make performance`; do not edit. What is compared ran side by side in one process, by",
-        "turns; a value is the median over the rounds, with the lowest and the highest behind it, on the",
-        "clock. What has a target stands here; everything that was measured, each run of it, in `results/`;",
-        "how it is measured, at the head of `performance/BENCHMARK.py`.",
+        "turns; a value is the median over the rounds, on the clock, with lowest and highest in brackets.",
+        "What has a target stands here; everything measured, each run of it, in `results/`; how, at the",
+        "head of `performance/BENCHMARK.py`.",
         "",
-        "| benchmark | measured | | lowest to highest | target | |",
-        "|---|---|---|---|---|---|",
+        *(f"{at}. {machine}" for at, machine in enumerate(machines, start=1)),
+        "",
+        "| benchmark | measured | | target |",
+        "|---|---|---|---|",
     ]
     for result in results:
         name = result["benchmark"]
         for one in result["measurements"]:
             if one["target"]:
-                cells = (name, one["name"], _value(one), _between(one), _target(one), _met(one))
-                lines.append(f"| {' | '.join(cells)} |")
+                lines.append(f"| {name} | {one['name']} | {_value(one)} | {_target(one)} |")
         if result["not_run"]:
-            lines.append(f"| {name} | not run: {result['not_run']} | | | | |")
+            lines.append(f"| {name} | not run: {result['not_run']} | | |")
     for result in results:
-        lines += ["", *section(result)]
+        lines += ["", *section(result, f"machine {machines.index(_machine(result)) + 1}")]
     return "\n".join(lines) + "\n"
 
 
-def section(result: Mapping[str, Any]) -> list[str]:
-    """One benchmark's part of the report, in lines; with a table where nothing in it has a target."""
-    lines = [f"## {result['benchmark']}: {result['title']}", "", _origin(result)]
+def section(result: Mapping[str, Any], machine: str = "") -> list[str]:
+    """One benchmark's part of the report, in lines; with a table where nothing in it has a target.
+
+    machine: a name for the machine that stands elsewhere in full.
+    """
+    lines = [f"## {result['benchmark']}: {result['title']}", "", _origin(result, machine or _machine(result))]
     if any(one["target"] for one in result["measurements"]) or result["not_run"]:
         return lines
-    lines += ["", "| measured | | lowest to highest |", "|---|---|---|"]
-    return lines + [f"| {one['name']} | {_value(one)} | {_between(one)} |" for one in result["measurements"]]
+    lines += ["", "| measured | |", "|---|---|"]
+    return lines + [f"| {one['name']} | {_value(one)} |" for one in result["measurements"]]
 
 
-def _origin(result: Mapping[str, Any]) -> str:
-    machine = result["machine"]
+def _machine(result: Mapping[str, Any]) -> str:
+    machine, versions = result["machine"], result["versions"]
+    card = "" if machine["accelerator"] == "none" else f", {machine['accelerator']}"
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"{machine['memory_gb']:.0f} GB{card}; "
+        f"torch {versions['torch']}, transformers {versions['transformers']}"
+    )
+
+
+def _origin(result: Mapping[str, Any], machine: str) -> str:
     quick = (
         " **Quick run: shows that the benchmark works, not how fast anything is.**" if result["quick"] else ""
     )
-    card = "" if machine["accelerator"] == "none" else f", {machine['accelerator']}"
     return (
-        f"*{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
-        f"{machine['memory_gb']:.0f} GB{card}; torch {result['versions']['torch']}, transformers "
-        f"{result['versions']['transformers']}; {result['date']}, commit {result['commit']}; "
-        f"{result['seconds']:.0f} s; load before: {machine['load_before']}.*{quick}"
+        f"*{machine[:1].upper()}{machine[1:]}; {result['date']}, commit {result['commit']}; "
+        f"{result['seconds']:.0f} s; load before: {result['machine']['load_before']}.*{quick}"
     )
 
 
 def _value(one: Mapping[str, Any]) -> str:
     unit = one["unit"]
-    return f"{number(one['value'])}{'x' if unit == 'x' else f' {unit}' if unit else ''}"
-
-
-def _between(one: Mapping[str, Any]) -> str:
-    return "" if one["low"] is None else f"{number(one['low'])} to {number(one['high'])}"
+    between = "" if one["low"] is None else f" ({number(one['low'])}–{number(one['high'])})"
+    return f"{number(one['value'])}{'x' if unit == 'x' else f' {unit}' if unit else ''}{between}"
 
 
 def _target(one: Mapping[str, Any]) -> str:
-    return str(one["target"]).replace(">=", "≥").replace("<=", "≤")
-
-
-def _met(one: Mapping[str, Any]) -> str:
-    return {None: "", True: "reached", False: "**missed**"}[one["met"]]
+    target = str(one["target"]).replace(">=", "≥").replace("<=", "≤")
+    return f"{target}, {'reached' if one['met'] else '**missed**'}"
 
 
 def number(value: float) -> str:

@@ -1,7 +1,9 @@
 import ast
+import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
@@ -153,3 +155,25 @@ def test_python_3_11_2_of_debian_12_can_install_every_pinned_version() -> None:
         if pin.specifier.contains(installed.version) and python and "3.11.2" not in SpecifierSet(python):
             refused[pin.name] = python
     assert refused == {}
+
+
+def test_the_wheel_holds_the_packages_their_assets_and_the_samples_and_nothing_else(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    sizes = {file.filename: file.file_size for file in zipfile.ZipFile(wheel).infolist()}
+    places = {"bench": "bench", "methods": "methods"}
+    places |= {name: f"bench/_shipped/{name}" for name in ("datasets", "paper_tables")}
+    expected = {
+        f"{place}/{file.relative_to(ROOT / name).as_posix()}"
+        for name, place in places.items()
+        for file in (ROOT / name).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert {name for name in sizes if ".dist-info/" not in name} == expected | {"longdoc_bench.py"}
+    kinds = re.compile(r"\.(py|typed|yaml|csv|jsonl?|md|safetensors|css|js|jinja)$|\.dist-info/")
+    assert [name for name in sizes if not kinds.search(name)] == []
+    assert [
+        name for name in sizes if re.search(r"(^|/)(tests?|test_\w+\.py|results/.*\.jsonl?)($|/)", name)
+    ] == []
+    assert max(sizes.values()) <= 8_000_000 and wheel.stat().st_size <= 25_000_000, "of the reader; of all"

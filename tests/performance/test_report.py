@@ -68,9 +68,10 @@ def test_a_result_holds_what_a_reader_needs(tmp_path: Path, monkeypatch: pytest.
     }
     text = (tmp_path / "RESULTS.md").read_text()
     assert "## capture: Faster reading\n" in text
-    assert "| capture | speed-up | 2.50x | 2.25 to 2.75 | ≥ 2 | reached |" in text
-    assert "| capture | memory | 1.50x |  | ≤ 1.1 | **missed** |" in text
-    assert kept["machine"]["processor"] in text and "commit abc" in text and "Quick run" in text
+    assert "| capture | speed-up | 2.50x (2.25–2.75) | ≥ 2, reached |" in text
+    assert "| capture | memory | 1.50x | ≤ 1.1, **missed** |" in text
+    assert f"1. {kept['machine']['processor']}, " in text
+    assert "*Machine 1; " in text and "commit abc" in text and "Quick run" in text
 
 
 def test_a_machine_that_cannot_run_one_says_so_and_other_results_stay(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from hypothesis import given, settings, strategies as st
+
 from bench.engine.kv_cache import PAGE, Pages
+from bench.engine.prefixes import Slot
 from bench.engine.scheduler import Limits, Outcome, Request, Scheduler
 
 
@@ -14,8 +17,6 @@ def scheduler(tokens: int = 8, rows: int = 4) -> Scheduler:
 
 
 def request(of: Scheduler, prompt: int, **options: int) -> Request:
-    from bench.engine.prefixes import Slot
-
     free = of.allocate(PAGE)
     assert free is not None
     return Request(Slot(free), list(range(prompt)), **{"limit": PAGE, **options})
@@ -112,3 +113,54 @@ def test_a_suffix_is_rolled_back_and_no_more_rows_go_than_the_limit() -> None:
 def test_the_scheduler_needs_no_torch() -> None:
     code = "import sys, bench.engine.scheduler; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+ARRIVALS = st.tuples(
+    st.sampled_from([0, 40, 90, 130]),  # tokens shared with others of the stem
+    st.integers(0, 2),  # the stem
+    st.integers(1, 60),  # tokens of its own
+    st.sampled_from([0, 0, 1, 5]),  # decoded
+    st.integers(0, 12),  # the pass before which it comes
+    st.none() | st.integers(0, 20),  # the pass before which it is cancelled
+    st.booleans(),  # whether its keys and values are kept for others
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrivals=st.lists(ARRIVALS, max_size=12), tokens=st.integers(1, 64), rows=st.integers(1, 4))
+def test_whatever_comes_and_goes_every_request_ends_with_its_own_tokens_and_its_pages_are_free(
+    arrivals: list[tuple[int, int, int, int, int, int | None, bool]], tokens: int, rows: int
+) -> None:
+    queue = Scheduler(Pages(32 * PAGE), Limits(tokens, rows), retained_tokens=4 * PAGE)
+    waiting, open_, passes = dict(enumerate(arrivals)), dict[int, Request](), 0
+    held: dict[int, list[int]] = {}  # by the start of its range, the tokens whose keys and values are there
+    queue.pages.copy = lambda source, target, n: held.update({target: held[source][:n]})  # type: ignore[method-assign]
+    while waiting or queue.requests:
+        for at in [at for at, (*_, comes, _, _) in waiting.items() if comes <= passes]:
+            shared, stem, own, decode, *_ = waiting.pop(at)
+            open_[at] = request(queue, 0, decode=decode)
+            open_[at].tokens = [stem] * shared + [100 + at] * own
+            queue.add(open_[at])
+        for at in [at for at in open_ if arrivals[at][5] is not None and arrivals[at][5] <= passes]:
+            queue.requests.remove(open_[at])
+            queue.free(open_.pop(at).slot, retain=arrivals[at][6])
+        steps = queue.next()
+        assert bool(steps) == bool(queue.requests), "someone goes in every pass"
+        assert len(steps) <= rows and sum(len(step.tokens) for step in steps) <= tokens
+        for step in steps:
+            slot = step.request.slot
+            held[slot.range.start] = held.get(slot.range.start, [])[: slot.length] + step.tokens
+            if queue.advance(step, Outcome(7)):
+                assert held[slot.range.start] == slot.tokens
+                queue.requests.remove(step.request)
+                at = next(at for at, one in open_.items() if one is step.request)
+                done, decoded = open_.pop(at), arrivals[at][3]
+                assert done.answer == [7] * decoded
+                assert (
+                    done.slot.tokens == [*done.tokens, *done.answer][: len(done.tokens) + max(0, decoded - 1)]
+                )
+                queue.free(done.slot, retain=arrivals[at][6])
+        passes += 1
+        assert passes < 3_000
+    queue.forget()
+    assert queue.pages.free_tokens == 32 * PAGE

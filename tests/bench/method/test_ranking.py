@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 from pydantic import Field
 
 from bench.conformance import DOCUMENTS, QUESTION
@@ -55,6 +56,17 @@ def test_several_options_rank_once_and_read_each_distinct_choice_once() -> None:
     assert [one.prediction.trace["k"] for one in replayed] == [3, 1, 9, 1], "each has its own log"
     assert method.calls == ["rank", "read abc", "read a"]
     assert asyncio.run(method.answer(Index(), question, models)).text == "ab"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=8))
+def test_a_replayed_grid_is_its_cells_run_alone(ks: list[int]) -> None:
+    question, models = Question(QUESTION, DOCUMENTS["story"], 8), cast(Any, None)
+    method = Letters(PickConfig(k=ks[0]), GEOMETRY)
+    together = asyncio.run(method.replay(Index(), question, models, [PickConfig(k=k) for k in ks]))
+    alone = [asyncio.run(Letters(PickConfig(k=k), GEOMETRY).answer(Index(), question, models)) for k in ks]
+    assert [one.prediction for one in together] == alone
+    assert method.calls == ["rank", *dict.fromkeys(f"read {one.text}" for one in alone)]
 
 
 def test_a_method_without_an_index_of_its_own_keeps_one_for_all_options() -> None:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 from rich.console import Console
+from scipy import stats
 
 from bench.cli.compare import describe, most_different, print_pair
 from bench.errors import ConfigError
-from bench.results.comparison import compare, permutation_p_value
+from bench.results.comparison import compare, holm, permutation_p_value
 from bench.results.records import Record
 from tests import cells
 
@@ -49,6 +51,46 @@ def test_the_exact_test_tries_every_swap_of_documents() -> None:
     expected = np.mean([abs(s) >= abs(sums.sum()) - 1e-12 for s in swaps])
 
     assert permutation_p_value(differences, clusters, rng=rng) == pytest.approx(expected)
+
+
+SIGNS = st.lists(st.sampled_from([-1, 1]), min_size=2, max_size=11)
+
+
+@settings(max_examples=60, deadline=None)
+@given(signs=SIGNS, size=st.floats(0.01, 1), sizes=st.lists(st.integers(1, 4), min_size=11, max_size=11))
+def test_documents_that_differ_by_one_amount_give_the_sign_tests_p_value(
+    signs: list[int], size: float, sizes: list[int]
+) -> None:
+    """However many questions each document's difference is divided among."""
+    shares = list(zip(signs, sizes[: len(signs)], strict=True))
+    differences = [sign * size / n for sign, n in shares for _ in range(n)]
+    clusters = [f"d{at}" for at, (_, n) in enumerate(shares) for _ in range(n)]
+    expected = stats.binomtest(signs.count(1), len(signs)).pvalue
+    rng = np.random.default_rng(0)
+    assert permutation_p_value(differences, clusters, rng=rng) == pytest.approx(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(signs=SIGNS, order=st.permutations(range(1, 12)))
+def test_differences_that_are_ranks_give_the_p_value_of_wilcoxons_test(
+    signs: list[int], order: list[int]
+) -> None:
+    ranks = stats.rankdata(order[: len(signs)])
+    differences, clusters = ranks * signs, [str(at) for at in range(len(signs))]
+    expected = stats.wilcoxon(differences, method="exact").pvalue
+    rng = np.random.default_rng(0)
+    assert permutation_p_value(differences / 16, clusters, rng=rng) == pytest.approx(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holms_correction_is_the_closed_test_of_bonferronis(p_values: list[float]) -> None:
+    """A hypothesis falls with every intersection that it belongs to (Marcus, Peritz and Gabriel 1976)."""
+    several = range(1, len(p_values) + 1)
+    subsets = [s for n in several for s in itertools.combinations(range(len(p_values)), n)]
+    bonferroni = {s: min(1, len(s) * min(p_values[at] for at in s)) for s in subsets}
+    closed = [max(p for s, p in bonferroni.items() if at in s) for at in range(len(p_values))]
+    assert holm(p_values) == pytest.approx(closed)
 
 
 def test_equal_cells_have_p_1_and_a_clear_difference_a_small_one() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from bench.files.hashing import stable_hash
 from bench.run.identity import CellIdentity, hash_ids
@@ -54,3 +55,43 @@ def test_a_renamed_data_file_leaves_the_cell_as_it_is(identity: CellIdentity) ->
 
 def test_the_order_of_the_examples_is_a_part_of_it() -> None:
     assert hash_ids(["q0", "q1"]) != hash_ids(["q1", "q0"])
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+OPTIONS = st.dictionaries(st.text(max_size=8), SCALARS | st.dictionaries(st.text(max_size=3), SCALARS))
+TEXTS = "method method_version dataset data_source data_label data_revision examples prompts training".split()
+FIELDS = (
+    dict.fromkeys(TEXTS, st.text())
+    | dict.fromkeys(["n_examples", "max_new_tokens", "seed"], st.integers())
+    | {"config": OPTIONS, "models": st.dictionaries(st.text(max_size=8), OPTIONS)}
+    | {"geometry": st.dictionaries(st.text(max_size=8), st.integers())}
+    | {"inner": st.lists(st.text(), max_size=3).map(tuple)}
+)
+
+
+def turned_round(value: Any) -> Any:
+    """The same mappings with their keys in the other order, at every depth."""
+    if not isinstance(value, dict):
+        return value
+    return {key: turned_round(inner) for key, inner in reversed(value.items())}
+
+
+def written(value: Any) -> str:
+    """As Python writes it, which tells 1, 1.0 and True apart; keys in order."""
+    if not isinstance(value, dict):
+        return repr(value)
+    return repr([(key, written(inner)) for key, inner in sorted(value.items())])
+
+
+@settings(max_examples=100, deadline=None)
+@given(parts=st.fixed_dictionaries(FIELDS), field=st.sampled_from(sorted(FIELDS)), data=st.data())
+def test_the_id_follows_every_part_and_no_order_of_keys(
+    parts: dict[str, Any], field: str, data: st.DataObject
+) -> None:
+    cell_id = CellIdentity(**parts).cell_id
+    assert CellIdentity(**{name: turned_round(part) for name, part in parts.items()}).cell_id == cell_id
+    other = data.draw(FIELDS[field])
+    same = field == "data_label" or written(other) == written(parts[field])
+    assert (CellIdentity(**parts | {field: other}).cell_id == cell_id) is same
