@@ -227,8 +227,8 @@ def next_k(target: float, costs: Mapping[int, float]) -> int:
         # A line through what is known; through the origin where that is one point.
         least = min(costs)
         rise = (costs[low] - costs[least]) / (low - least) if low > least else costs[low] / low
-        guess = low + round((target - costs[low]) / rise) if rise > 0 else 4 * low
-        return min(max(guess, low + 1), 4 * low)
+        steps = min((target - costs[low]) / rise, 3 * low) if rise > 0 else 3 * low  # a flat line is endless
+        return low + max(round(steps), 1)
     if len(costs) > 10:
         return (low + high) // 2
     base, below = (low, costs[low]) if low else (0, 0.0)

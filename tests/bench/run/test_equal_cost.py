@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from bench.errors import ConfigError, UnknownNameError
 from bench.results.models import CellDescription
@@ -58,6 +58,7 @@ def test_the_nearest_of_all_that_were_tried_is_taken_where_cost_falls_first() ->
     target=st.floats(0, 1e8),
     known=st.lists(st.integers(1, 70), max_size=8),
 )
+@example(steps=[2.2250738585e-313], frame=0.0, target=1.0, known=[])  # a line so flat that it has no end
 def test_no_other_k_is_nearer_whatever_the_curve(
     steps: list[float], frame: float, target: float, known: list[int]
 ) -> None:
