@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from bench.errors import BenchError, ConfigError, UnknownNameError
 if TYPE_CHECKING:
     from bench.results.models import CellDescription
     from bench.schema import JsonValue
+
+log = logging.getLogger(__name__)
 
 
 def options_of(text: str) -> dict[str, JsonValue]:
@@ -24,15 +27,19 @@ def options_of(text: str) -> dict[str, JsonValue]:
 def named_folder(text: str) -> Path | None:
     """The folder of a cell that the text names; None where it names none, or a method beside which one lies.
 
-    Raises BenchError for any other folder without a cell.
+    Warns of records that are not those of the cell's summary. Raises BenchError for any other folder without
+    a cell.
     """
     from bench.method.registry import registered_methods
+    from bench.results.finished import changed_since_summary
     from bench.results.records import CELL_FILE, RECORDS_FILE
 
     folder = Path(text)
     if not folder.is_dir():
         return None
     if any((folder / name).is_file() for name in (CELL_FILE, RECORDS_FILE)):
+        if changed_since_summary(folder):
+            log.warning("%s: records differ from those its summary is of; bench score %s", folder, folder)
         return folder
     if text in registered_methods():
         return None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.files.atomic import write_json
 from bench.files.hashing import file_sha256
 from bench.results.json_lines import valid_rows
 from bench.results.models import CellDescription, Summary, read_description, read_summary
-from bench.results.records import CELL_FILE, RECORDS_FILE, Record, read_records
+from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, Record, believed, read_records
+from bench.results.summary import summarize
 
 ARTIFACT_FOLDER = "mlflow-artifacts"
 """Where MLflow keeps the files of its runs, below the results folder."""
@@ -94,11 +96,30 @@ def read_finished(folder: Path) -> FinishedCell | None:
 
 
 def records_so_far(folder: Path) -> dict[str, Record]:
-    """The valid records of a cell that may still be written, by example id; empty without any."""
+    """The valid records of a cell that may still be written, by example id; empty without any.
+
+    Scores that do not follow from prediction and references are computed again, with a warning.
+    """
+    path = folder / RECORDS_FILE
     try:
-        return {record.example_id: record for record in valid_rows(folder / RECORDS_FILE, Record)}
+        return {record.example_id: record for record in believed(valid_rows(path, Record), path)}
     except OSError:
         return {}
+
+
+def changed_since_summary(folder: Path) -> bool:
+    """Whether the records are not those the folder's summary is of: edited, or added to by a run since."""
+    try:
+        return read_summary(folder).records_sha256 != records_digest(folder)
+    except (BenchError, OSError):
+        return False
+
+
+def write_summary(folder: Path, records: Sequence[Record], metrics: Sequence[str], cell_id: str) -> Summary:
+    """Write and return the summary of all records of a cell, which are those in its file."""
+    summary = summarize(records, metrics, cell_id=cell_id, records_sha256=records_digest(folder))
+    write_json(folder / SUMMARY_FILE, summary.to_json())
+    return summary
 
 
 def records_digest(folder: Path) -> str:

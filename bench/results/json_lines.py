@@ -141,7 +141,8 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
     def put_in_order(self, keys: Sequence[KeyT]) -> None:
         """Rewrite the file in the order of ``keys``, so that it does not depend on interruptions."""
         ordered = [key for key in keys if key in self._places]
-        if list(self._places) != ordered:
+        held = sum(length for _, length in self._places.values())
+        if list(self._places) != ordered or held != os.fstat(self._file.fileno()).st_size:
             self._rewrite(ordered)
 
     def _rewrite(self, keys: Sequence[KeyT]) -> None:

@@ -5,15 +5,21 @@ The field names of :class:`Record` are the published schema (``docs/records.md``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.errors import BenchError
+from bench.metrics import METRICS
+from bench.metrics.scoring import question_scores
 from bench.results.json_lines import JsonLines, Row
 from bench.schema import JsonValue
+
+log = logging.getLogger(__name__)
 
 RECORDS_FILE = "records.jsonl"
 CELL_FILE = "cell.json"
@@ -128,8 +134,51 @@ class Record(Row):
         return None if self.error is None else Failure.parsed(self.error)
 
 
+def rescored(record: Record) -> Record | None:
+    """The record with the scores that its prediction and references have; None if it has them already.
+
+    A record without references, as cells that may not hold the data's text have, is taken at its word.
+    """
+    metrics = [METRICS[name] for name in record.scores if name in METRICS]
+    scores = question_scores(record.prediction, record.answers, metrics, record.drawn)
+    if all(math.isclose(record.scores[name], value, abs_tol=1e-9) for name, value in scores.items()):
+        return None
+    return record.model_copy(update={"scores": {**record.scores, **scores}})
+
+
+def believed(records: Iterable[Record], path: Path) -> Iterator[Record]:
+    """The records, each with the scores that it should have; a warning names those that had others."""
+    wrong: list[str] = []
+    try:
+        for record in records:
+            right = rescored(record)
+            if right is not None:
+                wrong.append(record.example_id)
+            yield right or record
+    finally:
+        if wrong:
+            log.warning("%s: %s; read are those that do. %s", path, _unfounded(wrong), _MEND)
+
+
+def _unfounded(examples: Sequence[str]) -> str:
+    return (
+        f"scores of {len(examples)} record(s), such as {examples[0]!r}, do not follow from prediction and "
+        "references"
+    )
+
+
+_MEND = "bench score FOLDER writes the cell's scores and summary again."
+
+
 def read_records(path: Path) -> Iterator[Record]:
-    """The records of a finished file in order; raises BenchError naming file:line for a bad line."""
+    """The records of a finished file in order; raises BenchError naming file:line for a bad line.
+
+    Scores that do not follow from prediction and references are computed again, with a warning.
+    """
+    return believed(_parsed(path), path)
+
+
+def _parsed(path: Path) -> Iterator[Record]:
     with path.open(encoding="utf-8", errors="surrogateescape") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -169,3 +218,16 @@ class RecordStore(JsonLines[Record, str]):
     def key(self, row: Record) -> str:
         """The example id."""
         return row.example_id
+
+    def set_right(self) -> list[str]:
+        """Append again each record whose scores do not follow from it; returns their ids, and warns."""
+        wrong = [example for example, record in self.done.items() if self._set_right(record)]
+        if wrong:
+            log.warning("%s: %s; they were computed again", self.path, _unfounded(wrong))
+        return wrong
+
+    def _set_right(self, record: Record) -> bool:
+        right = rescored(record)
+        if right is not None:
+            self.append(right)
+        return right is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,18 +15,25 @@ from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.method.contract import Method
 from bench.models.served.address import without_url
-from bench.results.finished import FinishedCell, read_finished, records_digest, records_so_far
+from bench.results.finished import (
+    FinishedCell,
+    changed_since_summary,
+    read_finished,
+    records_so_far,
+    write_summary,
+)
 from bench.results.models import CellDescription, read_description
 from bench.results.records import (
     CELL_FILE,
     FLOP_CONVENTION,
-    SUMMARY_FILE,
     RecordStore,
 )
 from bench.results.summary import SUMMARY_VERSION, summarize
 from bench.run.cell import Cell, recommended_options
 from bench.run.provenance import environment
 from bench.schema import JsonValue
+
+log = logging.getLogger(__name__)
 
 FILES_OF_A_CELL = 2
 """Files that stay open for a cell: its records and its lock."""
@@ -41,6 +49,9 @@ def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
     with RecordStore(folder) as store:
         _claim(cell, folder)
         _refuse_foreign(cell, store)
+        if changed_since_summary(folder):
+            log.warning("%s were changed since their summary was written; it is written again", store.path)
+        store.set_right()
         yield store
 
 
@@ -48,13 +59,8 @@ def finish(cell: Cell, store: RecordStore, answered: int = 0) -> FinishedCell:
     """The cell whose every question has a record, its summary written; answered: questions just now."""
     records, order = dict(store.done), [example.id for example in cell.data.examples]
     store.put_in_order(order)
-    summary = summarize(
-        [records[example] for example in order],
-        cell.card.metrics,
-        cell_id=cell.identity.cell_id,
-        records_sha256=records_digest(store.folder),
-    )
-    write_json(store.folder / SUMMARY_FILE, summary.to_json())
+    ordered = [records[example] for example in order]
+    summary = write_summary(store.folder, ordered, cell.card.metrics, cell.identity.cell_id)
     return FinishedCell(store.folder, read_description(store.folder), summary, answered)
 
 

@@ -67,9 +67,9 @@ def test_a_folder_beside_a_method_of_its_name_does_not_hide_the_method(
 def test_a_number_is_an_id_first_and_what_it_was_taken_for_is_said(tmp_path: Path) -> None:
     path = own_file(tmp_path, [("A", "a"), ("B", "b"), ("C", "c")])
     path.write_text(path.read_text().replace("own-1", "3").replace("own-2", "1"))
-    finish(tmp_path, own(path), [1, 0.25, 0])
+    finish(tmp_path, own(path), [1, 0, 0])
     text = shown(tmp_path, "bm25", "3")
-    assert "line 2 (3 is its id)" in text and "scores      F1 25.0 %, ROUGE-L 25.0 %" in text
+    assert "line 2 (3 is its id)" in text and "scores      F1 0.0 %, ROUGE-L 0.0 %" in text
     assert "line 2 (2 is no id: a line number)" in shown(tmp_path, "bm25", "2")
 
 

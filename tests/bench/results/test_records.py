@@ -15,7 +15,7 @@ from tests import cells
 def record(example_id: str, prediction: str | None = "x", error: str | None = None) -> Record:
     question = "q – “é” \U0001f9c1"
     return cells.record(
-        example_id=example_id, question=question, prediction=prediction, error=error, scores={"f1": 0.5}
+        example_id=example_id, question=question, prediction=prediction, error=error, scores={"f1": 0.0}
     )
 
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from bench.cli.score import command as score
 from bench.errors import BenchError
-from bench.results.finished import FinishedCell
+from bench.results.finished import FinishedCell, read_finished
 from bench.results.index_store import IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell
@@ -166,10 +168,29 @@ def test_records_that_changed_after_the_summary_are_summarised_again(tmp_path: P
     run(cell, tmp_path)
     path = tmp_path / "cell" / "records.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[0]["scores"]["f1"] = 0.0
+    rows[0] |= {"prediction": "something else", "scores": {name: 0.0 for name in rows[0]["scores"]}}
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert finished_cell(cell, tmp_path / "cell") is None
     assert run(cell, tmp_path).summary.metrics["f1"].mean == 0.5
+
+
+def test_edited_scores_were_believed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cell, path = stand_in_cell(examples(3)), tmp_path / "cell" / "records.jsonl"
+    run(cell, tmp_path)
+    honest = path.read_bytes()
+    right = read_finished(path.parent)
+    for command in ("run", "score"):
+        path.write_bytes(honest.replace(b'"f1": 1.0', b'"f1": 0.0', 2))
+        caplog.clear()
+        assert [record.scores["f1"] for record in read_records(path)] == [1, 1, 1]
+        assert "scores of 2 record(s), such as 'q0', do not follow" in caplog.text
+        caplog.clear()
+        if command == "run":
+            run(cell, tmp_path)
+        else:
+            CliRunner().invoke(score, [str(path.parent)], catch_exceptions=False)
+        assert "scores of 2 record(s), such as 'q0', do not follow" in caplog.text
+        assert path.read_bytes() == honest and read_finished(path.parent) == right
 
 
 def test_failed_questions_are_recorded_counted_scored_zero_and_asked_again_when_told_to(

@@ -35,7 +35,7 @@ def with_ids(made: TableData, ids: dict[str, str]) -> TableData:
 
 def test_rows_that_are_not_told_from_the_best_are_marked(tmp_path: Path) -> None:
     close = records(0.9)
-    close[0] = close[0].model_copy(update={"scores": {"f1": 1.0}})
+    close[0] = cells.record(scores={"f1": 1.0})
     made = table(tmp_path, best=records(0.9), close=close, worse=records(0.2))
     ties = ties_of(made)
     assert {row: (of.top, of.rank) for (row, _), of in ties.items()} == {

@@ -64,14 +64,24 @@ DEFAULTS = {
 }
 
 
+SAID = {
+    0: "Nobody",
+    0.25: "Ilse, and six other people with her",
+    0.5: "Ilse, they say",
+    0.4: "Ilse did it alone",
+    1: "Ilse",
+}
+"""F1 -> prediction."""
+
+
 def record(number: int, f1: float, *, failed: bool = False) -> Record:
     return cells.record(
         number,
         document_ids=[f"d{number // 3}"],
         question=f"Who crossed the bridge on day {number}?",
         answers=["Ilse Brandt", "Ilse"],
-        prediction=None if failed else "Ilse, they say",
-        scores={"rouge_l": f1 / 2, "f1": f1},
+        prediction=None if failed else SAID[f1],
+        scores={"rouge_l": f1, "f1": f1},
         context=[ContextRecord(document=0, title="The bridge", start=0, end=40, score=2.5)],
         tokens=TokenCounts(prompt=400, completion=5, forwarded=405),
         flops=cells.flops(3 * 10**12),
@@ -130,7 +140,7 @@ def make_cell(results: Path, *, dataset: str = "qasper", n: int = 6, failed: int
             "git_commit": "0123456789ab",
         },
     )
-    finish(folder, [record(i, (i % 5) / 4, failed=i < failed) for i in range(n)])
+    finish(folder, [record(i, tuple(SAID)[i % 5], failed=i < failed) for i in range(n)])
     return folder
 
 
@@ -242,7 +252,7 @@ def test_a_cell_that_failed_is_a_failed_run_and_says_why_in_the_table(results: P
 def test_an_unfinished_cell_is_a_running_run_with_the_metrics_so_far(results: Path) -> None:
     cell = make_cell(results, dataset="begun", n=6)
     whole = [record(i, 0.5) for i in range(6)]
-    (cell / RECORDS_FILE).write_text(record(0, 0.25).to_line() + record(1, 0.75).to_line(), encoding="utf-8")
+    (cell / RECORDS_FILE).write_text(record(0, 0).to_line() + record(1, 1).to_line(), encoding="utf-8")
     (cell / SUMMARY_FILE).unlink()
     assert show(results, cell) == []
     (begun,) = runs_of(results, "begun")
