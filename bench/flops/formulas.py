@@ -10,7 +10,7 @@ One multiply-add is two FLOPs. Two conventions:
     context: 2*N*n + 4*L*n^2*d with N = 8.03e9).
 
 ``matmul``
-    The count of a matrix-product counter in eager attention (``torch.utils.flop_counter``, fvcore x 2):
+    The count of a matrix-product counter in eager attention (``torch.utils.flop_counter``):
     every weight matrix that a token is multiplied by, QK^T and PV over the full n x (m+n) rectangle, and the
     output head only for the positions whose logits are computed. No embedding look-up, norm, softmax,
     activation or rotary product. For an encoder the "head" is its pooler, one row per text.

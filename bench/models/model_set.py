@@ -46,13 +46,12 @@ def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
 
     def make() -> CausalLanguageModel:
         tokenizer = load_tokenizer(spec)
-        model = load_causal(spec)
         return CausalLanguageModel(
             spec.name,
-            model,
+            load_causal(spec),
             tokenizer,
             geometry=spec.geometry,
-            architecture=architecture_of(model),
+            architecture=spec.architecture,
             chat_style=spec.chat,
         )
 

@@ -54,7 +54,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules}))
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert "'torch'" in done.stdout
-    for package in ("datasets", "fvcore", "mlflow", "pydantic", "rank_bm25", "ruamel", "umap"):
+    for package in ("datasets", "mlflow", "pydantic", "rank_bm25", "ruamel", "umap"):
         assert f"'{package}'" not in done.stdout
 
 
