@@ -29,6 +29,7 @@ from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.report.html_text import printable
+from bench.tables.formats import in_brackets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -190,12 +191,9 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     """The comparison in a few lines; plan: points of difference that it says the number of questions for."""
     c = comparison
     d, r = c.difference, c.flop_ratio
-    interval = (
-        f" [{100 * d.low:+.1f}, {100 * d.high:+.1f}] (95 %, documents resampled)"
-        if d.low is not None and d.high is not None
-        else f", without an interval: {d.reason}"
-    )
-    spread = f" [{r.low:.2f}, {r.high:.2f}]" if r.low is not None and r.high is not None else ""
+    interval = in_brackets(d.low, d.high, lambda end: f"{100 * end:+.1f}")
+    interval = f"{interval} (95 %, documents resampled)" if interval else f", without an interval: {d.reason}"
+    spread = in_brackets(r.low, r.high, "{:.2f}".format)
     lines = [
         f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
         f"{100 * c.second:.1f} %; mean of {_counted(d.n, 'question')} on {_counted(d.clusters, 'document')}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.run.judging import CriterionSummary, Judgement
+from bench.tables.formats import in_brackets
 
 
 def described(judged: Judgement, first: str, second: str, judge: str) -> str:
@@ -27,12 +28,10 @@ def described(judged: Judgement, first: str, second: str, judge: str) -> str:
 
 def _outcome(criterion: CriterionSummary) -> str:
     p, rate = criterion.preference, criterion.win_rate
-    interval = "" if p.low is None or p.high is None else f" [{100 * p.low:+.0f}, {100 * p.high:+.0f}]"
+    interval = in_brackets(p.low, p.high, lambda end: f"{100 * end:+.0f}")
     won = ", -"
     if rate is not None:
-        bounds = (
-            "" if rate.low is None or rate.high is None else f" [{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
-        )
+        bounds = in_brackets(rate.low, rate.high, lambda end: f"{100 * end:.1f}")
         won = f", {100 * rate.mean:.1f} %{bounds}"
     return (
         f"{criterion.win:>5} {criterion.tie:>5} {criterion.loss:>5} {criterion.unparsable:>11} "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,12 +81,3 @@ def _judged(record: Record, example: Example) -> list[Judged]:
         if step.p_yes is not None and holds is not None:
             steps.append(Judged(step.p_yes, bool(holds), " ".join(record.document_ids)))
     return steps
-
-
-@dataclass(frozen=True)
-class CalibrationPanel:
-    """The variants on one data set."""
-
-    dataset: str
-    label: str
-    variants: Mapping[str, Calibration]

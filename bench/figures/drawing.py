@@ -6,9 +6,9 @@ the same bytes.
 
 from __future__ import annotations
 
-import csv
 import functools
 import io
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import numpy as np
 
-from bench.figures.calibration import CalibrationPanel
+from bench.figures.calibration import Calibration
 from bench.files.atomic import write_bytes, write_text
 from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import METRIC_LABELS
 from bench.results.models import Interval, Summary
+from bench.tables.formats import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +38,8 @@ SCORE, COST = COLOURS[0], "#b34e00"
 _PANEL = (3.2, 2.6)
 """Width and height of a panel in inches: one panel is as wide as a column of a page with two."""
 _LABEL_SIZE = 8
-_EDGED_BARS = 80
-"""Maximum number of bars of a histogram that are drawn with edges."""
+_NAME_LINE = 17
+"""Characters of one line of a point's name."""
 _STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -96,12 +97,8 @@ class Drawn:
         for form in _DATED:
             paths.append(folder / f"{name}.{form}")
             write_bytes(paths[-1], self.picture(form))
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.header)
-        writer.writerows(self.rows)
         paths.append(folder / f"{name}.csv")
-        write_text(paths[-1], text.getvalue())
+        write_text(paths[-1], csv_text([self.header, *self.rows]))
         return paths
 
 
@@ -124,23 +121,23 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
     for ax, curve in zip(axes, curves, strict=True):
         scores = [s.percent(metric) for s in curve.summaries]
         costs = [s.query_tflops for s in curve.summaries]
-        ax.plot(curve.steps, [p.mean for p in scores], "o-", color=SCORE, label=METRIC_LABELS[metric])
+        label = METRIC_LABELS[metric]
+        lines = ax.plot(curve.steps, [p.mean for p in scores], "o-", color=SCORE, label=label)
         if all(p.low is not None for p in scores):
             lows, highs = [p.low or 0.0 for p in scores], [p.high or 0.0 for p in scores]
             ax.fill_between(curve.steps, lows, highs, color=SCORE, alpha=0.15, linewidth=0)
-        ax.set_ylim(0, above(scores))
         other = ax.twinx()
-        other.plot(curve.steps, [p.mean for p in costs], "s--", color=COST, markerfacecolor="white",
-                   label="TFLOPs")  # fmt: skip
-        other.set_ylim(0, above([Interval(mean=p.mean) for p in costs]))
+        spent = [p.mean for p in costs]
+        lines += other.plot(curve.steps, spent, "s--", color=COST, mfc="white", label="TFLOPs")
         other.spines["right"].set_visible(True)
-        ax.set_title(f"{curve.label}, n = {curve.summaries[0].n_scored}")
-        ax.set_xlabel(option)
-        ax.set_xticks(curve.steps)
-        ax.set_ylabel(METRIC_LABELS[metric], color=SCORE)
+        ax.set_title(counted(curve.label, [curve.summaries[0].n_scored]))
+        ax.set(xlabel=option, xticks=curve.steps)
+        ax.set_ylabel(label, color=SCORE)
         other.set_ylabel("TFLOPs per question", color=COST)
+        for scaled in (ax, other):
+            scaled.set_ylim(bottom=0)
         if curve is curves[0]:
-            figure.legend(*_joined(ax, other), loc="outside upper center", ncols=2, frameon=False)
+            figure.legend(handles=lines, loc="outside upper center", ncols=2, frameon=False)
         values += [
             (curve.dataset, step, score.mean, score.low, score.high, cost.mean)
             for step, score, cost in zip(curve.steps, scores, costs, strict=True)
@@ -150,10 +147,11 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
     return Drawn(figure, header, tuple(values))
 
 
-def _counted(label: str, counts: Iterable[int]) -> str:
+def counted(label: str, counts: Iterable[int]) -> str:
     """A panel's title with its number of questions, as ``n = 48`` or ``n = 11 to 12``."""
     distinct = sorted(set(counts)) or [0]
-    return f"{label}, n = {' to '.join(map(str, dict.fromkeys((distinct[0], distinct[-1]))))}"
+    n = " to ".join(map(str, dict.fromkeys((distinct[0], distinct[-1]))))
+    return textwrap.fill(f"{label}, n = {n}", 40)
 
 
 @styled
@@ -171,29 +169,23 @@ def distribution(
     values: list[tuple[object, ...]] = []
     for ax, (dataset, by_hops) in zip(axes, counts.items(), strict=True):
         per_question = [n for of_hops in by_hops.values() for n in of_hops]
-        most = max(per_question, default=0)
-        edge = 0.5 if most <= _EDGED_BARS else 0  # edges of narrow bars would run together
-        below = [0.0] * (most + 1)
-        for shade, (hops, of_hops) in enumerate(sorted(by_hops.items())):
-            by_count = [sum(n == k for n in of_hops) for k in range(most + 1)]
-            percent = [100 * n / len(per_question) for n in by_count]
-            ax.bar(range(most + 1), percent, bottom=below, width=0.8 if edge else 1, color=BAR,
-                   alpha=1 - 0.3 * shade, edgecolor=DARK, linewidth=edge,
-                   label=f"{hops} hops (n = {len(of_hops)})" if hops else None)  # fmt: skip
-            below = [under + height for under, height in zip(below, percent, strict=True)]
-            values += [(dataset, hops or "", k, n) for k, n in enumerate(by_count)]
         if per_question:
-            mean = sum(per_question) / len(per_question)
-            ax.axvline(mean, color=DARK, linestyle="--", linewidth=1)
-            ax.set_ylim(top=1.2 * max(below))  # room for the label above the bars
-            side, ha = (-3, "right") if mean > most / 2 else (3, "left")
-            ax.annotate(f"mean {mean:.1f}", (mean, 0.99), xycoords=("data", "axes fraction"),
-                        xytext=(side, 0), textcoords="offset points", va="top", ha=ha)  # fmt: skip
-        if any(by_hops):
+            hops, read = zip(*sorted(by_hops.items()), strict=True)
+            edges = np.arange(max(per_question) + 2)
+            names = [f"{number} hops (n = {len(by_hops[number])})" for number in hops] if any(hops) else None
+            ax.hist(
+                read, edges - 0.5, weights=[np.full(len(own), 100 / len(per_question)) for own in read],
+                stacked=True, rwidth=0.8, color=[(BAR, 1 - 0.3 * shade) for shade in range(len(hops))],
+                edgecolor=DARK, linewidth=0.5 if len(edges) < 80 else 0, label=names,
+            )  # fmt: skip
+            mean = float(np.mean(per_question))
+            ax.axvline(mean, color=DARK, linestyle="--", linewidth=1, label=f"mean {mean:.1f}")
             ax.legend(fontsize="small")
-        ax.set_title(f"{labels[dataset]}, n = {len(per_question)}")
-        ax.set_xlabel(axis)
-        ax.set_ylabel("questions (%)")
+            for number, of_hops in zip(hops, read, strict=True):
+                questions = np.bincount(of_hops, minlength=len(edges) - 1).tolist()
+                values += [(dataset, number or "", k, n) for k, n in enumerate(questions)]
+        ax.set_title(counted(labels[dataset], [len(per_question)]))
+        ax.set(xlabel=axis, ylabel="questions (%)")
     add_note(figure, note)
     return Drawn(figure, ("dataset", "hops", "nodes", "questions"), tuple(values))
 
@@ -206,41 +198,37 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
     for ax, (dataset, label, variants) in zip(axes, panels, strict=True):
         for at, (variant, summary) in enumerate(variants.items()):
             point = summary.percent(metric)
-            ax.bar(at, point.mean, color=BAR, edgecolor=DARK, linewidth=0.5)
-            if point.low is not None and point.high is not None:
-                ax.plot([at, at], [point.low, point.high], color=DARK, linewidth=0.8)
+            ax.bar(at, point.mean, yerr=spread(point), color=BAR, edgecolor=DARK, linewidth=0.5)
             values.append((dataset, variant, point.mean, point.low, point.high))
-        ax.set_title(_counted(label, (summary.n_scored for summary in variants.values())))
+        ax.set_title(counted(label, (summary.n_scored for summary in variants.values())))
         ax.set_xticks(range(len(variants)), list(variants), fontsize="small")
-        ax.set_ylabel(METRIC_LABELS[metric])
-        ax.set_ylim(bottom=0)
+        ax.set(ylabel=METRIC_LABELS[metric], ylim=(0, None))
     add_note(figure, "Lines: 95 %, documents resampled. " + note)
     return Drawn(figure, ("dataset", "variant", metric, f"{metric}_low", f"{metric}_high"), tuple(values))
 
 
 @styled
-def calibrations(panels: Sequence[CalibrationPanel], labels: Sequence[str], note: str) -> Drawn:
+def calibrations(
+    panels: Sequence[tuple[str, str, Mapping[str, Calibration]]], labels: Sequence[str], note: str
+) -> Drawn:
     """Share of steps whose reading holds the answer, over their p_yes in groups of equally many steps.
 
-    labels: of all variants, in order, for markers and colours.
+    panels: (data set, label, variant -> steps) for each; labels: of all variants, for markers and colours.
     """
     figure, axes = figure_of(len(panels))
-    colours = colours_of(labels)
     values: list[tuple[object, ...]] = []
-    for ax, panel in zip(axes, panels, strict=True):
+    for ax, (dataset, label, variants) in zip(axes, panels, strict=True):
         ax.plot([0, 1], [0, 1], color=BAR, linewidth=0.8, linestyle=":")
-        for name, calibration in panel.variants.items():
-            at, bins, area = labels.index(name), calibration.bins(), calibration.auroc
-            style = {**marker_of(at, colours[name]), "linewidth": 1, "linestyle": ("-", "--", ":")[at % 3]}
+        for name, calibration in variants.items():
+            bins, area = calibration.bins(), calibration.auroc
             shown = name if area is None else f"{name}: AUROC {area.mean:.2f}"
-            ax.plot([p for p, _, _ in bins], [share for _, share, _ in bins], **style, label=shown)
+            p_yes, shares, _ = zip(*bins, strict=True)
+            ax.plot(p_yes, shares, **_line_of(labels.index(name)), label=shown)
             limits = (None, None, None) if area is None else (area.mean, area.low, area.high)
-            values += [(panel.dataset, name, *limits, *of_bin) for of_bin in bins]
-        ax.set_title(_counted(panel.label, (one.questions for one in panel.variants.values())))
-        ax.set_xlabel("p_yes of a step")
-        ax.set_ylabel("share with the answer read")
-        ax.set_xlim(-0.03, 1.03)
-        ax.set_ylim(-0.03, 1.03)
+            values += [(dataset, name, *limits, *of_bin) for of_bin in bins]
+        ax.set_title(counted(label, (one.questions for one in variants.values())))
+        ax.set(xlabel="p_yes of a step", ylabel="share with the answer read")
+        ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
         ax.legend(frameon=False, loc="lower right")
     add_note(figure, "Dotted: calibrated. Steps in groups of equally many. " + note)
     header = ("dataset", "variant", "auroc", "auroc_low", "auroc_high", "p_yes", "share_with_answer", "steps")
@@ -256,33 +244,20 @@ def histories_over_epochs(
     figure, axes = figure_of(len(shown) * len(panels))
     values: list[tuple[object, ...]] = []
     for at, (dataset, label, histories) in enumerate(panels):
-        for offset, measure in enumerate(shown):
-            ax = axes[len(shown) * at + offset]
+        for ax, measure in zip(axes[len(shown) * at :], shown, strict=False):
             for number, (name, epochs) in enumerate(histories.items()):
-                steps = range(1, len(epochs) + 1)
-                ax.plot(
-                    steps,
-                    [epoch[measure] for epoch in epochs],
-                    color=COLOURS[number % len(COLOURS)],
-                    linestyle=("-", "--")[number % 2],
-                    marker=MARKERS[number],
-                    markerfacecolor="white",
-                    markersize=4,
-                    markevery=max(1, len(epochs) // 8),
-                    label=name,
-                )
+                steps, every = range(1, len(epochs) + 1), max(1, len(epochs) // 8)
+                points = [epoch[measure] for epoch in epochs]
+                ax.plot(steps, points, **_line_of(number), markevery=every, label=name)
             ax.set_title(f"{label}: {measure}")
-            ax.set_xlabel("epoch")
-            ax.set_ylabel(f"{measure}, nats" if measure == "entropy" else measure)
-            if at == 0 and offset == 0:
-                figure.legend(
-                    *ax.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
-                )
+            ax.set(xlabel="epoch", ylabel=f"{measure}, nats" if measure == "entropy" else measure)
         values += [
             (dataset, name, number, epoch["loss"], epoch["entropy"])
             for name, epochs in histories.items()
             for number, epoch in enumerate(epochs, start=1)
         ]
+    names = axes[0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside upper center", ncols=2, frameon=False)
     add_note(figure, "Entropy: of the softmax over a query's nodes, in nats; lower is more certain. " + note)
     return Drawn(figure, ("dataset", "training", "epoch", "loss", "entropy"), tuple(values))
 
@@ -302,13 +277,11 @@ def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note:
     below ``least`` are left out.
     """
     from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     shown = [_of_two_levels(view) for _, _, view in panels]
     heights = [0.5 * max(len(lower), len(upper)) + 0.5 for lower, upper in shown]
     figure = Figure(figsize=(7.2, sum(heights) + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
     reds, values, cut = colormaps["Reds"], [], False
     for ax, (dataset, label, view), (lower, upper) in zip(axes, panels, shown, strict=True):
@@ -351,8 +324,6 @@ def _of_two_levels(view: GraphView) -> tuple[list[int], list[int]]:
 
 def _node_text(node: DrawnNode) -> str:
     """A node's name and the beginning of its text on up to three lines, as drawn: no text is markup."""
-    import textwrap
-
     text = textwrap.shorten(node.text, _TEXT_CHARACTERS, placeholder=" …")
     return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), _NODE_LINE))
 
@@ -362,22 +333,22 @@ def figure_of(count: int, panel: tuple[float, float] = _PANEL) -> tuple[Figure, 
 
     panel: width and height of each, in inches.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = min(2, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(panel[0] * columns, panel[1] * rows + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[count:]:
         spare.set_visible(False)
     return figure, axes[:count]
 
 
-def above(points: Sequence[Interval]) -> float:
-    """The upper end of an axis from 0 that leaves room for the uppermost marker."""
-    return 1.1 * max((p.mean if p.high is None else p.high for p in points), default=0.0) or 1.0
+def spread(interval: Interval) -> list[list[float]] | None:
+    """The interval as matplotlib's error bars want it; None without one."""
+    if interval.low is None or interval.high is None:
+        return None
+    return [[max(0, interval.mean - interval.low)], [max(0, interval.high - interval.mean)]]
 
 
 def colours_of(methods: Sequence[str]) -> dict[str, str]:
@@ -387,52 +358,44 @@ def colours_of(methods: Sequence[str]) -> dict[str, str]:
 
 def marker_of(row: int, colour: str, *, filled: bool = False) -> dict[str, Any]:
     """The marker of a row as properties of a line without a stroke."""
+    marker = MARKERS[row % len(MARKERS)]
     return {
-        "marker": MARKERS[row % len(MARKERS)], "markersize": _size(row), "markeredgewidth": 1.3,
-        "color": colour, "markerfacecolor": colour if filled else "white", "linestyle": "none",
+        "marker": marker, "markersize": 8.0 if marker in ("d", "*", (4, 1, 0)) else 6.0, "color": colour,
+        "markeredgewidth": 1.3, "markerfacecolor": colour if filled else "white", "linestyle": "none",
         "clip_on": False,
     }  # fmt: skip
 
 
-def _size(row: int) -> float:
-    """The size of a row's marker; pointed shapes are larger since they have less area."""
-    return 8.0 if MARKERS[row % len(MARKERS)] in ("d", "*", (4, 1, 0)) else 6.0
+def _line_of(at: int) -> dict[str, Any]:
+    """Marker, colour and stroke of one of several lines."""
+    strokes = {"linestyle": ("-", "--", ":")[at % 3], "linewidth": 1}
+    return {**marker_of(at, COLOURS[at % len(COLOURS)]), **strokes}
 
 
-@dataclass(frozen=True)
-class PointLabel:
-    """A name that stands beside a point, in the axes' data coordinates."""
-
-    x: float
-    y: float
-    text: str
-    colour: str = DARK
-    bold: bool = False
+def name_point(ax: Axes, x: float, y: float, name: str, *, bold: bool) -> None:
+    """Write a name at a point, from which :func:`place_names` moves it."""
+    ground = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}
+    ax.text(x, y, textwrap.fill(name, _NAME_LINE, break_long_words=False), ha="center", va="center",
+            fontsize=_LABEL_SIZE, linespacing=1.0, color=DARK, zorder=2.9, bbox=ground,
+            fontweight="bold" if bold else "normal")  # fmt: skip
 
 
-def label_points(figure: Figure, named: Sequence[tuple[Axes, Sequence[PointLabel]]]) -> None:
-    """Write names beside their points; call it last, since it freezes the layout."""
+def place_names(figure: Figure) -> None:
+    """Move the names beside their points; call it last, since it freezes the layout."""
     from adjustText import adjust_text
 
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    ground = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}
-    for ax, labels in named:
-        texts = [
-            ax.text(
-                label.x, label.y, label.text, ha="center", va="center", fontsize=_LABEL_SIZE,
-                linespacing=1.0, color=label.colour, zorder=2.9, bbox=ground,
-                fontweight="bold" if label.bold else "normal",
-            )
-            for label in labels
-        ]  # fmt: skip
-        leader = {"arrowstyle": "-", "color": "#666666", "linewidth": 0.5, "zorder": 2.8}
-        points = np.concatenate([line.get_xydata() for line in ax.lines if line.get_marker() != "None"])
-        adjust_text(
-            texts, x=points[:, 0], y=points[:, 1], target_x=[label.x for label in labels],
-            target_y=[label.y for label in labels], ax=ax, expand=(1.15, 1.4), force_text=(0.5, 1.0),
-            force_static=(0.3, 0.6), iter_lim=1000, arrowprops=leader,  # a limit of time would not repeat
-        )  # fmt: skip
+    leader = {"arrowstyle": "-", "color": "#666666", "linewidth": 0.5, "zorder": 2.8}
+    for ax in figure.axes:
+        if ax.texts:
+            lines = [line.get_xydata() for line in ax.lines if line.get_marker() != "None"]
+            own, points = np.array([text.get_position() for text in ax.texts]), np.concatenate(lines)
+            adjust_text(
+                list(ax.texts), x=points[:, 0], y=points[:, 1], target_x=own[:, 0], target_y=own[:, 1], ax=ax,
+                expand=(1.15, 1.4), force_text=(0.5, 1.0), force_static=(0.3, 0.6), arrowprops=leader,
+                iter_lim=1000,  # a limit of time would not repeat
+            )  # fmt: skip
 
 
 LEAST_RATIO = 1.5
@@ -452,18 +415,7 @@ def log_axis(ax: Axes) -> None:
     ax.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _joined(*axes: Axes) -> tuple[list[Any], list[str]]:
-    handles, labels = [], []
-    for ax in axes:
-        legend = ax.get_legend_handles_labels()
-        handles += legend[0]
-        labels += legend[1]
-    return handles, labels
-
-
 def add_note(figure: Figure, text: str) -> None:
     """A sentence or two in small print below the panels."""
-    import textwrap
-
     width = int(17.5 * figure.get_figwidth())
     figure.supxlabel("\n".join(textwrap.wrap(text, width)), fontsize=7.5, color="#444444")

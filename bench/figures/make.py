@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.errors import BenchError, ConfigError, UnknownNameError
-from bench.figures.calibration import CalibrationPanel, calibration_of
+from bench.figures.calibration import calibration_of
 from bench.figures.definition import Figure, Kind
 from bench.figures.drawing import (
     Curve,
@@ -45,9 +45,9 @@ class NothingFinishedError(BenchError):
 
     def __init__(self, what: str, setting: CellRequest) -> None:
         """what: the cells, as in ``any row of table1``; setting: the model and data in question."""
-        self.lack = f"no finished cell of {what} with {setting.model} on the {setting.data} data"
         super().__init__(
-            f"there is nothing to draw: {self.lack}. Leave out --render-only to run the missing cells."
+            f"there is nothing to draw: no finished cell of {what} with {setting.model} on the {setting.data}"
+            " data. Leave out --render-only to run the missing cells."
         )
 
 
@@ -195,7 +195,7 @@ def _calibration(figure: Figure, setting: CellRequest, session: Session) -> Draw
     for dataset, label, variants in _panels(figure, setting, session):
         steps = {name: calibration_of(done, cell.data.examples) for name, (cell, done) in variants.items()}
         asked = {name: calibration for name, calibration in steps.items() if calibration.steps}
-        panels += [CalibrationPanel(dataset, label, asked)] if asked else []
+        panels += [(dataset, label, asked)] if asked else []
     _require(bool(panels), _any_variant(figure), setting)
     return calibrations(panels, [variant.label for variant in figure.variants], reader_note(setting))
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bench.figures.drawing import (
     DARK,
     LIGHT,
     Drawn,
-    PointLabel,
-    above,
     add_note,
     colours_of,
+    counted,
     figure_of,
-    label_points,
     log_axis,
     marker_of,
+    name_point,
+    place_names,
+    spread,
     styled,
 )
 from bench.metrics import METRIC_LABELS
@@ -29,15 +27,8 @@ from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
 from bench.tables.published import PublishedValues
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 _PANEL = (3.2, 3.1)
 """Inches; higher than other panels, for the labels."""
-_LABEL_CHARACTERS = 17
-"""Of one line of a label."""
-_DATA_CHARACTERS = 34
-"""Of the data's name above a panel; of a longer one the middle is left out."""
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -90,46 +81,45 @@ def pareto(
     colours = colours_of([row.method for row in definition.rows])
     figure, axes = figure_of(len(definition.datasets), _PANEL)
     values: list[tuple[object, ...]] = []
-    named: list[tuple[Axes, list[PointLabel]]] = []
     in_grey = False
     for ax, dataset in zip(axes, definition.datasets, strict=True):
         points, relative = _points(table, dataset, published or {}, dollars)
         front = pareto_front([(point.cost.mean, point.score.mean) for point in points])
         steps = [(points[i].cost.mean, points[i].score.mean) for i in front]
         if steps:
-            corners = [(x, y) for (_, y), (x, _) in itertools.pairwise(steps)]
-            stairs = [steps[0], *itertools.chain.from_iterable(zip(corners, steps[1:], strict=True))]
-            ax.plot(*zip(*stairs, strict=True), color=DARK, linewidth=1.2, linestyle=":", zorder=2.5)
+            xs, ys = zip(*steps, strict=True)
+            ax.step(xs, ys, where="post", color=DARK, linewidth=1.2, linestyle=":", zorder=2.5)
         for position, point in enumerate(points):
-            _errors(ax, point.cost, point.score)
+            x, y = point.cost.mean, point.score.mean
+            bars = {"xerr": spread(point.cost), "yerr": spread(point.score)}
+            ax.errorbar(x, y, **bars, fmt="none", ecolor=LIGHT, elinewidth=0.8, zorder=2)
             if point.paper is not None:
                 in_grey = True
                 ax.plot(*point.paper, **marker_of(point.row, LIGHT), zorder=2)
             ax.plot(
-                point.cost.mean, point.score.mean, zorder=3, label=point.cell.row.label,
+                x, y, zorder=3, label=point.cell.row.label,
                 **marker_of(point.row, colours[point.cell.row.method], filled=position in front),
             )  # fmt: skip
             values.append(
                 (
-                    *(dataset, point.cell.row.id, point.tflops, point.score.mean),
+                    *(dataset, point.cell.row.id, point.tflops, y),
                     *(point.score.low, point.score.high, int(position in front)),
-                    *(point.cost.mean if relative else None, *(point.paper or (None, None))),
+                    *(x if relative else None, *(point.paper or (None, None))),
                 )
             )
-        ax.set_title(_title(points, dataset))
+            name_point(ax, x, y, point.cell.row.label, bold=position in front)
+        data = points[0].cell.data if points else dataset
+        ax.set_title(counted(data, (point.questions for point in points)))
         ax.margins(x=0.1)
         log_axis(ax)
-        ax.set_xlabel(f"cost per question, × {label}" if relative else unit)
-        ax.set_ylabel(METRIC_LABELS[metric])
-        shown = [*(p.score for p in points), *(Interval(mean=p.paper[1]) for p in points if p.paper)]
-        ax.set_ylim(0, above(shown))
-        named.append((ax, [_label(point, position in front) for position, point in enumerate(points)]))
+        xlabel = f"cost per question, × {label}" if relative else unit
+        ax.set(xlabel=xlabel, ylabel=METRIC_LABELS[metric], ylim=(0, None))
     note = about_reader(table)
     if explained:
         note.append("Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled.")
         note += [f"Grey: published values by the same markers ({definition.source})."] if in_grey else []
     add_note(figure, " ".join(note if explained else note[:1]))
-    label_points(figure, named)
+    place_names(figure)
     header = (
         *("dataset", "row", "tflops", metric, f"{metric}_low", f"{metric}_high", "on_pareto_front"),
         *("relative_cost", "paper_relative_cost", f"paper_{metric}"),
@@ -163,7 +153,7 @@ def _points(
             row=i,
             cell=cell,
             tflops=summary.query_tflops.mean,
-            cost=dollars[cell.row.id, dataset] if dollars else _over(summary.query_tflops, unit or 1.0),
+            cost=dollars[cell.row.id, dataset] if dollars else summary.query_tflops.scaled(1 / (unit or 1.0)),
             score=summary.percent(metric),
             questions=summary.n_scored,
             paper=paper.get(cell.row.id),
@@ -171,11 +161,6 @@ def _points(
         for i, cell, summary in finished
     ]
     return points, bool(unit)
-
-
-def _over(cost: Interval, unit: float) -> Interval:
-    low, high = (None if end is None else end / unit for end in (cost.low, cost.high))
-    return Interval(mean=cost.mean / unit, low=low, high=high)
 
 
 def _printed(
@@ -190,27 +175,3 @@ def _printed(
         if reference_cost is not None and cost is not None and score is not None:
             points[row.id] = (cost.value / reference_cost.value, score.value)
     return points
-
-
-def _errors(ax: Axes, cost: Interval, score: Interval) -> None:
-    """Thin bars for the intervals of both."""
-    if score.low is not None and score.high is not None:
-        ax.plot([cost.mean, cost.mean], [score.low, score.high], color=LIGHT, linewidth=0.8, zorder=2)
-    if cost.low is not None and cost.high is not None:
-        ax.plot([cost.low, cost.high], [score.mean, score.mean], color=LIGHT, linewidth=0.8, zorder=2)
-
-
-def _label(point: _Point, on_front: bool) -> PointLabel:
-    text = "\n".join(textwrap.wrap(point.cell.row.label, _LABEL_CHARACTERS, break_long_words=False))
-    return PointLabel(point.cost.mean, point.score.mean, text, bold=on_front)
-
-
-def _title(points: Sequence[_Point], dataset: str) -> str:
-    """The data and the number of their questions with a score."""
-    if not points:
-        return dataset
-    description, counts = points[0].cell.description, sorted({point.questions for point in points})
-    data = dataset if description is None else description.data
-    if len(data) > _DATA_CHARACTERS:
-        data = f"{data[: _DATA_CHARACTERS - 9]}…{data[-8:]}"
-    return f"{data}, n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")

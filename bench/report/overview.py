@@ -12,7 +12,7 @@ from bench.report.cells import DataGroup
 from bench.results.models import Interval
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row, TableDefinition
-from bench.tables.formats import three_digits
+from bench.tables.formats import in_brackets, three_digits
 
 MAX_POINTS = 16
 """Maximum number of cells in a picture, each with its name; the Pareto front is always among them."""
@@ -78,6 +78,4 @@ def _plane(group: DataGroup) -> Plane | None:
 
 def percent(score: Interval, unit: str = " %") -> str:
     """A score of 0..100 with its interval."""
-    if score.low is None or score.high is None:
-        return f"{score.mean:.1f}{unit}"
-    return f"{score.mean:.1f}{unit} [{score.low:.1f}, {score.high:.1f}]"
+    return f"{score.mean:.1f}{unit}" + in_brackets(score.low, score.high, "{:.1f}".format)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -71,7 +72,7 @@ class GridCell:
     @property
     def name(self) -> str:
         """Readable name of the point, such as ``t_p=3,t_c=0.5``."""
-        return _joined(self.point)
+        return ",".join(f"{key}={value}" for key, value in self.point.items()) or "default"
 
 
 def parse_grid(axes: Sequence[str]) -> dict[str, list[JsonValue]]:
@@ -87,32 +88,12 @@ def parse_grid(axes: Sequence[str]) -> dict[str, list[JsonValue]]:
             raise ConfigError(f"{axis!r}: expected option=values, such as t_p=1:8 or t_c=0.3,0.5.")
         if key in grid:
             raise ConfigError(f"{key}= is given twice; list all its values in one axis.")
-        grid[key] = checked_axis(parse_values(text, repr(axis)), repr(axis))
-    points = 1
-    for values in grid.values():
-        points *= len(values)
-    if points > MAX_CELLS:
+        grid[key] = [value for part in text.split(",") for value in _values(part, repr(axis))]
+        if len({json.dumps(value, sort_keys=True) for value in grid[key]}) < len(grid[key]):
+            raise ConfigError(f"{axis!r}: a value is given twice.")
+    if (points := _points(grid)) > MAX_CELLS:
         raise ConfigError(f"The grid has {points:,} points; at most {MAX_CELLS:,} are run in one sweep.")
     return grid
-
-
-def parse_values(text: str, place: str) -> list[JsonValue]:
-    """The values that one text names, such as ``1:8`` or ``0.3,0.5``.
-
-    place: what the messages begin with. Raises ConfigError for an empty value or range.
-    """
-    return [value for part in text.split(",") for value in _values(part, place)]
-
-
-def checked_axis(values: list[JsonValue], place: str) -> list[JsonValue]:
-    """The values of one option; raises ConfigError for none, repeated ones, or more than 10,000."""
-    if not values:
-        raise ConfigError(f"{place}: no values; expected some, such as 1:8 or 0.3,0.5.")
-    if len({json.dumps(value, sort_keys=True) for value in values}) < len(values):
-        raise ConfigError(f"{place}: a value is given twice.")
-    if len(values) > MAX_CELLS:
-        raise ConfigError(f"{place}: {len(values):,} values; at most {MAX_CELLS:,} are run in one sweep.")
-    return values
 
 
 def from_flags(
@@ -134,13 +115,8 @@ def from_flags(
                 raise ConfigError(f"{flag} {name} is given twice; give it once.")
     fixed = _by_method(methods, parse_assignments(assignments), "--set")
     varied = _by_method(methods, parse_grid(axes), "axis")
-    grids = []
-    for method in methods:
-        both = sorted(set(fixed[method]) & set(varied[method]))
-        if both:
-            raise ConfigError(f"{', '.join(both)}: fixed and varied; give it once.")
-        grids.append(MethodGrid(method, fixed[method], varied[method]))
-    return Experiment(tuple(grids), tuple(datasets), setting, tuple(models))
+    grids = tuple(MethodGrid(method, fixed[method], varied[method]) for method in methods)
+    return Experiment(grids, tuple(datasets), setting, tuple(models))
 
 
 def _by_method(
@@ -233,15 +209,8 @@ def shared_runs(cells: Sequence[GridCell]) -> list[list[GridCell]]:
     return list(groups.values())
 
 
-def _joined(options: Mapping[str, JsonValue]) -> str:
-    return ",".join(f"{key}={value}" for key, value in options.items()) or "default"
-
-
 def _points(grid: Mapping[str, Sequence[JsonValue]]) -> int:
-    points = 1
-    for values in grid.values():
-        points *= len(values)
-    return points
+    return math.prod(map(len, grid.values()))
 
 
 def _shown(values: Sequence[JsonValue]) -> str:

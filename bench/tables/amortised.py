@@ -13,13 +13,6 @@ QUESTIONS = (1, 2, 4, 8)
 """Questions per document (PECAN, Table A4)."""
 
 
-def amortised_cost(cell: TableCell, questions: int) -> float | None:
-    """TFLOPs per question: the question itself, and its share of an index for ``questions`` questions."""
-    if cell.summary is None:
-        return None
-    return (cell.summary.index_flops / questions + cell.summary.query_flops.mean) / TFLOP
-
-
 def amortised_table(
     table: TableData, published: PublishedValues | None = None, costs: AllCosts | None = None
 ) -> TextTable:
@@ -38,31 +31,22 @@ def amortised_table(
         "pays from",
         *(f"{name} publ." for name in printed_parts.values()),
     )
-    rows = []
-    for dataset in table.definition.datasets:
-        for row in table.definition.rows:
-            cell = table.cells[row.id, dataset]
-            published_costs = [_printed(printed, row.id + part, dataset) for part in printed_parts]
-            if cell.summary is None:
-                rows.append((f"{cell.data}: {row.label}", *[DASH] * (len(parts) + 1), *published_costs))
-                continue
-            totals = [amortised_cost(cell, n) for n in QUESTIONS]
-            rows.append(
-                (
-                    f"{cell.data}: {row.label}",
-                    three_digits(cell.summary.index_tflops),
-                    three_digits(cell.summary.tflops),
-                    *(DASH if total is None else three_digits(total) for total in totals),
-                    _break_even(cell, table.cells.get(("full_context", dataset))),
-                    *published_costs,
-                )
-            )
+
+    def values(cell: TableCell) -> list[str]:
+        measured = [DASH] * (len(parts) + 1)
+        if (summary := cell.summary) is not None:
+            index, question = summary.index_flops, summary.query_flops.mean
+            spent = (index, question, *(index / n + question for n in QUESTIONS))
+            full = table.cells.get(("full_context", cell.dataset))
+            measured = [*(three_digits(flops / TFLOP) for flops in spent), _break_even(cell, full)]
+        return [*measured, *(_printed(printed, cell.row.id + part, cell.dataset) for part in printed_parts)]
+
     definition = table.definition
     return plain_table(
         definition.id,
         table.title,
         columns,
-        tuple(rows),
+        table.lines(values),
         (*caption(table, amortised=True), about_amortised(published=bool(printed_parts))),
         (*about_shares(shares_of(table, costs or {})), *without_values(table)),
     )

@@ -15,7 +15,7 @@ from bench.run.equal_cost import PASSAGES, waiting_option
 from bench.run.fitness import caution
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import Part, Shares
-from bench.tables.formats import DASH, MINUS
+from bench.tables.formats import DASH, MINUS, in_brackets
 from bench.tables.order import OrderAgreement
 from bench.tables.published import PublishedValues
 from bench.tables.ties import Ties
@@ -371,11 +371,8 @@ def _first_metric(table: TableData) -> str:
 
 
 def _tau(interval: Interval) -> str:
-    shown = [interval.mean]
-    if interval.low is not None and interval.high is not None:
-        shown = [interval.mean, interval.low, interval.high]
-    mean, *bounds = (f"{value:.2f}".replace("-", MINUS) for value in shown)
-    return mean + (f" [{', '.join(bounds)}]" if bounds else "")
+    shown = f"{interval.mean:.2f}" + in_brackets(interval.low, interval.high, "{:.2f}".format)
+    return shown.replace("-", MINUS)
 
 
 def about_settings(title: str, source: str, particular: Sequence[str]) -> list[str]:

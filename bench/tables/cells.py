@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -88,6 +88,12 @@ class TableData:
             for place, cell in self.cells.items()
         }
         return TableData(self.definition, cells)
+
+    def lines(self, values: Callable[[TableCell], Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+        """A line of text per data set and row: the data and the method, then the cell's values."""
+        rows, datasets = self.definition.rows, self.definition.datasets
+        cells = [self.cells[row.id, dataset] for dataset in datasets for row in rows]
+        return tuple((f"{cell.data}: {cell.row.label}", *values(cell)) for cell in cells)
 
     @property
     def title(self) -> str:

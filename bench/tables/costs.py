@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.tables.caption import about_cost_parts, about_shares, caption, without_values
-from bench.tables.cells import TableData
+from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 
@@ -17,32 +17,26 @@ def costs_table(table: TableData, costs: AllCosts) -> TextTable:
         *("Data and method", "TFLOPs", "without probes", "reader", "other models", "probes", *of_reference),
         *("index", "index: reader", "index: other models", "n"),
     )
-    rows: list[tuple[str, ...]] = []
-    for dataset in definition.datasets:
-        base = None if reference is None else costs.get((reference.id, dataset))
-        for row in definition.rows:
-            cell, cost = table.cells[row.id, dataset], costs.get((row.id, dataset))
-            label = f"{cell.data}: {row.label}"
-            if cost is None or cell.summary is None:
-                rows.append((label, *[DASH] * (len(columns) - 1)))
-                continue
-            q, index = cost.question, cost.index
-            ratio = f"{q.reader / base.question.reader:.2f}" if base and base.question.reader else DASH
-            shown = (q.total, q.without_probes, q.reader, q.others, q.probes)
-            rows.append(
-                (
-                    label,
-                    *map(three_digits, shown),
-                    *((ratio,) if of_reference else ()),
-                    *map(three_digits, (index.total, index.reader, index.others)),
-                    str(cell.summary.n),
-                )
-            )
+
+    def values(cell: TableCell) -> list[str]:
+        cost = costs.get((cell.row.id, cell.dataset))
+        if cost is None or cell.summary is None:
+            return [DASH] * (len(columns) - 1)
+        base = None if reference is None else costs.get((reference.id, cell.dataset))
+        q, index = cost.question, cost.index
+        ratio = f"{q.reader / base.question.reader:.2f}" if base and base.question.reader else DASH
+        return [
+            *map(three_digits, (q.total, q.without_probes, q.reader, q.others, q.probes)),
+            *((ratio,) if of_reference else ()),
+            *map(three_digits, (index.total, index.reader, index.others)),
+            str(cell.summary.n),
+        ]
+
     return plain_table(
         f"{definition.id}_costs",
         f"{table.title}: what the costs are made of",
         columns,
-        tuple(rows),
+        table.lines(values),
         (*caption(table), *about_cost_parts(), *about_shares(shares_of(table, costs))),
-        tuple(without_values(table)),
+        without_values(table),
     )

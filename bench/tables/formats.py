@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
@@ -185,6 +185,17 @@ def latex_escape(text: str) -> str:
     text = re.sub("-(?=-)", "\0", text)
     text = "".join(_LATEX.get(character, character) for character in text).replace("\0", "-{}")
     return re.sub(r"^[\[*]", lambda match: f"{{{match[0]}}}", text)
+
+
+def signed(value: float, digits: int) -> str:
+    """The value with a sign, except if it rounds to zero."""
+    size = f"{abs(value):.{digits}f}"
+    return size if not size.strip("0.") else f"{'+' if value > 0 else MINUS}{size}"
+
+
+def in_brackets(low: float | None, high: float | None, form: Callable[[float], str]) -> str:
+    """The ends of an interval behind a value: a space, and ``[low, high]``; empty without them."""
+    return "" if low is None or high is None else f" [{form(low)}, {form(high)}]"
 
 
 def three_digits(value: float) -> str:

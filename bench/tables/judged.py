@@ -28,7 +28,7 @@ from bench.tables.caption import (
     without_values,
 )
 from bench.tables.cells import TableData
-from bench.tables.formats import DASH, TextTable, plain_table, three_digits
+from bench.tables.formats import DASH, TextTable, in_brackets, plain_table, three_digits
 from bench.tables.published import PublishedValues
 
 FOLDER = "judgements"
@@ -191,7 +191,7 @@ def _rates(summary: JudgementSummary) -> list[str]:
     rates = [DASH, DASH]
     if overall.win_rate is not None:
         own = overall.win_rate.scaled(100)
-        interval = "" if own.low is None or own.high is None else f" [{own.low:.1f}, {own.high:.1f}]"
+        interval = in_brackets(own.low, own.high, "{:.1f}".format)
         rates = [f"{100 - own.mean:.1f} %", f"{own.mean:.1f} %{interval}"]
     return [*rates, str(overall.unparsable), str(summary.n), three_digits(summary.tflops)]
 

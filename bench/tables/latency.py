@@ -34,7 +34,7 @@ from bench.run.redaction import fault_text
 from bench.run.session import Session
 from bench.schema import Example
 from bench.tables.caption import about_times, caption, lacking, without_values
-from bench.tables.cells import Plan, TableData
+from bench.tables.cells import Plan, TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.published import Published
 
@@ -143,36 +143,34 @@ def timed_table(
     Cells that were not timed on this machine are measured now. If the session runs nothing, only stored
     latencies are shown, and a footnote names the cells without.
     """
-    rows, machines, untimed = [], set(), []
-    for dataset in table.definition.datasets:
-        for row in table.definition.rows:
-            cell, plan = table.cells[row.id, dataset], planned[row.id, dataset]
-            printed = published.get((row.id, dataset, "seconds"))
-            measured = None
-            if cell.summary is not None and isinstance(plan, Cell):
-                measured = stored_time(plan, session.results)
-                if session.compute and (measured is None or measured.machine != machine()):
-                    measured = measure(plan, session.results)
-            label = f"{cell.data}: {row.label}"
-            if measured is not None:
-                machines.add(measured.machine)
-            elif cell.summary is not None:
-                untimed.append(label)
-            rows.append(
-                (
-                    label,
-                    three_digits(fmean(measured.ranking)) if measured and measured.ranking else DASH,
-                    DASH if printed is None else f"{printed.value:g}",
-                    f"{fmean(measured.seconds):.2f}" if measured else DASH,
-                    str(len(measured.seconds)) if measured else DASH,
-                    DASH if cell.summary is None else three_digits(cell.summary.tflops),
-                )
-            )
+    machines: set[str] = set()
+    untimed: list[str] = []
+
+    def values(cell: TableCell) -> list[str]:
+        place = cell.row.id, cell.dataset
+        plan, printed, measured = planned[place], published.get((*place, "seconds")), None
+        if cell.summary is not None and isinstance(plan, Cell):
+            measured = stored_time(plan, session.results)
+            if session.compute and (measured is None or measured.machine != machine()):
+                measured = measure(plan, session.results)
+        if measured is not None:
+            machines.add(measured.machine)
+        elif cell.summary is not None:
+            untimed.append(f"{cell.data}: {cell.row.label}")
+        return [
+            three_digits(fmean(measured.ranking)) if measured and measured.ranking else DASH,
+            DASH if printed is None else f"{printed.value:g}",
+            f"{fmean(measured.seconds):.2f}" if measured else DASH,
+            str(len(measured.seconds)) if measured else DASH,
+            DASH if cell.summary is None else three_digits(cell.summary.tflops),
+        ]
+
+    lines = table.lines(values)
     return plain_table(
         table.definition.id,
         table.definition.title,
         COLUMNS,
-        rows,
+        lines,
         (about_times(QUESTIONS, machines), *caption(table)),
         (*without_values(table), *lacking("Not timed, or no question could be answered", untimed)),
     )

@@ -11,7 +11,7 @@ from bench.results.records import Record
 from bench.tables.caption import caption, without_values
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row
-from bench.tables.formats import DASH, MINUS, TextTable, plain_table
+from bench.tables.formats import DASH, TextTable, in_brackets, plain_table, signed
 
 ALL = "all data sets"
 
@@ -107,11 +107,7 @@ def _records(cell: TableCell, dataset: str) -> list[Record]:
 
 def _line(comparison: Comparison, adjusted: float) -> tuple[str, ...]:
     difference = comparison.difference
-    interval = (
-        f" [{_points(difference.low)}, {_points(difference.high)}]"
-        if difference.low is not None and difference.high is not None
-        else ""
-    )
+    interval = in_brackets(difference.low, difference.high, _points)
     return (
         f"{100 * comparison.first:.1f}",
         f"{100 * comparison.second:.1f}",
@@ -126,8 +122,7 @@ def _line(comparison: Comparison, adjusted: float) -> tuple[str, ...]:
 
 
 def _points(difference: float) -> str:
-    text = f"{abs(100 * difference):.1f}"
-    return text if text == "0.0" else f"{'+' if difference > 0 else MINUS}{text}"
+    return signed(100 * difference, 1)
 
 
 def _probability(p: float) -> str:

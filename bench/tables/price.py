@@ -22,7 +22,7 @@ from bench.results.finished import FinishedCell
 from bench.results.models import Interval
 from bench.results.records import Record
 from bench.tables.caption import about_prices, about_reader, caption, provisional, without_values
-from bench.tables.cells import TableData
+from bench.tables.cells import TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 
 QUESTIONS = (1, 2, 4, 8)
@@ -104,24 +104,22 @@ def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QU
     numbers = tuple(questions)
     names = ("question", "index", *(f"{n} q." for n in numbers), "cheaper than full context", "n")
     prices = prices_of(table, card)
-    rows: list[tuple[str, ...]] = []
-    for dataset in table.definition.datasets:
-        full = prices.get(("full_context", dataset))
-        for row in table.definition.rows:
-            cell, price = table.cells[row.id, dataset], prices.get((row.id, dataset))
-            shown = [DASH] * len(names)
-            if price is not None and cell.summary is not None:
-                amounts = (price.question, price.index, *map(price.shared, numbers))
-                pays = DASH if full is None or price is full else _pays(price, full)
-                shown = [*(_amount(amount) for amount in amounts), pays, str(cell.summary.n)]
-            rows.append((f"{cell.data}: {row.label}", *shown))
+
+    def values(cell: TableCell) -> list[str]:
+        price, full = (prices.get((row, cell.dataset)) for row in (cell.row.id, "full_context"))
+        if price is None or cell.summary is None:
+            return [DASH] * len(names)
+        amounts = (price.question, price.index, *map(price.shared, numbers))
+        pays = DASH if full is None or price is full else _pays(price, full)
+        return [*map(_amount, amounts), pays, str(cell.summary.n)]
+
     ranges = any(np.ptp(price.shared(1)) > 0 for price in prices.values())
     priced, lacking = about_prices(card.date, card.source, ranges=ranges), without_values(table)
     made = plain_table(
         f"{table.definition.id}_price",
         f"{table.title}: in dollars",
         ("Data and method", *names),
-        rows,
+        table.lines(values),
         (*caption(table, amortised=True), *priced),
         lacking,
     )

@@ -19,7 +19,7 @@ from bench.tables.caption import (
 )
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
-from bench.tables.formats import DASH, MINUS, Section, TextTable, csv_text, three_digits
+from bench.tables.formats import DASH, Section, TextTable, csv_text, in_brackets, signed, three_digits
 from bench.tables.order import order_agreements
 from bench.tables.published import PublishedValues
 from bench.tables.ties import Ties
@@ -65,9 +65,9 @@ def _score(cell: TableCell, metric: str, mark: str) -> str:
     value = cell.interval(metric)
     if value is None:
         return DASH
-    if value.low is None or value.high is None:
-        return f"{100 * value.mean:.1f}{mark}"
-    return f"{100 * value.mean:.1f}{mark} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+    return f"{100 * value.mean:.1f}{mark}" + in_brackets(
+        value.low, value.high, lambda end: f"{100 * end:.1f}"
+    )
 
 
 def _tflops(cell: TableCell) -> float | None:
@@ -137,14 +137,8 @@ def _difference(ours: float, printed: float, metric: str) -> str:
     """Ours minus the published value; for costs, which span orders of magnitude, in percent of it."""
     if metric == "tflops" and printed:
         share = 100 * (ours / printed - 1)
-        return f"{_signed(share, 0 if abs(share) >= 10 else 1)} %"
-    return _signed(ours - printed, 2 if metric == "ratio" else 1)
-
-
-def _signed(value: float, digits: int) -> str:
-    """The value with a sign, except if it rounds to zero."""
-    size = f"{abs(value):.{digits}f}"
-    return size if not size.strip("0.") else f"{'+' if value > 0 else MINUS}{size}"
+        return f"{signed(share, 0 if abs(share) >= 10 else 1)} %"
+    return signed(ours - printed, 2 if metric == "ratio" else 1)
 
 
 def _spans(table: TableData, published: PublishedValues) -> tuple[tuple[str, int], ...]:
