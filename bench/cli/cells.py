@@ -117,13 +117,6 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
     return described
 
 
-def cell_name(about: CellDescription) -> str:
-    """The method with the options that differ from its defaults."""
-    from bench.results.curves import cell_label
-
-    return cell_label(about)
-
-
 def counted_questions(about: CellDescription) -> str:
     """The cell's number of questions in words."""
     return f"{about.n_examples} question{'' if about.n_examples == 1 else 's'}"
@@ -131,7 +124,9 @@ def counted_questions(about: CellDescription) -> str:
 
 def cell_line(folder: Path, about: CellDescription) -> str:
     """The cell in one line, beginning with its folder."""
-    return f"{folder}  {cell_name(about)} on {about.data}, {about.model_label}, {counted_questions(about)}"
+    from bench.results.curves import cell_label
+
+    return f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {counted_questions(about)}"
 
 
 def size_bytes(folders: Iterable[Path]) -> int:

@@ -130,14 +130,15 @@ def figures() -> None:
 @results_option
 def cells(results: Path) -> None:
     """Finished cells of the results folder, with their folders."""
-    from bench.cli.cells import cell_name, counted_questions
+    from bench.cli.cells import counted_questions
+    from bench.results.curves import cell_label
     from bench.results.finished import find_finished
 
     rows = []
     for cell in find_finished(results).finished:
         about = cell.description
         heading = f"{about.data}, {about.model_label}"
-        rows.append((heading, cell_name(about), f"{counted_questions(about)}, {cell.folder}"))
+        rows.append((heading, cell_label(about), f"{counted_questions(about)}, {cell.folder}"))
     if not rows:
         click.echo(f"{results} has no finished cell. Run one, for example: bench table table1 --limit 4")
         return

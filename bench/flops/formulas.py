@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
-from bench.errors import ConfigError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Usage
 
@@ -47,13 +46,11 @@ def flops_terms(architecture: Architecture, usage: Usage, convention: Convention
     if convention == "paper":
         met = architecture.active_parameters + architecture.state
         return {"parameters": 2 * met * usage.new_tokens, "attention": attention}
-    if convention == "matmul":
-        return {
-            "weights": 2 * (architecture.layer_weights + architecture.state) * usage.new_tokens,
-            "attention": attention,
-            "head": 2 * architecture.head_weights * usage.logit_rows,
-        }
-    raise ConfigError(f"Unknown FLOP convention {convention!r}. Known: {', '.join(CONVENTIONS)}.")
+    return {
+        "weights": 2 * (architecture.layer_weights + architecture.state) * usage.new_tokens,
+        "attention": attention,
+        "head": 2 * architecture.head_weights * usage.logit_rows,
+    }
 
 
 def flops_of_usage(architecture: Architecture, usage: Usage, convention: Convention = "paper") -> int:
@@ -73,19 +70,12 @@ def forward_usage(
     """Usage of one forward of ``new_tokens`` on ``cached`` ones.
 
     ``logit_rows``: positions whose logits are computed; by default one, the last, as when answering.
-    Raises ConfigError for a negative count, or more logit rows than new tokens.
     """
-    for option, value in (("new tokens", new_tokens), ("cached", cached), ("logit rows", logit_rows or 0)):
-        if value < 0:
-            raise ConfigError(f"{option} must be 0 or more, got {value}.")
-    rows = min(1, new_tokens) if logit_rows is None else logit_rows
-    if rows > new_tokens:
-        raise ConfigError(f"logit rows must be at most the new tokens ({new_tokens}), got {rows}.")
     usage = Usage(
         calls=1,
         new_tokens=new_tokens,
         attended=new_tokens * (cached + new_tokens),
-        logit_rows=rows,
+        logit_rows=min(1, new_tokens) if logit_rows is None else logit_rows,
         cached=cached,
     )
     return priced(architecture, usage)

@@ -56,8 +56,6 @@ def clustered_bootstrap(
     Source: cluster bootstrap, Davison and Hinkley 1997, Sec. 3.8; percentile interval, Efron 1979.
     """
     column = np.asarray(values, dtype=np.float64)
-    if column.ndim != 1:
-        raise ValueError(f"values has shape {column.shape}; expected one number per question, shape (n,).")
     return clustered_bootstrap_of(
         np.stack([column, np.ones_like(column)], axis=1),
         clusters,
@@ -84,7 +82,7 @@ def clustered_bootstrap_of(
     ``corpus_bleu_4``. Otherwise as :func:`clustered_bootstrap`.
     """
     rows = np.asarray(statistics, dtype=np.float64)
-    _check(rows, clusters, n_resamples, level)
+    _check(rows, clusters)
     sums = sums_by_cluster(rows, clusters)
     n, documents = len(rows), len(sums)
     estimate = float(value(sums.sum(axis=0)))
@@ -121,9 +119,7 @@ def sums_by_cluster(rows: NDArray[np.float64], clusters: Sequence[str]) -> NDArr
     return sums
 
 
-def _check(rows: NDArray[np.float64], clusters: Sequence[str], n_resamples: int, level: float) -> None:
-    if rows.ndim != 2:
-        raise ValueError(f"statistics has shape {rows.shape}; expected one row per question, shape (n, k).")
+def _check(rows: NDArray[np.float64], clusters: Sequence[str]) -> None:
     if len(rows) != len(clusters):
         raise ValueError(f"{len(rows)} questions but {len(clusters)} document ids; expected as many.")
     if not len(rows):
@@ -131,5 +127,3 @@ def _check(rows: NDArray[np.float64], clusters: Sequence[str], n_resamples: int,
     if not np.isfinite(rows).all():
         row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
         raise ValueError(f"The value of question {row} is not finite; a failed question counts 0.")
-    if n_resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"n_resamples={n_resamples}, level={level}: expected at least 1, and within 0..1.")

@@ -52,14 +52,17 @@ def convert(name: str, file: Path, folder: Path, *, weights: str, tied: bool) ->
 
 
 def _save_tokenizer(file: Path, folder: Path) -> None:
+    from gguf import GGUFReader
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(
         file.parent, gguf_file=file.name, local_files_only=True, trust_remote_code=False
     )
-    pre_tokenizer = _pre_tokenizer(file)
-    if pre_tokenizer is not None:
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizer
+    named = _text(GGUFReader(file), "tokenizer.ggml.pre")
+    if named not in _PRE_TOKENIZERS:
+        known = ", ".join(_PRE_TOKENIZERS)
+        raise ValueError(f"its vocabulary is for pre-tokenizer {named!r}, and only {known} are known")
+    tokenizer.backend_tokenizer.pre_tokenizer = _PRE_TOKENIZERS[named]()
     tokenizer.save_pretrained(folder)
 
 
@@ -72,56 +75,25 @@ def _split_digits() -> PreTokenizer:
     )
 
 
-def _by_pattern(digits: str) -> Callable[[], PreTokenizer]:
-    """The pattern that Llama 3 and Qwen2 share, except for ``digits``: the digits that stay together.
+def _split_words() -> PreTokenizer:
+    """``qwen2``: words, single digits, runs of punctuation. Source: llama.cpp, ``..._PRE_TYPE_QWEN2``."""
+    from tokenizers import Regex, pre_tokenizers
 
-    Source: llama.cpp, ``LLAMA_VOCAB_PRE_TYPE_LLAMA3`` and ``..._QWEN2``.
-    """
-
-    def build() -> PreTokenizer:
-        from tokenizers import Regex, pre_tokenizers
-
-        pattern = (
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-            + digits
-            + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        )
-        return pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
-
-    return build
+    pattern = (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
 
 
-_PRE_TOKENIZERS: Mapping[str, Callable[[], PreTokenizer]] = {
-    "smollm": _split_digits,
-    "qwen2": _by_pattern(r"\p{N}"),
-    "llama-bpe": _by_pattern(r"\p{N}{1,3}"),
-}
-
-
-def _pre_tokenizer(file: Path) -> PreTokenizer | None:
-    """The vocabulary's pre-tokenizer; None: use the one that transformers reads from the file.
-
-    The file only names it, and transformers (5.23) falls back to GPT-2's for unknown names, which splits
-    white space and numbers differently from when the vocabulary was learned. A SentencePiece vocabulary
-    needs none.
-    """
-    from gguf import GGUFReader
-
-    reader = GGUFReader(file)
-    if _text(reader, "tokenizer.ggml.model") == "llama":
-        return None
-    pre_tokenizer = _text(reader, "tokenizer.ggml.pre")
-    if pre_tokenizer not in _PRE_TOKENIZERS:
-        raise ValueError(
-            f"its vocabulary is for pre-tokenizer {pre_tokenizer!r}, and only"
-            f" {', '.join(_PRE_TOKENIZERS)} are known"
-        )
-    return _PRE_TOKENIZERS[pre_tokenizer]()
+_PRE_TOKENIZERS: Mapping[str, Callable[[], PreTokenizer]] = {"smollm": _split_digits, "qwen2": _split_words}
+"""Of the presets. A file only names its pre-tokenizer, and transformers (5.23) falls back to GPT-2's for
+unknown names, which splits white space and numbers differently from when the vocabulary was learned."""
 
 
 def _text(reader: GGUFReader, field: str) -> str:

@@ -27,21 +27,6 @@ PAPER_INPUT_LIMIT = 100_000
 PAPER_SUMMARY_TOKENS = 2048
 """PECAN, Sec. 3.1 (chunks), 4 (s = 8K), 4.1 (full context cut at 100K); room for a summary: our choice."""
 
-_ConfigKey = Literal[
-    "model_type",
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-    "tie_word_embeddings",
-    "num_local_experts",
-    "num_experts_per_tok",
-]
-
 
 class Preset(BaseModel):
     """A named model: description, sources of its files, and the lengths at which it is used."""
@@ -59,7 +44,7 @@ class Preset(BaseModel):
     """The paper that describes the model; empty if it has none, or is of this project."""
     sources: tuple[HubSource | AssetSource | PackageSource | PackedSource, ...]
     """In the order tried; the last one is fetched if none is on this machine."""
-    config: dict[_ConfigKey, int | str | bool] | None = None
+    config: dict[str, int | str | bool] | None = None
     """What of its ``config.json`` its cost depends on; None for a shipped model, whose folder has it."""
     geometry: Geometry | None = None
     """None: :func:`bench.models.spec.default_geometry`; ``input_limit`` is always capped at the model's

@@ -245,9 +245,9 @@ def model_cache() -> Path:
     return Path(user_cache).expanduser() / "longdoc-bench" / "models"
 
 
-def read_config(name: str, folder: Path, file: str = "config.json") -> dict[str, JsonValue]:
+def read_config(name: str, folder: Path) -> dict[str, JsonValue]:
     """The folder's ``config.json``; raises ModelUnavailableError when it is missing or not an object."""
-    path = folder / file
+    path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
