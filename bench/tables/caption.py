@@ -310,13 +310,11 @@ def about_shares(shares: Iterable[Shares]) -> list[str]:
     return sentences
 
 
-def about_cost_parts() -> list[str]:
-    """The columns of a cost's parts."""
-    return [
-        "Reader: the model that answers, probes included; other models: encoders, a compressor, another "
-        "builder. Without probes: as the papers count. Index: once per document set, "
-        "mean over them."
-    ]
+COST_PARTS = (
+    "Reader: the model that answers, probes included; other models: encoders, a compressor, another "
+    "builder. Without probes: as the papers count. Index: once per document set, mean over them."
+)
+"""The columns of a cost's parts."""
 
 
 def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:

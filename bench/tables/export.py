@@ -7,9 +7,8 @@ ids, scores, costs and flags.
 from __future__ import annotations
 
 import csv
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from bench.results.records import RECORDS_FILE, Record
 from bench.schema import JsonValue
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
+from bench.tables.formats import csv_text
 
 _COLUMNS = (
     *("row", "dataset", "cell_id", "example_id", "documents"),
@@ -61,12 +61,8 @@ def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
     for part in (entries, lines):
         part.sort(key=lambda item: places.get((str(item["row"]), str(item["dataset"])), len(places)))
     columns = list(dict.fromkeys((*_COLUMNS, *(column for line in lines for column in line))))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(questions, text.getvalue())
+    write_text(questions, csv_text([columns, *([line.get(name, "") for name in columns] for line in lines)]))
     write_json(cells, entries)
     return cells, questions
 
@@ -118,7 +114,7 @@ def question_values(definition: TableDefinition, cell: FinishedCell) -> dict[str
     if (cell.folder / RECORDS_FILE).is_file():
         return {
             record.example_id: QuestionValues(
-                "+".join(_distinct(record.document_ids)),
+                _documents(record),
                 {**(record.scores if record.answers else {}), "tflops": record.flops.query / 1e12},
             )
             for record in cell.read_records()
@@ -175,7 +171,7 @@ def _lines(cell: TableCell, finished: FinishedCell) -> Iterator[dict[str, JsonVa
             "dataset": cell.dataset,
             "cell_id": finished.id,
             "example_id": record.example_id,
-            "documents": "+".join(_distinct(record.document_ids)),
+            "documents": _documents(record),
             "query_flops": record.flops.query,
             "index_flops": record.flops.index,
             "prompt_tokens": record.tokens.prompt,
@@ -191,8 +187,8 @@ def _lines(cell: TableCell, finished: FinishedCell) -> Iterator[dict[str, JsonVa
         }
 
 
-def _distinct(ids: Sequence[str]) -> Sequence[str]:
-    return tuple(dict.fromkeys(ids))
+def _documents(record: Record) -> str:
+    return "+".join(dict.fromkeys(record.document_ids))
 
 
 def _last_p_yes(record: Record) -> JsonValue:

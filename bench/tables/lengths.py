@@ -123,16 +123,10 @@ def _lengths(
 
 def token_lengths(sets: Iterable[DocumentSet], count: Callable[[str], int]) -> list[int]:
     """Tokens of each distinct document set, in the order of their first question."""
-    of_set: dict[str, int] = {}
-    of_document: dict[str, int] = {}
-    for documents in sets:
-        if documents.id in of_set:
-            continue
-        for document in documents.documents:
-            if document.id not in of_document:
-                of_document[document.id] = count(document.full_text)
-        of_set[documents.id] = sum(of_document[document.id] for document in documents.documents)
-    return list(of_set.values())
+    distinct = {documents.id: documents.documents for documents in sets}
+    texts = {document.id: document.full_text for own in distinct.values() for document in own}
+    tokens = {id_: count(text) for id_, text in texts.items()}
+    return [sum(tokens[document.id] for document in own) for own in distinct.values()]
 
 
 def _measured(measured: Measured, window: int) -> tuple[str, ...]:

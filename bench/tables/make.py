@@ -157,19 +157,9 @@ def _judged(request: TableRequest) -> TextTable:
 
 
 def _lengths(request: TableRequest) -> TextTable:
-    definition, setting = request.definition, request.setting
-    return lengths_table(
-        definition,
-        setting.model,
-        setting.data,
-        setting.limit,
-        cache=request.session.results / "lengths",
-        measure=request.session.compute,
-    )
-
-
-def _settings(request: TableRequest) -> TextTable:
-    return settings_table(request.definition, request.setting.model)
+    setting, session = request.setting, request.session
+    cache, measure = session.results / "lengths", session.compute
+    return lengths_table(request.definition, setting.model, setting.data, setting.limit, cache, measure)
 
 
 KINDS: Mapping[str, Callable[[TableRequest], TextTable]] = {
@@ -178,7 +168,7 @@ KINDS: Mapping[str, Callable[[TableRequest], TextTable]] = {
     "timed": _timed,
     "judged": _judged,
     "lengths": _lengths,
-    "settings": _settings,
+    "settings": lambda request: settings_table(request.definition, request.setting.model),
 }
 """Kind of a definition -> function that makes the table."""
 

@@ -42,7 +42,10 @@ class Published:
     """The row's label."""
 
 
-def published(table: str, folder: Path = FOLDER) -> Mapping[Cell, Published]:
+PublishedValues: TypeAlias = Mapping[Cell, Published]
+
+
+def published(table: str, folder: Path = FOLDER) -> PublishedValues:
     """The values that the paper prints; places that it leaves empty are absent.
 
     Raises UnknownNameError for a table without a file.
@@ -78,7 +81,3 @@ def places(definition: TableDefinition) -> list[Cell]:
         for metric in definition.printed
         if (metric == "samples") == row.endswith("_samples")
     ]
-
-
-PublishedValues = Mapping[tuple[str, str, str], Published]
-"""(row id, data set, metric or ``tflops``) -> published value."""

@@ -145,7 +145,7 @@ class CompletionsDialect(Dialect):
 
     def answer(self, body: Body) -> Answer:
         """The first choice."""
-        choice = body["choices"][0]
+        choice, usage = body["choices"][0], body.get("usage") or {}
         listed = ((choice.get("logprobs") or {}).get("top_logprobs") or [{}])[0] or {}
         log_probabilities = {
             int(token.removeprefix("token_id:")): float(value)
@@ -156,7 +156,9 @@ class CompletionsDialect(Dialect):
             text=str(choice.get("text") or ""),
             ids=_ids(choice.get("token_ids")),
             finish=_finish(choice.get("finish_reason")),
-            **_usage(body),
+            prompt_tokens=_count(usage.get("prompt_tokens")),
+            cached_tokens=_count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
+            model=body.get("model"),
             log_probabilities=log_probabilities,
         )
 
@@ -265,20 +267,7 @@ def describe(address: ServerAddress, get: Get) -> ServerInfo:
 
 def _drawn(sampling: Sampling | None) -> Body:
     """Temperature and seed: greedy, unless a method draws."""
-    return (
-        {"temperature": 0.0}
-        if sampling is None
-        else {"temperature": sampling.temperature, "seed": sampling.seed}
-    )
-
-
-def _usage(body: Body) -> Body:
-    usage = body.get("usage") or {}
-    return {
-        "prompt_tokens": _count(usage.get("prompt_tokens")),
-        "cached_tokens": _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
-        "model": body.get("model"),
-    }
+    return {"temperature": 0.0} if sampling is None else vars(sampling)
 
 
 def _finish(reason: JsonValue) -> Literal["stop", "length"]:
