@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from performance.drawn import in_flight
 from performance.measuring import (
     Candidate,
     ChildFailedError,
@@ -47,18 +44,3 @@ def test_a_failing_process_shows_its_error() -> None:
     assert in_own_process("operator:add", 2, 3) == 5
     with pytest.raises(ChildFailedError, match="ZeroDivisionError"):
         in_own_process("operator:truediv", 1, 0)
-
-
-def test_no_more_than_the_allowed_number_is_in_flight_and_results_keep_their_order() -> None:
-    now, most = 0, 0
-
-    async def work(item: int) -> int:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0.001 * (5 - item))
-        now -= 1
-        return item * item
-
-    assert asyncio.run(in_flight(work, range(5), 2)) == [0, 1, 4, 9, 16]
-    assert most == 2

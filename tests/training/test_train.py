@@ -32,22 +32,6 @@ def run(folder: Path, schedule: Path, *more: str) -> Checkpoint:
     return load_checkpoint(folder / "checkpoint.safetensors")
 
 
-def test_an_interrupted_run_ends_with_the_same_weights(tmp_path: Path) -> None:
-    schedule = tmp_path / "schedule.yaml"
-    schedule.write_text(json.dumps(SCHEDULE))
-    whole = run(tmp_path / "whole", schedule)
-    half = run(tmp_path / "parts", schedule, "--until", "3")
-    parts = run(tmp_path / "parts", schedule)
-
-    assert half.meta["step"] == 3 and parts.meta["step"] == whole.meta["step"] == 6
-    assert parts.meta["tokens"] == whole.meta["tokens"]
-    for name in ("model", "average", "optimizer"):
-        ours, theirs = getattr(parts, name), getattr(whole, name)
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(ours[k], theirs[k]) for k in ours)
-    assert not torch.equal(half.model["embedding"], whole.model["embedding"])
-
-
 def test_another_seed_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
     schedule = tmp_path / "schedule.yaml"
     schedule.write_text(json.dumps(SCHEDULE))

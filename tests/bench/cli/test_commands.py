@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from bench.cli.commands import COMMANDS
 from bench.cli.main import command
 from bench.errors import BenchError, ConfigError
-from bench.run.cell import CellRequest
 from bench.run.hooks import RunHooks
 from bench.tables.definition import TableDefinition
 from bench.tables.make import KINDS
@@ -30,13 +29,6 @@ def callbacks(cli_command: click.Command) -> list[Any]:
 def test_no_command_takes_more_than_a_handful_of_values(name: str) -> None:
     for callback in callbacks(importlib.import_module(f"bench.cli.{name}").command):
         assert len(inspect.signature(callback).parameters) <= 7, callback.__qualname__
-
-
-def test_a_setting_gives_every_request_what_it_says() -> None:
-    setting = CellRequest(model="tiny-s", data="mine.jsonl", limit=3, seed=5, dtype="float32")
-    expected = CellRequest("bm25", "qasper", "tiny-s", "mine.jsonl", {"k": 2}, 3, 5, "float32")
-    assert setting.of("bm25", "qasper", {"k": 2}) == expected
-    assert setting.of("bm25", "qasper", model="tiny").model == "tiny"
 
 
 class Closed(RunHooks):

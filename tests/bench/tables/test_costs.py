@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 
 from bench.results.records import Record
-from bench.run.cell import CellRequest
-from bench.run.session import Session
 from bench.tables.amortised import amortised_table
 from bench.tables.caption import about_shares
 from bench.tables.cells import TableData
 from bench.tables.cost_parts import cell_costs, costs_of, shares_of
 from bench.tables.costs import costs_table
-from bench.tables.definition import load_table
-from bench.tables.make import TableRequest, make_table
 from bench.tables.render import render
 from tests import cells
 
@@ -89,8 +85,3 @@ def test_costs_by_part_are_a_view_of_a_table(two_rows: TableData) -> None:
     assert by_row["PECAN"]["without probes"] == "9.00"
     assert by_row["BM25"]["reader × PECAN"] == "0.50" and by_row["SBERT"]["reader × PECAN"] == "0.25"
     assert by_row["SBERT"]["index: other models"] == "1.00" and by_row["BM25"]["index"] == "0"
-
-
-def test_tables_without_costs_refuse_the_view() -> None:
-    with pytest.raises(Exception, match="--columns costs is for tables with a row per method"):
-        make_table(TableRequest(load_table("tableA3"), CellRequest(), Session(Path("nowhere")), view="costs"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.errors import ConfigError, DataError, UnknownNameError
+from bench.errors import DataError, UnknownNameError
 from bench.flops.meter import Meter, metered
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.judge_protocol import PROTOCOLS
@@ -18,7 +18,6 @@ from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import Row, TableDefinition, load_table
 from bench.tables.judged import judged_table
 from bench.tables.latency import measure, stored_time, timed_table
-from bench.tables.make import TableRequest, make_table
 
 ROWS = (
     Row(id="closed_book", label="Closed book", method="closed_book"),
@@ -144,8 +143,6 @@ def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, results:
     assert judged_table(table, Session(results, compute=False), "tiny").rows[0][1] == "–", (
         "kept apart from ours"
     )
-    with pytest.raises(ConfigError, match="--protocol is for tables of judgements"):
-        make_table(TableRequest(load_table("table1"), CellRequest(), Session(results), protocol="paper"))
 
 
 def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere() -> None:

@@ -23,6 +23,8 @@ from bench.tables.make import TableRequest, make_table
         ("table1", CellRequest(model_named=True), {"exported": Path("x")}, "leave out --model and --limit"),
         ("tableA3", CellRequest(), {"view": "retrieval"}, "tableA3: --columns retrieval is for"),
         ("tableA3", CellRequest(), {"view": "costs"}, "tableA3: --columns costs is for"),
+        ("tableA3", CellRequest(), {"view": "price"}, "--columns price is for tables with a row per method"),
+        ("tableA3", CellRequest(), {"view": "paired"}, "--columns paired is for tables of scores"),
     ],
 )
 def test_an_option_that_the_table_would_ignore_is_refused(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from bench.errors import ConfigError
 from bench.results.finished import read_finished
 from bench.run.cell import CellRequest
-from bench.run.session import Session
 from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import Row, load_table
-from bench.tables.make import TableRequest, make_table
+from bench.tables.definition import Row
 from bench.tables.paired import ALL, paired_table
 from tests import cells
 from tests.bench.report.finished import finish
@@ -80,12 +77,7 @@ def test_one_data_set_has_no_lines_over_all(table: TableData) -> None:
     assert [line[0] for line in paired_table(one).rows] == ["musique (sample): TFIDF"]
 
 
-def test_a_table_without_a_row_to_compare_with_refuses(table: TableData, tmp_path: Path) -> None:
+def test_a_table_without_a_row_to_compare_with_refuses(table: TableData) -> None:
     without = replace(table, definition=table.definition.model_copy(update={"ratio_to": None}))
     with pytest.raises(ConfigError, match="ratio_to"):
         paired_table(without)
-    request = TableRequest(
-        load_table("tableA3"), CellRequest(), Session(tmp_path, compute=False), view="paired"
-    )
-    with pytest.raises(ConfigError, match="tables of scores"):
-        make_table(request)

@@ -141,9 +141,6 @@ def test_a_model_without_a_price_is_an_error_before_any_question(tmp_path: Path)
     made = table(tmp_path, bm25=[record(0, {"other": ANSWER})])
     with pytest.raises(ConfigError, match="No price for 'other'"):
         price_table(made, CARD)
-    request = TableRequest(load_table("tableA3"), CellRequest(), Session(tmp_path), view="price")
-    with pytest.raises(ConfigError, match="--columns price is for tables with a row per method"):
-        make_table(request)
     own = tmp_path / "own.yaml"
     own.write_text('date: "2026-01-31"\nsource: a page\nprices: {}\n')
     request = TableRequest(load_table("table1"), CellRequest(), Session(tmp_path), view="price", prices=own)

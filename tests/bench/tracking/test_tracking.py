@@ -14,7 +14,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +23,7 @@ from click.testing import CliRunner
 
 from bench.cli.main import command as bench
 from bench.files.atomic import write_json
+from bench.files.hashing import stable_hash
 from bench.results.records import (
     CELL_FILE,
     RECORDS_FILE,
@@ -33,7 +33,6 @@ from bench.results.records import (
     TokenCounts,
 )
 from bench.results.summary import summarize
-from bench.run.cell import CellIdentity
 from bench.tracking import hooks as hooks_module
 from bench.tracking.content import (
     DISPLAY_FILE,
@@ -53,24 +52,8 @@ from bench.tracking.store import (
 from bench.tracking.sync import StoreError, main as sync_command, sync
 from tests import cells
 
-DEFAULTS = {
-    "k": 5,
-    "order": "rank",
-    "chunk_tokens": None,
-    "prompt": "pecan",
-    "k1": 1.5,
-    "b": 0.75,
-    "epsilon": 0.25,
-}
-
-
-SAID = {
-    0: "Nobody",
-    0.25: "Ilse, and six other people with her",
-    0.5: "Ilse, they say",
-    0.4: "Ilse did it alone",
-    1: "Ilse",
-}
+DEFAULTS = {"k": 5, "order": "rank", "chunk_tokens": None, "prompt": "pecan", "k1": 1.5}
+SAID = {0: "Nobody", 0.25: "Ilse, and six others with her", 0.5: "Ilse, they say", 0.4: "Ilse alone", 1: "Ilse"}
 """F1 -> prediction."""
 
 
@@ -101,45 +84,24 @@ def finish(folder: Path, records: list[Record]) -> None:
 
 def make_cell(results: Path, *, dataset: str = "qasper", n: int = 6, failed: int = 0, **options: Any) -> Path:
     """A finished cell of bm25 as the runner leaves it."""
-    identity = CellIdentity(
-        method="bm25",
-        method_version="1",
-        config={**DEFAULTS, **options},
+    config = {**DEFAULTS, **options}
+    about = cells.description(
+        cell_id=stable_hash([dataset, n, config]),
+        config=config,
         dataset=dataset,
-        data_source="sample",
         data_label=f"{dataset} (sample)",
-        data_revision="sha256:0123",
-        examples="e" * 16,
         n_examples=n,
-        models={"reader": {"name": "tiny", "dtype": "float32"}},
-        geometry={"chunk_tokens": 75, "window": 2048},
-        prompts="p" * 16,
-        max_new_tokens=32,
-        seed=0,
+        non_defaults=sorted(name for name, value in options.items() if value != DEFAULTS[name]),
+        replayed=["k"],
+        metrics=["f1", "rouge_l"],
+        created_at="2026-01-02T03:04:05+00:00",
+        versions={"torch": "2.13.0"},
+        platform="Linux x86_64",
+        git_commit="0123456789ab",
     )
-    folder = results / "cells" / identity.folder
+    folder = results / "cells" / f"bm25--{dataset}--{about.cell_id}"
     folder.mkdir(parents=True)
-    write_json(
-        folder / CELL_FILE,
-        {
-            "cell_id": identity.cell_id,
-            **asdict(identity),
-            "non_defaults": sorted(name for name, value in options.items() if value != DEFAULTS[name]),
-            "replayed": ["k"],
-            "model": "tiny",
-            "model_label": "tiny (reduced scale)",
-            "model_small": True,
-            "dtype": "float32",
-            "limit": None,
-            "flop_convention": "paper",
-            "metrics": ["f1", "rouge_l"],
-            "created_at": "2026-01-02T03:04:05+00:00",
-            "versions": {"torch": "2.13.0"},
-            "python": "3.11.7",
-            "platform": "Linux x86_64",
-            "git_commit": "0123456789ab",
-        },
-    )
+    write_json(folder / CELL_FILE, about.to_json())
     finish(folder, [record(i, tuple(SAID)[i % 5], failed=i < failed) for i in range(n)])
     return folder
 
