@@ -96,14 +96,17 @@ def test_a_rewound_context_goes_on_as_if_nothing_had_been() -> None:
 
 def test_settled_text_is_forwarded_once_and_reads_no_logits() -> None:
     lm = language_model(attention="eager")
+    held: list[int] = []
 
     async def search(settle: bool) -> Probe:
         context = await lm.open()
-        await context.extend(QUESTION)
-        if settle:
-            await context.settle()
-            await context.settle()
-        await context.extend(NODES[0])
+        for text in (QUESTION, NODES[0]):
+            await context.extend(text)
+            if settle:
+                await context.settle()
+                await context.settle()
+                held.append(context.length)
+        await context.extend(NODES[1])
         return await context.probe(["Yes", "No"])
 
     with metered(Meter()) as straight:
@@ -112,7 +115,7 @@ def test_settled_text_is_forwarded_once_and_reads_no_logits() -> None:
         settled = run(search(True))
     assert settled.logits == pytest.approx(expected.logits, abs=1e-4)
     assert (meter.new_tokens, total(meter).logit_rows) == (straight.new_tokens, 1)
-    assert total(meter).calls == 2
+    assert (total(meter).calls, total(meter).cached) == (3, sum(held))
     assert flops_of_usage(lm.architecture, total(meter), "matmul") == counter.get_total_flops()
 
 
