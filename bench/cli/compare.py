@@ -54,15 +54,11 @@ class CellPair:
     setting: CellRequest
     results: Path
 
-    def folders(self) -> tuple[Path, Path]:
-        """The folders of both; for a missing cell raises BenchError with the command that runs it."""
-        return self._folder(self.first), self._folder(self.second)
-
     def records(self) -> tuple[list[Record], list[Record]]:
-        """The records of both; raises as :meth:`folders` does."""
+        """The records of both; for a missing cell raises BenchError with the command that runs it."""
         from bench.results.records import RECORDS_FILE, read_records
 
-        first, second = self.folders()
+        first, second = self._folder(self.first), self._folder(self.second)
         return list(read_records(first / RECORDS_FILE)), list(read_records(second / RECORDS_FILE))
 
     def _folder(self, text: str) -> Path:

@@ -9,15 +9,11 @@ from numpy.typing import ArrayLike
 
 from bench.metrics.statistics import RESAMPLES, Interval
 
+LEVEL = 0.95
+
 
 def auroc(
-    confidences: ArrayLike,
-    labels: Sequence[bool],
-    clusters: Sequence[str],
-    *,
-    rng: np.random.Generator,
-    n_resamples: int = RESAMPLES,
-    level: float = 0.95,
+    confidences: ArrayLike, labels: Sequence[bool], clusters: Sequence[str], *, rng: np.random.Generator
 ) -> Interval | None:
     """The share of pairs of a true and a false case in which the true one has the higher confidence.
 
@@ -40,11 +36,11 @@ def auroc(
     estimate = float(higher.mean())
     if count == 1:
         reason = f"all {len(truth)} cases share one document"
-        return Interval(estimate, None, None, len(truth), count, level, reason)
-    times = rng.multinomial(count, np.full(count, 1 / count), size=n_resamples)
+        return Interval(estimate, None, None, len(truth), count, LEVEL, reason)
+    times = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     pairs = (times @ trues) * (times @ falses)
     drawn = np.einsum("ri,ij,rj->r", times, won, times, optimize=True)[pairs > 0] / pairs[pairs > 0]
     if not len(drawn):
-        return Interval(estimate, None, None, len(truth), count, level, "no resample has a pair")
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(estimate, float(low), float(high), len(truth), count, level)
+        return Interval(estimate, None, None, len(truth), count, LEVEL, "no resample has a pair")
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(estimate, float(low), float(high), len(truth), count, LEVEL)

@@ -46,20 +46,21 @@ class ChatFormat:
 
 
 @dataclass(frozen=True)
-class _PlainFormat:
-    """Text pieces for models without a chat template."""
+class _Pieces:
+    """The same pieces as text."""
 
     opening: str
     closing: str
+    reply_opening: str
     next_turn: str
-    answer_prefix: str
+    answer_prefix: str = ""
 
 
-PLAIN_FORMATS: Mapping[str, _PlainFormat] = {
+PLAIN_FORMATS: Mapping[str, _Pieces] = {
     # Phi-2's model card asks for "Instruct: <prompt>\nOutput:".
-    "instruct-output": _PlainFormat("Instruct: ", "\nOutput:", "\nInstruct: ", " "),
+    "instruct-output": _Pieces("Instruct: ", "\nOutput:", "\nOutput:", "\nInstruct: ", " "),
     # Any base model: the plain prompt, then "Answer:".  # our choice
-    "answer": _PlainFormat("", "\n\nAnswer:", "\n\n", " "),
+    "answer": _Pieces("", "\n\nAnswer:", "\n\nAnswer:", "\n\n", " "),
 }
 
 
@@ -76,8 +77,7 @@ def chat_format(tokenizer: TextTokenizer, style: str = "template") -> ChatFormat
     if style != "template" and style not in PLAIN_FORMATS:
         raise ConfigError(f"chat style {style!r}: expected template or one of {', '.join(PLAIN_FORMATS)}.")
     if style == "template" and tokenizer.hf.chat_template:
-        opening, closing, reply_opening, next_turn = _template_pieces(tokenizer)
-        prefix = ""
+        pieces = _template_pieces(tokenizer)
     else:
         if style == "template":
             log.warning(
@@ -85,15 +85,13 @@ def chat_format(tokenizer: TextTokenizer, style: str = "template") -> ChatFormat
                 "base model, which follows instructions poorly; its instruct version has a template.",
                 tokenizer.name,
             )
-        plain = PLAIN_FORMATS["answer" if style == "template" else style]
-        opening, closing, reply_opening = plain.opening, plain.closing, plain.closing
-        next_turn, prefix = plain.next_turn, plain.answer_prefix
+        pieces = PLAIN_FORMATS["answer" if style == "template" else style]
     return ChatFormat(
-        opening=_with_one_bos(tokenizer, tokenizer.encode_template(opening)),
-        closing=tokenizer.encode_template(closing),
-        reply_opening=tokenizer.encode_template(reply_opening),
-        next_turn=tokenizer.encode_template(next_turn),
-        answer_prefix=prefix,
+        opening=_with_one_bos(tokenizer, tokenizer.encode_template(pieces.opening)),
+        closing=tokenizer.encode_template(pieces.closing),
+        reply_opening=tokenizer.encode_template(pieces.reply_opening),
+        next_turn=tokenizer.encode_template(pieces.next_turn),
+        answer_prefix=pieces.answer_prefix,
     )
 
 
@@ -136,7 +134,7 @@ def _fixed_clock() -> str:
     return f"{{% macro strftime_now(format) %}}{{{{ format{filters} }}}}{{% endmacro +%}}"
 
 
-def _template_pieces(tokenizer: TextTokenizer) -> tuple[str, str, str, str]:
+def _template_pieces(tokenizer: TextTokenizer) -> _Pieces:
     first, reply, second = _MARKERS
     one_turn = render(tokenizer, [{"role": "user", "content": first}])
     three_turns = render(
@@ -158,7 +156,7 @@ def _template_pieces(tokenizer: TextTokenizer) -> tuple[str, str, str, str]:
             f"{tokenizer.name}: its chat template rewrites earlier turns when later ones follow, so a"
             " conversation cannot grow on a cache. Use a tokenizer whose template only appends."
         )
-    return opening, closing, reply_opening, next_turn
+    return _Pieces(opening, closing, reply_opening, next_turn)
 
 
 def _with_one_bos(tokenizer: TextTokenizer, opening: tuple[int, ...]) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from bench.flops.architecture import (
 )
 from bench.models.presets import Pooling, presets
 from bench.models.sources import TOKENIZER_FILES, read_config, verify
-from bench.models.spec import DEVICE_MAPS, ModelSpec, loading_errors
+from bench.models.spec import SPREAD, ModelSpec, loading_errors
 from bench.models.tokenizer import TextTokenizer
 from bench.packages import require
 
@@ -81,7 +81,7 @@ def load_causal(spec: ModelSpec) -> Any:
 
     if spec.kind != "causal":
         raise ConfigError(f"{spec.name} is a text encoder; expected a causal language model such as 'tiny'.")
-    spread = spec.actual_device in DEVICE_MAPS
+    spread = spec.actual_device == SPREAD
     if spread:
         _require_gpus(spec)
     device = None if spread else _device(spec)
@@ -91,7 +91,7 @@ def load_causal(spec: ModelSpec) -> Any:
     with loading_errors(spec, folder), _quiet():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
-            device_map=spec.actual_device if spread else None,
+            device_map=SPREAD if spread else None,
             dtype=getattr(torch, spec.actual_dtype),
             attn_implementation=spec.local.attention,
             use_safetensors=True,

@@ -45,9 +45,8 @@ DType = Literal["float32", "bfloat16", "float16", "served"]
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
 
 
-DEVICE_MAPS = ("balanced", "sequential")
-"""Devices that spread whole layers over all GPUs: ``balanced``, equally many on each; ``sequential``, filling
-one after the other (transformers' ``device_map``)."""
+SPREAD = "balanced"
+"""The device that spreads whole layers over all GPUs, equally many on each (transformers' ``device_map``)."""
 
 
 def default_geometry(max_positions: int) -> Geometry:
@@ -72,7 +71,7 @@ class Local:
     """None: bfloat16 on CUDA, and on the CPU for large models if its bfloat16 is faster
     (:mod:`bench.models.processor`); else float32. Encoders always use float32."""
     device: str | None = None
-    """None: CUDA if available, else the CPU. One of DEVICE_MAPS: a causal model over several GPUs."""
+    """None: CUDA if available, else the CPU. SPREAD: a causal model over several GPUs."""
     attention: str = "sdpa"
     """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
 
@@ -82,7 +81,7 @@ class Local:
             return "float32"
         if self.dtype:
             return self.dtype
-        if self.actual_device.startswith("cuda") or self.actual_device in DEVICE_MAPS:
+        if self.actual_device.startswith("cuda") or self.actual_device == SPREAD:
             return "bfloat16"
         if self.actual_device == "cpu" and model.architecture.parameters >= FAST_FROM:
             return faster_dtype()

@@ -35,23 +35,19 @@ COLUMNS = ("cells", "data", "model", "cells in all", "finished", "to ask", "to i
 
 def cost_rows(costs: Sequence[GroupCost]) -> list[tuple[str, ...]]:
     """The groups as rows of text below ``COLUMNS``, with a line of totals."""
+    counts = [(len(cost.cells), cost.finished, cost.to_ask, cost.to_index) for cost in costs]
     rows = [
         (
             group_title(cost.cells),
             cost.cells[0].cell.data.label,
             cost.cells[0].cell.reader.label,
-            *map(str, (len(cost.cells), cost.finished, cost.to_ask, cost.to_index)),
+            *map(str, of_group),
             "?" if cost.flops is None else f"{cost.flops / TFLOP:.3g}",
         )
-        for cost in costs
+        for cost, of_group in zip(costs, counts, strict=True)
     ]
     if len(rows) > 1:
-        sums = (
-            sum(values)
-            for values in zip(
-                *((len(cost.cells), cost.finished, cost.to_ask, cost.to_index) for cost in costs), strict=True
-            )
-        )
+        sums = map(sum, zip(*counts, strict=True))
         known = sum(cost.flops or 0.0 for cost in costs) / TFLOP
         unknown = " + ?" if any(cost.flops is None for cost in costs) else ""
         rows.append(("total", "", "", *map(str, sums), f"{known:.3g}{unknown}"))

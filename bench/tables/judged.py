@@ -112,6 +112,24 @@ def judged_table(
         if paper
         else (*(name.capitalize() for name in protocol.criteria), "orders disagree", "unparsable")
     )
+    spec = resolve(judge, dtype=dtype)
+
+    def judged(own: Sequence[Record], other: Sequence[Record], label: str) -> JudgementSummary | None:
+        if not session.compute:
+            identifier = judgement_id(own, other, spec.identity(), protocol)
+            return stored_summary(session.results / FOLDER / identifier, own, other, protocol)
+        return judge_cells(
+            own,
+            other,
+            names=(against.label, label),
+            judge=judge,
+            dtype=dtype,
+            results=session.results,
+            protocol=protocol,
+            in_flight=session.asking.in_flight,
+            retry_failed=session.asking.retry_failed,
+        ).summary
+
     columns = ("Data and method", *measures, "n", "TFLOPs", *shown.values())
     empty = [DASH] * (len(columns) - 1 - len(shown))
     rows: list[tuple[str, ...]] = []
@@ -127,12 +145,10 @@ def judged_table(
             if own is None or other is None:
                 rows.append((label, *empty, *printed))
                 continue
-            names = (against.label, row.label)
-            summary = _summary(own.records, other.records, names, judge, dtype, session, protocol)
+            summary = judged(own.records, other.records, row.label)
             line = _rates if paper else _line
             rows.append((label, *(line(summary) if summary else empty), *printed))
             unjudged += [] if summary else [label]
-    spec = resolve(judge, dtype=dtype)
     return plain_table(
         definition.id,
         definition.title,
@@ -145,33 +161,6 @@ def judged_table(
         ),
         (*without_values(table), *lacking("Not judged, or only in part", unjudged)),
     )
-
-
-def _summary(
-    own: Sequence[Record],
-    other: Sequence[Record],
-    names: tuple[str, str],
-    judge: str,
-    dtype: str | None,
-    session: Session,
-    protocol: JudgeProtocol,
-) -> JudgementSummary | None:
-    if not session.compute:
-        identity = resolve(judge, dtype=dtype).identity()
-        folder = session.results / FOLDER / judgement_id(own, other, identity, protocol)
-        return stored_summary(folder, own, other, protocol)
-    judgement = judge_cells(
-        own,
-        other,
-        names=names,
-        judge=judge,
-        dtype=dtype,
-        results=session.results,
-        protocol=protocol,
-        in_flight=session.asking.in_flight,
-        retry_failed=session.asking.retry_failed,
-    )
-    return judgement.summary
 
 
 def _line(summary: JudgementSummary) -> list[str]:

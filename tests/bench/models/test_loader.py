@@ -12,7 +12,7 @@ from transformers import AutoConfig
 
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.models.loader import load_causal, load_encoder
-from bench.models.spec import DEVICE_MAPS, resolve
+from bench.models.spec import SPREAD, resolve
 from performance.families import SMALL
 from tests.bench.models.builders import causal_model, save_causal, save_encoder
 
@@ -103,14 +103,13 @@ def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
 
 
-@pytest.mark.parametrize("device", DEVICE_MAPS)
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_spreading_a_model_needs_several_gpus(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, device: str, gpus: int
+    saved: Path, monkeypatch: pytest.MonkeyPatch, gpus: int
 ) -> None:
     pretend_gpus(monkeypatch, gpus)
-    with pytest.raises(ConfigError, match=rf"'{device}' spreads llama .* GPUs; .* sees {gpus} here"):
-        load_causal(resolve(str(saved), device=device))
+    with pytest.raises(ConfigError, match=rf"'{SPREAD}' spreads llama .* GPUs; .* sees {gpus} here"):
+        load_causal(resolve(str(saved), device=SPREAD))
 
 
 def test_a_model_of_which_a_part_would_stay_in_main_memory_is_refused(

@@ -53,7 +53,13 @@ from bench.tracking.sync import StoreError, main as sync_command, sync
 from tests import cells
 
 DEFAULTS = {"k": 5, "order": "rank", "chunk_tokens": None, "prompt": "pecan", "k1": 1.5}
-SAID = {0: "Nobody", 0.25: "Ilse, and six others with her", 0.5: "Ilse, they say", 0.4: "Ilse alone", 1: "Ilse"}
+SAID = {
+    0: "Nobody",
+    0.25: "Ilse, and six other people with her",
+    0.5: "Ilse, they say",
+    0.4: "Ilse did it alone",
+    1: "Ilse",
+}
 """F1 -> prediction."""
 
 
