@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -68,18 +65,6 @@ def test_relevance_by_the_planted_head_tells_the_document_that_has_the_evidence(
     assert heads.tells_evidence(lm, example((0, 2)), Heads((PLANTED,))) == 0
     assert heads.tells_evidence(lm, example((0, 1, 2)), None) is None
     assert heads.tells_evidence(language_model(max_position_embeddings=64), example(), None) is None
-
-
-def test_the_command_prints_the_planted_head(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    lm, data = planted(), SimpleNamespace(examples=(example(), example(evidence=False), example((0, 1))))
-    monkeypatch.setattr(heads, "load_language_model", lambda spec: lm)
-    monkeypatch.setattr(heads, "load", lambda card, data_: data)
-    with caplog.at_level(logging.INFO, "training.heads"):
-        heads.main(["--dataset", "hotpotqa", "-k", "1"])
-    assert caplog.messages[0] == "hotpotqa: 2 of 3 questions have evidence and fit"
-    assert caplog.messages[-1] == f"heads={PLANTED[0]}.{PLANTED[1]}"
 
 
 def test_attention_beyond_length_is_what_evidence_gets_over_its_share_of_the_documents() -> None:

@@ -54,6 +54,7 @@ def write_gguf(
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_vocab_size(config.vocab_size)
     _add_tokenizer(writer, tokenizer, pre_tokenizer, gguf.TokenType)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[family.upper()], config.num_hidden_layers)
     meant: dict[str, torch.Tensor] = {}
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and family == "llama":  # tied
@@ -66,7 +67,8 @@ def write_gguf(
         fine = "lm_head" if family == "qwen2" else "embed"
         quantised = kind.F32 if weight.ndim == 1 else kind.Q8_0 if fine in name else kind.Q4_1
         blocks = gguf.quantize(values, quantised)
-        writer.add_tensor(_gguf_name(name), blocks, raw_dtype=quantised)
+        written = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        writer.add_tensor(written, blocks, raw_dtype=quantised)
         back = gguf.dequantize(blocks, quantised).reshape(values.shape)
         meant[name] = torch.from_numpy(_permuted(back, permuted, undo=True) if permuted else back)
     if "lm_head.weight" in meant:  # one matrix in the model: the finer one
@@ -94,28 +96,6 @@ def _add_tokenizer(writer: Any, tokenizer: Any, pre_tokenizer: str, types: Any) 
     writer.add_pad_token_id(tokenizer.convert_tokens_to_ids(END))
     writer.add_add_bos_token(False)
     writer.add_chat_template(TEMPLATE)
-
-
-_NAMES = {
-    "lm_head": "output",
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-
-
-def _gguf_name(name: str) -> str:
-    for ours, theirs in _NAMES.items():
-        name = name.replace(ours, theirs)
-    return name.replace("model.layers.", "blk.")
 
 
 def _permuted(weight: np.ndarray[Any, Any], heads: int, *, undo: bool = False) -> np.ndarray[Any, Any]:

@@ -103,23 +103,20 @@ def test_the_end_of_a_text_ends_an_answer_although_no_config_says_so() -> None:
     assert stop_tokens(tokenizer, chat_format(tokenizer)) == {*before, added}
 
 
-def test_a_model_without_a_template_gets_the_plain_format() -> None:
+def test_a_model_without_a_template_gets_the_plain_format_and_is_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     tokenizer = text_tokenizer(None)
     chat = chat_format(tokenizer)
     assert chat.opening == (tokenizer.hf.bos_token_id,)
     assert chat.closing == _ids(tokenizer, "\n\nAnswer:")
-    assert chat.answer_prefix == " "
+    assert chat.answer_prefix == " " and chat == chat_format(tokenizer, "answer")
     assert stop_tokens(tokenizer, chat) == {tokenizer.hf.eos_token_id}
+    (record,) = caplog.records
+    assert "has no chat template: it gets the plain prompt followed by 'Answer:'" in record.getMessage()
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     rewriting = TEMPLATE.replace("Today is", "{{ messages | length }} messages. Today is")
     with pytest.raises(ConfigError, match="rewrites earlier turns when later ones follow"):
         chat_format(text_tokenizer(rewriting))
-
-
-def test_a_reader_without_chat_template_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    chat = chat_format(text_tokenizer(None))
-    assert chat == chat_format(text_tokenizer(None), "answer")
-    (record,) = caplog.records
-    assert "has no chat template: it gets the plain prompt followed by 'Answer:'" in record.getMessage()

@@ -151,12 +151,8 @@ def test_the_retrieval_view_shows_what_the_contexts_hold(reader: str, tmp_path: 
     assert header == ["Method", "Recall", "MRR", "nDCG", "Answer in context", "TFLOPs", "n"]
     values = {line.split("|")[1].strip(): line.split("|")[2:6] for line in lines[2:]}
     full, none = "100.0 [100.0, 100.0]", "0.0 [0.0, 0.0]"
-    assert [cell.strip() for cell in values["Full context"]] == [
-        full,
-        "–",
-        "–",
-        full,
-    ]  # a selection, no ranking
+    selection = [cell.strip() for cell in values["Full context"]]
+    assert selection == [full, "–", "–", full], "no ranking"
     assert [cell.strip() for cell in values["Closed book"]] == [none] * 4
     assert "Recall: share of the labelled evidence" in rendered.markdown()
     assert "evidence_recall,100,100,100" in rendered.csv

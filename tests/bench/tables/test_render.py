@@ -70,14 +70,8 @@ PUBLISHED = {("bm25_top5", "qasper", "f1"): Published(44.1, "Table 1", "BM25 Top
 def test_markdown_shows_ours_beside_the_published_value(table: TableData) -> None:
     text = render(table, PUBLISHED).markdown()
     row = next(line for line in text.splitlines() if "BM25" in line)
-    assert [cell.strip() for cell in row.strip("|").split("|")] == [
-        "BM25 Top-5",
-        "25.0 [20.0, 30.0]",
-        "1.00",
-        "0.50",
-        "40",
-        "44.1 (−19.1)",
-    ]
+    shown = "| BM25 Top-5 | 25.0 [20.0, 30.0] | 1.00 | 0.50 | 40 | 44.1 (−19.1) |"
+    assert " ".join(row.split()) == shown
     assert "in brackets, ours minus it." in text
 
 
@@ -228,16 +222,6 @@ def test_csv_is_long_and_complete(table: TableData) -> None:
     assert rows[6]["missing"] == "not run yet" and rows[6]["value"] == ""
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (92.53, "92.5"),
-        (0.012345, "0.0123"),
-        (1830.4, "1830"),
-        (0, "0"),
-        (0.00001234, "0.0000123"),
-        (5, "5.00"),
-    ],
-)
-def test_costs_have_three_significant_digits(value: float, text: str) -> None:
-    assert three_digits(value) == text
+def test_costs_have_three_significant_digits() -> None:
+    values = {92.53: "92.5", 0.012345: "0.0123", 1830.4: "1830", 0: "0", 0.00001234: "0.0000123", 5: "5.00"}
+    assert {value: three_digits(value) for value in values} == values
