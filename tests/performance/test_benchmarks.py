@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from bench.engine.setup import build_engine
 from bench.errors import UnknownNameError
-from performance import LONG, NAMES, capture, gpu, report
+from performance import LONG, NAMES, capture, report
 from performance.__main__ import command
 from performance.drawn import SMALL, model, random_tokens, run_searches, searches
 
@@ -65,14 +65,6 @@ def test_capture_compares_the_same_numbers() -> None:
     spans = capture.covering(200, 16)
     assert spans[0][0] == 0 and spans[-1][1] == 200
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(spans))
-
-
-def test_the_gpu_benchmark_says_why_it_was_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(gpu.NotRun, match="no CUDA device"):
-        gpu.measure(quick=True)
 
 
 def test_drawn_searches_are_answered_in_order_whatever_is_in_flight() -> None:

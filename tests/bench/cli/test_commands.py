@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,18 +16,6 @@ from bench.errors import BenchError, ConfigError
 from bench.run.hooks import RunHooks
 from bench.tables.definition import TableDefinition
 from bench.tables.make import KINDS
-
-
-def callbacks(cli_command: click.Command) -> list[Any]:
-    if isinstance(cli_command, click.Group):
-        return [one for sub in cli_command.commands.values() for one in callbacks(sub)]
-    return [inspect.unwrap(cli_command.callback)] if cli_command.callback else []
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_takes_more_than_a_handful_of_values(name: str) -> None:
-    for callback in callbacks(importlib.import_module(f"bench.cli.{name}").command):
-        assert len(inspect.signature(callback).parameters) <= 7, callback.__qualname__
 
 
 class Closed(RunHooks):

@@ -9,27 +9,17 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     BertConfig,
     BertForSequenceClassification,
     BertModel,
     DPRConfig,
     DPRContextEncoder,
     DPRQuestionEncoder,
-    GemmaConfig,
-    GemmaForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
     MPNetConfig,
     MPNetModel,
-    PhiConfig,
-    PhiForCausalLM,
     PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen2ForCausalLM,
 )
 
 from bench.engine.scheduler import Limits
@@ -113,46 +103,22 @@ def byte_fallback_tokenizer() -> TextTokenizer:
     return TextTokenizer("test", PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>"))
 
 
-_CAUSAL: dict[str, tuple[type, type, dict[str, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {"num_key_value_heads": 2, "num_hidden_layers": 3}),
-    "llama-bias": (
-        LlamaConfig,
-        LlamaForCausalLM,
-        {
-            "num_key_value_heads": 4,
-            "num_hidden_layers": 2,
-            "attention_bias": True,
-            "mlp_bias": True,
-            "tie_word_embeddings": True,
-            "head_dim": 16,
-        },
-    ),
-    "mistral": (
-        MistralConfig,
-        MistralForCausalLM,
-        {"num_key_value_heads": 4, "num_hidden_layers": 2, "sliding_window": 48},
-    ),
-    "mixtral": (
-        MixtralConfig,
-        MixtralForCausalLM,
-        {"num_key_value_heads": 4, "num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 2},
-    ),
-    "gemma": (
-        GemmaConfig,
-        GemmaForCausalLM,
-        {"num_key_value_heads": 8, "num_hidden_layers": 2, "head_dim": 16},
-    ),
-    "qwen2": (
-        Qwen2Config,
-        Qwen2ForCausalLM,
-        {"num_key_value_heads": 2, "num_hidden_layers": 2, "tie_word_embeddings": True},
-    ),
-    "phi": (
-        PhiConfig,
-        PhiForCausalLM,
-        {"num_hidden_layers": 2, "qk_layernorm": True, "rope_parameters": {"partial_rotary_factor": 0.5}},
-    ),
-}
+_CAUSAL: dict[str, dict[str, Any]] = {
+    "llama": {"num_key_value_heads": 2, "num_hidden_layers": 3},
+    "llama-bias": {
+        "num_key_value_heads": 4, "num_hidden_layers": 2, "attention_bias": True, "mlp_bias": True,
+        "tie_word_embeddings": True, "head_dim": 16,
+    },
+    "mistral": {"num_key_value_heads": 4, "num_hidden_layers": 2, "sliding_window": 48},
+    "mixtral": {
+        "num_key_value_heads": 4, "num_hidden_layers": 2, "num_local_experts": 4, "num_experts_per_tok": 2,
+    },
+    "gemma": {"num_key_value_heads": 8, "num_hidden_layers": 2, "head_dim": 16},
+    "qwen2": {"num_key_value_heads": 2, "num_hidden_layers": 2, "tie_word_embeddings": True},
+    "phi": {
+        "num_hidden_layers": 2, "qk_layernorm": True, "rope_parameters": {"partial_rotary_factor": 0.5},
+    },
+}  # fmt: skip
 CAUSAL_FAMILIES = tuple(_CAUSAL)
 _ENCODERS: dict[str, tuple[type, type, dict[str, Any]]] = {
     "bert": (BertConfig, BertModel, {"max_position_embeddings": 96}),
@@ -165,7 +131,6 @@ ENCODER_FAMILIES = tuple(_ENCODERS)
 
 def causal_model(family: str, attention: str = "sdpa", **overrides: Any) -> Any:
     """A random decoder of the family: hidden 64, 8 heads, weights large enough for varied greedy text."""
-    config_type, model_type, options = _CAUSAL[family]
     common: dict[str, Any] = {
         "vocab_size": VOCAB,
         "hidden_size": 64,
@@ -178,7 +143,8 @@ def causal_model(family: str, attention: str = "sdpa", **overrides: Any) -> Any:
         "attn_implementation": attention,
     }
     torch.manual_seed(7)
-    model = model_type(config_type(**{**common, **options, **overrides}))
+    config = AutoConfig.for_model(family.partition("-")[0], **{**common, **_CAUSAL[family], **overrides})
+    model = AutoModelForCausalLM.from_config(config)
     if family == "mixtral" and attention == "eager":
         model.set_experts_implementation("eager")  # plain products, which a counter sees
     return model.eval().requires_grad_(False)
