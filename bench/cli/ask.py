@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.cli.options import results_option
-from bench.cli.terminal import print_columns, print_labelled, standard_output
+from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
 from bench.report.html_text import printable
 
@@ -104,7 +104,7 @@ def _documents(files: Sequence[str]) -> DocumentFiles:
 def show(answers: Sequence[Answer], names: Sequence[str], documents: int, *, full: bool = False) -> None:
     """Print the answers: one alone, several side by side, then what each of them read."""
     first, console = answers[0], standard_output()
-    count = f"{documents} document{'' if documents == 1 else 's'}, reader {first.model}"
+    count = f"{counted(documents, 'document')}, reader {first.model}"
     print_labelled(console, _safe(f"{first.question}\n{count}\n"))
     if len(answers) == 1:
         print_labelled(console, _safe(f"answer      {_text(first)}\ncost        {_cost(first)}"))

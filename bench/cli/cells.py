@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -117,16 +118,12 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
     return described
 
 
-def counted_questions(about: CellDescription) -> str:
-    """The cell's number of questions in words."""
-    return f"{about.n_examples} question{'' if about.n_examples == 1 else 's'}"
-
-
 def cell_line(folder: Path, about: CellDescription) -> str:
     """The cell in one line, beginning with its folder."""
     from bench.results.curves import cell_label
 
-    return f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {counted_questions(about)}"
+    questions = counted(about.n_examples, "question")
+    return f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {questions}"
 
 
 def size_bytes(folders: Iterable[Path]) -> int:

@@ -24,7 +24,7 @@ from bench.cli.options import (
     retry_failed_option,
     setting_options,
 )
-from bench.cli.terminal import print_columns, print_labelled, standard_output
+from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
@@ -190,7 +190,7 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
     spread = in_brackets(r.low, r.high, "{:.2f}".format)
     lines = [
         f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
-        f"{100 * c.second:.1f} %; mean of {_counted(d.n, 'question')} on {_counted(d.clusters, 'document')}",
+        f"{100 * c.second:.1f} %; mean of {counted(d.n, 'question')} on {counted(d.clusters, 'document')}",
         f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {_p(c.p_value)}",
         f"            {verdict(comparison, first, second)}",
         *_power(comparison),
@@ -226,10 +226,6 @@ def _index_tflops(records: Iterable[Record]) -> float:
 
 def _p(value: float) -> str:
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def verdict(comparison: Comparison, first: str, second: str) -> str:
@@ -277,9 +273,7 @@ def _column(record: Record, metric: str, measures: Sequence[str]) -> dict[str, s
         measured.append(f"{undefined} not defined")
     nodes = sum(item.node is not None for item in record.context)
     passages = len(record.context) - nodes
-    kinds = [
-        f"{n} {what}{'' if n == 1 else 's'}" for n, what in ((passages, "passage"), (nodes, "node")) if n
-    ]
+    kinds = [counted(n, what) for n, what in ((passages, "passage"), (nodes, "node")) if n]
     return {
         "answer": f"FAILED: {record.error}" if record.error is not None else repr(record.prediction),
         METRIC_LABELS.get(metric, metric): f"{100 * record.scores[metric]:.0f} %",

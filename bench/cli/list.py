@@ -9,7 +9,7 @@ from typing import TypeAlias
 import click
 
 from bench.cli.options import results_option
-from bench.cli.terminal import print_rows, standard_output
+from bench.cli.terminal import counted, print_rows, standard_output
 
 _NO_PAPER = "in no paper"
 DISTRIBUTION = "longdoc-bench"
@@ -130,7 +130,6 @@ def figures() -> None:
 @results_option
 def cells(results: Path) -> None:
     """Finished cells of the results folder, with their folders."""
-    from bench.cli.cells import counted_questions
     from bench.results.curves import cell_label
     from bench.results.finished import find_finished
 
@@ -138,7 +137,7 @@ def cells(results: Path) -> None:
     for cell in find_finished(results).finished:
         about = cell.description
         heading = f"{about.data}, {about.model_label}"
-        rows.append((heading, cell_label(about), f"{counted_questions(about)}, {cell.folder}"))
+        rows.append((heading, cell_label(about), f"{counted(about.n_examples, 'question')}, {cell.folder}"))
     if not rows:
         click.echo(f"{results} has no finished cell. Run one, for example: bench table table1 --limit 4")
         return

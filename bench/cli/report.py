@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from bench.cli.options import DATA, OUTPUT, WHAT, Command, option, results_option
+from bench.cli.terminal import counted
 from bench.errors import BenchError
 
 
@@ -57,10 +58,9 @@ def command(
         write_text(path, page)
     except OSError as error:
         raise BenchError(f"Cannot write {path}: {error.strerror or error}. Choose another --out.") from error
-    count = len(report.runs)
     click.echo(
         f"{path}: {len(page) / 1e6:.1f} MB, {report.browser.questions} questions, "
-        f"{count} cell{'' if count == 1 else 's'}"
+        f"{counted(len(report.runs), 'cell')}"
     )
     for warning in report.warnings:
         click.echo(f"warning: {warning}")

@@ -13,6 +13,7 @@ import click
 
 from bench.cli.cells import cell_line, cells_named, described_cells, named_folder, size_bytes
 from bench.cli.options import results_option
+from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def command(
     busy = [str(folder) for folder in selected if is_locked(folder)]
     if busy:
         raise BenchError(f"A run is writing {', '.join(busy)}. Stop it first; nothing was removed.")
-    count = f"{len(selected)} cell{'' if len(selected) == 1 else 's'}, {size_bytes(selected) / 1e6:.1f} MB"
+    count = f"{counted(len(selected), 'cell')}, {size_bytes(selected) / 1e6:.1f} MB"
     if dry_run:
         click.echo(f"{count}; nothing was removed.")
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.cli.options import WHAT, Command, option, session_options, set_option, setting_options
+from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def command(
     finished = session.run(cell)
     click.echo("\n".join(report_lines(cell, finished)))
     if finished.summary.all_failed:
-        raise BenchError(f"All {_questions(finished.summary.n)} failed.")
+        raise BenchError(f"All {counted(finished.summary.n, 'question')} failed.")
 
 
 def require_one_method(method: str, dataset: str = "", words: Sequence[str] = ()) -> None:
@@ -88,7 +89,7 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     from bench.run.fitness import caution
 
     summary = finished.summary
-    title = f"{cell.title}: {_questions(summary.n)}"
+    title = f"{cell.title}: {counted(summary.n, 'question')}"
     if summary.n_failed:
         title += f", {summary.n_failed} failed" + ("" if summary.all_failed else " (they score 0)")
     if summary.n_truncated:
@@ -99,7 +100,7 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
         scores = {name: value for name, value in summary.metrics.items() if name != "bleu_4" or value.mean}
         scores |= summary.retrieval
         if summary.n_unscored:
-            count = "none" if not summary.n_scored else f"of {_questions(summary.n_scored)}"
+            count = "none" if not summary.n_scored else f"of {counted(summary.n_scored, 'question')}"
             has = "has" if summary.n_unscored == 1 else "have"
             yield f"  {'scores':<17} {count}: {summary.n_unscored} {has} no reference answer"
     for metric, value in scores.items():
@@ -108,7 +109,7 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
         if value.low is not None and value.high is not None:
             text += f"   95% interval {100 * value.low:.2f} to {100 * value.high:.2f}"
         if value.n is not None and value.n < summary.n:
-            text += f"   (defined for {_questions(value.n)})"
+            text += f"   (defined for {counted(value.n, 'question')})"
         yield text
     labelled = any(example.evidence for example in cell.data.examples)
     if labelled and scores and "evidence_recall" not in scores:
@@ -130,7 +131,3 @@ def _failures(finished: FinishedCell) -> Iterator[str]:
     for error, count in errors.most_common(1):
         others = f", and {len(errors) - 1} other reason(s)" if len(errors) > 1 else ""
         yield f"  {'failed':<17} {count} x {error}{others}"
-
-
-def _questions(count: int) -> str:
-    return f"{count} question{'' if count == 1 else 's'}"

@@ -29,6 +29,11 @@ _ASIDE = re.compile(r"\[[^]]*\]|\([^)]*\)$")
 """What stands behind a value: an interval, or a difference."""
 
 
+def counted(count: int, what: str) -> str:
+    """``1 question``, ``2 questions``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def standard_output() -> Console:
     """A console on standard output; in a file or a pipe nothing is wrapped but texts side by side."""
     from rich.console import Console
@@ -47,7 +52,7 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
     console.print()
     print_sentences(console, table.brief or table.caption[:2])
     more = len(table.notes) - sum(note in table.brief for note in table.notes)
-    notes = f" and {more} more note{'' if more == 1 else 's'}" if more else ""
+    notes = f" and {counted(more, 'more note')}" if more else ""
     console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
 
 

@@ -13,6 +13,8 @@ import importlib.util
 import json
 import os
 import re
+import urllib.error
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,6 @@ from pathlib import Path
 from bench.errors import ModelUnavailableError
 from bench.files.hashing import file_sha256
 from bench.files.paths import ASSETS
-from bench.models import hub
 from bench.models.served.address import FORM
 from bench.schema import JsonValue
 
@@ -124,8 +125,7 @@ class HubSource(Source):
                     revision=self.revision,
                     allow_patterns=list(files or _WANTED),
                     ignore_patterns=list(_UNWANTED),
-                    local_files_only=not constants.is_offline_mode()
-                    and not hub.reachable(constants.ENDPOINT),
+                    local_files_only=not constants.is_offline_mode() and not _reachable(constants.ENDPOINT),
                 )
             )
         except errors.GatedRepoError as error:
@@ -159,6 +159,17 @@ class HubSource(Source):
                 f"{name}: downloading {where} failed: {type(error).__name__}: {error}. Run the same"
                 f" command again to resume.{how}"
             ) from error
+
+
+def _reachable(endpoint: str) -> bool:
+    """Whether a server answers at ``endpoint`` within seconds; the hub client retries for half a minute."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=5.0).close()
+    except urllib.error.HTTPError:
+        return True  # it answered
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import re
 from importlib import resources
@@ -19,23 +18,21 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
-def escaped(text: str) -> str:
-    """The text for an element's content or a quoted attribute."""
-    return html.escape(printable(text))
+def filled(name: str, **values: object) -> str:
+    """A Jinja2 template of this package with its values, escaped unless it says ``|safe``."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
-
-def filled(template: str, **values: object) -> str:
-    """A Jinja2 template with its values; every text is escaped unless the template says ``|safe``."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    def text(value: object) -> object:
-        return Markup(escaped(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-    environment = Environment(
-        autoescape=True, finalize=text, undefined=StrictUndefined, keep_trailing_newline=True
+    return (
+        Environment(
+            loader=PackageLoader("bench.report", ""),
+            autoescape=True,
+            finalize=lambda value: printable(value) if type(value) is str else value,
+            undefined=StrictUndefined,
+            keep_trailing_newline=True,
+        )
+        .get_template(name)
+        .render(values)
     )
-    return environment.from_string(template).render(values)
 
 
 def embedded_json(value: JsonValue) -> str:
@@ -49,6 +46,6 @@ def source_hash(source: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"
 
 
-def own_file(package: str, name: str) -> str:
-    """The content of a file that lies in a package: a template, a style or a script."""
-    return resources.files(package).joinpath(name).read_text("utf-8")
+def own_file(name: str) -> str:
+    """The content of a style or script of this package."""
+    return resources.files("bench.report").joinpath(name).read_text("utf-8")

@@ -18,10 +18,10 @@ from bench.tables.formats import DASH, three_digits
 
 def report_page(report: Report) -> str:
     """The page; a pure function of the report."""
-    style, script = own_file("bench.report", "page.css"), own_file("bench.report", "page.js")
+    style, script = own_file("page.css"), own_file("page.js")
     labels = {METRIC_LABELS.get(named.metric, named.metric) for _, named in report.runs}
     return filled(
-        own_file("bench.report", "page.html.jinja"),
+        "page.html.jinja",
         report=report,
         policy=f"default-src 'none'; style-src {source_hash(style)}; script-src {source_hash(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'",
