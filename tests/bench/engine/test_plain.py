@@ -17,7 +17,7 @@ from bench.engine.runner import Runner
 from bench.engine.scheduler import Request, Scheduler
 from bench.engine.setup import engine_for
 from bench.flops.architecture import architecture_from_modules
-from bench.flops.formulas import forward_flops
+from bench.flops.formulas import flops_terms, forward_usage
 from performance.families import IDS, SIZES, SMALL, greedy, toy
 from tests.bench.models.builders import causal_model
 
@@ -89,6 +89,6 @@ def test_only_layers_with_attention_pay_for_it_and_a_state_is_paid_for() -> None
         1,
         3 * 3 * 2 * 16 * 16,
     )  # three layers, two heads of 16 by 16
-    one, two = (forward_flops(shape, 1, cached=n, convention="matmul") for n in (100, 200))
+    one, two = (flops_terms(shape, forward_usage(shape, 1, n), "matmul")["attention"] for n in (100, 200))
     assert two - one == 4 * 1 * (4 * 16) * 100
     assert architecture_from_modules(causal_model("llama")).attention_layers is None

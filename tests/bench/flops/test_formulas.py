@@ -11,16 +11,29 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from bench.errors import ConfigError
 from bench.flops.architecture import (
+    Architecture,
     UnknownFamilyError,
     architecture_from_config,
     architecture_from_modules,
     counted_architecture,
 )
-from bench.flops.formulas import flops_of_usage, flops_terms, forward_flops, forward_usage, texts_usage
+from bench.flops.formulas import flops_of_usage, flops_terms, forward_usage, texts_usage
 from bench.flops.meter import Usage
 from bench.models.presets import presets
 from performance.families import LATENT, LINEAR, SIZES, SMALL
 from tests.bench.models.builders import CAUSAL_FAMILIES, ENCODER_FAMILIES, VOCAB, causal_model, encoder_model
+
+
+def forward_flops(
+    architecture: Architecture,
+    new: int,
+    cached: int = 0,
+    convention: Convention = "paper",
+    *,
+    logit_rows: int = 1,
+) -> int:
+    usage = forward_usage(architecture, new, cached, logit_rows=logit_rows)
+    return flops_of_usage(architecture, usage, convention)
 
 
 def _ids(rows: int, length: int) -> torch.Tensor:
