@@ -25,12 +25,7 @@ from tests.bench.models.builders import CAUSAL_FAMILIES, ENCODER_FAMILIES, VOCAB
 
 
 def forward_flops(
-    architecture: Architecture,
-    new: int,
-    cached: int = 0,
-    convention: Convention = "paper",
-    *,
-    logit_rows: int = 1,
+    architecture: Architecture, new: int, cached: int = 0, *, convention: Any = "paper", logit_rows: int = 1
 ) -> int:
     usage = forward_usage(architecture, new, cached, logit_rows=logit_rows)
     return flops_of_usage(architecture, usage, convention)
