@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bench.metrics import METRIC_LABELS
+from bench.results.models import Interval
 from bench.tables.caption import (
     TOP,
     about_order,
@@ -61,13 +62,22 @@ def render(
     )
 
 
-def _score(cell: TableCell, metric: str, mark: str) -> str:
-    value = cell.interval(metric)
+def _score(table: TableData, cell: TableCell, metric: str, mark: str) -> str:
+    value = _value(table, cell, metric)
     if value is None:
         return DASH
-    return f"{100 * value.mean:.1f}{mark}" + in_brackets(
-        value.low, value.high, lambda end: f"{100 * end:.1f}"
-    )
+    return f"{value.mean:.1f}{mark}" + in_brackets(value.low, value.high, "{:.1f}".format)
+
+
+def _value(table: TableData, cell: TableCell, metric: str) -> Interval | None:
+    """A score or measure in percent, a cost in TFLOPs, or the ratio of costs; None where there is none."""
+    if metric == "ratio":
+        ratio = _ratio(table, cell)
+        return None if ratio is None else Interval(mean=ratio)
+    if metric == "tflops":
+        return None if cell.summary is None else cell.summary.query_tflops
+    value = cell.interval(metric)
+    return None if value is None else value.scaled(100.0)
 
 
 def _tflops(cell: TableCell) -> float | None:
@@ -106,7 +116,7 @@ def _line(
     marks = {table.definition.metrics[0]: TOP} if standing is not None and standing.top else {}
     return [
         cell.row.label,
-        *(_score(cell, metric, marks.get(metric, "")) for metric in table.definition.metrics),
+        *(_score(table, cell, metric, marks.get(metric, "")) for metric in table.definition.metrics),
         DASH if tflops is None else three_digits(tflops),
         *([DASH if ratio is None else f"{ratio:.2f}"] if _has_ratio(table) else []),
         _questions(cell),
@@ -129,8 +139,9 @@ def _published(table: TableData, cell: TableCell, metric: str, published: Publis
         return DASH
     if not cell.comparable:
         return f"{printed.value:g}"
-    ours = _ratio(table, cell) if metric == "ratio" else _values(cell, metric)[0]
-    return f"{printed.value:g}" + ("" if ours is None else f" ({_difference(ours, printed.value, metric)})")
+    ours = _value(table, cell, metric)
+    difference = "" if ours is None else f" ({_difference(ours.mean, printed.value, metric)})"
+    return f"{printed.value:g}{difference}"
 
 
 def _difference(ours: float, printed: float, metric: str) -> str:
@@ -167,45 +178,27 @@ def _csv(table: TableData, published: PublishedValues) -> str:
             *("published", "difference", "n", "n_failed", "n_truncated", "cell_id", "missing"),
         ]
     ]
+    metrics = (*table.definition.metrics, "tflops", *(["ratio"] if _has_ratio(table) else []))
     for dataset, cells in _by_dataset(table):
         for cell in cells:
-            for metric in (*table.definition.metrics, "tflops", *(["ratio"] if _has_ratio(table) else [])):
-                ratio = (_ratio(table, cell), None, None)
-                value, low, high = ratio if metric == "ratio" else _values(cell, metric)
-                printed = published.get((cell.row.id, dataset, metric))
+            about, summary = cell.description, cell.summary
+            data = ("", "") if about is None else (about.data, about.model)
+            counts = ("",) * 3 if summary is None else (summary.n, summary.n_failed, summary.n_truncated)
+            for metric in metrics:
+                value, printed = _value(table, cell, metric), published.get((cell.row.id, dataset, metric))
+                ends = (None,) * 3 if value is None else (value.mean, value.low, value.high)
                 difference = None
                 if value is not None and printed is not None and cell.comparable:
-                    difference = value - printed.value
-                about, summary = cell.description, cell.summary
+                    difference = value.mean - printed.value
                 lines.append(
                     [
-                        *(table.definition.id, cell.row.id, cell.row.label, dataset),
-                        *(("", "") if about is None else (about.data, about.model)),
-                        metric,
-                        *(_number(x) for x in (value, low, high)),
-                        *("" if printed is None else printed.value, _number(difference)),
-                        *(
-                            ("", "", "")
-                            if summary is None
-                            else (summary.n, summary.n_failed, summary.n_truncated)
-                        ),
+                        *(table.definition.id, cell.row.id, cell.row.label, dataset, *data, metric),
+                        *map(_number, ends),
+                        *("" if printed is None else printed.value, _number(difference), *counts),
                         *("" if about is None else about.cell_id, cell.missing),
                     ]
                 )
     return csv_text(lines)
-
-
-def _values(cell: TableCell, metric: str) -> tuple[float | None, float | None, float | None]:
-    if cell.summary is None:
-        return None, None, None
-    if metric == "tflops":
-        shown = cell.summary.query_tflops
-    else:
-        interval = cell.interval(metric)
-        if interval is None:
-            return None, None, None
-        shown = interval.scaled(100.0)
-    return shown.mean, shown.low, shown.high
 
 
 def _number(value: float | None) -> str:
