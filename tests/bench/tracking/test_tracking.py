@@ -112,12 +112,6 @@ def make_cell(results: Path, *, dataset: str = "qasper", n: int = 6, failed: int
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _own_store_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BENCH_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder whose store is made once; every test adds cells of its own data set."""

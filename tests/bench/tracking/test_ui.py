@@ -24,12 +24,6 @@ def invoke(*arguments: str | Path) -> BaseException | None:
     return CliRunner().invoke(ui, [str(a) for a in arguments]).exception
 
 
-@pytest.fixture(autouse=True)
-def _own_store_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BENCH_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
 def test_without_records_it_says_how_to_make_some(tmp_path: Path) -> None:
     error = invoke("--results", tmp_path / "none")
     assert isinstance(error, BenchError)
