@@ -49,9 +49,7 @@ def info(name: str) -> None:
         "normalised": preset.normalised if preset and preset.pooling else None,
         "max_tokens": preset.max_tokens if preset else None,
         "recommended_options": dict(spec.recommended_options),
-        "licence": preset.licence if preset else None,
-        "bibtex": preset.bibtex if preset else None,
-        "description": preset.description if preset else None,
+        **{name: getattr(preset, name, None) for name in ("licence", "bibtex", "description")},
     }
     click.echo(json.dumps(document, indent=2))
 

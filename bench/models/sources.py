@@ -106,7 +106,24 @@ class HubSource(Source):
 
     def locate(self, name: str, files: Sequence[str] = ()) -> Path:
         """The snapshot in the hub's cache, downloaded if missing."""
-        from huggingface_hub import constants, errors, snapshot_download
+        from huggingface_hub import constants, snapshot_download
+
+        try:
+            return Path(
+                snapshot_download(
+                    self.repository,
+                    revision=self.revision,
+                    allow_patterns=list(files or _WANTED),
+                    ignore_patterns=list(_UNWANTED),
+                    local_files_only=not constants.is_offline_mode() and not _reachable(constants.ENDPOINT),
+                )
+            )
+        except (OSError, ValueError) as error:
+            raise ModelUnavailableError(f"{name}: {self._advice(error)}") from error
+
+    def _advice(self, error: Exception) -> str:
+        """What is wrong, and what to do."""
+        from huggingface_hub import constants, errors
 
         where = f"{self.repository}@{self.revision or 'main'}"
         revision = f" --revision {self.revision}" if self.revision else ""
@@ -118,47 +135,30 @@ class HubSource(Source):
         if self.alternative:
             ways.insert(0, self.alternative)
         how = " To get it: " + "; or ".join(ways) + "."
-        try:
-            return Path(
-                snapshot_download(
-                    self.repository,
-                    revision=self.revision,
-                    allow_patterns=list(files or _WANTED),
-                    ignore_patterns=list(_UNWANTED),
-                    local_files_only=not constants.is_offline_mode() and not _reachable(constants.ENDPOINT),
-                )
-            )
-        except errors.GatedRepoError as error:
-            raise ModelUnavailableError(
-                f"{name}: {where} is gated. Ask for access at https://huggingface.co/{self.repository}, then"
+        if isinstance(error, errors.GatedRepoError):
+            return (
+                f"{where} is gated. Ask for access at https://huggingface.co/{self.repository}, then"
                 f" run `hf auth login` or set HF_TOKEN.{how}"
-            ) from error
-        except errors.RevisionNotFoundError as error:
-            raise ModelUnavailableError(
-                f"{name}: {self.repository} has no revision {self.revision!r}. Leave it out for the newest."
-            ) from error
-        except errors.RepositoryNotFoundError as error:
-            hint = " (it is gated: a token is needed even to see it)" if self.gated else ""
-            raise ModelUnavailableError(
-                f"{name}: the hub knows no repository {self.repository}, or hides it from you{hint}."
-                f" Check the spelling, run `hf auth login` or set HF_TOKEN.{how}"
-            ) from error
-        except errors.LocalEntryNotFoundError as error:
-            partial = isinstance(error, errors.IncompleteSnapshotError)
-            state = "is only partly in" if partial else "is not in"
-            why = (
-                "and HF_HUB_OFFLINE forbids asking the hub (unset it to download)"
-                if constants.is_offline_mode()
-                else f"and {constants.ENDPOINT} could not be reached"
             )
-            raise ModelUnavailableError(
-                f"{name}: {where} {state} the local cache ({constants.HF_HUB_CACHE}), {why}.{how}"
-            ) from error
-        except (OSError, ValueError) as error:  # full disk, no permission, broken connection, malformed id
-            raise ModelUnavailableError(
-                f"{name}: downloading {where} failed: {type(error).__name__}: {error}. Run the same"
-                f" command again to resume.{how}"
-            ) from error
+        if isinstance(error, errors.RevisionNotFoundError):
+            return f"{self.repository} has no revision {self.revision!r}. Leave it out for the newest."
+        if isinstance(error, errors.RepositoryNotFoundError):
+            hint = " (it is gated: a token is needed even to see it)" if self.gated else ""
+            return (
+                f"the hub knows no repository {self.repository}, or hides it from you{hint}."
+                f" Check the spelling, run `hf auth login` or set HF_TOKEN.{how}"
+            )
+        if isinstance(error, errors.LocalEntryNotFoundError):
+            state = "is only partly in" if isinstance(error, errors.IncompleteSnapshotError) else "is not in"
+            why = f"and {constants.ENDPOINT} could not be reached"
+            if constants.is_offline_mode():
+                why = "and HF_HUB_OFFLINE forbids asking the hub (unset it to download)"
+            return f"{where} {state} the local cache ({constants.HF_HUB_CACHE}), {why}.{how}"
+        # full disk, no permission, broken connection, malformed id
+        return (
+            f"downloading {where} failed: {type(error).__name__}: {error}. Run the same command again to"
+            f" resume.{how}"
+        )
 
 
 def _reachable(endpoint: str) -> bool:

@@ -298,15 +298,15 @@ _SHARES: Mapping[Part, str] = {
 }
 
 
-def about_shares(shares: Iterable[Shares]) -> list[str]:
+def about_shares(shares: Shares) -> list[str]:
     """One sentence per part of the costs, with its rows and its range over the data sets."""
     sentences = []
-    for part in shares:
+    for part, of_rows in shares.items():
         rows = []
-        for label, least, most in part.rows:
+        for label, least, most in of_rows:
             low, high = round(100 * least), round(100 * most)
-            rows.append(f"{label} {high} %" if low == high else f"{label} {low} to {high} %")
-        sentences.append(f"{_SHARES[part.part]}: {', '.join(rows)}.")
+            rows.append(f"{label} {low} %" if low == high else f"{label} {low} to {high} %")
+        sentences.append(f"{_SHARES[part]}: {', '.join(rows)}.")
     return sentences
 
 

@@ -8,7 +8,7 @@ shows them separately (:mod:`bench.tables.costs`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -95,24 +95,16 @@ _SHARES: Mapping[Part, Callable[[CellCosts], float]] = {
 }
 
 
-@dataclass(frozen=True)
-class Shares:
-    """A part of the costs, with the rows where it matters."""
-
-    part: Part
-    rows: tuple[tuple[str, float, float], ...]
-    """(Label, smallest share, largest share) over the data sets, 0..1."""
+Shares: TypeAlias = Mapping[Part, Sequence[tuple[str, float, float]]]
+"""Part -> (label, smallest share, largest share) of each row, over the data sets, 0..1."""
 
 
-def shares_of(table: TableData, costs: AllCosts) -> list[Shares]:
+def shares_of(table: TableData, costs: AllCosts) -> Shares:
     """The shares of probing and of models other than the reader; rows below ``MIN_SHARE`` are left out."""
-    shares = []
+    shares: dict[Part, list[tuple[str, float, float]]] = {}
     for part, share in _SHARES.items():
-        rows = []
         for row in table.definition.rows:
             own = [share(cost) for (name, _), cost in costs.items() if name == row.id]
             if own and max(own) >= MIN_SHARE:
-                rows.append((row.label, min(own), max(own)))
-        if rows:
-            shares.append(Shares(part, tuple(rows)))
+                shares.setdefault(part, []).append((row.label, min(own), max(own)))
     return shares
