@@ -6,6 +6,8 @@ import pytest
 
 from bench.errors import ConfigError
 from bench.models.chat import chat_format, render, stop_tokens
+from bench.models.loader import load_tokenizer
+from bench.models.spec import resolve
 from bench.models.tokenizer import TextTokenizer
 from tests.bench.models.builders import TEMPLATE, byte_fallback_tokenizer, causal_model, text_tokenizer
 
@@ -66,8 +68,9 @@ def test_the_date_in_the_prompt_is_fixed(template: str) -> None:
     assert "26 Jul 2024" in render(tokenizer, messages)
 
 
-def test_the_pieces_put_together_are_the_template_of_the_whole_conversation() -> None:
-    tokenizer = text_tokenizer()
+@pytest.mark.parametrize("model", ["", "tiny"])
+def test_the_pieces_put_together_are_the_template_of_the_whole_conversation(model: str) -> None:
+    tokenizer = load_tokenizer(resolve(model)) if model else text_tokenizer()
     chat = chat_format(tokenizer)
     turns = ["Can it be answered?", "Yes", "Then answer it."]
     built = (
