@@ -44,22 +44,15 @@ def paired_table(table: TableData) -> TextTable:
             comparisons.items(), holm([c.p_value for c in comparisons.values()]), strict=True
         )
     ]
+    columns = (
+        *("Data and method", metric, "the other" if apart else base, "difference", "better, equal, worse"),
+        *("p", "p (Holm)", "could show", "cost", "n"),
+    )
     return plain_table(
         f"{definition.id}_paired",
         f"{table.title}: against {base}, question by question",
-        (
-            "Data and method",
-            metric,
-            base if not apart else "the other",
-            "difference",
-            "better, equal, worse",
-            "p",
-            "p (Holm)",
-            "could show",
-            "cost",
-            "n",
-        ),
-        tuple(lines),
+        columns,
+        lines,
         (
             *caption(table),
             f"Differences are points of {metric} against {base} on the same questions, with 95 % "
@@ -68,7 +61,7 @@ def paired_table(table: TableData) -> TextTable:
             "difference that these questions would find 4 times in 5 at a level of .05, uncorrected; half of "
             f"it needs four times as many. Cost: TFLOPs of the questions over those of {base}.",
         ),
-        tuple(without_values(table)),
+        without_values(table),
     )
 
 
