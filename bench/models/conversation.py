@@ -101,11 +101,6 @@ class LanguageModel(ABC):
         """
         require_positive(max_new_tokens)
         needed = self.chat_overhead + self.count_tokens(prompt) + max_new_tokens
-        if needed > self.max_positions:
-            raise WindowExceededError(
-                f"{self.name}: prompt, template and answer need {needed} tokens; the model takes"
-                f" {self.max_positions}. Shorten the context or choose a model with a longer window."
-            )
         async with await self.open(needed) as context:
             await context.extend(prompt)
             return await context.generate(max_new_tokens, sampling)

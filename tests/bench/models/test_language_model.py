@@ -462,7 +462,7 @@ def test_a_prompt_with_its_answer_beyond_the_window_is_refused() -> None:
     room = 96 - lm.chat_overhead - lm.count_tokens(QUESTION)
     lm.stops = frozenset()
     assert run(lm.generate(QUESTION, room)).finish == "length"
-    with pytest.raises(WindowExceededError, match="need 97 tokens; the model takes 96"):
+    with pytest.raises(WindowExceededError, match="of 97 tokens was requested; the model takes at most 96"):
         run(lm.generate(QUESTION, room + 1))
 
 
