@@ -173,9 +173,9 @@ def distribution(
             hops, read = zip(*sorted(by_hops.items()), strict=True)
             edges = np.arange(max(per_question) + 2)
             names = [f"{number} hops (n = {len(by_hops[number])})" for number in hops] if any(hops) else None
+            weights = [np.full(len(own), 100 / len(per_question)) for own in read]
             ax.hist(
-                read, edges - 0.5, weights=[np.full(len(own), 100 / len(per_question)) for own in read],
-                stacked=True, rwidth=0.8, color=[(BAR, 1 - 0.3 * shade) for shade in range(len(hops))],
+                read, (edges - 0.5).tolist(), weights=weights, stacked=True, rwidth=0.8, color=[(BAR, 1 - 0.3 * shade) for shade in range(len(hops))],
                 edgecolor=DARK, linewidth=0.5 if len(edges) < 80 else 0, label=names,
             )  # fmt: skip
             mean = float(np.mean(per_question))

@@ -91,8 +91,8 @@ def pareto(
             ax.step(xs, ys, where="post", color=DARK, linewidth=1.2, linestyle=":", zorder=2.5)
         for position, point in enumerate(points):
             x, y = point.cost.mean, point.score.mean
-            bars = {"xerr": spread(point.cost), "yerr": spread(point.score)}
-            ax.errorbar(x, y, **bars, fmt="none", ecolor=LIGHT, elinewidth=0.8, zorder=2)
+            ax.errorbar(x, y, spread(point.score), spread(point.cost), fmt="none", ecolor=LIGHT,
+                        elinewidth=0.8, zorder=2)  # fmt: skip
             if point.paper is not None:
                 in_grey = True
                 ax.plot(*point.paper, **marker_of(point.row, LIGHT), zorder=2)
