@@ -174,9 +174,12 @@ def distribution(
             edges = np.arange(max(per_question) + 2)
             names = [f"{number} hops (n = {len(by_hops[number])})" for number in hops] if any(hops) else None
             weights = [np.full(len(own), 100 / len(per_question)) for own in read]
+            edged: dict[str, Any] = (
+                {"edgecolor": DARK, "linewidth": 0.5, "rwidth": 0.8} if len(edges) < 80 else {}
+            )
             ax.hist(
-                read, (edges - 0.5).tolist(), weights=weights, stacked=True, rwidth=0.8, color=[(BAR, 1 - 0.3 * shade) for shade in range(len(hops))],
-                edgecolor=DARK, linewidth=0.5 if len(edges) < 80 else 0, label=names,
+                read, (edges - 0.5).tolist(), weights=weights, stacked=True, label=names, **edged,
+                color=[(BAR, 1 - 0.3 * shade) for shade in range(len(hops))],
             )  # fmt: skip
             mean = float(np.mean(per_question))
             ax.axvline(mean, color=DARK, linestyle="--", linewidth=1, label=f"mean {mean:.1f}")
