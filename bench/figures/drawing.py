@@ -174,11 +174,10 @@ def distribution(
             edges = np.arange(max(per_question) + 2)
             names = [f"{number} hops (n = {len(by_hops[number])})" for number in hops] if any(hops) else None
             weights = [np.full(len(own), 100 / len(per_question)) for own in read]
-            edged: dict[str, Any] = (
-                {"edgecolor": DARK, "linewidth": 0.5, "rwidth": 0.8} if len(edges) < 80 else {}
-            )
+            outline: dict[str, Any] = {"edgecolor": DARK, "linewidth": 0.5, "rwidth": 0.8}
             ax.hist(
-                read, (edges - 0.5).tolist(), weights=weights, stacked=True, label=names, **edged,
+                read, (edges - 0.5).tolist(), weights=weights, stacked=True, label=names,
+                **(outline if len(edges) < 80 else {}),
                 color=[(BAR, 1 - 0.3 * shade) for shade in range(len(hops))],
             )  # fmt: skip
             mean = float(np.mean(per_question))
