@@ -110,7 +110,7 @@ def pareto(
             name_point(ax, x, y, point.cell.row.label, bold=position in front)
         data = points[0].cell.data if points else dataset
         ax.set_title(counted(data, (point.questions for point in points)))
-        ax.margins(x=0.1)
+        ax.margins(x=0.1, y=0.15)
         log_axis(ax)
         xlabel = f"cost per question, × {label}" if relative else unit
         ax.set(xlabel=xlabel, ylabel=METRIC_LABELS[metric], ylim=(0, None))
