@@ -26,30 +26,36 @@ help: ## list the targets
 # installation is taken up again. uv installs several times as fast as pip, which is the fallback; it is told
 # what pip is told of files and certificates. Where there is no GPU it takes torch's build without CUDA.
 PINNED  = -c constraints.txt
-UV      = UV_FIND_LINKS="$(PIP_FIND_LINKS)" SSL_CERT_FILE="$(or $(PIP_CERT),$(SSL_CERT_FILE))" UV_HTTP_RETRIES=1 \
-          $(BIN)/uv pip install --quiet --python $(BIN)/python $(PINNED)
+UV_ENV  = UV_FIND_LINKS="$(PIP_FIND_LINKS)" SSL_CERT_FILE="$(or $(PIP_CERT),$(SSL_CERT_FILE))" UV_HTTP_RETRIES=1 $(BIN)/uv
+UV      = $(UV_ENV) pip install --quiet --python $(BIN)/python $(PINNED) -c hashes.txt
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 $(PINNED)
+# A file whose hash is not the locked one ends it; pip, which takes no hashes beside an editable project, is for
+# where uv cannot work at all.
+OR_PIP  = 2>$(VENV)/uv.log || { if grep -q 'Hash mismatch' $(VENV)/uv.log; then cat $(VENV)/uv.log >&2; exit 1; fi; $(PIP)
 
-$(STAMP): constraints.txt pyproject.toml
+$(STAMP): constraints.txt hashes.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "longdoc-bench needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make setup PYTHON=python3.11" >&2; exit 2; }
 	@echo "Setting up $(VENV) from constraints.txt (a minute or two the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) uv 2>/dev/null || true
-	@$(UV) --torch-backend=auto torch numpy 2>/dev/null || $(UV) torch numpy 2>/dev/null || $(PIP) torch numpy
-	@$(UV) --editable '.[all]' 2>/dev/null || $(PIP) --editable '.[all]'
+	@$(UV) --torch-backend=auto torch numpy 2>/dev/null || $(UV) torch numpy $(OR_PIP) torch numpy; }
+	@$(UV) --editable '.[all]' $(OR_PIP) --editable '.[all]'; }
 	@$(BIN)/bench doctor | tail -n 1  # a first question, after which every package that it needs is compiled
 	@touch $@
 
 $(DEV): $(STAMP)  # what checks, tests and pages need
-	@$(UV) --editable '.[all,dev,docs]' 2>/dev/null || $(PIP) --editable '.[all,dev,docs]'
+	@$(UV) --editable '.[all,dev,docs]' $(OR_PIP) --editable '.[all,dev,docs]'; }
 	@touch $@
 
 setup: $(STAMP) ## create .venv from the lock (skipped when it is up to date)
 
-lock: $(DEV) ## write constraints.txt from the current .venv
+lock: $(DEV) ## write constraints.txt, and hashes.txt beside it, from the current .venv
 	@{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//'; } > constraints.new
-	@mv constraints.new constraints.txt && touch $(STAMP)
+	@mv constraints.new constraints.txt
+	@grep -v '^torch==' constraints.txt | $(UV_ENV) pip compile --quiet --generate-hashes --no-deps --no-annotate \
+	  --no-header --output-file hashes.txt - >/dev/null  # torch has builds of one version, with a hash each
+	@touch $(STAMP)
 
 check: $(DEV) ## lint, types and the direction of imports
 	$(BIN)/ruff check .
@@ -63,8 +69,7 @@ test: $(DEV) ## the tests (offline, CPU)
 # Real servers, each in an environment of its own that `make test` does not need. uv is the one installer that
 # can leave out what vLLM's wheel asks for in vain (overrides.txt); torch comes as for $(STAMP).
 SERVERS = build/servers
-UV_FOR  = UV_FIND_LINKS="$(PIP_FIND_LINKS)" SSL_CERT_FILE="$(or $(PIP_CERT),$(SSL_CERT_FILE))" UV_HTTP_RETRIES=1 \
-          $(BIN)/uv pip install --quiet -c performance/servers/constraints.txt --python
+UV_FOR  = $(UV_ENV) pip install --quiet -c performance/servers/constraints.txt --python
 
 $(SERVERS)/vllm/.installed: $(STAMP) performance/servers/constraints.txt $(wildcard performance/servers/vllm/*)
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)

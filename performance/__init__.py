@@ -27,5 +27,5 @@ NAMES = (
 )
 """What ``make performance`` runs, in the order of the report."""
 
-LONG = ("scale", "long_document", "memory", "table1")
+LONG = ("scale", "long_document", "memory", "table1", "passes", "engines")
 """Benchmarks that are run by name only, as they take long; so does ``python -m performance.crashes``."""

@@ -1,9 +1,9 @@
 """Runs killed at random moments, against one that was left alone.
 
 ``python -m performance.crashes``: real commands on the shipped model (an index and a search of PECAN's, a
-sweep of BM25's, MLflow, a table) are killed with SIGKILL 30 times, each at a random moment after a random
-step of index building, searching, writing, telling MLflow and rendering in turn, and given again. After
-these five they may finish: records, table and what MLflow shows must be those of the undisturbed run.
+sweep of BM25's in two passes, a run on Ray, MLflow, a table) are killed with SIGKILL 60 times, each at a
+random moment after a random step of index building, searching, writing, telling MLflow and rendering in turn,
+and given again. After these five they may finish: records, table and what MLflow shows must be those of the undisturbed run.
 It takes minutes and measures no speed, so `make bench` leaves it out.
 """
 
@@ -32,14 +32,15 @@ from performance.measuring import REPOSITORY, in_own_process
 from performance.report import RESULTS, Measurement, section
 
 PHASES = ("index", "search", "write", "mlflow", "render")
-KILLS = 30
+KILLS = 60
 LONGEST_DELAY_S = 0.6
 """Between a step and the kill; about what a step takes."""
 STEPS_TO_WAIT = 3
 
 COMMANDS = (
     ("run", "--method", "pecan", "--dataset", "hotpotqa", "--limit", "2"),
-    ("sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "k=4:6"),
+    ("sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--first", "1", "k=4:6"),
+    ("run", "--method", "tfidf", "--dataset", "qasper", "--limit", "3", "--ray", "local"),
     ("table", "table1", "--limit", "2", "--render-only"),
 )
 
@@ -194,7 +195,7 @@ def work(folder: Path, pipe: int) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="five kills instead of thirty")
+@click.option("--quick", is_flag=True, help="five kills instead of sixty")
 @click.option("--work", "worker", nargs=2, type=str, hidden=True)
 def main(quick: bool, worker: tuple[str, str] | None) -> None:
     """Kill, compare, print; the result is kept in performance/results/crashes.json unless --quick."""

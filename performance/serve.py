@@ -28,15 +28,19 @@ _QUIET = {
 
 
 def command(kind: str, folder: Path, name: str, port: int, work: Path, *more: str) -> list[str]:
-    """The command that serves the model in ``folder`` under ``name``, as docs/servers.md gives it."""
+    """The command that serves the model in ``folder`` under ``name``, as docs/servers.md gives it.
+
+    kind: ``vllm`` or ``llamacpp``, which may name the weights' number format: ``llamacpp:BF16``.
+    """
+    kind, _, weights = kind.partition(":")
     here = ["--host", "127.0.0.1", "--port", str(port), *more]
     if kind == "vllm":
         program = SERVERS / "vllm" / "bin" / "vllm"
         options = ["--served-model-name", name, "--dtype", "float32", "--enable-prompt-tokens-details"]
         return [str(program), "serve", str(folder), *options, "--enforce-eager", *here]
-    file = work / f"{name}.gguf"
+    file = work / f"{name}-{weights or 'F32'}.gguf"
     if not file.is_file():
-        write_gguf(folder, file)
+        write_gguf(folder, file, weights or "F32")
     program = SERVERS / "llamacpp" / "bin" / "llama-server-vulkan"
     exact = ["--device", "none", "-fa", "off", "-ctk", "f32", "-ctv", "f32"]
     return [str(program), "-m", str(file), "--alias", name, "-c", "32768", "-np", "4", *exact, *here]

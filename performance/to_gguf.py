@@ -16,8 +16,11 @@ from safetensors import safe_open
 _TOKENIZERS = {"llama": "gpt-2", "qwen2": "qwen2"}
 
 
-def write_gguf(folder: Path, file: Path) -> None:
-    """Write the model in ``folder`` to ``file``; raises KeyError for another family."""
+def write_gguf(folder: Path, file: Path, weights: str = "F32") -> None:
+    """Write the model in ``folder`` to ``file``; raises KeyError for another family.
+
+    weights: number format of its matrices, ``F32``, ``BF16`` or ``Q4_0``.
+    """
     import gguf
 
     config = json.loads((folder / "config.json").read_text())
@@ -42,7 +45,10 @@ def write_gguf(folder: Path, file: Path) -> None:
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     rope = config.get("rope_parameters") or config
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    kind = gguf.GGMLQuantizationType[weights]
+    writer.add_file_type(
+        gguf.LlamaFileType.ALL_F32 if weights == "F32" else gguf.LlamaFileType[f"MOSTLY_{weights}"]
+    )
     _add_tokenizer(writer, folder, config, pre)
 
     names = gguf.get_tensor_name_map(architecture, layers)
@@ -51,15 +57,16 @@ def write_gguf(folder: Path, file: Path) -> None:
             for name in tensors.keys():  # noqa: SIM118 - not a mapping
                 if name == "lm_head.weight" and config.get("tie_word_embeddings"):
                     continue
-                weights = tensors.get_tensor(name).float().numpy()
+                values = tensors.get_tensor(name).float().numpy()
                 if family == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
                     own = heads if "q_proj" in name else kv_heads
-                    halves = weights.reshape(own, 2, head_dim // 2, -1)
-                    weights = halves.swapaxes(1, 2).reshape(weights.shape)
+                    halves = values.reshape(own, 2, head_dim // 2, -1)
+                    values = halves.swapaxes(1, 2).reshape(values.shape)
                 written = names.get_name(name, try_suffixes=(".weight", ".bias"))
                 if written is None:
                     raise KeyError(f"{name} has no name in a GGUF file of a {family}")
-                writer.add_tensor(written, weights)
+                own_kind = kind if values.ndim == 2 else gguf.GGMLQuantizationType.F32
+                writer.add_tensor(written, gguf.quants.quantize(values, own_kind), raw_dtype=own_kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -157,6 +157,15 @@ def test_python_3_11_2_of_debian_12_can_install_every_pinned_version() -> None:
     assert refused == {}
 
 
+def test_every_pinned_version_has_its_hashes() -> None:
+    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+    locked = (ROOT / "hashes.txt").read_text().replace(" \\\n", "").splitlines()
+    assert all(re.fullmatch(r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+", line) for line in locked)
+    named = {canonicalize_name(pin.partition("==")[0]): pin.partition("==")[2] for pin in pins}
+    assert named.pop("torch")  # several builds of one version, each with its own hash
+    assert dict(line.split()[0].split("==") for line in locked) == named
+
+
 def test_the_wheel_holds_the_packages_their_assets_and_the_samples_and_nothing_else(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)

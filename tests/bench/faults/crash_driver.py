@@ -1,13 +1,15 @@
-"""``python -m tests.bench.faults.crash_driver FOLDER``: a run killed at every step that leaves a trace.
+"""``python -m tests.bench.faults.crash_driver FOLDER``: a run cut at every step that leaves a trace.
 
 The work (two cells that share searches and indexes, then their table) is done in forked children. One is
 left alone and counts its steps: every system call that changes a file, and every call of the model. Then,
 for each step, a child is killed there with SIGKILL, a second one a few steps into going on, and a third
-one finishes. Prints, as JSON, the number of steps and where something came out differently.
+one finishes. The same with a disk that is full from that step on, which must end the run with a clear error.
+Prints, as JSON, the number of steps and where something came out differently.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import bench.run.cell_folder
-from bench.files.atomic import write_text
+from bench.files.atomic import WriteError, write_text
 from bench.results.finished import read_finished
 from bench.results.index_store import IndexStore
 from bench.tables.cells import TableCell, TableData
@@ -48,16 +50,28 @@ def work(folder: Path) -> None:
         write_text(folder / "tables" / f"t.{suffix}", text)
 
 
-def counted(die_at: int) -> dict[str, int]:
-    """From now on steps are counted, and the ``die_at``-th kills this process; 0: none does."""
+FULL = 3
+"""Exit status of a child whose disk was full, and that said so."""
+_TAKE_ROOM = {"write", "fsync", "write_bytes"}
+
+
+def counted(die_at: int, full: bool) -> dict[str, int]:
+    """From now on steps are counted, and the ``die_at``-th kills this process; 0: none does.
+
+    full: the disk is full from there on, instead.
+    """
     steps: dict[str, int] = {}
 
     def step(name: str, half: Callable[[], Any] | None = None) -> None:
         steps[name] = steps.get(name, 0) + 1
-        if sum(steps.values()) == die_at:
-            if half is not None:
-                half()
-            os.kill(os.getpid(), signal.SIGKILL)
+        past = sum(steps.values()) - die_at
+        if not die_at or past < 0 or (full and name not in _TAKE_ROOM):
+            return
+        if half is not None and past == 0:
+            half()
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def before(owner: Any, name: str, real: Callable[..., Any] | None = None) -> None:
         real = real or getattr(owner, name)
@@ -88,17 +102,19 @@ def counted(die_at: int) -> dict[str, int]:
     return steps
 
 
-def child(folder: Path, die_at: int) -> int:
+def child(folder: Path, die_at: int, full: bool = False) -> int:
     """The exit status of a child that works in ``folder``; it leaves its steps there when it is done."""
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            steps = counted(die_at)
+            steps = counted(die_at, full)
             work(folder)
             seen = dict(steps)
             (folder / "steps.json").write_text(json.dumps(seen))
             status = 0
+        except WriteError:
+            status = FULL
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -121,7 +137,7 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    """Kill at every step; print what came out."""
+    """Cut at every step; print what came out."""
     sys.modules.update(sklearn=None)  # NLTK imports it if it can, which takes seconds
     work(folder / "imports")  # what is imported late is imported here, once for all children
     assert child(folder / "whole", 0) == 0
@@ -133,6 +149,10 @@ def main(folder: Path) -> None:
         ends = [child(place, at), child(place, 3 + at % 5), child(place, 0)]
         if ends[0] != -signal.SIGKILL or ends[2] != 0 or outcome(place) != expected:
             different.append({"step": at, "ends": ends})
+        place = folder / f"full at {at}"
+        ends = [child(place, at, full=True), child(place, 0)]
+        if ends[0] not in (FULL, 0) or ends[1] != 0 or outcome(place) != expected:
+            different.append({"full at": at, "ends": ends})
     json.dump({"steps": steps, "different": different}, sys.stdout)
 
 
