@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +30,11 @@ NODES = [
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
+
+
+def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that waits for models, run to its end."""
+    return functools.wraps(test)(lambda **fixtures: run(test(**fixtures)))
 
 
 def recomputed(lm: CausalLanguageModel, ids: list[int]) -> torch.Tensor:
@@ -119,25 +125,20 @@ def test_settled_text_is_forwarded_once_and_reads_no_logits() -> None:
     assert flops_of_usage(lm.architecture, total(meter), "matmul") == counter.get_total_flops()
 
 
-def test_every_call_counts_what_the_context_held_before_it() -> None:
+@awaited
+async def test_every_call_counts_what_the_context_held_before_it() -> None:
     """A probe's text and closing are one call; of a generation, the prompt is one and each further token."""
-    lm = language_model()
-
-    async def search() -> list[int]:
-        context = await lm.open()
+    with metered(Meter()) as meter:
+        context = await language_model().open()
         held = []
         for node in (QUESTION, NODES[0]):
             await context.extend(node)
             held.append(context.length)
             await context.probe(["Yes", "No"])
         prompt = (await context.generate(4)).prompt_tokens
-        return [*held, prompt]
-
-    with metered(Meter()) as meter:
-        first, second, prompt = run(search())
     use = {phase: used for (_, phase), used in meter.usage.items()}
-    assert use["probe"].cached == 0 + first
-    assert use["prefill"].cached == second
+    assert use["probe"].cached == 0 + held[0]
+    assert use["prefill"].cached == held[1]
     n = use["decode"].calls
     assert n and use["decode"].cached == sum(prompt + i for i in range(n))
 
@@ -156,51 +157,48 @@ def attention_rows(
 
 
 @pytest.mark.parametrize("heads", [None, Heads(((0, 3), (2, 1)))], ids=["all heads", "two heads"])
-def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers(
+@awaited
+async def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers(
     heads: Heads | None,
 ) -> None:
     lm = language_model()
     lm.stops = frozenset()
+    context = await lm.open()
+    ids = list(lm.chat.opening)
 
-    async def search() -> None:
-        context = await lm.open()
-        ids = list(lm.chat.opening)
+    async def extend(text: str) -> Span:
+        ids.extend(ids_of(lm, text))
+        return await context.extend(text)
 
-        async def extend(text: str) -> Span:
-            ids.extend(ids_of(lm, text))
-            return await context.extend(text)
-
-        question = await extend(QUESTION)
-        assert context.watch(question, heads) == 0
-        first = await extend(NODES[0])
-        await context.probe(["Yes", "No"])
-        assert context.watch(first, heads) == 1
-        second = await extend(NODES[1])
-        await context.probe(["Yes", "No"])
-        mark = context.mark()
-        await context.extend("an aside that is taken back")
-        await context.generate(4)
-        context.rewind(mark)
-        third = await extend(NODES[2])
-        assert len(context.recorded(third)) == 0, "queued tokens have no attention yet"
-        answer = await context.generate(6)
-        ids.extend([*lm.chat.closing, *answer.token_ids])
-        expected = attention_rows(lm, ids, [question, first], heads)
-        for span in (first, second, third):
-            rows = context.recorded(span)
-            assert rows.shape == (len(span), 2)
-            known = expected[span.start : span.end].copy()
-            if span is first:
-                known[:, 1] = 0  # appended before its own span was watched
-            np.testing.assert_allclose(rows, known, atol=1e-6, rtol=0)
-        written = Span(answer.prompt_tokens, answer.prompt_tokens + len(answer.token_ids))
-        rows = context.recorded(written)
-        assert len(rows) == len(written) - 1, "the last generated token is still queued"
-        np.testing.assert_allclose(rows, expected[written.start : written.end - 1], atol=1e-6, rtol=0)
-        with pytest.raises(ValueError, match="before the context recorded"):
-            context.recorded(Span(question.start - 1, question.end))
-
-    run(search())
+    question = await extend(QUESTION)
+    assert context.watch(question, heads) == 0
+    first = await extend(NODES[0])
+    await context.probe(["Yes", "No"])
+    assert context.watch(first, heads) == 1
+    second = await extend(NODES[1])
+    await context.probe(["Yes", "No"])
+    mark = context.mark()
+    await context.extend("an aside that is taken back")
+    await context.generate(4)
+    context.rewind(mark)
+    third = await extend(NODES[2])
+    assert len(context.recorded(third)) == 0, "queued tokens have no attention yet"
+    answer = await context.generate(6)
+    ids.extend([*lm.chat.closing, *answer.token_ids])
+    expected = attention_rows(lm, ids, [question, first], heads)
+    for span in (first, second, third):
+        rows = context.recorded(span)
+        assert rows.shape == (len(span), 2)
+        known = expected[span.start : span.end].copy()
+        if span is first:
+            known[:, 1] = 0  # appended before its own span was watched
+        np.testing.assert_allclose(rows, known, atol=1e-6, rtol=0)
+    written = Span(answer.prompt_tokens, answer.prompt_tokens + len(answer.token_ids))
+    rows = context.recorded(written)
+    assert len(rows) == len(written) - 1, "the last generated token is still queued"
+    np.testing.assert_allclose(rows, expected[written.start : written.end - 1], atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match="before the context recorded"):
+        context.recorded(Span(question.start - 1, question.end))
 
 
 def test_a_span_that_was_watched_where_the_mark_stands_is_still_watched_after_a_rewind() -> None:
@@ -224,22 +222,17 @@ def test_a_span_that_was_watched_where_the_mark_stands_is_still_watched_after_a_
     np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
 
 
-def test_text_that_was_appended_before_a_span_was_watched_records_nothing_of_it() -> None:
+@awaited
+async def test_text_that_was_appended_before_a_span_was_watched_records_nothing_of_it() -> None:
     """Also where it is still queued then, and is forwarded with the tokens that do record it."""
-    lm = language_model()
-
-    async def search() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        context = await lm.open()
-        context.watch(await context.extend(QUESTION))
-        before = await context.extend(NODES[0])
-        context.watch(before)
-        after = await context.extend(NODES[1])
-        await context.probe(["Yes", "No"])
-        return context.recorded(before), context.recorded(after)
-
-    before, after = run(search())
-    assert before[:, 0].all() and not before[:, 1].any()
-    assert after.all()
+    context = await language_model().open()
+    context.watch(await context.extend(QUESTION))
+    before = await context.extend(NODES[0])
+    context.watch(before)
+    after = await context.extend(NODES[1])
+    await context.probe(["Yes", "No"])
+    assert context.recorded(before)[:, 0].all() and not context.recorded(before)[:, 1].any()
+    assert context.recorded(after).all()
 
 
 def test_a_rewind_drops_what_tokens_before_the_mark_recorded_of_a_span_behind_it() -> None:
@@ -262,23 +255,18 @@ def test_a_rewind_drops_what_tokens_before_the_mark_recorded_of_a_span_behind_it
     np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
 
 
-def test_a_context_is_watched_by_heads_that_the_model_has_and_by_the_same_for_all_spans() -> None:
+@awaited
+async def test_a_context_is_watched_by_heads_that_the_model_has_and_by_the_same_for_all_spans() -> None:
     lm = language_model()  # 3 layers of 8 heads
-
-    async def search() -> None:
-        context = await lm.open()
-        span = await context.extend(QUESTION)
-        for missing in ("3.0", "0.8"):
-            with pytest.raises(
-                ValueError, match=f"3 layers of 8 heads do not have all of the heads {missing}"
-            ):
-                context.watch(span, Heads.parse(missing))
-        assert context.watch(span, Heads.parse("2.7")) == 0
-        with pytest.raises(ValueError, match="by the same heads, here 2.7"):
-            context.watch(span)
-        assert context.watch(span, Heads.parse("2.7")) == 1
-
-    run(search())
+    context = await lm.open()
+    span = await context.extend(QUESTION)
+    for missing in ("3.0", "0.8"):
+        with pytest.raises(ValueError, match=f"3 layers of 8 heads do not have all of the heads {missing}"):
+            context.watch(span, Heads.parse(missing))
+    assert context.watch(span, Heads.parse("2.7")) == 0
+    with pytest.raises(ValueError, match="by the same heads, here 2.7"):
+        context.watch(span)
+    assert context.watch(span, Heads.parse("2.7")) == 1
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -347,81 +335,67 @@ def test_a_stop_token_ends_the_answer_and_is_not_part_of_it() -> None:
 # ------------------------------------------------------------------------------------- spans and lengths
 
 
-def test_extend_returns_the_span_of_the_text_or_of_its_focus() -> None:
+@awaited
+async def test_extend_returns_the_span_of_the_text_or_of_its_focus() -> None:
     lm = language_model()
-
-    async def spans() -> list[Span]:
-        context = await lm.open()
-        start = context.length
-        whole = await context.extend("Information:\n")
-        text = "* Mara Feld hid it.\n"
-        inner = await context.extend(text, focus=(2, len(text) - 1))
-        empty = await context.extend("")
-        assert (whole.start, empty) == (start, Span(context.length, context.length))
-        return [whole, inner]
-
-    whole, inner = run(spans())
-    tokens = lm.tokenize("* Mara Feld hid it.\n")
+    context = await lm.open()
+    start, text = context.length, "* Mara Feld hid it.\n"
+    whole = await context.extend("Information:\n")
+    inner = await context.extend(text, focus=(2, len(text) - 1))
+    empty = await context.extend("")
+    assert (whole.start, empty) == (start, Span(context.length, context.length))
+    tokens = lm.tokenize(text)
     inside = [i for i, (a, b) in enumerate(tokens.offsets) if a < 19 and b > 2]
     assert inner == Span(whole.end + inside[0], whole.end + inside[-1] + 1)
     assert len(inner) < len(tokens.ids)
 
 
-def test_a_span_after_an_answer_lies_behind_the_new_turn_s_header() -> None:
+@awaited
+async def test_a_span_after_an_answer_lies_behind_the_new_turn_s_header() -> None:
     lm = language_model()
-
-    async def second_turn() -> tuple[Span, int, int]:
-        context = await lm.open()
-        await context.extend(QUESTION)
-        answer = await context.generate(3)
-        after = context.length
-        assert after == answer.prompt_tokens + len(answer.token_ids)
-        return await context.extend("More."), after, context.length
-
-    span, after, length = run(second_turn())
+    context = await lm.open()
+    await context.extend(QUESTION)
+    answer = await context.generate(3)
+    after = context.length
+    assert after == answer.prompt_tokens + len(answer.token_ids)
+    span = await context.extend("More.")
     assert span.start == after + len(lm.chat.next_turn)
-    assert span.end == length
+    assert span.end == context.length
 
 
 # ------------------------------------------------------------------------------------------ the window
 
 
-def test_a_text_that_does_not_fit_is_refused_and_nothing_is_appended() -> None:
+@awaited
+async def test_a_text_that_does_not_fit_is_refused_and_nothing_is_appended() -> None:
     lm = language_model(max_position_embeddings=96)
-
-    async def overfill() -> None:
-        context = await lm.open()
-        await context.extend("short")
-        before = context.length
-        with pytest.raises(WindowExceededError, match=f"the context has {before} and was opened for 96"):
-            await context.extend("word " * 100)
-        with pytest.raises(WindowExceededError):
-            await context.say("word " * 100)
-        assert context.length == before
-        await context.probe(["Yes", "No"])
-
-    run(overfill())
+    context = await lm.open()
+    await context.extend("short")
+    before = context.length
+    with pytest.raises(WindowExceededError, match=f"the context has {before} and was opened for 96"):
+        await context.extend("word " * 100)
+    with pytest.raises(WindowExceededError):
+        await context.say("word " * 100)
+    assert context.length == before
+    await context.probe(["Yes", "No"])
 
 
-def test_the_header_of_the_next_turn_needs_room_too() -> None:
+@awaited
+async def test_the_header_of_the_next_turn_needs_room_too() -> None:
     lm = language_model()
     lm.stops = frozenset()
-
-    async def second_turn() -> None:
-        context = await lm.open(128)
-        await context.extend(QUESTION)
-        await context.generate(3)
-        before = context.length
-        room = 128 - before - len(lm.chat.closing)
-        text = "." * room
-        assert lm.count_tokens(text) == room > len(lm.chat.next_turn) > 0
-        with pytest.raises(WindowExceededError, match=f"the context has {before} and was opened for 128"):
-            await context.extend(text)
-        assert context.length == before
-        await context.extend(text[len(lm.chat.next_turn) :])
-        assert context.length == 128 - len(lm.chat.closing)
-
-    run(second_turn())
+    context = await lm.open(128)
+    await context.extend(QUESTION)
+    await context.generate(3)
+    before = context.length
+    room = 128 - before - len(lm.chat.closing)
+    text = "." * room
+    assert lm.count_tokens(text) == room > len(lm.chat.next_turn) > 0
+    with pytest.raises(WindowExceededError, match=f"the context has {before} and was opened for 128"):
+        await context.extend(text)
+    assert context.length == before
+    await context.extend(text[len(lm.chat.next_turn) :])
+    assert context.length == 128 - len(lm.chat.closing)
 
 
 def test_a_context_has_the_room_it_was_opened_with() -> None:
@@ -443,17 +417,14 @@ def test_a_context_has_the_room_it_was_opened_with() -> None:
         run(lm.open(1025))
 
 
-def test_an_answer_that_fills_the_context_ends_there() -> None:
+@awaited
+async def test_an_answer_that_fills_the_context_ends_there() -> None:
     lm = language_model()
     lm.stops = frozenset()
-
-    async def fill() -> tuple[Generation, int]:
-        context = await lm.open(96)
-        await context.extend(QUESTION)
-        return await context.generate(500), context.length
-
-    generation, length = run(fill())
-    assert (generation.finish, length) == ("window", 96)
+    context = await lm.open(96)
+    await context.extend(QUESTION)
+    generation = await context.generate(500)
+    assert (generation.finish, context.length) == ("window", 96)
     assert len(generation.token_ids) == 96 - generation.prompt_tokens
 
 
@@ -470,11 +441,12 @@ def test_a_prompt_with_its_answer_beyond_the_window_is_refused() -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "phi"])
-def test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_twice(family: str) -> None:
+@awaited
+async def test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_twice(family: str) -> None:
     lm = language_model(family, attention="eager")
     lm.stops = frozenset()
 
-    async def search() -> int:
+    with metered(Meter()) as meter, counting(lm) as counter:
         async with await lm.open() as context:
             await context.extend(QUESTION)
             for node in NODES:
@@ -483,11 +455,7 @@ def test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_twice(f
             await context.say("Yes")
             await context.extend("Answer it.")
             await context.generate(7)
-            return context.length
-
-    meter = Meter()
-    with metered(meter), counting(lm) as counter:
-        length = run(search())
+            length = context.length
     assert flops_of_usage(lm.architecture, total(meter), "matmul") == counter.get_total_flops()
     phases = {phase: usage for (_, phase), usage in meter.usage.items()}
     probed = len(NODES) * len(lm.chat.closing)
@@ -552,34 +520,29 @@ def test_choices_that_cannot_be_told_apart_are_refused(choices: list[str], messa
         run(context.probe(choices))
 
 
-def test_a_closed_context_gives_its_memory_back_and_refuses_work() -> None:
+@awaited
+async def test_a_closed_context_gives_its_memory_back_and_refuses_work() -> None:
     lm = language_model()
-
-    async def use_after_close() -> None:
-        context = await lm.open()
-        async with context:
-            await context.extend("text")
-            await context.probe(["Yes", "No"])
-        context.close()
-        assert lm.engine.runner.kv_cache.free_tokens == lm.engine.runner.kv_cache.tokens
-        with pytest.raises(RuntimeError, match="it is closed"):
-            await context.extend("more")
-
-    run(use_after_close())
-
-
-def test_two_calls_on_one_context_at_once_are_refused() -> None:
-    async def interleave() -> None:
-        context: EngineContext = await language_model().open()
-        await context.extend(QUESTION)
-        answer = asyncio.create_task(context.generate(8))
-        await asyncio.sleep(0)
-        with pytest.raises(RuntimeError, match="await its calls one after the other"):
-            await context.extend("more")
-        await answer
+    context = await lm.open()
+    async with context:
+        await context.extend("text")
+        await context.probe(["Yes", "No"])
+    context.close()
+    assert lm.engine.runner.kv_cache.free_tokens == lm.engine.runner.kv_cache.tokens
+    with pytest.raises(RuntimeError, match="it is closed"):
         await context.extend("more")
 
-    run(interleave())
+
+@awaited
+async def test_two_calls_on_one_context_at_once_are_refused() -> None:
+    context: EngineContext = await language_model().open()
+    await context.extend(QUESTION)
+    answer = asyncio.create_task(context.generate(8))
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="await its calls one after the other"):
+        await context.extend("more")
+    await answer
+    await context.extend("more")
 
 
 def test_a_cancelled_answer_spoils_its_own_context_only() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +15,7 @@ from bench.models.served.client import ServerClient
 from bench.models.served.dialects import DIALECTS, Answer, Question, ServerInfo
 from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import resolve
+from tests.bench.models.test_language_model import awaited
 
 ADDRESS = "server:http://127.0.0.1:9/v1#tiny"
 
@@ -42,19 +42,17 @@ class Scripted(ServedLanguageModel):
         return self.script(question)
 
 
-def test_a_choice_that_the_list_lacks_is_flagged_and_mass_is_a_lower_bound() -> None:
-    async def talk() -> None:
-        lm = Scripted("vllm", lambda q: Answer("Yes", (1,), "length", len(q.ids), log_probabilities=listed))
-        listed = {lm.choice_ids(["Yes", "No"])[0]: math.log(0.3)}
-        context = await lm.open()
-        await context.extend("Is it so?")
-        with metered(Meter()) as meter:
-            probe = await context.probe(["Yes", "No"])
-        assert probe.probabilities["Yes"] == pytest.approx(1)
-        assert probe.mass == pytest.approx(0.3)
-        assert "probe_from_top_list" in meter.events
-
-    asyncio.run(talk())
+@awaited
+async def test_a_choice_that_the_list_lacks_is_flagged_and_mass_is_a_lower_bound() -> None:
+    lm = Scripted("vllm", lambda q: Answer("Yes", (1,), "length", len(q.ids), log_probabilities=listed))
+    listed = {lm.choice_ids(["Yes", "No"])[0]: math.log(0.3)}
+    context = await lm.open()
+    await context.extend("Is it so?")
+    with metered(Meter()) as meter:
+        probe = await context.probe(["Yes", "No"])
+    assert probe.probabilities["Yes"] == pytest.approx(1)
+    assert probe.mass == pytest.approx(0.3)
+    assert "probe_from_top_list" in meter.events
 
 
 def test_llamacpp_is_asked_for_the_whole_vocabulary_where_its_list_lacks_a_choice() -> None:
@@ -65,20 +63,18 @@ def test_llamacpp_is_asked_for_the_whole_vocabulary_where_its_list_lacks_a_choic
 
 
 @pytest.mark.parametrize("kind", ["vllm", "llamacpp"])
-def test_ids_beyond_the_limit_and_the_end_of_turn_are_no_answer(kind: str) -> None:
-    async def talk() -> None:
-        lm = Scripted(kind, lambda q: Answer("", (7, 8, 9, 2), "stop", len(q.ids), cached_tokens=3))
-        (stop,) = lm.stops
-        assert stop == 2
-        for most, ids, finish in ((2, (7, 8), "length"), (3, (7, 8, 9), "length"), (9, (7, 8, 9), "stop")):
-            with metered(Meter()) as meter:
-                answer = await lm.generate("Hello", most)
-            assert (answer.token_ids, answer.finish) == (ids, finish)
-            decode = meter.usage["server:tiny", "decode"].new_tokens
-            assert decode == len(ids) - (finish == "length")
-            assert meter.reused_tokens == 3
-
-    asyncio.run(talk())
+@awaited
+async def test_ids_beyond_the_limit_and_the_end_of_turn_are_no_answer(kind: str) -> None:
+    lm = Scripted(kind, lambda q: Answer("", (7, 8, 9, 2), "stop", len(q.ids), cached_tokens=3))
+    (stop,) = lm.stops
+    assert stop == 2
+    for most, ids, finish in ((2, (7, 8), "length"), (3, (7, 8, 9), "length"), (9, (7, 8, 9), "stop")):
+        with metered(Meter()) as meter:
+            answer = await lm.generate("Hello", most)
+        assert (answer.token_ids, answer.finish) == (ids, finish)
+        decode = meter.usage["server:tiny", "decode"].new_tokens
+        assert decode == len(ids) - (finish == "length")
+        assert meter.reused_tokens == 3
 
 
 @pytest.mark.parametrize("kind", ["vllm", "llamacpp"])
