@@ -11,10 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
+if TYPE_CHECKING:
     from bench.tables.formats import TextTable
 
 WIDE = 10_000
@@ -36,8 +39,6 @@ def counted(count: int, what: str) -> str:
 
 def standard_output() -> Console:
     """A console on standard output; in a file or a pipe nothing is wrapped but texts side by side."""
-    from rich.console import Console
-
     return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else WIDE)
 
 
@@ -46,8 +47,6 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
 
     whole: the file with the whole caption and all notes.
     """
-    from rich.text import Text
-
     print_sections(console, table)
     console.print()
     print_sentences(console, table.brief or table.caption[:2])
@@ -58,8 +57,6 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
 
 def print_sections(console: Console, table: TextTable) -> None:
     """A table without its caption."""
-    from rich.text import Text
-
     console.print(Text(table.title, "bold"))
     for section in table.sections:
         console.print()
@@ -107,10 +104,6 @@ def _spans(table: TextTable) -> Iterator[range]:
 
 
 def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     grid = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold"
     )
@@ -124,16 +117,12 @@ def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
 
 def print_sentences(console: Console, sentences: Iterable[str]) -> None:
     """Sentences, each on a line of its own, wrapped between words."""
-    from rich.text import Text
-
     for sentence in sentences:
         console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
 
 
 def _value(text: str) -> Text:
     """A value whose interval or difference is less prominent than itself."""
-    from rich.text import Text
-
     styled = Text(text)
     styled.highlight_regex(_ASIDE, "dim")
     return styled
@@ -141,9 +130,6 @@ def _value(text: str) -> Text:
 
 def print_rows(console: Console, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
     """Names with a text each, below a heading per group; a heading may be empty."""
-    from rich.table import Table
-    from rich.text import Text
-
     width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
     for heading, rows in groups.items():
         if heading:
@@ -158,10 +144,6 @@ def print_rows(console: Console, groups: Mapping[str, Sequence[tuple[str, str]]]
 
 def print_labelled(console: Console, text: str) -> None:
     """Lines ``label       text``, the text wrapped beside its label; others keep their indentation."""
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
     for line in text.splitlines():
         label, rest = line[:LABEL].rstrip(), line[LABEL:]
         labelled = rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" "))
@@ -180,9 +162,6 @@ def print_labelled(console: Console, text: str) -> None:
 
 def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:
     """Texts side by side under their heads, wrapped, with a label before each line."""
-    from rich.table import Table
-    from rich.text import Text
-
     grid = Table.grid(padding=(0, _GAP, 0, 0))
     grid.add_column(width=LABEL, no_wrap=True)
     for _ in heads:

@@ -6,15 +6,19 @@ the same bytes.
 
 from __future__ import annotations
 
-import functools
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec
+from typing import Any, Literal
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from bench.figures.calibration import Calibration
 from bench.files.atomic import write_bytes, write_text
@@ -22,10 +26,6 @@ from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import METRIC_LABELS
 from bench.results.models import Interval, Summary
 from bench.tables.formats import csv_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MARKERS: tuple[str | tuple[int, Literal[0, 1, 2], int], ...] = (*"osD^v<>PXpd", (4, 1, 0), *"*8Hh")
 """One marker per row of a table, in order; they stay distinguishable at small size and in grey."""
@@ -56,20 +56,8 @@ Form = Literal["png", "svg", "pdf"]
 _DATED: Mapping[Form, str] = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
 """Format -> the metadata entry that changes even if the figure does not."""
 
-Parameters = ParamSpec("Parameters")
-
-
-def styled(draw: Callable[Parameters, Drawn]) -> Callable[Parameters, Drawn]:
-    """Decorate a drawing function to use our style."""
-
-    @functools.wraps(draw)
-    def within(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Drawn:
-        import matplotlib as mpl
-
-        with mpl.rc_context(_STYLE):
-            return draw(*args, **kwargs)
-
-    return within
+styled = mpl.rc_context(_STYLE)
+"""Decorator of a drawing function that uses our style."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +70,6 @@ class Drawn:
 
     def picture(self, form: Form) -> bytes:
         """The figure as a file of that format, without a date, so that it is reproducible byte for byte."""
-        import matplotlib as mpl
-
         content = io.BytesIO()
         with mpl.rc_context(_STYLE):
             metadata = {_DATED[form]: None}
@@ -278,9 +264,6 @@ def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note:
     panels: (data set, label, graph), one each. The weight of an edge is its width and how red it is; those
     below ``least`` are left out.
     """
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
-
     shown = [_of_two_levels(view) for _, _, view in panels]
     heights = [0.5 * max(len(lower), len(upper)) + 0.5 for lower, upper in shown]
     figure = Figure(figsize=(7.2, sum(heights) + 0.4), layout="constrained")
@@ -335,8 +318,6 @@ def figure_of(count: int, panel: tuple[float, float] = _PANEL) -> tuple[Figure, 
 
     panel: width and height of each, in inches.
     """
-    from matplotlib.figure import Figure
-
     columns = min(2, count)
     rows = -(-count // columns)
     figure = Figure(figsize=(panel[0] * columns, panel[1] * rows + 0.5), layout="constrained")
@@ -406,8 +387,6 @@ LEAST_RATIO = 1.5
 
 def log_axis(ax: Axes) -> None:
     """A logarithmic cost axis with plain numbers at 1, 2 and 5 or, within one decade, at a few places."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
     ax.set_xscale("log")
     low, high = ax.get_xlim()
     if (wider := (LEAST_RATIO * low / high) ** 0.5) > 1:

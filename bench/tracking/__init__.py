@@ -7,9 +7,3 @@ One finished cell folder (``cell.json``, ``records.jsonl``, ``summary.json``) be
 MLflow is only imported in a separate process: the run can abandon a tracking server that hangs, and a run
 that has nothing to report does not pay for the import.
 """
-
-from __future__ import annotations
-
-from bench.tracking.store import choose_store, local_store, public_uri
-
-__all__ = ["choose_store", "local_store", "public_uri"]
