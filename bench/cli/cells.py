@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError, UnknownNameError
-
-if TYPE_CHECKING:
-    from bench.results.models import CellDescription
-    from bench.schema import JsonValue
+from bench.method.options import parse_assignments
+from bench.method.registry import registered_methods
+from bench.results.curves import cell_label
+from bench.results.finished import changed_since_summary, find_cells, read_finished
+from bench.results.models import CellDescription, read_description
+from bench.results.records import CELL_FILE, RECORDS_FILE
+from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
 
 
 def options_of(text: str) -> dict[str, JsonValue]:
     """The options in ``METHOD:KEY=VALUE,KEY=VALUE``."""
-    from bench.method.options import parse_assignments
-
     _, _, assignments = text.partition(":")
     return parse_assignments(assignments.split(",")) if assignments else {}
 
@@ -31,10 +31,6 @@ def named_folder(text: str) -> Path | None:
     Warns of records that are not those of the cell's summary. Raises BenchError for any other folder without
     a cell.
     """
-    from bench.method.registry import registered_methods
-    from bench.results.finished import changed_since_summary
-    from bench.results.records import CELL_FILE, RECORDS_FILE
-
     folder = Path(text)
     if not folder.is_dir():
         return None
@@ -53,8 +49,6 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
     dataset, model: only cells on it, of that reader; empty: any. Raises UnknownNameError for a method that
     no cell and no installed package has, and BenchError if there is no such cell.
     """
-    from bench.method.registry import registered_methods
-
     method, options = text.partition(":")[0], options_of(text)
     every = described_cells(results)
     known = {about.method for about in every.values()} | set(registered_methods())
@@ -81,8 +75,6 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Pa
     Raises ConfigError, with the candidates, if that leaves several or they are on several data sets, and
     BenchError if there is none.
     """
-    from bench.results.finished import read_finished
-
     matching = cells_named(text, results, dataset, model)
     options = options_of(text)
     ranked: dict[tuple[int, int], list[Path]] = {}
@@ -106,9 +98,6 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Pa
 
 def described_cells(results: Path) -> Mapping[Path, CellDescription]:
     """Every cell below the results folder, finished or not, that has a valid cell.json."""
-    from bench.results.finished import find_cells
-    from bench.results.models import read_description
-
     described = {}
     for folder in find_cells(results):
         try:
@@ -120,8 +109,6 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
 
 def cell_line(folder: Path, about: CellDescription) -> str:
     """The cell in one line, beginning with its folder."""
-    from bench.results.curves import cell_label
-
     questions = counted(about.n_examples, "question")
     return f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {questions}"
 

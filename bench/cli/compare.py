@@ -29,13 +29,13 @@ from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.report.html_text import printable
+from bench.results.comparison import Comparison, Pair, compare
+from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, read_records
 from bench.tables.formats import in_brackets
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bench.results.comparison import Comparison, Pair
-    from bench.results.records import Record
     from bench.run.cell import CellRequest
     from bench.run.judge_protocol import ProtocolName
 
@@ -56,14 +56,11 @@ class CellPair:
 
     def records(self) -> tuple[list[Record], list[Record]]:
         """The records of both; for a missing cell raises BenchError with the command that runs it."""
-        from bench.results.records import RECORDS_FILE, read_records
-
         first, second = self._folder(self.first), self._folder(self.second)
         return list(read_records(first / RECORDS_FILE)), list(read_records(second / RECORDS_FILE))
 
     def _folder(self, text: str) -> Path:
         from bench.data.cards import card_names
-        from bench.results.records import SUMMARY_FILE
 
         folder = named_folder(text)
         if folder is not None:
@@ -139,8 +136,6 @@ def command(pair: CellPair, judging: Judging, metric: str, show: int) -> None:
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
-    from bench.results.comparison import compare
-
     if judging.judge is not None:
         click.echo(judging.verdicts(pair))
         return

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,9 @@ from bench.cli.cells import cell_line, cells_named, described_cells, named_folde
 from bench.cli.options import results_option
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError
-
-if TYPE_CHECKING:
-    from bench.results.models import CellDescription
+from bench.results.finished import read_finished
+from bench.results.json_lines import is_locked
+from bench.results.models import CellDescription, read_description
 
 
 @click.command(name="rm")
@@ -36,9 +35,6 @@ def command(
     options. They are listed first, and nothing is removed before you agree. Indexes are kept: other cells may
     use them. Example: bench rm bm25:k=7 --dataset qasper
     """
-    from bench.results.finished import read_finished
-    from bench.results.json_lines import is_locked
-
     if not cells and not dataset and not unfinished:
         raise ConfigError("Name what to remove: cells (see: bench list cells), --dataset or --unfinished.")
     selected = _selected(cells, dataset, results)
@@ -71,8 +67,6 @@ def command(
 
 def _selected(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path, CellDescription]:
     """The cells that are named, each once; folders may lie elsewhere than in the results folder."""
-    from bench.results.models import read_description
-
     if not cells:
         return {
             folder: about

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from bench.cli.cells import named_folder, one_cell
 from bench.cli.options import results_option
+from bench.cli.terminal import print_labelled, standard_output
 from bench.errors import BenchError
 from bench.method.trace import described
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
-
-if TYPE_CHECKING:
-    from bench.results.records import Record
+from bench.report.html_text import printable
+from bench.results.records import RECORDS_FILE, Record, read_records
 
 
 @click.command(name="show")
@@ -30,10 +29,6 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     CELL is a folder, a records.jsonl, or a method with options: of all its finished cells the one nearest to
     the defaults. Example: bench show bm25:k=5 --dataset hotpotqa
     """
-    from bench.cli.terminal import print_labelled, standard_output
-    from bench.report.html_text import printable
-    from bench.results.records import RECORDS_FILE, read_records
-
     path = Path(cell)
     if not path.is_file():
         path = (named_folder(cell) or one_cell(cell, results, dataset, model)) / RECORDS_FILE
