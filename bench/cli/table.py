@@ -159,14 +159,17 @@ def _picture(request: TableRequest) -> Path | None:
     """The file with the table's rows, score over cost; None for a table that is no such rows."""
     from bench.figures.make import rows_on_a_plane
     from bench.files.atomic import write_bytes
-    from bench.tables.make import collected, priced
+    from bench.models.prices import read_prices
+    from bench.tables.make import collected
+    from bench.tables.price import dollars_per_1000
 
     if request.definition.kind != "cells" or request.view not in ("scores", "costs", "price"):
         return None
     table = collected(request)
     if request.view == "price":
         unit = f"dollars for 1,000 questions, {request.questions[-1]} per document"
-        drawn = rows_on_a_plane(table, priced(table, request), unit=unit)
+        prices = dollars_per_1000(table, read_prices(request.prices), request.questions[-1])
+        drawn = rows_on_a_plane(table, prices, unit=unit)
     else:
         drawn = rows_on_a_plane(table)
     if drawn is None:

@@ -27,15 +27,11 @@ _NEEDED: dict[Kind, frozenset[str]] = {
     "calibration": frozenset({"method", "datasets", "variants"}),
 }
 _ALLOWED: dict[Kind, frozenset[str]] = {
-    "pareto": frozenset(),
-    "curve": frozenset({"set", "axis", "sample", "index_cost"}),
-    "histogram": frozenset({"set", "axis", "sample"}),
-    "bars": frozenset({"set", "sample"}),
-    "history": frozenset({"set", "sample"}),
-    "graph": frozenset({"set", "sample", "example", "least"}),
-    "calibration": frozenset({"set", "sample"}),
+    "curve": frozenset({"axis", "index_cost"}),
+    "histogram": frozenset({"axis"}),
+    "graph": frozenset({"example", "least"}),
 }
-"""Kind -> optional keys."""
+"""Kind -> optional keys, besides ``set`` and ``sample`` where there is a method."""
 
 
 class Variant(BaseModel):
@@ -87,7 +83,8 @@ class Figure(Definition):
     def _keys_of_its_kind(self) -> Self:
         shown = {"id", "kind", "title", "source", "about"}
         used = {key for key in self.model_fields_set - shown if getattr(self, key)}
-        missing, allowed = _NEEDED[self.kind] - used, _NEEDED[self.kind] | _ALLOWED[self.kind]
+        missing, allowed = _NEEDED[self.kind] - used, _NEEDED[self.kind] | _ALLOWED.get(self.kind, set())
+        allowed |= {"set", "sample"} if self.kind != "pareto" else set()
         if missing:
             raise ValueError(f"kind {self.kind} needs {', '.join(sorted(missing))}")
         if used - allowed:

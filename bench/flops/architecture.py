@@ -81,10 +81,15 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "qwen2": {"num_key_value_heads": 32},
 }
 """Transformers' defaults for what a config.json may leave out; else all heads, nothing tied."""
-_REQUIRED = (
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"),
-    "max_position_embeddings",
-)
+_REQUIRED = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "ffn": "intermediate_size",
+    "vocab": "vocab_size",
+    "max_positions": "max_position_embeddings",
+}
+"""Size -> its key in a config."""
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 """What families call the number of experts in their configs."""
 _CHOSEN = ("num_experts_per_tok", "top_k_experts")
@@ -107,7 +112,7 @@ def architecture_from_config(config: Any) -> Architecture:
         **_LEFT_OUT.get(family, {}),
         **{key: value for key, value in values.items() if value is not None},
     }
-    for key in _REQUIRED:
+    for key in _REQUIRED.values():
         if key not in given:
             raise ConfigError(f"config of model type {family!r} lacks {key!r}; is it a complete config.json?")
     return _encoder(family, given) if family in ENCODERS else _decoder(family, given)
@@ -120,7 +125,8 @@ def _decoder(family: str, given: Mapping[str, Any]) -> Architecture:
     and LayerNorm (weight and bias) instead of RMSNorm. Mixtral's experts stand side by side in a layer, of
     which a router (one row for each) sends every token through a few.
     """
-    layers, hidden, heads, ffn, vocab, max_positions = (int(given[key]) for key in _REQUIRED)
+    sizes = {name: int(given[key]) for name, key in _REQUIRED.items()}
+    layers, hidden, heads, ffn, vocab, _ = sizes.values()
     kv_heads, head_dim = given.get("num_key_value_heads", heads), given.get("head_dim", hidden // heads)
     tied, is_phi = bool(given.get("tie_word_embeddings")), family == "phi"
     experts = chosen = 1
@@ -146,15 +152,10 @@ def _decoder(family: str, given: Mapping[str, Any]) -> Architecture:
     return Architecture(
         family=family,
         kind="decoder",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
+        **sizes,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        ffn=ffn,
         gated=not is_phi,
-        vocab=vocab,
-        max_positions=max_positions,
         tied=tied,
         parameters=embeddings + layers * (matrices + idle + vectors) + norm,
         layer_weights=layers * matrices,
@@ -169,7 +170,8 @@ def _encoder(family: str, given: Mapping[str, Any]) -> Architecture:
     BERT has a vocabulary of segments, MPNet a position bias that layers share; DPR is a BERT with an optional
     projection in place of the pooler that the other two have.
     """
-    layers, hidden, heads, ffn, vocab, max_positions = (int(given[key]) for key in _REQUIRED)
+    sizes = {name: int(given[key]) for name, key in _REQUIRED.items()}
+    layers, hidden, heads, ffn, vocab, max_positions = sizes.values()
     matrices = 4 * hidden * hidden + 2 * hidden * ffn
     vectors = 4 * hidden + ffn + hidden + 4 * hidden
     extra = given.get("type_vocab_size", 2) * hidden
@@ -180,15 +182,10 @@ def _encoder(family: str, given: Mapping[str, Any]) -> Architecture:
     return Architecture(
         family=family,
         kind="encoder",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
+        **sizes,
         kv_heads=heads,
         head_dim=hidden // heads,
-        ffn=ffn,
         gated=False,
-        vocab=vocab,
-        max_positions=max_positions,
         tied=True,
         parameters=embeddings + layers * (matrices + vectors) + head * hidden + head,
         layer_weights=layers * matrices,

@@ -22,7 +22,6 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -362,12 +361,7 @@ class ReadingContext(ABC):
         """The context itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close it."""
         self.close()
 

@@ -43,19 +43,18 @@ def _once(spec: ModelSpec, how: object, make: Callable[[], LoadedT]) -> LoadedT:
 
 def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
     """The causal model of a spec, loaded once per process; raises ModelUnavailableError, ConfigError."""
-
-    def make() -> CausalLanguageModel:
-        tokenizer = load_tokenizer(spec)
-        return CausalLanguageModel(
+    return _once(
+        spec,
+        "reads",
+        lambda: CausalLanguageModel(
             spec.name,
-            load_causal(spec),
-            tokenizer,
+            tokenizer=load_tokenizer(spec),
+            model=load_causal(spec),
             geometry=spec.geometry,
             architecture=spec.architecture,
             chat_style=spec.chat,
-        )
-
-    return _once(spec, "reads", make)
+        ),
+    )
 
 
 def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> Embedder:
@@ -84,8 +83,10 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
     server = spec.server
     assert server is not None
 
-    def make() -> ServedLanguageModel:
-        return ServedLanguageModel(
+    return _once(
+        spec,
+        ("reads", in_flight),
+        lambda: ServedLanguageModel(
             spec.name,
             load_tokenizer(spec),
             client=ServerClient(server.address, in_flight),
@@ -94,9 +95,8 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
             architecture=spec.architecture,
             configs=load_stop_configs(spec),
             chat_style=spec.chat,
-        )
-
-    return _once(spec, ("reads", in_flight), make)
+        ),
+    )
 
 
 def unload_all() -> None:

@@ -20,6 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from bench.errors import ModelUnavailableError
 from bench.files.hashing import file_sha256
@@ -313,17 +316,13 @@ def _checksums(name: str, folder: Path) -> Mapping[str, str]:
     if not path.is_file():
         return {}
     try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelUnavailableError(f"{name}: {path} is not valid JSON: {error}.") from error
-    pattern = re.compile(r"[0-9a-f]{64}")
-    if not isinstance(listed, dict) or not all(
-        isinstance(digest, str) and pattern.fullmatch(digest) for digest in listed.values()
-    ):
+        return TypeAdapter(dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]).validate_json(
+            path.read_bytes()
+        )
+    except ValidationError as error:
         raise ModelUnavailableError(
             f'{name}: {path} must map file names to SHA-256, {{"file": "64 hex digits"}}.'
-        )
-    return listed
+        ) from error
 
 
 def sha256_of(path: Path) -> str:

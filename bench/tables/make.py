@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 from bench.errors import ConfigError
 from bench.models.prices import read_prices
 from bench.models.spec import resolve
-from bench.results.models import Interval
 from bench.run.cell import CellRequest
 from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
@@ -25,7 +24,7 @@ from bench.tables.judged import judged_table
 from bench.tables.latency import timed_table
 from bench.tables.lengths import lengths_table
 from bench.tables.paired import paired_table
-from bench.tables.price import QUESTIONS, dollars_per_1000, price_table
+from bench.tables.price import QUESTIONS, price_table
 from bench.tables.printed import printed_table
 from bench.tables.published import published
 from bench.tables.render import render
@@ -104,11 +103,6 @@ def collected(request: TableRequest) -> TableData:
     if request.exported is not None:
         return exported_table(request.definition, request.exported)
     return _collected(request)[0]
-
-
-def priced(table: TableData, request: TableRequest) -> Mapping[tuple[str, str], Interval]:
-    """(row id, data set) -> dollars for 1,000 questions, the most of the request's that share an index."""
-    return dollars_per_1000(table, read_prices(request.prices), request.questions[-1])
 
 
 def _scores(request: TableRequest) -> TextTable:

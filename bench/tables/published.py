@@ -16,7 +16,6 @@ from bench.files.paths import TABLES
 from bench.tables.definition import TableDefinition
 
 FOLDER = TABLES / "published"
-COLUMNS = ("table", "row", "method", "dataset", "metric", "value", "source")
 METRICS = (
     *("f1", "rouge_l", "bleu_4", "tflops", "ratio"),
     *("rouge_l_f1_stem", "rouge_1", "rouge_2", "win_rate", "against_win_rate", "seconds"),

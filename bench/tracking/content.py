@@ -42,15 +42,8 @@ _MAX_TEXT = 2_000
 _MAX_LISTED = 20
 """Longest list shown as a parameter."""
 _NOT_PARAMETERS = {
+    *("cell_id", "git_commit", "created_at", "data_path", "metrics", "choices", "non_defaults", "replayed"),
     *ENVIRONMENT,
-    "cell_id",
-    "git_commit",
-    "created_at",
-    "data_path",
-    "metrics",
-    "choices",
-    "non_defaults",
-    "replayed",
 }
 _RENAMED = {"data_label": "data"}
 
