@@ -58,7 +58,13 @@ def command(results: Path, model: str | None) -> None:
     With --model a server: who answers, its tokenizer, three prompts, log-probabilities.
     """
     states = set()
-    for name, run_check in _of_this_machine(results) if model is None else _of_server(model):
+    of_this_machine = {
+        "packages": _packages,
+        "memory": lambda: _memory(results),
+        "device": _device,
+        "question": _question,
+    }
+    for name, run_check in of_this_machine.items() if model is None else _of_server(model):
         check = _examined(run_check)
         states.add(check.state)
         click.echo(f"{check.state:<8} {name:<10} {redacted(check.detail)}")
@@ -88,13 +94,6 @@ def _examined(run_check: Callable[[], Check]) -> Check:
         return Check("failed", detail, "Run: make setup. If that does not help, report this.")
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _of_this_machine(results: Path) -> Iterator[tuple[str, Callable[[], Check]]]:
-    yield "packages", _packages
-    yield "memory", lambda: _memory(results)
-    yield "device", _device
-    yield "question", _question
 
 
 def _packages() -> Check:

@@ -264,7 +264,10 @@ def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note:
     panels: (data set, label, graph), one each. The weight of an edge is its width and how red it is; those
     below ``least`` are left out.
     """
-    shown = [_of_two_levels(view) for _, _, view in panels]
+    shown = [
+        [[at for at, node in enumerate(view.nodes) if node.level == level][:MOST_NODES] for level in (1, 2)]
+        for _, _, view in panels
+    ]
     heights = [0.5 * max(len(lower), len(upper)) + 0.5 for lower, upper in shown]
     figure = Figure(figsize=(7.2, sum(heights) + 0.4), layout="constrained")
     axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -297,14 +300,6 @@ def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note:
         f"below {least:g}. " + (f"At most {MOST_NODES} nodes of a level are shown. " if cut else "") + note,
     )
     return Drawn(figure, ("dataset", "lower", "upper", "weight", "drawn"), tuple(values))
-
-
-def _of_two_levels(view: GraphView) -> tuple[list[int], list[int]]:
-    """Positions of the first nodes of level 1 and of level 2."""
-    lower, upper = (
-        [at for at, node in enumerate(view.nodes) if node.level == level][:MOST_NODES] for level in (1, 2)
-    )
-    return lower, upper
 
 
 def _node_text(node: DrawnNode) -> str:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,17 +60,9 @@ def test_what_pip_says_of_our_requirements_fails_and_of_others_warns(
     monkeypatch.setattr(
         "bench.cli.doctor._question", lambda: SimpleNamespace(state="ok", detail="", remedy="")
     )
-    run = subprocess.run
     for code, said, state in ((0, "fine", "ok"), (1, other, "warning"), (1, f"{other}\n{own}", "failed")):
-
-        def stand_in(
-            command: list[str], *, said: str = said, code: int = code, **options: Any
-        ) -> SimpleNamespace | subprocess.CompletedProcess[Any]:
-            if command[:3] != [sys.executable, "-m", "pip"]:
-                return run(command, **options)
-            return SimpleNamespace(returncode=code, stdout=said)
-
-        monkeypatch.setattr(subprocess, "run", stand_in)
+        done = SimpleNamespace(returncode=code, stdout=said)
+        monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)
         assert states(doctor("--results", tmp_path))["packages"] == state
 
 
