@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from bench.errors import UnknownNameError
 from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
 from bench.metrics.choices import choice_accuracy
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
-from bench.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_f1_stem
+from bench.metrics.rouge import rouge_l, rouge_stemmed
 from bench.metrics.squad import exact_match, f1
 
 
@@ -67,10 +68,14 @@ METRICS: Mapping[str, Metric] = {
             bleu_statistics,
             corpus_bleu_4,
         ),
-        QuestionMetric("rouge_1", "ROUGE-1 F, rouge-score with stemmer (Graph of Records)", rouge_1),
-        QuestionMetric("rouge_2", "ROUGE-2 F, rouge-score with stemmer (Graph of Records)", rouge_2),
         QuestionMetric(
-            "rouge_l_f1_stem", "ROUGE-L F, rouge-score with stemmer (Graph of Records)", rouge_l_f1_stem
+            "rouge_1", "ROUGE-1 F, with stemmer (Graph of Records)", partial(rouge_stemmed, "rouge1")
+        ),
+        QuestionMetric(
+            "rouge_2", "ROUGE-2 F, with stemmer (Graph of Records)", partial(rouge_stemmed, "rouge2")
+        ),
+        QuestionMetric(
+            "rouge_l_f1_stem", "ROUGE-L F, with stemmer (Graph of Records)", partial(rouge_stemmed, "rougeL")
         ),
     )
 }

@@ -26,28 +26,12 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
     return max(_f1_of_common(words, _WORD.findall(reference.lower())) for reference in references)
 
 
-def rouge_1(prediction: str, references: Sequence[str]) -> float:
-    """ROUGE-1 F of rouge-score with Porter stemming, best reference, in 0..1.
+def rouge_stemmed(kind: str, prediction: str, references: Sequence[str]) -> float:
+    """ROUGE F of rouge-score with Porter stemming, best reference, in 0..1.
 
-    Source: Graph of Records, sum_eval.py.
+    kind: ``rouge1``, ``rouge2`` or ``rougeL``. Source: Graph of Records, sum_eval.py.
     """
-    return _stemmed("rouge1", prediction, references)
-
-
-def rouge_2(prediction: str, references: Sequence[str]) -> float:
-    """ROUGE-2 F of rouge-score with Porter stemming, best reference, in 0..1.
-
-    Source: Graph of Records, sum_eval.py.
-    """
-    return _stemmed("rouge2", prediction, references)
-
-
-def rouge_l_f1_stem(prediction: str, references: Sequence[str]) -> float:
-    """ROUGE-L F of rouge-score with Porter stemming, best reference, in 0..1.
-
-    Source: Graph of Records, sum_eval.py.
-    """
-    return _stemmed("rougeL", prediction, references)
+    return float(_scorer(kind).score_multi(references, prediction)[kind].fmeasure)
 
 
 def _f1_of_common(words: Sequence[str], reference: Sequence[str]) -> float:
@@ -68,11 +52,6 @@ def _longest_common(first: Sequence[str], second: Sequence[str]) -> int:
             lengths[j] = before + 1 if word == other else max(above, lengths[j - 1])
             before = above
     return lengths[-1]
-
-
-def _stemmed(kind: str, prediction: str, references: Sequence[str]) -> float:
-    best = _scorer(kind).score_multi(references, prediction)
-    return float(best[kind].fmeasure)
 
 
 @cache

@@ -233,17 +233,4 @@ def _values(part: str, place: str) -> list[JsonValue]:
         return list(range(low, high + 1, step))
     if not part:
         raise ConfigError(f"{place}: an empty value; expected values separated by commas.")
-    return [read_scalar(part)]
-
-
-def read_scalar(text: str) -> JsonValue:
-    """A value that reads as JSON is taken as such (but for NaN and infinity), anything else as text."""
-    try:
-        value: JsonValue = json.loads(text, parse_constant=_no_number)
-    except ValueError:
-        return text
-    return value
-
-
-def _no_number(name: str) -> JsonValue:
-    raise ValueError(name)
+    return list(parse_assignments([f"value={part}"]).values())

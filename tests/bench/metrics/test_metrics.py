@@ -136,7 +136,7 @@ def test_the_letter_that_a_response_chooses(response: str, letter: str | None) -
 def test_a_score_leaves_the_root_logger_alone() -> None:
     script = (
         "import logging, sys; sys.modules.update(sklearn=None, scipy=None); "  # NLTK does without them
-        "from bench.metrics.rouge import rouge_l_f1_stem; rouge_l_f1_stem('a b', ['a c']); "
+        "from bench.metrics.rouge import rouge_stemmed; rouge_stemmed('rougeL', 'a b', ['a c']); "
         "print(logging.getLogger().handlers)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
