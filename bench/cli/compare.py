@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from bench.run.cell import CellRequest
     from bench.run.judge_protocol import ProtocolName
+    from bench.run.judging import CriterionSummary, Judgement
 
 SIGNIFICANT = 0.05
 PLAN = 5
@@ -90,7 +91,6 @@ class Judging:
 
     def verdicts(self, pair: CellPair) -> str:
         """The judge's verdicts in a few lines; only missing ones are asked for."""
-        from bench.cli.verdicts import described
         from bench.run.judge_protocol import PROTOCOLS
         from bench.tables.judged import judge_cells
 
@@ -105,7 +105,7 @@ class Judging:
             in_flight=self.in_flight,
             retry_failed=self.retry_failed,
         )
-        return described(judged, pair.first, pair.second, self.judge)
+        return describe_judgement(judged, pair.first, pair.second, self.judge)
 
 
 @click.command(name="compare", cls=Command)
@@ -200,6 +200,39 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
             f"{second} has"
         )
     return "\n".join(lines)
+
+
+def describe_judgement(judged: Judgement, first: str, second: str, judge: str) -> str:
+    """The outcome by every criterion, what failed, the cost, and the path of the replies."""
+    summary = judged.summary
+    errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
+    return "\n".join(
+        [
+            f"{first} against {second}, judged by {judge}: {summary.n} questions, {judged.asked} new replies",
+            f"  {'':<18} {'win':>5} {'tie':>5} {'loss':>5} {'unparsable':>11} {'orders disagree':>16}  "
+            "preference, win rate",
+            *(f"  {name:<18} {_outcome(criterion)}" for name, criterion in summary.criteria.items()),
+            "  Shown in both orders, a win needs both. Preference: wins less losses in percent of the "
+            "questions; win rate: wins among wins and losses; 95 %, documents resampled.",
+            *([f"  failed requests: {errors}; --retry-failed repeats them"] if errors else []),
+            f"  cost {summary.tflops:.4g} TFLOPs for {summary.replies} replies, of which "
+            f"{summary.unparsable_replies} have no verdict",
+            f"  verdicts {judged.folder / 'verdicts.jsonl'}",
+        ]
+    )
+
+
+def _outcome(criterion: CriterionSummary) -> str:
+    p, rate = criterion.preference, criterion.win_rate
+    interval = in_brackets(p.low, p.high, lambda end: f"{100 * end:+.0f}")
+    won = ", -"
+    if rate is not None:
+        bounds = in_brackets(rate.low, rate.high, lambda end: f"{100 * end:.1f}")
+        won = f", {100 * rate.mean:.1f} %{bounds}"
+    return (
+        f"{criterion.win:>5} {criterion.tie:>5} {criterion.loss:>5} {criterion.unparsable:>11} "
+        f"{criterion.inconsistent:>16}  {100 * p.mean:+.0f}{interval}{won}"
+    )
 
 
 def _power(comparison: Comparison) -> list[str]:

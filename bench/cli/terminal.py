@@ -49,7 +49,8 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
     """
     print_sections(console, table)
     console.print()
-    print_sentences(console, table.brief or table.caption[:2])
+    for sentence in table.brief or table.caption[:2]:
+        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
     more = len(table.notes) - sum(note in table.brief for note in table.notes)
     notes = f" and {counted(more, 'more note')}" if more else ""
     console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
@@ -113,12 +114,6 @@ def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
     for first, *others in rows:
         grid.add_row(Text(first), *map(_value, others))
     console.print(grid)
-
-
-def print_sentences(console: Console, sentences: Iterable[str]) -> None:
-    """Sentences, each on a line of its own, wrapped between words."""
-    for sentence in sentences:
-        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
 
 
 def _value(text: str) -> Text:

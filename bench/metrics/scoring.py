@@ -53,14 +53,15 @@ class Scores:
 
     def to_json(self) -> dict[str, JsonValue]:
         """``{"lines": [...], "mean": {...}, "corpus_level": [...], "n": ..., "failed": ...}``."""
-        lines = []
-        for answered, scores in self.questions:
-            line: dict[str, JsonValue] = {"line": answered.line}
-            if answered.example_id is not None:
-                line["example_id"] = answered.example_id
-            if answered.prediction is None:
-                line["failed"] = True
-            lines.append(line | {"scores": dict(scores)})
+        lines = [
+            {
+                "line": answered.line,
+                **({} if answered.example_id is None else {"example_id": answered.example_id}),
+                **({"failed": True} if answered.prediction is None else {}),
+                "scores": dict(scores),
+            }
+            for answered, scores in self.questions
+        ]
         return {
             "lines": lines,
             "mean": dict(self.mean),
