@@ -127,17 +127,13 @@ def log_to_stderr(quiet_s: float = QUIET_S) -> None:
         logger.setLevel(logging.INFO)
 
 
-def _name() -> str:
-    """The name under which the command was called: completion and usage are for that one."""
-    called = Path(sys.argv[0]).name
-    return called if called in NAMES else NAMES[0]
-
-
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; every error of the user's is one line, with exit code 2."""
     log_to_stderr()
+    called = Path(sys.argv[0]).name  # completion and usage are for the name under which it was called
     try:
-        sys.exit(command.main(args=argv, prog_name=_name(), standalone_mode=False) or 0)
+        name = called if called in NAMES else NAMES[0]
+        sys.exit(command.main(args=argv, prog_name=name, standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(2)

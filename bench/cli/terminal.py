@@ -5,9 +5,10 @@ Every function takes a console of :func:`standard_output`. No text is taken for 
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,9 @@ def column_groups(table: TextTable, rows: Sequence[Sequence[str]], room: int) ->
     if width(every) <= room:
         return [every]
     groups: list[list[int]] = []
-    for span in _spans(table):
+    counts = [count for _, count in table.spans] or [len(every) - 1]
+    starts = itertools.accumulate(counts, initial=1)
+    for span in itertools.starmap(range, itertools.pairwise(starts)):
         group = [0]
         for column in span:
             if len(group) > 1 and width([*group, column]) > room:
@@ -94,14 +97,6 @@ def column_groups(table: TextTable, rows: Sequence[Sequence[str]], room: int) ->
             group.append(column)
         groups.append(group)
     return groups
-
-
-def _spans(table: TextTable) -> Iterator[range]:
-    """The columns behind the first, by the headings above them."""
-    start = 1
-    for _, count in table.spans or (("", len(table.columns) - 1),):
-        yield range(start, start + count)
-        start += count
 
 
 def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

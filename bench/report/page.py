@@ -7,12 +7,17 @@ only through ``textContent``.
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+from importlib import resources
+from typing import Any
 
 from bench.metrics import METRIC_LABELS
 from bench.report.cells import options_text
 from bench.report.content import Report
-from bench.report.html_text import embedded_json, filled, own_file, source_hash
+from bench.report.html_text import printable
 from bench.report.overview import percent
+from bench.schema import JsonValue
 from bench.tables.formats import DASH, three_digits
 
 
@@ -20,8 +25,8 @@ def report_page(report: Report) -> str:
     """The page; a pure function of the report."""
     style, script = own_file("page.css"), own_file("page.js")
     labels = {METRIC_LABELS.get(named.metric, named.metric) for _, named in report.runs}
-    return filled(
-        "page.html.jinja",
+    template = environment().get_template("page.html.jinja")
+    page: str = template.render(
         report=report,
         policy=f"default-src 'none'; style-src {source_hash(style)}; script-src {source_hash(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'",
@@ -36,3 +41,33 @@ def report_page(report: Report) -> str:
         options=options_text,
         records=embedded_json(report.browser.data),
     )
+    return page
+
+
+def environment() -> Any:
+    """Jinja2 with this package's templates, whose values are escaped unless they say ``|safe``."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("bench.report", ""),
+        autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+
+
+def embedded_json(value: JsonValue) -> str:
+    """JSON in ASCII that cannot end its enclosing script element."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def source_hash(source: str) -> str:
+    """The hash of a style or script, as a content security policy lists it."""
+    return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"
+
+
+def own_file(name: str) -> str:
+    """The content of a style or script of this package."""
+    return resources.files("bench.report").joinpath(name).read_text("utf-8")
