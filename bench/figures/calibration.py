@@ -39,22 +39,16 @@ class Calibration:
     @property
     def auroc(self) -> Interval | None:
         """How often p_yes is higher with the answer than without it; None without such pairs."""
-        columns = zip(*((s.p_yes, s.holds_answer, s.document) for s in self.steps), strict=True)
-        confidences, labels, documents = columns
+        steps = ((s.p_yes, s.holds_answer, s.document) for s in self.steps)
+        confidences, labels, documents = zip(*steps, strict=True)
         return auroc(confidences, labels, documents, rng=np.random.default_rng(0))
 
     def bins(self) -> list[tuple[float, float, int]]:
         """Groups of equally many steps, lowest first: (mean p_yes, share with the answer, steps)."""
         ordered = sorted(self.steps, key=lambda step: step.p_yes)
-        groups = np.array_split(np.arange(len(ordered)), min(BINS, len(ordered)))
-        return [
-            (
-                float(np.mean([ordered[at].p_yes for at in group])),
-                float(np.mean([ordered[at].holds_answer for at in group])),
-                len(group),
-            )
-            for group in groups
-        ]
+        values = np.array([(step.p_yes, step.holds_answer) for step in ordered])
+        groups = np.array_split(values, min(BINS, len(values)))
+        return [(float(group[:, 0].mean()), float(group[:, 1].mean()), len(group)) for group in groups]
 
 
 def calibration_of(cell: FinishedCell, examples: Sequence[Example]) -> Calibration:

@@ -33,12 +33,9 @@ class Usage:
 
     def add(self, other: Usage) -> None:
         """Add another usage to this one."""
-        self.calls += other.calls
-        self.new_tokens += other.new_tokens
-        self.attended += other.attended
-        self.logit_rows += other.logit_rows
-        self.flops += other.flops
-        self.cached = None if self.cached is None or other.cached is None else self.cached + other.cached
+        for name, value in vars(other).items():
+            own = getattr(self, name)
+            setattr(self, name, None if own is None or value is None else own + value)
 
 
 @dataclass

@@ -31,8 +31,7 @@ class Plane:
 
 def planes(groups: Sequence[DataGroup]) -> list[Plane]:
     """Score over cost on each data set that two or more cells asked the same questions of."""
-    planes = map(_plane, groups)
-    return [plane for plane in planes if plane is not None]
+    return [plane for group in groups if (plane := _plane(group)) is not None]
 
 
 def _plane(group: DataGroup) -> Plane | None:
