@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 
 from bench.cli.cells import named_folder, one_cell, options_of
 from bench.cli.options import (
@@ -34,8 +35,6 @@ from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, read_recor
 from bench.tables.formats import in_brackets
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from bench.run.cell import CellRequest
     from bench.run.judge_protocol import ProtocolName
     from bench.run.judging import CriterionSummary, Judgement

@@ -12,7 +12,7 @@ import pytest
 
 from performance import report
 from performance.measuring import Run, Timed
-from performance.report import Measurement, NotRun, rate, ratio
+from performance.report import Measurement, rate, ratio
 
 
 def test_a_ratio_is_taken_round_by_round() -> None:
@@ -63,20 +63,6 @@ def test_a_result_holds_what_a_reader_needs(tmp_path: Path, monkeypatch: pytest.
     assert "| capture | memory | 1.50x | ≤ 1.1, **missed** |" in text
     assert f"1. {kept['machine']['processor']}, " in text
     assert "*Machine 1; " in text and "commit abc" in text and "Quick run" in text
-
-
-def test_a_machine_that_cannot_run_one_says_so_and_other_results_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def measure(quick: bool) -> list[Measurement]:
-        raise NotRun("no CUDA device")
-
-    one = _run("grid", lambda quick: [Measurement("m", 1.0, "x")], "Grid.", monkeypatch)
-    other = _run("gpu", measure, "A card.", monkeypatch)
-    for result in (one, other):
-        report.write({**result, "commit": None}, tmp_path)
-    text = (tmp_path / "RESULTS.md").read_text()
-    assert "| gpu | not run: no CUDA device |" in text and "| m | 1x |" in text
 
 
 def _run(name: str, measure: Any, doc: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

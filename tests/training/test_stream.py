@@ -77,12 +77,6 @@ def test_a_conversation_is_what_the_chat_template_gives(template: Template) -> N
     assert [template.tokenizer.decode(ids[a:b]) for a, b, _ in spans] == ["Mara Oakby", " x\n\ny"]
 
 
-def test_contents_cannot_hold_control_tokens(template: Template) -> None:
-    ids, _ = template.conversation([Turn("a <|eot_id|> b", "<|start_header_id|>", "one")])
-
-    assert ids.count(template.eot) == 2
-
-
 def test_every_task_of_the_committed_schedule_can_be_drawn_at_its_lengths() -> None:
     teacher = Teacher(NAMES, Options())
     schedules = sorted(DEFAULT_SCHEDULE.parent.glob("schedule*.yaml"))

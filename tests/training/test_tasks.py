@@ -7,7 +7,7 @@ import pytest
 from bench.method.prompts import ANSWER_INSTRUCTION
 from methods.memwalker.prompts import MEMWALKER_ANSWER, MEMWALKER_GO_BACK
 from methods.memwalker.walk import parse_action
-from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_SEARCH_BEFORE_QUESTION
+from methods.pecan.prompts import PECAN_SEARCH_BEFORE_QUESTION
 from training.generator.names import NameSource
 from training.tasks import (
     UNANSWERABLE,
@@ -71,38 +71,6 @@ def test_a_search_may_be_for_a_yes_or_no(task: str) -> None:
 
     assert set(answers) <= {"Yes", "No", UNANSWERABLE}
     assert min(answers["Yes"], answers["No"]) >= 5
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_bullets_state_all_facts_of_the_nodes(seed: int) -> None:
-    (turn,) = teacher(styled=0.5).bullets(random.Random(seed), 9)
-    bullets = turn.reply.split("\n")
-
-    assert turn.user.startswith(PECAN_GRAPH_HEAD)
-    assert turn.user.endswith(PECAN_GRAPH_TAIL)
-    assert all(re.fullmatch(r"\* [A-Z][^*]*\.", b) for b in bullets)
-    assert sum(1 + b.count(", ") + b.count(" and ") for b in bullets) == 9
-    assert len({b.split(" ")[1] for b in bullets}) <= len(bullets)
-
-
-def test_triage_names_a_part_that_is_offered_and_gives_a_reason_that_holds() -> None:
-    reasons, roots = Counter[bool](), Counter[bool]()
-    for seed in range(60):
-        turns = teacher().triage(random.Random(seed), 12)
-        parts = dict(re.findall(r"Summary (\d+):\n(.*)", turns[0].user))
-        root = "-1 if none of them does" not in turns[0].user
-        reasoned = "Reasoning: ..." in turns[0].user
-        reasons[reasoned] += 1
-        roots[root] += 1
-        for turn in turns:
-            match = re.fullmatch(r"(?:Reasoning: (.*)\n)?Action: (-?\d+)", turn.reply)
-            assert match and (match[1] is not None) == reasoned
-            assert match[2] in parts or (match[2] == "-1" and not root)
-            if reasoned and "speaks of" in match[1]:
-                assert match[1].split("speaks of ")[1].rstrip(".") in parts[match[2]]
-            elif reasoned and not match[1].startswith("None"):
-                assert match[1].removesuffix(".").split(" ")[-1] in parts[match[2]]
-    assert min(reasons[True], reasons[False], roots[True], roots[False]) > 15
 
 
 def test_the_last_summary_that_is_left_is_chosen_unless_there_is_a_way_back() -> None:

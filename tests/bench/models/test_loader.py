@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -48,33 +49,36 @@ def test_the_dtype_is_the_one_asked_for_or_float32_on_a_cpu(
     assert {p.dtype for p in model.parameters()} == {expected}
 
 
-def test_a_checkpoint_that_misses_a_weight_is_refused(saved: Path, tmp_path: Path) -> None:
-    folder = _copy(saved, tmp_path / "m")
+def lose_a_weight(folder: Path, name: str = "model.layers.1.mlp.up_proj.weight") -> None:
     weights = load_file(folder / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
+    del weights[name]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(
-        ModelUnavailableError, match=r"1 missing or of another shape \(model.layers.1.mlp.up_proj"
-    ):
-        load_causal(resolve(str(folder), device="cpu"))
 
 
-def test_a_checkpoint_of_another_shape_is_refused(saved: Path, tmp_path: Path) -> None:
-    folder = _copy(saved, tmp_path / "m")
+def change_a_shape(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config["intermediate_size"] = 64
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(
-        ModelUnavailableError, match=r"9 missing.*down_proj.weight \[64, 112\] instead of \[64, 64\]"
-    ):
-        load_causal(resolve(str(folder), device="cpu"))
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 64}), encoding="utf-8")
 
 
-def test_weights_that_are_cut_short_are_refused(saved: Path, tmp_path: Path) -> None:
-    folder = _copy(saved, tmp_path / "m")
+def cut_short(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1000])
-    with pytest.raises(ModelUnavailableError, match="damaged or cut short"):
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lose_a_weight, r"1 missing or of another shape \(model.layers.1.mlp.up_proj"),
+        (change_a_shape, r"9 missing.*down_proj.weight \[64, 112\] instead of \[64, 64\]"),
+        (cut_short, "damaged or cut short"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fill_the_model_is_refused(
+    saved: Path, tmp_path: Path, spoil: Callable[[Path], None], message: str
+) -> None:
+    folder = _copy(saved, tmp_path / "m")
+    spoil(folder)
+    with pytest.raises(ModelUnavailableError, match=message):
         load_causal(resolve(str(folder), device="cpu"))
 
 
@@ -133,9 +137,7 @@ def test_an_encoder_is_no_reader_and_a_reader_no_encoder(saved: Path) -> None:
 def test_an_encoder_that_misses_a_weight_is_refused(tmp_path: Path) -> None:
     folder = save_encoder(tmp_path / "encoder")
     load_encoder(resolve(str(folder), device="cpu"))
-    weights = load_file(folder / "model.safetensors")
-    del weights["encoder.layer.1.output.dense.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    lose_a_weight(folder, "encoder.layer.1.output.dense.weight")
     with pytest.raises(ModelUnavailableError, match="encoder.layer.1.output.dense.weight"):
         load_encoder(resolve(str(folder), device="cpu"))
 

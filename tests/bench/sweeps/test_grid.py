@@ -93,10 +93,6 @@ def run_grid(method: str, grid: dict[str, list[JsonValue]], limit: int, folder: 
         assert_same(rows(folder / "sweep" / point.name), rows(alone), point.name)
 
 
-def test_a_sweep_over_k_equals_separate_runs(tmp_path: Path) -> None:
-    run_grid("bm25", {"k": [1, 2, 5, 50]}, 4, tmp_path)
-
-
 def test_a_sweep_over_stop_rules_equals_separate_runs(tmp_path: Path) -> None:
     run_grid("pecan", {"t_p": [1, 4], "t_c": [0.05, 0.9]}, 2, tmp_path)
 

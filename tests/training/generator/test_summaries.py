@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench.data import load
-from bench.data.cards import load_card, sample_names
-from bench.errors import ConfigError
 from training.generator import write_summary_samples
 from training.generator.summaries import DATASET, PARTS, summary_rows
 
@@ -33,26 +30,9 @@ def test_writing_twice_gives_the_committed_bytes(tmp_path: Path) -> None:
     assert summary_rows(DATASET, seed=1)[0]["answers"] != summary_rows(DATASET)[0]["answers"]
 
 
-def test_a_bad_place_or_seed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="0 or more"):
-        write_summary_samples(tmp_path, seed=-1)
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is a file"):
-        write_summary_samples(tmp_path / "file")
-
-
 def test_every_name_of_a_reference_is_told_in_the_documents(parts: dict[str, list[dict[str, Any]]]) -> None:
     for row in (row for rows in parts.values() for row in rows):
         text = full_text(row)
         for answer in row["answers"]:
             names = {word for word in answer.replace(".", "").replace(",", "").split() if word[0].isupper()}
             assert names and all(name in text for name in names)
-
-
-def test_the_card_loads_both_parts() -> None:
-    card = load_card(DATASET)
-    assert DATASET in sample_names() and card.hub is None
-    asked, learned = load(card), load(card, training=True)
-    assert (len(asked.examples), len(learned.examples)) == (10, 8)
-    assert {e.documents.id for e in asked.examples}.isdisjoint({e.documents.id for e in learned.examples})
-    assert asked.label == "chronicles (sample)" and not asked.warnings
