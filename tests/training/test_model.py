@@ -71,7 +71,6 @@ def test_attention_on_tiles_is_as_exact_as_bfloat16_allows(length: int) -> None:
 
     assert error(y, z) < 0.005
     for a, b in zip(ours, exact, strict=True):
-        assert a.grad is not None and b.grad is not None
         assert error(a.grad, b.grad) < 0.01
 
 

@@ -93,7 +93,6 @@ def test_leaf_answers_in_the_format_or_goes_back() -> None:
         reasoned = "Reasoning: ..." in turns[0].user
         for turn in turns:
             action = parse_action(turn.reply, (MEMWALKER_ANSWER, MEMWALKER_GO_BACK))
-            assert action is not None
             assert turn.reply.startswith("Reasoning:") == reasoned
             assert bool(action.answer) == (action.number == MEMWALKER_ANSWER)
             actions[f"{reasoned} {action.number}"] += 1

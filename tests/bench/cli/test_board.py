@@ -30,7 +30,6 @@ def made(tmp_path: Path) -> tuple[TableRequest, Progress]:
 
 
 def drawn(progress: Progress) -> list[list[str]]:
-    assert progress.above is not None
     console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
     console.print(progress.above())
     return [line.split() for line in console.export_text().splitlines()]

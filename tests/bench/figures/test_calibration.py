@@ -10,7 +10,7 @@ import pytest
 from bench.figures.calibration import Calibration, Judged, calibration_of
 from bench.figures.definition import load_figure
 from bench.figures.make import NothingFinishedError, make_figure
-from bench.results.finished import FinishedCell, read_finished
+from bench.results.finished import read_finished
 from bench.results.records import ContextRecord
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
@@ -34,17 +34,11 @@ def finished(results: Path, *changes: dict[str, Any]) -> Any:
     return finish(results, REQUEST, (1, 0), dict(enumerate(changes)))
 
 
-def _cell(folder: Path) -> FinishedCell:
-    cell = read_finished(folder)
-    assert cell is not None
-    return cell
-
-
 def test_a_step_holds_the_answer_once_a_node_with_it_was_read(tmp_path: Path) -> None:
     examples = plan_cell(REQUEST).data.examples
     answers = [example.answers[0] for example in examples]
     cell = finished(tmp_path, search(answers[0], 0.1, 0.8, 0.9), search(answers[1], 0.3))
-    calibration = calibration_of(_cell(cell.folder(tmp_path)), cell.data.examples)
+    calibration = calibration_of(read_finished(cell.folder(tmp_path)), cell.data.examples)
     assert [(s.p_yes, s.holds_answer) for s in calibration.steps] == [
         (0.1, False), (0.8, True), (0.9, True), (0.3, False),
     ]  # fmt: skip
@@ -58,7 +52,7 @@ def test_failed_questions_and_steps_without_a_verdict_are_left_out(tmp_path: Pat
     unasked = search("x", 0.5)
     unasked["trace"]["steps"][0]["p_yes"] = None
     cell = finished(tmp_path, failed, unasked)
-    assert calibration_of(_cell(cell.folder(tmp_path)), cell.data.examples) == Calibration((), 0)
+    assert calibration_of(read_finished(cell.folder(tmp_path)), cell.data.examples) == Calibration((), 0)
     with pytest.raises(NothingFinishedError, match="pecan"):
         make_figure(load_figure("pecan_yes"), CellRequest(limit=2), Session(tmp_path, compute=False))
 

@@ -75,7 +75,6 @@ def test_a_config_says_what_the_modules_are(family: str) -> None:
 )
 def test_a_preset_has_the_parameters_of_its_checkpoint(name: str, parameters: int) -> None:
     architecture = presets()[name].architecture
-    assert architecture is not None
     assert architecture.parameters == parameters
 
 
@@ -174,7 +173,6 @@ def test_of_a_config_for_text_and_images_the_text_part_is_counted(family: str, t
 def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:
     shape = presets()["mixtral-8x7b"].architecture
     dense = presets()["mistral-7b-instruct"].architecture
-    assert shape is not None and dense is not None
     expert = 3 * 4096 * 14336
     assert shape.active_parameters == dense.parameters + 32 * (expert + 8 * 4096)  # one more, and the router
     assert shape.idle_parameters == 32 * 6 * expert
@@ -250,7 +248,6 @@ PROMPT_AND_ANSWER = 86  # one constant for all sets: question, instruction, temp
 
 def _paper_tflops(tokens: int) -> float:
     architecture = presets()["llama-3.1-8b"].architecture
-    assert architecture is not None
     return forward_flops(architecture, tokens) / TF
 
 

@@ -13,7 +13,6 @@ def test_it_is_the_area_under_the_curve_with_ties_as_half() -> None:
     confidences = np.round(rng.random(200) * 0.7 + 0.3 * truth, 1)
     documents = [str(at // 4) for at in range(200)]
     area = auroc(confidences, truth.tolist(), documents, rng=rng)
-    assert area is not None and area.low is not None and area.high is not None
     assert area.mean == pytest.approx(roc_auc_score(truth, confidences))
     assert area.low < area.mean < area.high and area.clusters == 50
 
@@ -30,7 +29,6 @@ def test_the_interval_is_that_of_resampled_documents() -> None:
         picked = np.concatenate([np.flatnonzero(document == d) for d in rng.integers(0, 12, 12)])
         if 0 < truth[picked].sum() < len(picked):
             drawn.append(roc_auc_score(truth[picked], confidences[picked]))
-    assert interval is not None
     assert (interval.low, interval.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
 
 

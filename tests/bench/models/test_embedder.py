@@ -39,7 +39,6 @@ def embed(encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
 
 def test_minilm_is_what_its_preset_says(minilm: Embedder) -> None:
     preset = resolve("minilm").preset
-    assert preset is not None
     assert minilm.architecture == preset.architecture
     assert minilm.max_tokens == preset.max_tokens == 256
     assert minilm.dim == 384

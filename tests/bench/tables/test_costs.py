@@ -55,7 +55,6 @@ def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_for_each_documen
     two_rows: TableData,
 ) -> None:
     cell = two_rows.cells["pecan", "qasper"].finished
-    assert cell is not None
     costs = cell_costs(cell)
     q, index = costs.question, costs.index
     assert (q.total, q.reader, q.others, q.probes, q.without_probes) == (10, 8, 2, 1, 9)

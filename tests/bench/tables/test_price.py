@@ -63,7 +63,6 @@ def priced(tmp_path: Path) -> TableData:
 
 def test_dollars_are_the_closed_form_of_the_tokens(priced: TableData) -> None:
     full, pecan, tree = (priced.cells[row, "qasper"].finished for row in ("full_context", "pecan", "tree"))
-    assert full is not None and pecan is not None and tree is not None
     price = cell_price(full, CARD)
     assert (price.question.tolist(), price.index.tolist()) == ([240, 240], [0, 0])
     assert price.repeated.tolist() == [90, 90]  # 100 cached tokens, 5 generated
@@ -116,7 +115,6 @@ def test_records_without_the_cached_tokens_give_a_range_that_holds_every_split_o
         (tmp_path / str(case)).mkdir()
         made = table(tmp_path / str(case), **by_case)
         old, now = (made.cells[row, "qasper"].finished for row in ("old", "now"))
-        assert old is not None and now is not None
         (low, high), (exact, same) = cell_price(old, CARD).question, cell_price(now, CARD).question
         assert exact == same and low == 2 * new.sum() <= exact
         assert high >= 2 * (new + held).sum(), "every token that was held, at the full price of input"

@@ -187,7 +187,6 @@ def test_a_missing_interval_has_its_reason(table: TableData) -> None:
 
 def test_a_table_whose_questions_have_not_all_been_asked_says_so_everywhere(table: TableData) -> None:
     finished = table.cells["bm25_top5", "qasper"].finished
-    assert finished is not None
     about = DESCRIPTION.model_copy(update={"n_examples": 120, "config": {"k": 7}})
     part = replace(finished, description=about, asked=("q0", "q1"))
     row = Row(id="bm25_top5", label="BM25 Top-X", method="bm25", set={"k": "auto:pecan"})

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.main import command
-from bench.run.cell import Cell, CellRequest
+from bench.run.cell import CellRequest
 from bench.tables.cells import plan_table
 from bench.tables.definition import list_tables, load_table
 from tests.bench.report.finished import finish
@@ -26,7 +26,6 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     planned = plan_table(load_table("table1"), setting)
     for row in ("full_context", "bm25_top5", "pecan"):
         cell = planned[row, "hotpotqa"]
-        assert isinstance(cell, Cell)
         finish(folder, cell.request, SCORES)
     return folder
 

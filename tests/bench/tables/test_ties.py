@@ -27,7 +27,6 @@ def with_ids(made: TableData, ids: dict[str, str]) -> TableData:
     """The table with these ids of its cells."""
     shown = {}
     for (row, dataset), cell in made.cells.items():
-        assert cell.finished is not None
         about = cell.finished.description.model_copy(update={"cell_id": ids[row]})
         shown[row, dataset] = replace(cell, finished=replace(cell.finished, description=about))
     return replace(made, cells=shown)

@@ -82,7 +82,6 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
     command = [sys.executable, "-m", "bench.cli.main", "ui", "--port", str(port), "--results", str(tmp_path)]
     bench = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert bench.stdout is not None
         shown = bench.stdout.readline().split()  # printed only once the server answers
         last = bench.stdout.readline()
         assert last == f"MLflow is at http://127.0.0.1:{port} (Ctrl-C stops it)\n"
