@@ -63,8 +63,6 @@ def test_a_positive_competes_with_negatives_and_no_other_positive() -> None:
 def test_the_exported_pair_gives_the_vectors_of_the_trained_one(
     undisturbed: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
-    from sentence_transformers import SentenceTransformer
-
     from bench.models.loader import load_encoder
     from bench.models.spec import resolve
     from training.encoder_data import padded
@@ -76,7 +74,6 @@ def test_the_exported_pair_gives_the_vectors_of_the_trained_one(
     texts = ["Who hid the red key?", "Mara Oakby hid the red key in the old mill. <|eot_id|> It was late."]
     for role in ("query", "context"):
         model = load_encoder(resolve(str(tmp_path / "out" / role)), pooling="cls")
-        assert isinstance(model, SentenceTransformer)
         ids = torch.from_numpy(padded(texts, tokenizer, tokenizer.token_to_id("<|begin_of_text|>")))
         with torch.no_grad():
             wanted = getattr(trained, role)(ids, attention_mask=ids != 0).last_hidden_state[:, 0]

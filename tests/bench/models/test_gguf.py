@@ -17,7 +17,6 @@ from bench.models.chat import chat_format, render, stop_tokens
 from bench.models.packed import fetch
 from bench.models.sources import verify
 from bench.models.spec import resolve
-from bench.models.tokenizer import TextTokenizer
 from bench.packages import MissingPackageError
 from tests.bench.models.builders import causal_model, hf_tokenizer
 from tests.bench.models.gguf_files import END, START, Index, left, write_gguf
@@ -113,22 +112,22 @@ def test_text_stays_text_and_the_template_is_the_file_s(converted: Path) -> None
     assert tokenizer.encode_template(whole).count(end) == 2
 
 
-def _pieces(tokenizer: TextTokenizer, text: str) -> list[str]:
-    pieces = tokenizer.hf.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
-    return [piece for piece, _ in pieces]
-
-
-def test_digits_are_set_apart_as_the_vocabulary_was_learned(converted: Path) -> None:
-    tokenizer = loader.load_tokenizer(resolve(str(converted)))
-    assert _pieces(tokenizer, "a  12") == ["a", "ĠĠ", "1", "2"]  # GPT-2's would be a, Ġ, Ġ12
-
-
-def test_words_and_digits_are_cut_as_qwens_vocabulary_was_learned(tmp_path: Path, cache: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "pieces"),
+    [  # GPT-2's would be a, Ġ, Ġ1234, .
+        ("smollm", ["a", "ĠĠ", "1", "2", "3", "4", "."]),
+        ("qwen2", ["a", "Ġ", "Ġ", "1", "2", "3", "4", "."]),
+    ],
+)
+def test_text_is_cut_as_the_vocabulary_was_learned(
+    tmp_path: Path, cache: Path, named: str, pieces: list[str]
+) -> None:
     file = tmp_path / "small.gguf"
-    write_gguf(file, pre_tokenizer="qwen2")
+    write_gguf(file, pre_tokenizer=named)
     index = Index(tmp_path / "index", file.read_bytes())
     tokenizer = loader.load_tokenizer(resolve(str(fetch("small", index.source, index.download))))
-    assert _pieces(tokenizer, "a  1234.") == ["a", "Ġ", "Ġ", "1", "2", "3", "4", "."]
+    cut = tokenizer.hf.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a  1234.")
+    assert [piece for piece, _ in cut] == pieces
 
 
 def test_a_vocabulary_with_an_unknown_pre_tokenizer_is_refused(tmp_path: Path, cache: Path) -> None:

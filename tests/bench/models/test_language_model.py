@@ -4,7 +4,7 @@ import asyncio
 import functools
 import math
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from bench.models.api import Generation, Probe, Span
 from bench.models.language_model import CausalLanguageModel, EngineContext
 from tests.bench.models.builders import CAUSAL_FAMILIES, language_model
 
-T = TypeVar("T")
 QUESTION = "Can this question be answered? Who hid the red kite?\n"
 NODES = [
     "* Mara Feld hid it in the old mill.\n",
@@ -28,8 +27,7 @@ NODES = [
 ]
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(coroutine)
+run = asyncio.run
 
 
 def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -146,16 +146,12 @@ def view_of(results: Path, dataset: str, name: str) -> dict[str, Any]:
     """A saved view of the experiment, which the UI opens."""
     experiment = client(results).get_experiment_by_name(f"longdoc-bench/{dataset}")
     state = json.loads(experiment.tags[f"mlflow.sharedViewState.{name}"])["state"]
-    opened = json.loads(zlib.decompress(base64.b64decode(state.removeprefix("deflate;"))))
-    assert isinstance(opened, dict)
-    return opened
+    return dict(json.loads(zlib.decompress(base64.b64decode(state.removeprefix("deflate;")))))
 
 
 def table_of(run: Any) -> dict[str, Any]:
     folder = Path(run.info.artifact_uri.removeprefix("file://"))
-    table = json.loads((folder / "questions.json").read_text())
-    assert isinstance(table, dict)
-    return table
+    return dict(json.loads((folder / "questions.json").read_text()))
 
 
 def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results: Path) -> None:
