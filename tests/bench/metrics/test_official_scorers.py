@@ -34,15 +34,6 @@ def test_every_case_has_the_official_value(name: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("name", _OF_TEXT)
-def test_the_cases_tell_right_from_wrong(name: str) -> None:
-    values = [case["expected"][name] for case in _CASES]
-    assert sum(v == 0 for v in values) >= 10
-    assert sum(v == pytest.approx(1) for v in values) >= 5
-    if name != "exact_match":
-        assert sum(0 < v < 0.99 for v in values) >= 10
-
-
 @pytest.mark.parametrize("corpus", _OFFICIAL["corpora"], ids=lambda c: f"{len(c['cases'])} questions")
 def test_corpus_bleu_has_the_official_value(corpus: dict[str, Any]) -> None:
     counts = np.sum(

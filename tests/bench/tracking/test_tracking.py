@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import http.server
 import json
 import logging
 import os
@@ -10,10 +9,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -462,44 +460,19 @@ def run_hooks(results: Path, cells: list[Path], sweep: str | None = None) -> Mlf
     return hooks
 
 
-@pytest.fixture
-def half_dead_server() -> Iterator[int]:
-    """Answers its health check and nothing else."""
-    stop = threading.Event()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path != "/health":
-                stop.wait(60)
-            self.send_response(200)
-            self.end_headers()
-
-        do_POST = do_GET
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1]
-    stop.set()
-    server.shutdown()
-    server.server_close()
-
-
 def test_a_run_never_waits_for_a_server_that_hangs(
-    tmp_path: Path, half_dead_server: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    uri = f"http://127.0.0.1:{half_dead_server}"
-    monkeypatch.setenv("BENCH_TRACKING_URI", uri)
     monkeypatch.setattr(hooks_module, "SERVER_TIMEOUT_S", 1.0)
-    hooks = MlflowHooks(tmp_path)
-    start = time.monotonic()
-    for k in (1, 2, 3):
-        hooks.queue(make_cell(tmp_path, k=k), None)
-        hooks.on_record(record(0, 1.0))
-    process = hooks._process
-    hooks.close()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and answers nothing
+        monkeypatch.setenv("BENCH_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        hooks = MlflowHooks(tmp_path)
+        start = time.monotonic()
+        for k in (1, 2, 3):
+            hooks.queue(make_cell(tmp_path, k=k), None)
+            hooks.on_record(record(0, 1.0))
+        process = hooks._process
+        hooks.close()
     assert time.monotonic() - start < 5
     assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench ui" in caplog.text
     assert process is not None and process.returncode == -signal.SIGKILL  # it has been ended

@@ -17,7 +17,7 @@ from bench.cli.ui import command as ui
 from bench.errors import BenchError, ConfigError
 from bench.tracking.store import local_store
 from bench.tracking.sync import sync
-from tests.bench.tracking.test_tracking import make_cell, runs_of
+from tests.bench.tracking.test_tracking import free_port, make_cell, runs_of
 
 
 def invoke(*arguments: str | Path) -> BaseException | None:
@@ -105,12 +105,6 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
     assert not any(map(alive, helpers))
     with socket.create_server(("127.0.0.1", port)):
         pass
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(port: int, path: str, host: str | None = None) -> tuple[int, bytes]:
