@@ -45,7 +45,6 @@ _NOT_PARAMETERS = {
     *("cell_id", "git_commit", "created_at", "data_path", "metrics", "choices", "non_defaults", "replayed"),
     *ENVIRONMENT,
 }
-_RENAMED = {"data_label": "data"}
 
 
 def read_sweeps(cell_dir: Path) -> list[str]:
@@ -189,7 +188,7 @@ def _params(cell: CellDescription) -> Iterator[tuple[str, str]]:
     """Flat, comparable parameters: ``method``, ``data``, ``config.k``, ``geometry.window`` ..."""
     for key, value in cell.to_json().items():
         if key not in _NOT_PARAMETERS:
-            for name, leaf in _flatten(_RENAMED.get(key, key), value):
+            for name, leaf in _flatten("data" if key == "data_label" else key, value):
                 yield _legal_name(name), cut(as_text(leaf), _MAX_PARAM)
 
 

@@ -13,11 +13,11 @@ from bench.conformance import assert_same
 from bench.errors import BenchError, ConfigError
 from bench.files.atomic import write_json
 from bench.method.registry import load_method
+from bench.models.model_set import LoadedModels
 from bench.results.index_store import IndexStore
 from bench.run.cell import CellRequest
 from bench.run.cell_folder import describe
 from bench.run.session import Session
-from bench.schema import JsonValue
 from bench.sweeps.cost import survey
 from bench.sweeps.grid import from_flags, parse_grid, plan_experiment, plan_sweep, shared_runs
 from performance.scale import synthetic_records
@@ -77,24 +77,20 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def run_grid(method: str, grid: dict[str, list[JsonValue]], limit: int, folder: Path) -> None:
-    """Runs the grid in one sweep and point by point; records are equal but for the rounding of scores."""
-    from bench.models.model_set import LoadedModels
-
-    base = CellRequest(method, "hotpotqa", limit=limit)
-    cells = plan_sweep(base, grid)
-    indexes = IndexStore(folder / "indexes")
-    for group in shared_runs(cells):
-        places = [(point.cell, folder / "sweep" / point.name) for point in group]
-        run_cells(places, indexes, lambda cell=group[0].cell: LoadedModels(cell.roles))  # type: ignore[misc]
-    for point in cells:
-        alone = folder / "alone" / point.name
-        run_cells([(point.cell, alone)], indexes, lambda cell=point.cell: LoadedModels(cell.roles))  # type: ignore[misc]
-        assert_same(rows(folder / "sweep" / point.name), rows(alone), point.name)
-
-
 def test_a_sweep_over_stop_rules_equals_separate_runs(tmp_path: Path) -> None:
-    run_grid("pecan", {"t_p": [1, 4], "t_c": [0.05, 0.9]}, 2, tmp_path)
+    """But for the rounding of scores."""
+    points = plan_sweep(CellRequest("pecan", "hotpotqa", limit=2), {"t_p": [1, 4], "t_c": [0.05, 0.9]})
+    indexes = IndexStore(tmp_path / "indexes")
+
+    def run(group: list[Any], folder: Path) -> None:
+        places = [(point.cell, folder / point.name) for point in group]
+        run_cells(places, indexes, lambda: LoadedModels(group[0].cell.roles))
+
+    for group in shared_runs(points):
+        run(group, tmp_path / "sweep")
+    for point in points:
+        run([point], tmp_path / "alone")
+        assert_same(rows(tmp_path / "sweep" / point.name), rows(tmp_path / "alone" / point.name), point.name)
 
 
 def flags(methods: list[str], assignments: list[str] = [], axes: list[str] = []) -> Any:  # noqa: B006 - read only
@@ -157,20 +153,6 @@ def sweep(*arguments: str | Path) -> Any:
 BM25 = ["--method", "bm25", "--dataset", "hotpotqa", "--limit", "6", "k=1,3", "--no-track"]
 
 
-def count_forwards(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The questions that bm25 was asked, as they come."""
-    bm25 = load_method("bm25")
-    asked: list[str] = []
-    before = bm25.replay
-
-    async def counting(self: Any, index: Any, question: Any, models: Any, configs: Any) -> Any:
-        asked.append(question.text)
-        return await before(self, index, question, models, configs)
-
-    monkeypatch.setattr(bm25, "replay", counting)
-    return asked
-
-
 def left(result: Any, method: str = "bm25") -> list[str]:
     """What a sweep says of a group: cells, finished, to ask, to index, TFLOPs left."""
     rows = [line.split() for line in result.output.splitlines() if line.startswith(method)]
@@ -180,7 +162,14 @@ def left(result: Any, method: str = "bm25") -> list[str]:
 def test_a_sweep_asks_every_question_once_and_a_dry_run_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = count_forwards(monkeypatch)
+    bm25, asked = load_method("bm25"), []
+    replay = bm25.replay
+
+    async def counting(self: Any, index: Any, question: Any, models: Any, configs: Any) -> Any:
+        asked.append(question.text)
+        return await replay(self, index, question, models, configs)
+
+    monkeypatch.setattr(bm25, "replay", counting)
     dry = sweep(*BM25, "--results", tmp_path, "--dry-run")
     assert dry.exit_code == 0 and "Nothing was run" in dry.output
     assert left(dry) == ["2", "0", "6", "6", "?"]
