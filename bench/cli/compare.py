@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from bench.run.judging import CriterionSummary, Judgement
 
 SIGNIFICANT = 0.05
-PLAN = 5
+PLAN = 5.0
 """Points of difference that a comparison says the number of questions for."""
 
 
@@ -120,6 +120,8 @@ class Judging:
 )
 @option("--show", group=OUTPUT, type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
         help="how many questions to show of those on which they differ most")  # fmt: skip
+@option("--plan", group=OUTPUT, type=click.FloatRange(min=0, min_open=True), default=PLAN, show_default=True,
+        metavar="POINTS", help="say how many questions would show this difference")  # fmt: skip
 @option("--judge", group=HOW, metavar="MODEL",
         help="this model compares the answers instead, by four criteria and in both orders")  # fmt: skip
 @retry_failed_option
@@ -129,7 +131,7 @@ class Judging:
 @gathered("pair", CellPair)
 @gathered("judging", Judging)
 @results_option
-def command(pair: CellPair, judging: Judging, metric: str, show: int) -> None:
+def command(pair: CellPair, judging: Judging, metric: str, show: int, plan: float) -> None:
     """Compare A with B, question by question, from finished cells; only a judge is run.
 
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
@@ -140,7 +142,7 @@ def command(pair: CellPair, judging: Judging, metric: str, show: int) -> None:
         return
     comparison = compare(*pair.records(), metric)
     console = standard_output()
-    print_labelled(console, describe(comparison, pair.first, pair.second))
+    print_labelled(console, describe(comparison, pair.first, pair.second, plan))
     for question in most_different(comparison, show):
         console.print()
         print_pair(console, question, metric, pair.first, pair.second)
@@ -175,8 +177,8 @@ def command_of(request: CellRequest, results: Path) -> str:
     return shlex.join(parts)
 
 
-def describe(comparison: Comparison, first: str, second: str) -> str:
-    """The comparison in a few lines."""
+def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN) -> str:
+    """The comparison in a few lines; plan: points of difference that it says the number of questions for."""
     c = comparison
     d, r = c.difference, c.flop_ratio
     interval = in_brackets(d.low, d.high, lambda end: f"{100 * end:+.1f}")
@@ -187,7 +189,7 @@ def describe(comparison: Comparison, first: str, second: str) -> str:
         f"{100 * c.second:.1f} %; mean of {counted(d.n, 'question')} on {counted(d.clusters, 'document')}",
         f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {_p(c.p_value)}",
         f"            {verdict(comparison, first, second)}",
-        *_power(comparison),
+        *_power(comparison, plan),
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
         f"FLOPs       {r.mean:.2f}{spread} times those of {second}, per question, index apart",
         f"index       {first} {_index_tflops(p.first for p in c.pairs):.3g}, {second} "
@@ -234,14 +236,14 @@ def _outcome(criterion: CriterionSummary) -> str:
     )
 
 
-def _power(comparison: Comparison) -> list[str]:
-    """What these questions could have shown, and how many would show ``PLAN`` points."""
+def _power(comparison: Comparison, plan: float) -> list[str]:
+    """What these questions could have shown, and how many would show ``plan`` points."""
     power = comparison.power
     if power is None or not power.detectable:
         return []
     return [
         f"power       a true difference of {100 * power.detectable:.1f} points would be found 4 times in 5; "
-        f"for {PLAN} points ask {power.questions_for(PLAN / 100):,} questions"
+        f"for {plan:g} points ask {power.questions_for(plan / 100):,} questions"
     ]
 
 

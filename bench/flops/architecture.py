@@ -1,99 +1,230 @@
-"""What a transformer's cost depends on: its sizes, read from its config or counted from its modules."""
+"""A transformer's sizes, read from its config or counted from the modules of a built model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from bench.errors import ConfigError
-
-Kind = Literal["decoder", "encoder"]
-
-
-class UnknownFamilyError(ConfigError):
-    """A ``model_type`` without a closed form here; its modules can still be counted."""
+from bench.flops.layered import LAYERED, text_part
+from bench.flops.shape import (
+    Architecture as Architecture,
+    UnevenArchitecture,
+    UnknownFamilyError as UnknownFamilyError,
+)
 
 
 @dataclass(frozen=True)
-class Architecture:
-    """The shape of a transformer as far as its cost depends on it."""
+class Family:
+    """How the decoders of a family differ from Llama, as far as parameters and cost depend on it."""
 
-    family: str
-    """Transformers' ``model_type``."""
-    kind: Kind
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    gated: bool
-    """True for three feed-forward matrices (SwiGLU), False for two."""
-    vocab: int
-    max_positions: int
-    tied: bool
-    """True when input embedding and output head share their weights (counted once)."""
-    parameters: int
-    """Every parameter, as ``sum(p.numel())``: what memory holds."""
-    layer_weights: int
-    """Elements of all weight matrices that each token is multiplied by, over all layers."""
-    head_weights: int
-    """Elements of the matrix that each logit row is multiplied by: output head, or an encoder's pooler."""
-    state: int = 0
-    """Elements of recurrent states that a token is multiplied with, over all layers; 0: attention alone."""
-    attention_layers: int | None = None
-    """Layers whose tokens attend to all before them; None: every layer."""
-    idle_parameters: int = 0
-    """Of the parameters, those that a token does not meet: of the experts that its router does not choose."""
-    attended: int | None = None
-    """``attended_elements``, where heads differ from layer to layer, or between keys and values."""
-
-    @property
-    def active_parameters(self) -> int:
-        """N: the parameters that a token meets, all of a dense model's."""
-        return self.parameters - self.idle_parameters
-
-    @property
-    def attention_width(self) -> int:
-        """d: heads x head size, the width of queries."""
-        return self.heads * self.head_dim
-
-    @property
-    def attended_elements(self) -> int:
-        """Elements of keys and values that a token meets for each token it attends to: 2*L*d."""
-        if self.attended is not None:
-            return self.attended
-        layers = self.layers if self.attention_layers is None else self.attention_layers
-        return 2 * layers * self.attention_width
+    qkv_bias: bool | None = False
+    """Biases on q, k and v; None: the config's ``attention_bias``."""
+    out_bias: bool | None = False
+    """A bias on the attention's output; None: the config's ``attention_bias``."""
+    norms: int = 2
+    """Vectors of the hidden width that normalise in each layer."""
+    qk_norm: Literal["", "head", "width"] = ""
+    """Queries and keys are normalised, by a vector of one head's width each, or of all heads'."""
+    experts: str = ""
+    """Key of the number of experts in a config; empty: dense."""
+    expert_ffn: str = "intermediate_size"
+    """Key of the width of an expert."""
+    expert_bias: bool = False
+    """Experts and their router have biases."""
+    sinks: bool = False
+    """Each head of a layer has a learned sink."""
+    left_out: Mapping[str, Any] = field(default_factory=dict)
+    """Transformers' defaults for what a config.json may leave out; else all heads, nothing tied."""
 
 
-DECODERS = ("llama", "mistral", "mixtral", "gemma", "qwen2", "phi")
-"""Model types of the presets, with closed forms. Sliding windows are counted as full attention."""
-ENCODERS = ("bert", "mpnet", "dpr")
-_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
-    "mistral": {"num_key_value_heads": 8},
-    "mixtral": {"num_key_value_heads": 8, "num_experts_per_tok": 2},
-    "gemma": {"num_key_value_heads": 16, "head_dim": 256, "tie_word_embeddings": True},
-    "qwen2": {"num_key_value_heads": 32},
+_TIED: Mapping[str, Any] = {"tie_word_embeddings": True}
+DECODERS: Mapping[str, Family] = {
+    "llama": Family(qkv_bias=None, out_bias=None),
+    "mistral": Family(left_out={"num_key_value_heads": 8}),
+    "mixtral": Family(
+        experts="num_local_experts",
+        left_out={"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "ministral": Family(left_out={"num_key_value_heads": 8}),
+    "gemma": Family(left_out={"num_key_value_heads": 16, "head_dim": 256, **_TIED}),
+    "gemma3_text": Family(
+        qkv_bias=None,
+        out_bias=None,
+        norms=4,
+        qk_norm="head",
+        left_out={"num_key_value_heads": 4, "head_dim": 256, **_TIED},
+    ),
+    "qwen2": Family(qkv_bias=True, left_out={"num_key_value_heads": 32}),
+    "qwen3": Family(
+        qkv_bias=None, out_bias=None, qk_norm="head", left_out={"num_key_value_heads": 32, "head_dim": 128}
+    ),
+    "qwen3_moe": Family(
+        qkv_bias=None,
+        out_bias=None,
+        qk_norm="head",
+        experts="num_experts",
+        expert_ffn="moe_intermediate_size",
+        left_out={
+            "num_key_value_heads": 4,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768,
+        },
+    ),
+    "phi": Family(),  # LayerNorm, and biases everywhere: below
+    "phi3": Family(),
+    "smollm3": Family(qkv_bias=None, out_bias=None, left_out={"num_key_value_heads": 4, **_TIED}),
+    "olmo3": Family(qkv_bias=None, out_bias=None, qk_norm="width"),
+    "granite": Family(qkv_bias=None, out_bias=None),
+    "glm4": Family(
+        qkv_bias=None,
+        norms=4,
+        left_out={"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True},
+    ),
+    "gpt_oss": Family(
+        qkv_bias=None,
+        out_bias=None,
+        experts="num_local_experts",
+        expert_bias=True,
+        sinks=True,
+        left_out={
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "attention_bias": True,
+            "num_local_experts": 128,
+            "num_experts_per_tok": 4,
+        },
+    ),
 }
-"""Transformers' defaults for what a config.json may leave out; else all heads, nothing tied."""
-_REQUIRED = {
-    "layers": "num_hidden_layers",
-    "hidden": "hidden_size",
-    "heads": "num_attention_heads",
-    "ffn": "intermediate_size",
-    "vocab": "vocab_size",
-    "max_positions": "max_position_embeddings",
-}
-"""Size -> its key in a config."""
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-"""What families call the number of experts in their configs."""
-_CHOSEN = ("num_experts_per_tok", "top_k_experts")
-"""What they call the number of those that a token is sent to."""
+"""Model type -> what its closed form needs. Sliding windows are counted as full attention."""
+
+
+def decoder(
+    family: str,
+    *,
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int,
+    vocab: int,
+    max_positions: int,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    tied: bool = False,
+    attention_bias: bool = False,
+    mlp_bias: bool = False,
+    qk_norm: bool = False,
+    experts: int = 1,
+    experts_per_token: int = 1,
+) -> Architecture:
+    """Architecture of a decoder of one of the families in ``DECODERS``.
+
+    ``attention_bias`` and ``mlp_bias`` are options of the configs of Llama and its kin; Qwen2 always has
+    biases on q, k and v; Phi has them everywhere, the output head included, and LayerNorm (weight and bias)
+    instead of RMSNorm; ``qk_norm`` is Phi's ``qk_layernorm``. ``experts`` feed-forward networks of width
+    ``ffn`` stand side by side in a layer, of which a router (one row for each) sends every token through
+    ``experts_per_token``; Mixtral has 8 and 2. The defaults of ``kv_heads`` and ``head_dim`` are
+    transformers'.
+    """
+    kv_heads = heads if kv_heads is None else kv_heads
+    head_dim = hidden // heads if head_dim is None else head_dim
+    q_width, kv_width = heads * head_dim, kv_heads * head_dim
+    traits, is_phi = DECODERS[family], family == "phi"
+    gated = not is_phi
+    expert = (3 if gated else 2) * hidden * ffn
+    router = experts * hidden if experts > 1 else 0
+    matrices = (
+        hidden * q_width + 2 * hidden * kv_width + q_width * hidden + router + experts_per_token * expert
+    )
+    norm = 2 * hidden if is_phi else hidden
+    vectors = norm if is_phi else traits.norms * norm
+    if is_phi or (attention_bias if traits.qkv_bias is None else traits.qkv_bias):
+        vectors += q_width + 2 * kv_width
+    if is_phi or (attention_bias if traits.out_bias is None else traits.out_bias):
+        vectors += hidden
+    if is_phi:
+        vectors += ffn + hidden + (4 * head_dim if qk_norm else 0)
+    elif mlp_bias:
+        vectors += 2 * ffn + hidden
+    vectors += {"": 0, "head": 2 * head_dim, "width": q_width + kv_width}[traits.qk_norm]
+    vectors += heads if traits.sinks else 0
+    idle = (experts - experts_per_token) * expert
+    if traits.expert_bias:
+        each = 2 * ffn + hidden
+        vectors += experts * (1 + each)
+    parameters = vocab * hidden + layers * (matrices + idle + vectors) + norm
+    if not tied:
+        parameters += vocab * hidden
+    if is_phi:
+        parameters += vocab
+    return Architecture(
+        family=family,
+        kind="decoder",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn=ffn,
+        gated=gated,
+        vocab=vocab,
+        max_positions=max_positions,
+        tied=tied,
+        parameters=parameters,
+        layer_weights=layers * matrices,
+        head_weights=vocab * hidden,
+        idle_parameters=layers * idle,
+    )
+
+
+def encoder(
+    family: str,
+    *,
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int,
+    vocab: int,
+    max_positions: int,
+    token_types: int = 2,
+    relative_buckets: int = 32,
+    projection: int = 0,
+) -> Architecture:
+    """Architecture of an encoder of family ``bert``, ``mpnet`` or ``dpr``.
+
+    ``token_types`` is BERT's segment vocabulary; ``relative_buckets`` is MPNet's shared position bias;
+    ``projection`` is the width of DPR's optional projection (0: none). DPR is a BERT without the pooler
+    that the other two have.
+    """
+    matrices = 4 * hidden * hidden + 2 * hidden * ffn
+    vectors = 4 * hidden + ffn + hidden + 4 * hidden
+    extra = relative_buckets * heads if family == "mpnet" else token_types * hidden
+    embeddings = (vocab + max_positions) * hidden + extra + 2 * hidden
+    head = projection if family == "dpr" else hidden
+    return Architecture(
+        family=family,
+        kind="encoder",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn=ffn,
+        gated=False,
+        vocab=vocab,
+        max_positions=max_positions,
+        tied=True,
+        parameters=embeddings + layers * (matrices + vectors) + head * hidden + head,
+        layer_weights=layers * matrices,
+        head_weights=head * hidden,
+    )
+
+
+_ENCODERS = ("bert", "mpnet", "dpr")
 
 
 def architecture_from_config(config: Any) -> Architecture:
@@ -102,98 +233,76 @@ def architecture_from_config(config: Any) -> Architecture:
     Raises UnknownFamilyError for a ``model_type`` without a closed form, ConfigError for a missing field.
     """
     values = config if isinstance(config, Mapping) else vars(config)
-    family = str(values.get("model_type") or getattr(config, "model_type", None))
-    if family not in (*DECODERS, *ENCODERS):
+    family = values.get("model_type") or getattr(config, "model_type", None)
+    if family in LAYERED or "text_config" in values:
+        values = text_part(values if isinstance(config, Mapping) else config.to_dict())
+        family = values.get("model_type")
+    if closed_form := LAYERED.get(str(family)):
+        return closed_form(values)
+    if family not in (*DECODERS, *_ENCODERS):
         raise UnknownFamilyError(
             f"Model type {family!r} has no closed form for its FLOPs. "
-            f"Known: {', '.join((*DECODERS, *ENCODERS))}."
+            f"Known: {', '.join((*DECODERS, *LAYERED, *_ENCODERS))}."
         )
-    given = {
-        **_LEFT_OUT.get(family, {}),
-        **{key: value for key, value in values.items() if value is not None},
-    }
-    for key in _REQUIRED.values():
-        if key not in given:
+
+    def required(key: str) -> int:
+        value = values.get(key)
+        if value is None:
             raise ConfigError(f"config of model type {family!r} lacks {key!r}; is it a complete config.json?")
-    return _encoder(family, given) if family in ENCODERS else _decoder(family, given)
+        return int(value)
 
-
-def _decoder(family: str, given: Mapping[str, Any]) -> Architecture:
-    """Architecture of a decoder from the fields of its config.
-
-    Llama's biases are options; Qwen2 always has them on q, k and v; Phi everywhere, the output head included,
-    and LayerNorm (weight and bias) instead of RMSNorm. Mixtral's experts stand side by side in a layer, of
-    which a router (one row for each) sends every token through a few.
-    """
-    sizes = {name: int(given[key]) for name, key in _REQUIRED.items()}
-    layers, hidden, heads, ffn, vocab, _ = sizes.values()
-    kv_heads, head_dim = given.get("num_key_value_heads", heads), given.get("head_dim", hidden // heads)
-    tied, is_phi = bool(given.get("tie_word_embeddings")), family == "phi"
-    experts = chosen = 1
-    if family == "mixtral":
-        experts = next((int(given[key]) for key in _EXPERTS if key in given), 8)
-        chosen = given["num_experts_per_tok"]
-    q_width, kv_width = heads * head_dim, kv_heads * head_dim
-    expert = (2 if is_phi else 3) * hidden * ffn
-    matrices = 2 * hidden * (q_width + kv_width) + chosen * expert + (experts * hidden if experts > 1 else 0)
-    norm = 2 * hidden if is_phi else hidden
-    vectors = norm if is_phi else 2 * norm
-    biased = is_phi or (family == "llama" and given.get("attention_bias"))
-    if biased or family == "qwen2":
-        vectors += q_width + 2 * kv_width
-    if biased:
-        vectors += hidden
-    if is_phi:
-        vectors += ffn + hidden + (4 * head_dim if given.get("qk_layernorm") else 0)
-    elif family == "llama" and given.get("mlp_bias"):
-        vectors += 2 * ffn + hidden
-    idle = (experts - chosen) * expert
-    embeddings = vocab * hidden * (1 if tied else 2) + (vocab if is_phi else 0)
-    return Architecture(
-        family=family,
-        kind="decoder",
-        **sizes,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        gated=not is_phi,
-        tied=tied,
-        parameters=embeddings + layers * (matrices + idle + vectors) + norm,
-        layer_weights=layers * matrices,
-        head_weights=vocab * hidden,
-        idle_parameters=layers * idle,
-    )
-
-
-def _encoder(family: str, given: Mapping[str, Any]) -> Architecture:
-    """Architecture of an encoder from the fields of its config.
-
-    BERT has a vocabulary of segments, MPNet a position bias that layers share; DPR is a BERT with an optional
-    projection in place of the pooler that the other two have.
-    """
-    sizes = {name: int(given[key]) for name, key in _REQUIRED.items()}
-    layers, hidden, heads, ffn, vocab, max_positions = sizes.values()
-    matrices = 4 * hidden * hidden + 2 * hidden * ffn
-    vectors = 4 * hidden + ffn + hidden + 4 * hidden
-    extra = given.get("type_vocab_size", 2) * hidden
-    if family == "mpnet":
-        extra = given.get("relative_attention_num_buckets", 32) * heads
-    embeddings = (vocab + max_positions) * hidden + extra + 2 * hidden
-    head = given.get("projection_dim", 0) if family == "dpr" else hidden
-    return Architecture(
-        family=family,
-        kind="encoder",
-        **sizes,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        gated=False,
-        tied=True,
-        parameters=embeddings + layers * (matrices + vectors) + head * hidden + head,
-        layer_weights=layers * matrices,
-        head_weights=head * hidden,
+    layers, hidden = required("num_hidden_layers"), required("hidden_size")
+    heads, ffn = required("num_attention_heads"), required("intermediate_size")
+    vocab, max_positions = required("vocab_size"), required("max_position_embeddings")
+    if family in _ENCODERS:
+        return encoder(
+            family,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            ffn=ffn,
+            vocab=vocab,
+            max_positions=max_positions,
+            token_types=int(values.get("type_vocab_size", 2)),
+            relative_buckets=int(values.get("relative_attention_num_buckets", 32)),
+            projection=int(values.get("projection_dim", 0)),
+        )
+    traits = DECODERS[family]
+    given = {key: value for key, value in values.items() if value is not None}
+    values = {**traits.left_out, **given}
+    if values.get("mlp_only_layers") or values.get("decoder_sparse_step", 1) != 1:
+        raise UnknownFamilyError(
+            f"A {family!r} with layers without experts has no closed form for its FLOPs."
+        )
+    named = [key for key in _EXPERTS if key in given] or [traits.experts]
+    experts = int(values[named[0]]) if traits.experts else 1
+    return decoder(
+        family,
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        ffn=int(values[traits.expert_ffn]) if traits.experts else ffn,
+        vocab=vocab,
+        max_positions=max_positions,
+        kv_heads=values.get("num_key_value_heads"),
+        head_dim=values.get("head_dim"),
+        tied=bool(values.get("tie_word_embeddings", False)),
+        attention_bias=bool(values.get("attention_bias", False)),
+        mlp_bias=family in ("llama", "smollm3", "granite") and bool(values.get("mlp_bias", False)),
+        qk_norm=family == "phi" and bool(values.get("qk_layernorm", False)),
+        experts=experts,
+        experts_per_token=int(values["num_experts_per_tok"]) if traits.experts else 1,
     )
 
 
 _MATRIX_MODULES = ("Linear", "Conv1D", "Conv1d")
+
+
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""What families call the number of experts in their configs."""
+
+_CHOSEN = ("num_experts_per_tok", "top_k_experts")
+"""What they call the number of those that a token is sent to."""
 
 
 def architecture_from_modules(model: Any) -> Architecture:
@@ -218,7 +327,9 @@ def architecture_from_modules(model: Any) -> Architecture:
     for name, module in model.named_modules():
         kind = type(module).__name__
         if kind.endswith(("Experts", "Router")) and experts > 1:
-            matrix = 3 if kind.endswith("Experts") else 2  # one dimension more where experts lie together
+            matrix = (
+                3 if kind.endswith("Experts") else 2
+            )  # with one dimension more where experts lie together
             own = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim >= matrix)
             all_experts += own if kind.endswith("Experts") else 0
             layer_weights += own if kind.endswith("Router") else own * chosen // experts
@@ -238,7 +349,7 @@ def architecture_from_modules(model: Any) -> Architecture:
     heads = config.num_attention_heads
     # Where layers differ, their config gives no one value for all.
     one = config.to_dict() if attended else vars(config)
-    return Architecture(
+    counted = Architecture(
         family=config.model_type,
         kind="encoder" if head is None else "decoder",
         layers=config.num_hidden_layers,
@@ -260,12 +371,12 @@ def architecture_from_modules(model: Any) -> Architecture:
         state=state,
         attention_layers=attention_layers,
         idle_parameters=all_experts - all_experts * chosen // experts,
-        attended=attended,
     )
+    return UnevenArchitecture(**vars(counted), attended=attended) if attended else counted
 
 
-def _attended_by(model: Any) -> int | None:
-    """Elements of keys and values that a token meets for each one it attends to; None: all heads are alike.
+def _attended_by(model: Any) -> int:
+    """Elements of keys and values that a token meets for each one it attends to; 0: all heads are alike.
 
     Counted from the layers' attention modules: the input of ``o_proj`` is as wide as all heads' values, and
     queries are, but for latent attention, as wide as these (``qk_head_dim`` each).
@@ -278,7 +389,7 @@ def _attended_by(model: Any) -> int | None:
     keys = {getattr(module, "qk_head_dim", None) or getattr(module, "head_dim", None) for module in layers}
     latent = any(hasattr(module, "qk_head_dim") for module in layers)
     if not latent and len(keys) < 2:
-        return None
+        return 0
     heads = model.config.get_text_config().num_attention_heads
     values = sum(int(module.o_proj.in_features) for module in layers)
     return values + (sum(int(heads * module.qk_head_dim) for module in layers) if latent else values)
@@ -317,13 +428,11 @@ def _state_of(config: Any) -> tuple[int, int | None]:
     return state, None if attending == len(kinds) else attending
 
 
-@lru_cache(maxsize=16)
 def counted_architecture(folder: Path, kind: Literal["causal", "encoder"]) -> Architecture:
     """Architecture of a model whose family has no closed form, counted on torch's ``meta`` device.
 
-    Of a model for text and images, the part that reads text. folder: holds its config; no weights are needed.
-    Raises transformers' own error for a config that it cannot build, and ConfigError for a model that cannot
-    be counted.
+    folder: holds its config; no weights are needed. Raises transformers' own error for a config that it
+    cannot build, and ConfigError for a model that cannot be counted.
     """
     import torch
     from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
@@ -331,4 +440,4 @@ def counted_architecture(folder: Path, kind: Literal["causal", "encoder"]) -> Ar
     with torch.device("meta"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         auto: Any = AutoModelForCausalLM if kind == "causal" else AutoModel
-        return architecture_from_modules(auto.from_config(config.get_text_config(), trust_remote_code=False))
+        return architecture_from_modules(auto.from_config(config, trust_remote_code=False))

@@ -10,7 +10,7 @@ One multiply-add is two FLOPs. Two conventions:
     context: 2*N*n + 4*L*n^2*d with N = 8.03e9).
 
 ``matmul``
-    The count of a matrix-product counter in eager attention (``torch.utils.flop_counter``):
+    The count of a matrix-product counter in eager attention (``torch.utils.flop_counter``, fvcore x 2):
     every weight matrix that a token is multiplied by, QK^T and PV over the full n x (m+n) rectangle, and the
     output head only for the positions whose logits are computed. No embedding look-up, norm, softmax,
     activation or rotary product. For an encoder the "head" is its pooler, one row per text.
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
+from bench.errors import ConfigError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Usage
 
@@ -46,11 +47,13 @@ def flops_terms(architecture: Architecture, usage: Usage, convention: Convention
     if convention == "paper":
         met = architecture.active_parameters + architecture.state
         return {"parameters": 2 * met * usage.new_tokens, "attention": attention}
-    return {
-        "weights": 2 * (architecture.layer_weights + architecture.state) * usage.new_tokens,
-        "attention": attention,
-        "head": 2 * architecture.head_weights * usage.logit_rows,
-    }
+    if convention == "matmul":
+        return {
+            "weights": 2 * (architecture.layer_weights + architecture.state) * usage.new_tokens,
+            "attention": attention,
+            "head": 2 * architecture.head_weights * usage.logit_rows,
+        }
+    raise ConfigError(f"Unknown FLOP convention {convention!r}. Known: {', '.join(CONVENTIONS)}.")
 
 
 def flops_of_usage(architecture: Architecture, usage: Usage, convention: Convention = "paper") -> int:
@@ -70,12 +73,19 @@ def forward_usage(
     """Usage of one forward of ``new_tokens`` on ``cached`` ones.
 
     ``logit_rows``: positions whose logits are computed; by default one, the last, as when answering.
+    Raises ConfigError for a negative count, or more logit rows than new tokens.
     """
+    for option, value in (("new tokens", new_tokens), ("cached", cached), ("logit rows", logit_rows or 0)):
+        if value < 0:
+            raise ConfigError(f"{option} must be 0 or more, got {value}.")
+    rows = min(1, new_tokens) if logit_rows is None else logit_rows
+    if rows > new_tokens:
+        raise ConfigError(f"logit rows must be at most the new tokens ({new_tokens}), got {rows}.")
     usage = Usage(
         calls=1,
         new_tokens=new_tokens,
         attended=new_tokens * (cached + new_tokens),
-        logit_rows=min(1, new_tokens) if logit_rows is None else logit_rows,
+        logit_rows=rows,
         cached=cached,
     )
     return priced(architecture, usage)
@@ -90,3 +100,16 @@ def texts_usage(architecture: Architecture, lengths: Iterable[int]) -> Usage:
     for n in lengths:
         usage.add(Usage(calls=1, new_tokens=n, attended=n * n, logit_rows=1))
     return priced(architecture, usage)
+
+
+def forward_flops(
+    architecture: Architecture,
+    new_tokens: int,
+    cached: int = 0,
+    *,
+    convention: Convention = "paper",
+    logit_rows: int | None = None,
+) -> int:
+    """FLOPs of one forward of ``new_tokens`` on ``cached`` ones; see :func:`forward_usage`."""
+    usage = forward_usage(architecture, new_tokens, cached, logit_rows=logit_rows)
+    return flops_of_usage(architecture, usage, convention)

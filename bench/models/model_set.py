@@ -43,18 +43,20 @@ def _once(spec: ModelSpec, how: object, make: Callable[[], LoadedT]) -> LoadedT:
 
 def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
     """The causal model of a spec, loaded once per process; raises ModelUnavailableError, ConfigError."""
-    return _once(
-        spec,
-        "reads",
-        lambda: CausalLanguageModel(
+
+    def make() -> CausalLanguageModel:
+        tokenizer = load_tokenizer(spec)
+        model = load_causal(spec)
+        return CausalLanguageModel(
             spec.name,
-            tokenizer=load_tokenizer(spec),
-            model=load_causal(spec),
+            model,
+            tokenizer,
             geometry=spec.geometry,
-            architecture=spec.architecture,
+            architecture=architecture_of(model),
             chat_style=spec.chat,
-        ),
-    )
+        )
+
+    return _once(spec, "reads", make)
 
 
 def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> Embedder:
@@ -83,10 +85,8 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
     server = spec.server
     assert server is not None
 
-    return _once(
-        spec,
-        ("reads", in_flight),
-        lambda: ServedLanguageModel(
+    def make() -> ServedLanguageModel:
+        return ServedLanguageModel(
             spec.name,
             load_tokenizer(spec),
             client=ServerClient(server.address, in_flight),
@@ -95,8 +95,9 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
             architecture=spec.architecture,
             configs=load_stop_configs(spec),
             chat_style=spec.chat,
-        ),
-    )
+        )
+
+    return _once(spec, ("reads", in_flight), make)
 
 
 def unload_all() -> None:

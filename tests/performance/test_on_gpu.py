@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules}))
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert "'torch'" in done.stdout
-    for package in ("datasets", "mlflow", "pydantic", "rank_bm25", "ruamel", "umap"):
+    for package in ("datasets", "fvcore", "mlflow", "pydantic", "rank_bm25", "ruamel", "umap"):
         assert f"'{package}'" not in done.stdout
 
 
@@ -91,3 +92,19 @@ def test_a_step_that_fails_takes_no_other_along(tmp_path: Path, processes: list[
     assert "illegal memory access" in (tmp_path / "errors.txt").read_text()
     assert {path.stem for path in tmp_path.glob("*.json")} == {*NAMES, "gpu"} - {"prefill"}
     assert len(processes) == 3  # tests, steps up to the fault, steps after it
+
+
+def test_without_time_nothing_is_begun_and_the_next_call_goes_on(
+    tmp_path: Path, processes: list[Sequence[str]]
+) -> None:
+    done = call(tmp_path, "--minutes", "0.1", "--only", "serving,capture")
+    assert done.exit_code == 0 and not processes
+    assert "out of time before the end of serving, capture" in done.output
+    assert call(tmp_path, "--only", "serving,capture").exit_code == 0
+    assert {path.stem for path in tmp_path.glob("*.json")} == {"serving", "capture", "gpu"}
+
+
+def test_a_process_is_stopped_at_its_time_limit() -> None:
+    started = time.monotonic()
+    assert on_gpu._process(["-c", "import time; time.sleep(60)"], 0.5) is None
+    assert time.monotonic() - started < 20
