@@ -101,6 +101,14 @@ def test_pickled_weights_are_not_even_downloaded(monkeypatch: pytest.MonkeyPatch
     assert kept == set(files) - unwanted
 
 
+def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch " + bytes(marker) + b"'\ntR.")
+    with pytest.raises(ModelUnavailableError, match=r"pytorch_model.bin is pickled and is not opened"):
+        verify("m", tmp_path)
+    assert not marker.exists()
+
+
 def test_a_shipped_model_or_package_that_is_missing_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -157,14 +165,16 @@ def test_a_file_that_the_checksums_do_not_list_counts_too(tmp_path: Path) -> Non
     """A changed chat template kept the old cell ids."""
     folder = _model_folder(tmp_path / "m")
     (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "0" * 64}), encoding="utf-8")
-    pins = [FolderSource(folder).pin("m")]
+    before = FolderSource(folder).pin("m")
     (folder / "chat_template.jinja").write_text("another", encoding="utf-8")
-    pins.append(FolderSource(folder).pin("m"))
-    (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "1" * 64}), encoding="utf-8")
-    assert len({*pins, FolderSource(folder).pin("m")}) == 3
+    assert FolderSource(folder).pin("m") != before
 
 
-def test_a_shipped_model_is_found_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_pin_a_shipped_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = _model_folder(tmp_path / "m")
+    (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "0" * 64}), encoding="utf-8")
     monkeypatch.setattr(sources, "ASSETS", tmp_path)
     assert AssetSource("m").locate("m") == folder
+    first = AssetSource("m").pin("m")
+    (folder / "checksums.json").write_text(json.dumps({"model.safetensors": "1" * 64}), encoding="utf-8")
+    assert AssetSource("m").pin("m") != first
