@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.errors import BenchError, ConfigError, UnknownNameError
+from bench.files.printable import printable
 
 if TYPE_CHECKING:
     from bench.results.models import CellDescription
@@ -131,7 +132,8 @@ def counted_questions(about: CellDescription) -> str:
 
 def cell_line(folder: Path, about: CellDescription) -> str:
     """The cell in one line, beginning with its folder."""
-    return f"{folder}  {cell_name(about)} on {about.data}, {about.model_label}, {counted_questions(about)}"
+    about_it = f"{cell_name(about)} on {about.data}, {about.model_label}, {counted_questions(about)}"
+    return printable(f"{folder}  {about_it}")
 
 
 def size_bytes(folders: Iterable[Path]) -> int:

@@ -31,7 +31,6 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     the defaults. Example: bench show bm25:k=5 --dataset hotpotqa
     """
     from bench.cli.terminal import print_labelled, standard_output
-    from bench.report.html_text import printable
     from bench.results.records import RECORDS_FILE, read_records
 
     path = Path(cell)
@@ -50,9 +49,8 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     if match is None:
         raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
     line, record = match
-    shown = printable(describe_record(record)).replace("\r", "\ufffd")
-    text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}\n{shown}"
-    print_labelled(standard_output(), text)
+    text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}"
+    print_labelled(standard_output(), f"{text}\n{describe_record(record)}")
 
 
 def _taken_as(example: str | None, line: int, record: Record) -> str:

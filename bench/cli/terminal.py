@@ -1,6 +1,6 @@
 """What the commands print: tables and labelled lines that fit the terminal, or plain text in a pipe.
 
-Every function takes a console of :func:`standard_output`. No text is taken for markup.
+Every function takes a console of :func:`standard_output`. No text is taken for markup or a command.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from bench.files.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,30 +41,32 @@ def standard_output() -> Console:
     return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else WIDE)
 
 
+def _text(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
 def print_table(console: Console, table: TextTable, whole: Path) -> None:
     """A table with its short caption; one wider than the console continues below, with its first column.
 
     whole: the file with the whole caption and all notes.
     """
-    from rich.text import Text
-
     print_sections(console, table)
     console.print()
     print_sentences(console, table.brief or table.caption[:2])
     more = len(table.notes) - sum(note in table.brief for note in table.notes)
     notes = f" and {more} more note{'' if more == 1 else 's'}" if more else ""
-    console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
+    console.print(_text(f"Whole caption{notes}: {whole}", "dim"))
 
 
 def print_sections(console: Console, table: TextTable) -> None:
     """A table without its caption."""
-    from rich.text import Text
-
-    console.print(Text(table.title, "bold"))
+    console.print(_text(table.title, "bold"))
     for section in table.sections:
         console.print()
         if section.heading:
-            console.print(Text(section.heading, "bold cyan"))
+            console.print(_text(section.heading, "bold cyan"))
         groups = column_groups(table, [table.columns, *section.rows], console.width)
         for part, columns in enumerate(groups):
             if part:
@@ -107,32 +111,27 @@ def _spans(table: TextTable) -> Iterator[range]:
 def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     grid = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold"
     )
     for i, name in enumerate(columns):
         style = "dim" if name.endswith(" publ.") else None
-        grid.add_column(Text(name), justify="right" if i else "left", no_wrap=i > 0, style=style)
+        grid.add_column(_text(name), justify="right" if i else "left", no_wrap=i > 0, style=style)
     for first, *others in rows:
-        grid.add_row(Text(first), *map(_value, others))
+        grid.add_row(_text(first), *map(_value, others))
     console.print(grid)
 
 
 def print_sentences(console: Console, sentences: Iterable[str]) -> None:
     """Sentences, each on a line of its own, wrapped between words."""
-    from rich.text import Text
-
     for sentence in sentences:
-        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
+        console.print(_text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
 
 
 def _value(text: str) -> Text:
     """A value whose interval or difference is less prominent than itself."""
-    from rich.text import Text
-
-    styled = Text(text)
+    styled = _text(text)
     styled.highlight_regex(_ASIDE, "dim")
     return styled
 
@@ -140,17 +139,16 @@ def _value(text: str) -> Text:
 def print_rows(console: Console, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
     """Names with a text each, below a heading per group; a heading may be empty."""
     from rich.table import Table
-    from rich.text import Text
 
     width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
     for heading, rows in groups.items():
         if heading:
-            console.print(Text(heading, "bold cyan"))
+            console.print(_text(heading, "bold cyan"))
         grid = Table.grid(padding=(0, _GAP, 0, 0))
         grid.add_column(no_wrap=True, width=min(width, console.width // 2) + 2 * bool(heading))
         grid.add_column(overflow="fold")
         for name, text in rows:
-            grid.add_row(Text("  " * bool(heading) + name, "bold"), _value(text))
+            grid.add_row(_text("  " * bool(heading) + name, "bold"), _value(text))
         console.print(grid)
 
 
@@ -160,7 +158,7 @@ def print_labelled(console: Console, text: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    for line in text.splitlines():
+    for line in printable(text).splitlines():
         label, rest = line[:LABEL].rstrip(), line[LABEL:]
         labelled = rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" "))
         if len(line) <= console.width:
@@ -169,26 +167,25 @@ def print_labelled(console: Console, text: str) -> None:
             grid = Table.grid()
             grid.add_column(width=LABEL, no_wrap=True)
             grid.add_column()
-            grid.add_row(Text(label, "bold cyan"), Text(rest))
+            grid.add_row(_text(label, "bold cyan"), _text(rest))
             console.print(grid)
         else:
             indent = min(len(line) - len(line.lstrip()), console.width // 2)
-            console.print(Padding(Text(line.strip()), (0, 0, 0, indent)))
+            console.print(Padding(_text(line.strip()), (0, 0, 0, indent)))
 
 
 def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:
     """Texts side by side under their heads, wrapped, with a label before each line."""
     from rich.table import Table
-    from rich.text import Text
 
     grid = Table.grid(padding=(0, _GAP, 0, 0))
     grid.add_column(width=LABEL, no_wrap=True)
     for _ in heads:
         grid.add_column(ratio=1)
     grid.width = console.width if console.width < WIDE else SIDE_BY_SIDE
-    grid.add_row("", *(Text(head, "bold") for head in heads))
+    grid.add_row("", *(_text(head, "bold") for head in heads))
     for label, texts in rows.items():
-        grid.add_row(Text(f"  {label}", "cyan"), *map(Text, texts))
+        grid.add_row(_text(f"  {label}", "cyan"), *map(_text, texts))
     console.print(grid)
 
 

@@ -49,6 +49,7 @@ _STYLE: Any = {
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
     "figure.dpi": 200,
+    "text.parse_math": False,  # a name may have dollar signs
 }
 
 Form = Literal["png", "svg", "pdf"]
@@ -354,7 +355,7 @@ def _node_text(node: DrawnNode) -> str:
     import textwrap
 
     text = textwrap.shorten(node.text, _TEXT_CHARACTERS, placeholder=" …")
-    return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), _NODE_LINE))
+    return "\n".join(textwrap.wrap(f"{node.id}  {text}", _NODE_LINE))
 
 
 def figure_of(count: int, panel: tuple[float, float] = _PANEL) -> tuple[Figure, list[Axes]]:

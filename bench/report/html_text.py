@@ -6,17 +6,10 @@ import base64
 import hashlib
 import html
 import json
-import re
 from importlib import resources
 
+from bench.files.printable import printable
 from bench.schema import JsonValue
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-
-
-def printable(text: str) -> str:
-    """The text without control characters and lone surrogates; line ends and tabs stay."""
-    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def escaped(text: str) -> str:

@@ -118,6 +118,12 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
         chat_format(text_tokenizer(rewriting))
 
 
+def test_a_chat_template_reaches_nothing() -> None:
+    reaching = TEMPLATE + "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    with pytest.raises(ConfigError, match=r"its chat template fails: .*unsafe"):
+        chat_format(text_tokenizer(reaching))
+
+
 def test_a_reader_without_chat_template_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     chat = chat_format(text_tokenizer(None))
     assert chat == chat_format(text_tokenizer(None), "answer")

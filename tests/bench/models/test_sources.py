@@ -101,6 +101,14 @@ def test_pickled_weights_are_not_even_downloaded(monkeypatch: pytest.MonkeyPatch
     assert kept == set(files) - unwanted
 
 
+def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch " + bytes(marker) + b"'\ntR.")
+    with pytest.raises(ModelUnavailableError, match=r"pytorch_model.bin is pickled and is not opened"):
+        verify("m", tmp_path)
+    assert not marker.exists()
+
+
 def test_a_shipped_model_or_package_that_is_missing_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
