@@ -3,8 +3,8 @@
 ``python -m performance.crashes``: real commands on the shipped model (an index and a search of PECAN's, a
 sweep of BM25's in two passes, a run on Ray, MLflow, a table) are killed with SIGKILL 60 times, each at a
 random moment after a random step of index building, searching, writing, telling MLflow and rendering in turn,
-and given again. After these five they may finish: records, table and what MLflow shows must be those of the undisturbed run.
-It takes minutes and measures no speed, so `make bench` leaves it out.
+and given again. After these five they may finish: records, table and what MLflow shows must be those of the
+undisturbed run. It takes minutes and measures no speed, so `make bench` leaves it out.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _write_cell(cell: Cell, folder: Path, records: Sequence[Record], summary: Su
     (folder / RECORDS_FILE).write_bytes(body)
     (folder / CELL_FILE).write_text(json.dumps(describe(cell).to_json(), indent=2, sort_keys=True))
     digest = hashlib.sha256(body).hexdigest()
-    own = summary.model_copy(update={"cell_id": cell.identity.cell_id, "records_sha256": digest})
+    own = summary.model_copy(update={"cell_id": cell.identity.cell_id, "records_sha256": digest}).sealed()
     (folder / SUMMARY_FILE).write_text(json.dumps(own.to_json(), indent=2, sort_keys=True))
 
 

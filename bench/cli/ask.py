@@ -13,7 +13,7 @@ import click
 from bench.cli.options import results_option
 from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
-from bench.report.html_text import printable
+from bench.files.printable import printable
 
 if TYPE_CHECKING:
     from bench.data.document_files import DocumentFiles
@@ -105,28 +105,23 @@ def show(answers: Sequence[Answer], names: Sequence[str], documents: int, *, ful
     """Print the answers: one alone, several side by side, then what each of them read."""
     first, console = answers[0], standard_output()
     count = f"{counted(documents, 'document')}, reader {first.model}"
-    print_labelled(console, _safe(f"{first.question}\n{count}\n"))
+    print_labelled(console, f"{first.question}\n{count}\n")
     if len(answers) == 1:
-        print_labelled(console, _safe(f"answer      {_text(first)}\ncost        {_cost(first)}"))
+        print_labelled(console, f"answer      {_text(first)}\ncost        {_cost(first)}")
     else:
         rows = {
             "answer": [_text(answer) for answer in answers],
             "read": [f"{len(a.passages)}: {'; '.join(_places(a))}" for a in answers],
             "cost": [_cost(answer) for answer in answers],
         }
-        print_columns(console, names, {label: list(map(_safe, texts)) for label, texts in rows.items()})
+        print_columns(console, names, rows)
     for answer, name in zip(answers, names, strict=True):
         console.print()
         print_labelled(
-            console, _safe("\n".join(_sources(answer, "" if len(answers) == 1 else f"{name} ", full=full)))
+            console, "\n".join(_sources(answer, "" if len(answers) == 1 else f"{name} ", full=full))
         )
     for warning in dict.fromkeys(warning for answer in answers for warning in answer.warnings):
-        print_labelled(console, _safe(f"\nwarning     {warning}"))
-
-
-def _safe(text: str) -> str:
-    """The text without what could command the terminal."""
-    return printable(text).replace("\r", "\ufffd")
+        print_labelled(console, f"\nwarning     {warning}")
 
 
 def _places(answer: Answer) -> list[str]:

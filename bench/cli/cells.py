@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError, UnknownNameError
+from bench.files.printable import printable
 from bench.method.options import parse_assignments
 from bench.method.registry import registered_methods
 from bench.results.curves import cell_label
@@ -110,7 +111,7 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
 def cell_line(folder: Path, about: CellDescription) -> str:
     """The cell in one line, beginning with its folder."""
     questions = counted(about.n_examples, "question")
-    return f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {questions}"
+    return printable(f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {questions}")
 
 
 def size_bytes(folders: Iterable[Path]) -> int:

@@ -29,7 +29,6 @@ from bench.cli.terminal import counted, print_columns, print_labelled, standard_
 from bench.errors import BenchError, ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
-from bench.report.html_text import printable
 from bench.results.comparison import Comparison, Pair, compare
 from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, read_records
 from bench.tables.formats import in_brackets
@@ -281,9 +280,8 @@ def print_pair(console: Console, pair: Pair, metric: str, first: str, second: st
     """One question with both answers in two columns: what each scored, cost and had read."""
     one = pair.first
     asked = f"example     {one.example_id}\nquestion    {one.question}\nreferences  {' | '.join(one.answers)}"
-    columns = {name: list(map(printable, texts)) for name, texts in _columns(pair, metric).items()}
-    print_labelled(console, printable(asked))
-    print_columns(console, (first, second), columns)
+    print_labelled(console, asked)
+    print_columns(console, (first, second), _columns(pair, metric))
 
 
 def _columns(pair: Pair, metric: str) -> dict[str, tuple[str, str]]:

@@ -15,6 +15,7 @@ from bench.data.loading import Tally
 from bench.data.own import card_for
 from bench.data.source import data_files, open_source
 from bench.errors import DataError
+from bench.files.printable import printable
 
 _SHOWN_KINDS = 40
 """Kinds of problems that are printed, of errors and of warnings."""
@@ -37,7 +38,7 @@ def check_command(ctx: click.Context, path: Path, dataset: str | None) -> None:
     """
     card = card_for(dataset, str(path)) if dataset else None
     reports = [check(part, card) for part in _parts(path) or [path]]
-    click.echo("\n\n".join("\n".join(_lines(report)) for report in reports))
+    click.echo(printable("\n\n".join("\n".join(_lines(report)) for report in reports)))
     if not all(report.usable for report in reports):
         ctx.exit(2)
 

@@ -15,6 +15,7 @@ import click
 from bench import __version__
 from bench.cli.commands import COMMANDS
 from bench.errors import BenchError
+from bench.files.printable import printable
 from bench.packages import BROUGHT_BY, missing
 
 NAMES = ("bench", "longdoc-bench")
@@ -87,7 +88,7 @@ class _Plain(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
-        return text if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {text}"
+        return printable(text if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {text}")
 
 
 class _Repeats(logging.Filter):
@@ -139,10 +140,10 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(2)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "bench"
-        click.echo(f"error: {error.format_message()} See: {where} --help", err=True)
+        click.echo(printable(f"error: {error.format_message()} See: {where} --help"), err=True)
         sys.exit(2)
     except (BenchError, click.ClickException) as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(printable(f"error: {error}"), err=True)
         sys.exit(2)
     except click.Abort:
         click.echo("Stopped; nothing was changed.", err=True)

@@ -9,6 +9,7 @@ import click
 from bench.cli.options import DATA, OUTPUT, WHAT, Command, option, results_option
 from bench.cli.terminal import counted
 from bench.errors import BenchError
+from bench.files.printable import printable
 
 
 @click.command(name="report", cls=Command)
@@ -63,6 +64,6 @@ def command(
         f"{counted(len(report.runs), 'cell')}"
     )
     for warning in report.warnings:
-        click.echo(f"warning: {warning}")
+        click.echo(printable(f"warning: {warning}"))
     for note in report.notes:
-        click.echo(f"- {note}")
+        click.echo(printable(f"- {note}"))

@@ -11,6 +11,7 @@ import click
 from bench.cli.options import WHAT, Command, option, session_options, set_option, setting_options
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError
+from bench.files.printable import printable
 
 if TYPE_CHECKING:
     from bench.results.finished import FinishedCell
@@ -59,7 +60,7 @@ def command(
             f"{match.reference.name} costs or reads"
         )
     finished = session.run(cell)
-    click.echo("\n".join(report_lines(cell, finished)))
+    click.echo(printable("\n".join(report_lines(cell, finished))))
     if finished.summary.all_failed:
         raise BenchError(f"All {counted(finished.summary.n, 'question')} failed.")
 

@@ -13,7 +13,6 @@ from bench.errors import BenchError
 from bench.method.trace import described
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
-from bench.report.html_text import printable
 from bench.results.records import RECORDS_FILE, Record, read_records
 
 
@@ -45,9 +44,8 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     if match is None:
         raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
     line, record = match
-    shown = printable(describe_record(record)).replace("\r", "\ufffd")
-    text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}\n{shown}"
-    print_labelled(standard_output(), text)
+    text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}"
+    print_labelled(standard_output(), f"{text}\n{describe_record(record)}")
 
 
 def _taken_as(example: str | None, line: int, record: Record) -> str:

@@ -25,6 +25,7 @@ from bench.cli.options import (
     takes_setting,
 )
 from bench.errors import BenchError, ConfigError
+from bench.files.printable import printable
 
 if TYPE_CHECKING:
     from bench.results.finished import FinishedCell
@@ -142,7 +143,7 @@ def _run(session: Session, groups: Sequence[Sequence[GridCell]], name: str) -> l
         return f"{named} on {first.data.label} with {first.reader.label}"
 
     def failed(cells: Sequence[Cell], error: BenchError) -> None:
-        failures.append(f"{title(cells)}: {error}")
+        failures.append(printable(f"{title(cells)}: {error}"))
         click.echo(f"\n{failures[-1]}", err=True)
 
     def show(cells: Sequence[Cell], finished: Sequence[FinishedCell]) -> None:

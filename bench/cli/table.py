@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -118,7 +120,7 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
     final table.
     """
     from bench.cli.board import show_while_made
-    from bench.cli.terminal import print_table, standard_output
+    from bench.cli.terminal import inline_picture, print_table, standard_output
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, with_rows
     from bench.tables.make import TableRequest, make_table
@@ -151,6 +153,9 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
     picture = _picture(request) if session.compute or flags.open else None
     if picture is not None:
         click.echo(f"Score over cost, as a figure: {picture}")
+        drawing = inline_picture(picture.read_bytes(), os.environ) if sys.stdout.isatty() else None
+        if drawing is not None:
+            click.echo(drawing)
         if flags.open:
             click.launch(str(picture))
 

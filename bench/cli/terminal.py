@@ -1,10 +1,11 @@
 """What the commands print: tables and labelled lines that fit the terminal, or plain text in a pipe.
 
-Every function takes a console of :func:`standard_output`. No text is taken for markup.
+Every function takes a console of :func:`standard_output`. No text is taken for markup or a command.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
 import re
 import sys
@@ -18,6 +19,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from bench.files.printable import printable
+
 if TYPE_CHECKING:
     from bench.tables.formats import TextTable
 
@@ -27,6 +30,8 @@ SIDE_BY_SIDE = 100
 """Columns there of texts side by side."""
 LABEL = 12
 """Columns of the label of a labelled line."""
+_KITTY_PIECE = 4096
+"""Most characters of a piece in kitty's graphics protocol."""
 _GAP = 2
 """Columns between those of a table."""
 _ASIDE = re.compile(r"\[[^]]*\]|\([^)]*\)$")
@@ -43,6 +48,10 @@ def standard_output() -> Console:
     return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else WIDE)
 
 
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style)
+
+
 def print_table(console: Console, table: TextTable, whole: Path) -> None:
     """A table with its short caption; one wider than the console continues below, with its first column.
 
@@ -51,19 +60,19 @@ def print_table(console: Console, table: TextTable, whole: Path) -> None:
     print_sections(console, table)
     console.print()
     for sentence in table.brief or table.caption[:2]:
-        console.print(Text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
+        console.print(_text(sentence, "bold yellow" if sentence.startswith("WARNING") else ""))
     more = len(table.notes) - sum(note in table.brief for note in table.notes)
     notes = f" and {counted(more, 'more note')}" if more else ""
-    console.print(Text(f"Whole caption{notes}: {whole}", "dim"))
+    console.print(_text(f"Whole caption{notes}: {whole}", "dim"))
 
 
 def print_sections(console: Console, table: TextTable) -> None:
     """A table without its caption."""
-    console.print(Text(table.title, "bold"))
+    console.print(_text(table.title, "bold"))
     for section in table.sections:
         console.print()
         if section.heading:
-            console.print(Text(section.heading, "bold cyan"))
+            console.print(_text(section.heading, "bold cyan"))
         groups = column_groups(table, [table.columns, *section.rows], console.width)
         for part, columns in enumerate(groups):
             if part:
@@ -105,15 +114,15 @@ def _print_grid(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
     )
     for i, name in enumerate(columns):
         style = "dim" if name.endswith(" publ.") else None
-        grid.add_column(Text(name), justify="right" if i else "left", no_wrap=i > 0, style=style)
+        grid.add_column(_text(name), justify="right" if i else "left", no_wrap=i > 0, style=style)
     for first, *others in rows:
-        grid.add_row(Text(first), *map(_value, others))
+        grid.add_row(_text(first), *map(_value, others))
     console.print(grid)
 
 
 def _value(text: str) -> Text:
     """A value whose interval or difference is less prominent than itself."""
-    styled = Text(text)
+    styled = _text(text)
     styled.highlight_regex(_ASIDE, "dim")
     return styled
 
@@ -123,18 +132,18 @@ def print_rows(console: Console, groups: Mapping[str, Sequence[tuple[str, str]]]
     width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
     for heading, rows in groups.items():
         if heading:
-            console.print(Text(heading, "bold cyan"))
+            console.print(_text(heading, "bold cyan"))
         grid = Table.grid(padding=(0, _GAP, 0, 0))
         grid.add_column(no_wrap=True, width=min(width, console.width // 2) + 2 * bool(heading))
         grid.add_column(overflow="fold")
         for name, text in rows:
-            grid.add_row(Text("  " * bool(heading) + name, "bold"), _value(text))
+            grid.add_row(_text("  " * bool(heading) + name, "bold"), _value(text))
         console.print(grid)
 
 
 def print_labelled(console: Console, text: str) -> None:
     """Lines ``label       text``, the text wrapped beside its label; others keep their indentation."""
-    for line in text.splitlines():
+    for line in printable(text).splitlines():
         label, rest = line[:LABEL].rstrip(), line[LABEL:]
         labelled = rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" "))
         if len(line) <= console.width:
@@ -143,11 +152,11 @@ def print_labelled(console: Console, text: str) -> None:
             grid = Table.grid()
             grid.add_column(width=LABEL, no_wrap=True)
             grid.add_column()
-            grid.add_row(Text(label, "bold cyan"), Text(rest))
+            grid.add_row(_text(label, "bold cyan"), _text(rest))
             console.print(grid)
         else:
             indent = min(len(line) - len(line.lstrip()), console.width // 2)
-            console.print(Padding(Text(line.strip()), (0, 0, 0, indent)))
+            console.print(Padding(_text(line.strip()), (0, 0, 0, indent)))
 
 
 def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> None:
@@ -157,7 +166,25 @@ def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Seq
     for _ in heads:
         grid.add_column(ratio=1)
     grid.width = console.width if console.width < WIDE else SIDE_BY_SIDE
-    grid.add_row("", *(Text(head, "bold") for head in heads))
+    grid.add_row("", *(_text(head, "bold") for head in heads))
     for label, texts in rows.items():
-        grid.add_row(Text(f"  {label}", "cyan"), *map(Text, texts))
+        grid.add_row(_text(f"  {label}", "cyan"), *map(_text, texts))
     console.print(grid)
+
+
+def inline_picture(png: bytes, environment: Mapping[str, str]) -> str | None:
+    """What makes the terminal draw the picture, by kitty's or iTerm2's protocol; None: it knows neither.
+
+    environment: of the process; inside tmux or screen, which pass neither on, nothing is drawn.
+    """
+    if environment.get("TMUX") or environment.get("TERM", "").startswith("screen"):
+        return None
+    text = base64.standard_b64encode(png).decode()
+    if "kitty" in environment.get("TERM", "") or environment.get("TERM_PROGRAM") == "ghostty":
+        pieces = [text[at : at + _KITTY_PIECE] for at in range(0, len(text), _KITTY_PIECE)]
+        heads = ["m=1"] * (len(pieces) - 1) + ["m=0"]  # whether more follows
+        heads[0] = f"a=T,f=100,{heads[0]}"
+        return "".join(f"\x1b_G{head};{piece}\x1b\\" for head, piece in zip(heads, pieces, strict=True))
+    if environment.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm"):
+        return f"\x1b]1337;File=inline=1;size={len(png)}:{text}\x07"
+    return None

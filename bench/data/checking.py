@@ -15,6 +15,9 @@ from bench.data.own import own_card
 from bench.data.source import open_source
 from bench.errors import DataError
 
+MAX_PROBLEMS = 10_000
+"""Problems after which a file is not read further: each is kept in memory."""
+
 
 @dataclass(frozen=True)
 class Report:
@@ -65,6 +68,9 @@ def check(path: Path, card: Card | None = None) -> Report:
             fault = item if isinstance(item, Problem) else claim(card, item) if card else None
             if fault is not None:
                 problems.append(fault)
+                if len(problems) == MAX_PROBLEMS:
+                    problems.append(Problem(str(path), f"read no further after {MAX_PROBLEMS:,} problems"))
+                    break
                 continue
             assert isinstance(item, Parsed)
             found.append(item)

@@ -9,13 +9,15 @@ names it, beside the documents that could be.
 from __future__ import annotations
 
 import codecs
+import html
 import io
 import logging
 import os
 import re
+import time
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +37,10 @@ MAX_FILE_BYTES = 100 * 10**6
 """Largest file that is read.  # our choice"""
 MAX_TEXT_CHARS = 20 * 10**6
 """Longest text of one document, some forty thick books.  # our choice"""
+MAX_TAGS = 1_000_000
+"""Most tags of a Word document, of which a tree is built.  # our choice"""
+MAX_PDF_S = 600.0
+"""Seconds after which no further page of a PDF is read; a book takes some ten.  # our choice"""
 
 NO_FILE = "not a regular file; save the text to one first."
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
@@ -198,7 +204,7 @@ def _below(folder: Path, besides: Collection[Path], problems: list[Problem]) -> 
     for file in files:
         if file.suffix.lower() not in DOCUMENT_SUFFIXES:
             others[file.suffix.lower() or "no ending"] += 1
-        elif not file.resolve().is_relative_to(root):
+        elif not Path(os.path.realpath(file)).is_relative_to(root):
             problems.append(Problem(_one_line(str(file)), "a link that leads out of the folder."))
         else:
             yield file
@@ -246,7 +252,14 @@ def _pdf_text(content: bytes, path: str, notes: list[str]) -> str:
             reader = pypdf.PdfReader(io.BytesIO(content))
             if reader.is_encrypted and not reader.decrypt(""):
                 raise UnreadableFileError(path, "encrypted; save a copy without a password.")
-            pages = [page.extract_text() for page in reader.pages]
+            pages: list[str] = []
+            begun = time.monotonic()
+            for page in reader.pages:
+                pages.append(page.extract_text())
+                if time.monotonic() - begun > MAX_PDF_S:
+                    raise UnreadableFileError(
+                        path, f"its {len(reader.pages)} pages take more than {MAX_PDF_S:g} s. Split it."
+                    )
         except (pypdf.errors.DependencyError, ImportError):  # it decrypts AES with another package
             raise UnreadableFileError(path, "encrypted; save a copy without encryption.") from None
     empty = [number for number, text in enumerate(pages, start=1) if not text.strip()]
@@ -277,10 +290,10 @@ def _docx_text(content: bytes, path: str) -> str:
     with _parsing(path, "a Word document"):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             unpacked = sum(part.file_size for part in archive.infolist())
-        if unpacked > MAX_FILE_BYTES:
-            raise UnreadableFileError(
-                path, f"unpacks to {unpacked / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read."
-            )
+            if unpacked > MAX_FILE_BYTES:
+                size = f"{unpacked / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read."
+                raise UnreadableFileError(path, f"unpacks to {size}")
+            _require_few_tags(path, filter(_XML.match, map(archive.read, archive.infolist())))
         lines = []
         for part in docx.Document(io.BytesIO(content)).iter_inner_content():
             if isinstance(part, Table):
@@ -290,34 +303,75 @@ def _docx_text(content: bytes, path: str) -> str:
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
-_HTML_LINES = (
+_HTML_LINES = frozenset(
     "address article aside blockquote br caption dd div dl dt figcaption footer h1 h2 h3 h4 h5 h6 header hr "
-    "li main nav ol p pre section table tr ul title"
-).split()
+    "li main nav ol p pre section table tr ul title".split()
+)
 """Elements that begin and end a line."""
+_HTML_EMPTY = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_HTML_UNREAD = re.compile(r"</(script|style)", re.IGNORECASE)
+_HTML_TAG = re.compile(
+    r"""<!--.*?(?:-->|\Z) | <[!?][^>]*+>? |
+    <(/?)([a-z][^\s/>]*+) (?:[^>=]++ | =\s*+(?:"[^"]*+"? | '[^']*+'?)?)*+ >?""",
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
+)
+"""A tag, a comment or a declaration; one that does not end is the rest, so that every page is read once."""
 
 
 def _html_text(content: bytes, path: str) -> str:
     """The visible text of an HTML page, a paragraph a line; scripts and styles are left out."""
     require(path, "bs4")
-    from bs4 import BeautifulSoup, Comment, Doctype, ProcessingInstruction
+    from bs4 import UnicodeDammit
 
-    with _parsing(path, "HTML"):  # it may be nested thousands deep, for example
-        page = BeautifulSoup(content, "html.parser")
-        for hidden in page(["script", "style", "noscript", "template", "svg"]):
-            hidden.decompose()
-        for text in page.find_all(string=True):
-            if isinstance(text, Comment | Doctype | ProcessingInstruction):
-                text.extract()
-            elif text.find_parent("pre") is None:
-                text.replace_with(re.sub(r"\s+", " ", text))
-        for element in page(_HTML_LINES):
-            element.insert_before("\n")
-            element.insert_after("\n")
-        for cell in page(["td", "th"]):
-            cell.insert_after(" ")
-        lines = page.get_text().split("\n")
-    return "\n".join(filter(None, (line.strip() for line in lines)))
+    with _parsing(path, "HTML"):
+        text = "".join(_visible(UnicodeDammit(content, is_html=True).unicode_markup or ""))
+    return "\n".join(filter(None, (line.strip() for line in text.split("\n"))))
+
+
+def _visible(page: str) -> Iterator[str]:
+    """The visible text of an HTML page in pieces; an element that is not closed ends with the one around it.
+
+    No tree is built: a page may be nested a million deep.
+    """
+    inside: list[str] = []
+    count: Counter[str] = Counter()
+    at = 0
+    while at < len(page):
+        tag = _HTML_TAG.search(page, at)
+        text = page[at : tag.start() if tag else len(page)]
+        hidden = any(count[name] for name in ("noscript", "template", "svg"))
+        if text and not hidden:
+            text = html.unescape(text)
+            yield text if count["pre"] else re.sub(r"\s+", " ", text)
+        if tag is None:
+            return
+        at, name = tag.end(), (tag[2] or "").lower()
+        closes = tag[1] or name in _HTML_EMPTY or tag[0].endswith("/>")
+        if name in ("script", "style") and not closes:
+            ends = (end for end in _HTML_UNREAD.finditer(page, at) if end[1].lower() == name)
+            at = next((end.start() for end in ends), len(page))
+        elif name and not tag[1]:
+            if name in _HTML_LINES and not hidden:
+                yield "\n"
+            inside.append(name)
+            count[name] += 1
+        last = ""
+        while closes and count[name] and last != name:
+            last = inside.pop()
+            count[last] -= 1
+            if not hidden:
+                yield "\n" if last in _HTML_LINES else " " if last in ("td", "th") else ""
+
+
+_XML = re.compile(rb"(\xef\xbb\xbf)?\s*<|\0|\xff\xfe|\xfe\xff")
+"""How a part of a Word document begins that is XML, in any encoding, rather than a picture."""
+
+
+def _require_few_tags(path: str, parts: Iterable[bytes]) -> None:
+    """Raise UnreadableFileError for markup whose tree would be large; five attributes weigh as a tag."""
+    tags = sum(part.count(b"<") + (part.count(b"=") + part.count(b"&")) // 5 for part in parts)
+    if tags > MAX_TAGS:
+        raise UnreadableFileError(path, f"{tags:,} tags; at most {MAX_TAGS:,} are read. Split it.")
 
 
 @contextmanager

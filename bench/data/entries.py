@@ -2,9 +2,9 @@
 
 What an entry *means* is up to :mod:`bench.data.formats`; here a file becomes a stream of raw entries,
 each with its place. A part that cannot be read becomes a :class:`Problem` in the stream, so that
-loading can stop at the first one and checking can list them all. Lines, arrays, CSV and parquet are
-streamed: only one entry is in memory at a time. An entry of a line or CSV row is named by its line, any other
-by its number.
+loading can stop at the first one and checking can list them all. Every container is streamed: only one entry
+is in memory at a time, and one beyond a limit is refused before it is built. An entry of a line or CSV row is
+named by its line, any other by its number.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -25,8 +26,14 @@ Container = Literal["JSON lines", "JSON array", "JSON objects", "CSV", "parquet"
 
 MAX_LINE_BYTES = 64 * 2**20
 """Longest accepted line or CSV field: ten times the longest NarrativeQA story, and no memory trap."""
+MAX_VALUES = 500_000
+"""Most values of one entry: a hundred times a transcript's turns.  # our choice"""
+_MAX_COLUMN = 20 * MAX_VALUES
+"""Most values of a parquet column in a row group, which is read at once."""
 _MAX_DEPTH = 200
 """Deepest nesting of a JSON value that is read."""
+_PIECE = 4 * 2**20
+"""Bytes of a JSON file that are parsed at once; a long text is scanned again with each further piece."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -126,7 +133,10 @@ def _json_lines(path: Path) -> Iterator[Entry | Problem]:
             if not line.strip():
                 continue
             if len(line) > MAX_LINE_BYTES:
-                yield Problem(str(place), f"longer than {MAX_LINE_BYTES // 2**20} MiB; split or shorten it")
+                yield Problem(str(place), _TOO_LONG)
+                continue
+            if _has_too_many_values(line):
+                yield Problem(str(place), _TOO_MANY)
                 continue
             try:
                 value = _decode_json(line.decode("utf-8"))
@@ -144,6 +154,19 @@ def _json_lines(path: Path) -> Iterator[Entry | Problem]:
                 yield Problem(str(place), f"expected a JSON object, found {_kind(value)}")
 
 
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)
+_BEFORE_VALUES = (b",", b"[", b"{")
+_TOO_LONG = f"longer than {MAX_LINE_BYTES // 2**20} MiB; split or shorten it"
+_TOO_MANY = f"one entry of more than {MAX_VALUES:,} values; write a document as one text, or split the entry"
+
+
+def _has_too_many_values(line: bytes) -> bool:
+    """Whether a line of JSON has more values than an entry may have, known before any is built."""
+    if sum(map(line.count, _BEFORE_VALUES)) <= MAX_VALUES:  # strings counted too, and so most lines are done
+        return False
+    return sum(map(_STRING.sub(b"", line).count, _BEFORE_VALUES)) > MAX_VALUES
+
+
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
     """Lines of a file; a line over the limit is cut one byte past it and the rest skipped."""
     while line := file.readline(MAX_LINE_BYTES + 1):
@@ -157,27 +180,21 @@ def _lines_or_objects(path: Path) -> Container:
     with _opened(path) as file:
         lines = (line.removeprefix(_BOM).strip() for line in _lines(file))
         first = next(line for line in lines if line)
-        value = _object_in(first)
-        if value is not None:
-            return "JSON objects" if _holds_entries(value) else "JSON lines"
-        if first == b"{" or len(first) > MAX_LINE_BYTES:
+        if len(first) > MAX_LINE_BYTES or _has_too_many_values(first) or _object_in(first) is not None:
+            return "JSON objects" if _entry_level(path) else "JSON lines"
+        if first == b"{":
             return "JSON objects"
-        following = [line for _, line in zip(range(50), lines, strict=False) if line]
+        following = [bool(_object_in(line)) for line in islice(lines, 50) if line]
         # The first line is damaged; alone, or before a line with a complete object, it is one of JSON lines.
-        return "JSON lines" if not following or any(map(_object_in, following)) else "JSON objects"
+        return "JSON lines" if not following or any(following) else "JSON objects"
 
 
 def _object_in(line: bytes) -> dict[str, JsonValue] | None:
     try:
-        value = _decode_json(line.decode("utf-8"))
+        value = None if _has_too_many_values(line) else _decode_json(line.decode("utf-8"))
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _holds_entries(value: dict[str, JsonValue]) -> bool:
-    """Whether an object is a collection of named entries rather than an entry itself."""
-    return bool(value) and all(isinstance(part, dict) for part in value.values())
 
 
 # --- JSON values: one array, or concatenated objects --------------------------------------------
@@ -190,47 +207,91 @@ def _json_values(path: Path) -> Iterator[Entry | Problem]:
     position = 0
     try:
         with _opened_behind_mark(path) as file:
-            for key, value in _keyed_values(file):
+            for key, value in _keyed_values(_Bounded(file), _entry_level(path)):
                 place = Place(path, position + 1, "item")
                 if isinstance(value, dict):
                     yield Entry(value, place, position, key)
                 else:
                     yield Problem(str(place), f"expected a JSON object, found {_kind(value)}")
                 position += 1
+    except _TooLargeError as error:
+        yield Problem(str(Place(path, position + 1, "item")), str(error))
     except (ijson.JSONError, ValueError, RecursionError) as error:
         place = Place(path, position + 1, "item")
         cut = " (is the file cut off?)" if "EOF" in str(error) else ""
         yield Problem(str(place), f"not JSON in UTF-8: {_fault(error)}{cut}; repair the file from here on")
 
 
-def _keyed_values(file: IO[bytes]) -> Iterator[tuple[str, JsonValue]]:
-    """The items of a JSON array, or the entries of concatenated objects with their keys, if they have any.
+class _TooLargeError(Exception):
+    """An entry beyond a limit; the message says which one, and what to do."""
 
-    Half of a surrogate pair, which is no character, becomes a question mark. Raises RecursionError for a
-    value that is nested too deeply.
+
+class _Bounded:
+    """A file that is read no further than an entry may be long; ``used``: bytes since the last one ended."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.used = file, 0
+
+    def read(self, size: int) -> bytes:
+        self.used += len(piece := self._file.read(size))
+        if self.used > MAX_LINE_BYTES + _PIECE:
+            raise _TooLargeError(_TOO_LONG)
+        return piece
+
+
+_DEEPER = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}
+
+
+def _entry_level(path: Path) -> int:
+    """How deep the entries lie: 1 in an array, or in an object that has nothing but objects; else 0."""
+    import ijson
+
+    depth = level = 0
+    try:
+        with _opened_behind_mark(path) as file:
+            bounded = _Bounded(file)
+            for event, _ in ijson.basic_parse(bounded, multiple_values=True, buf_size=_PIECE):
+                if depth == 0 and event == "start_array":
+                    return 1
+                if depth == 1 and event == "end_map":
+                    return level
+                if depth == 1 and event == "start_map":
+                    level, bounded.used = 1, 0
+                elif depth == 1 and event != "map_key":
+                    return 0
+                depth += _DEEPER.get(event, 0)
+    except (ijson.JSONError, ValueError, _TooLargeError):
+        pass  # whoever reads the entries comes to the same place and says so
+    return level
+
+
+def _keyed_values(file: _Bounded, level: int) -> Iterator[tuple[str, JsonValue]]:
+    """The values at a level of concatenated JSON values, each with its key if it has one there.
+
+    Half of a surrogate pair, which is no character, becomes a question mark. Raises _TooLargeError, and
+    RecursionError for a value that is nested too deeply.
     """
     import ijson
 
-    builder, depth, is_array = ijson.ObjectBuilder(), 0, False
-    for event, value in ijson.basic_parse(file, multiple_values=True):
-        if depth == 0 and event == "start_array":
-            is_array, depth = True, 1
+    builder, depth, count, key = ijson.ObjectBuilder(), 0, 0, ""
+    for event, value in ijson.basic_parse(file, multiple_values=True, buf_size=_PIECE):
+        step = _DEEPER.get(event, 0)
+        if step and min(depth, depth + step) < level:  # what surrounds the entries
+            depth, key = depth + step, ""
             continue
-        depth += event in ("start_map", "start_array")
-        depth -= event in ("end_map", "end_array")
+        if event == "map_key" and depth == level:
+            key = value
+            continue
+        depth += step
+        count += event not in ("map_key", "end_map", "end_array")
         if depth > _MAX_DEPTH:
             raise RecursionError("nested too deeply")
-        if is_array and depth == 0:
-            is_array = False
-            continue
+        if count > MAX_VALUES:
+            raise _TooLargeError(_TOO_MANY)
         builder.event(event, float(value) if isinstance(value, Decimal) else value)
-        if depth == is_array:
-            whole = builder.value
-            if is_array or not (isinstance(whole, dict) and _holds_entries(whole)):
-                yield "", whole
-            else:
-                yield from whole.items()
-            builder = ijson.ObjectBuilder()
+        if depth <= level:
+            yield key, builder.value
+            builder, count, file.used = ijson.ObjectBuilder(), 0, 0
 
 
 def _refuse_constant(name: str) -> None:
@@ -254,11 +315,11 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
     csv.field_size_limit(MAX_LINE_BYTES)
     position, line = 0, 1
     with _opened_behind_mark(path) as file:
-        first = file.readline().decode("utf-8", "replace")
+        first = file.readline(MAX_LINE_BYTES).decode("utf-8", "replace")
     try:
         with _opened_behind_mark(path) as file:
-            lines = (line.decode("utf-8") for line in file)
-            rows = csv.reader(lines, strict=True, delimiter=max(",;\t", key=first.count))
+            delimiter = max(",;\t", key=first.count)
+            rows = csv.reader(_csv_lines(file, delimiter.encode()), strict=True, delimiter=delimiter)
             header = next(rows)
             line = rows.line_num + 1
             for row in rows:
@@ -269,22 +330,39 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
                     message = f"{len(row)} fields, but the header names {len(header)}; check its quotes"
                     yield Problem(f"{path}:{line}", message)
                 line = rows.line_num + 1
+    except _TooLargeError as error:
+        yield Problem(f"{path}:{line}", str(error))
     except csv.Error as error:
         yield Problem(f"{path}:{line}", f"not CSV: {error}; repair the file from here on")
     except UnicodeDecodeError as error:
         yield Problem(f"{path}:{rows.line_num + 1}", _not_utf8(error))
 
 
+def _csv_lines(file: IO[bytes], delimiter: bytes) -> Iterator[str]:
+    for line in _lines(file):
+        if len(line) > MAX_LINE_BYTES:
+            raise _TooLargeError(_TOO_LONG)
+        if line.count(delimiter) > MAX_VALUES:
+            raise _TooLargeError(_TOO_MANY)
+        yield line.decode("utf-8")
+
+
 # --- parquet ------------------------------------------------------------------------------------
 
 
 def _parquet_rows(path: Path) -> Iterator[Entry | Problem]:
-    import pyarrow  # it ships no types
+    import pyarrow.parquet  # it ships no types
 
     import datasets
 
     number = 0
     try:
+        about = pyarrow.parquet.read_metadata(path)
+        groups = map(about.row_group, range(about.num_row_groups))
+        columns = (group.column(at) for group in groups for at in range(group.num_columns))
+        if any(column.num_values > _MAX_COLUMN for column in columns):
+            yield Problem(str(path), f"more than {_MAX_COLUMN:,} values in a row group; write smaller ones")
+            return
         rows = datasets.load_dataset(
             "parquet", data_files=str(path), split="train", streaming=True, batch_size=16
         )

@@ -69,8 +69,8 @@ def fields_of(entry: Entry, view: type[FieldsT]) -> FieldsT:
     try:
         return view.model_validate(entry.value)
     except ValidationError as error:
-        faults = [_fault(dict(fault)) for fault in error.errors(include_url=False)]
-        shown = faults[:MOST_FAULTS]
+        faults = error.errors(include_url=False, include_context=False)
+        shown = [_fault(dict(fault)) for fault in faults[:MOST_FAULTS]]
         shown += [f"and {len(faults) - MOST_FAULTS} more"] if len(faults) > MOST_FAULTS else []
         raise EntryError("; ".join(shown)) from None
 

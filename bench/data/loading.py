@@ -16,6 +16,7 @@ from bench.data.format import Parsed
 from bench.data.source import DATA_SUFFIXES, Source, data_files, open_files, open_source
 from bench.errors import ConfigError, DataError
 from bench.files.paths import SAMPLE_SETS
+from bench.files.printable import printable
 from bench.schema import DocumentSet, Example
 
 SourceKind = Literal["sample", "hub", "path"]
@@ -64,7 +65,8 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
             if any("\ud800" <= character <= "\udfff" for character in data):
                 raise ConfigError(f"{data!a}: the name is not UTF-8, and records hold it. Rename it.")
             path = _own_part(Path(data).expanduser(), card, training)
-            kind, name, source = "path", path.resolve().name, open_source(path, card.formats)
+            name = printable(path.resolve().name).replace("\n", "\ufffd")
+            kind, source = "path", open_source(path, card.formats)
     selected = _select(card, source, kind, limit, training)
     warnings = selected.warnings.lines()
     expected = card.hub.examples if card.hub and kind == "hub" and not training else None

@@ -215,7 +215,7 @@ def _as_our_own(entry: Entry) -> str:
     guesses = []
     for name, others in _OTHER_NAMES.items():
         synonyms = [field for field in entry.value if field.lower() in others and name not in entry.value]
-        near = synonyms or difflib.get_close_matches(name, entry.value, n=1, cutoff=0.7)
+        near = synonyms or difflib.get_close_matches(name, islice(entry.value, 100), n=1, cutoff=0.7)
         guesses += [f"{near[0]} -> {name}"] if near and near[0] != name else []
     renamed = f" Perhaps: {', '.join(guesses)}." if guesses else ""
     return f"Our own format needs 'question' and 'documents', and for scores 'answers'.{renamed}"

@@ -50,6 +50,7 @@ _STYLE: Any = {
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
     "figure.dpi": 200,
+    "text.parse_math": False,  # a name may have dollar signs
 }
 
 Form = Literal["png", "svg", "pdf"]
@@ -305,7 +306,7 @@ def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note:
 def _node_text(node: DrawnNode) -> str:
     """A node's name and the beginning of its text on up to three lines, as drawn: no text is markup."""
     text = textwrap.shorten(node.text, _TEXT_CHARACTERS, placeholder=" …")
-    return "\n".join(textwrap.wrap(f"{node.id}  {text}".replace("$", r"\$"), _NODE_LINE))
+    return "\n".join(textwrap.wrap(f"{node.id}  {text}", _NODE_LINE))
 
 
 def figure_of(count: int, panel: tuple[float, float] = _PANEL) -> tuple[Figure, list[Axes]]:

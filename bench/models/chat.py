@@ -115,15 +115,19 @@ def render(tokenizer: TextTokenizer, messages: list[dict[str, str]]) -> str:
 
     Some templates take the date as ``date_string``, others call ``strftime_now``: both are fixed.
     """
-    return str(
-        tokenizer.hf.apply_chat_template(
+    from jinja2 import TemplateError
+
+    try:
+        text = tokenizer.hf.apply_chat_template(
             messages,
             chat_template=_fixed_clock() + tokenizer.hf.get_chat_template(),
             tokenize=False,
             add_generation_prompt=True,
             date_string=TEMPLATE_DATE.strftime("%d %b %Y"),
         )
-    )
+    except TemplateError as error:
+        raise ConfigError(f"{tokenizer.name}: its chat template fails: {error}. Mend or remove it.") from None
+    return str(text)
 
 
 def _fixed_clock() -> str:

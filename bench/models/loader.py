@@ -23,7 +23,7 @@ from bench.flops.architecture import (
     architecture_from_modules,
 )
 from bench.models.presets import Pooling, presets
-from bench.models.sources import TOKENIZER_FILES, read_config, verify
+from bench.models.sources import TOKENIZER_FILES, read_config, require_sizes, verify
 from bench.models.spec import SPREAD, ModelSpec, loading_errors
 from bench.models.tokenizer import TextTokenizer
 from bench.packages import require
@@ -50,6 +50,7 @@ def load_tokenizer(spec: ModelSpec) -> TextTokenizer:
     from transformers import AutoTokenizer
 
     folder = spec.source.locate(spec.name, TOKENIZER_FILES)
+    require_sizes(spec.name, folder)
     with loading_errors(spec, folder), _quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return TextTokenizer(spec.name, tokenizer)

@@ -276,11 +276,24 @@ def read_config(name: str, folder: Path) -> dict[str, JsonValue]:
     return config
 
 
+MAX_TEXT_FILE_BYTES = 200 * 10**6
+"""Largest file of a model beside its weights; the largest tokenizer that is known, Gemma's, has 35 MB."""
+
+
+def require_sizes(name: str, folder: Path) -> None:
+    """Raise ModelUnavailableError for a configuration or tokenizer too large to be one."""
+    for path in (path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
+        if (size := path.stat().st_size) > MAX_TEXT_FILE_BYTES:
+            large = f"{size / 1e6:,.0f} MB; at most {MAX_TEXT_FILE_BYTES // 10**6} MB are opened"
+            raise ModelUnavailableError(f"{name}: {path} has {large}. Fetch the model again.")
+
+
 def verify(name: str, folder: Path) -> None:
     """Check the folder's files against its ``checksums.json``, if any, and that weights exist.
 
     Raises ModelUnavailableError naming the file with expected and actual SHA-256.
     """
+    require_sizes(name, folder)
     for file, expected in _checksums(name, folder).items():
         path = folder / file
         if not path.is_file():

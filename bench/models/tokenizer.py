@@ -17,6 +17,8 @@ RECENT = 8
 LONG = 40_000
 """Characters of a text that is not worth the memory."""
 
+_NO_TEXT = "\ufffe \ufffe"
+"""Before a piece: no text has this, since SentencePiece's vocabularies write blanks otherwise."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -45,6 +47,10 @@ class TextTokenizer:
         state = json.loads(backend.to_str())
         for token in state["added_tokens"]:
             token["special"] = bool(token["content"].strip())
+        if state["model"]["type"] == "Unigram":  # it has them as pieces too, of the best score
+            added = {token["content"] for token in state["added_tokens"] if token["special"]}
+            pieces = state["model"]["vocab"]
+            state["model"]["vocab"] = [[_NO_TEXT * (name in added) + name, score] for name, score in pieces]
         state["post_processor"] = state["truncation"] = state["padding"] = None
         self._text = Tokenizer.from_str(json.dumps(state))
         self._text.encode_special_tokens = True  # encoded as ordinary characters

@@ -22,7 +22,7 @@ class NamedCell:
     @property
     def metric(self) -> str:
         """The data set's main metric."""
-        return self.cell.description.metrics[0]
+        return (*self.cell.description.metrics, *self.cell.summary.metrics, "f1")[0]
 
     @property
     def score(self) -> Interval | None:

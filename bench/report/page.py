@@ -12,10 +12,10 @@ import json
 from importlib import resources
 from typing import Any
 
+from bench.files.printable import printable
 from bench.metrics import METRIC_LABELS
 from bench.report.cells import options_text
 from bench.report.content import Report
-from bench.report.html_text import printable
 from bench.report.overview import percent
 from bench.schema import JsonValue
 from bench.tables.formats import DASH, three_digits

@@ -92,6 +92,8 @@ def read_finished(folder: Path) -> FinishedCell | None:
     except (BenchError, OSError):
         return None
     is_finished = summary.cell_id == description.cell_id and summary.records_sha256 == digest
+    is_finished &= summary.checksum in ("", summary.sealed().checksum)
+    is_finished &= not summary.n_scored or set(description.metrics) <= summary.metrics.keys()
     return FinishedCell(folder, description, summary) if is_finished else None
 
 
@@ -117,7 +119,7 @@ def changed_since_summary(folder: Path) -> bool:
 
 def write_summary(folder: Path, records: Sequence[Record], metrics: Sequence[str], cell_id: str) -> Summary:
     """Write and return the summary of all records of a cell, which are those in its file."""
-    summary = summarize(records, metrics, cell_id=cell_id, records_sha256=records_digest(folder))
+    summary = summarize(records, metrics, cell_id=cell_id, records_sha256=records_digest(folder)).sealed()
     write_json(folder / SUMMARY_FILE, summary.to_json())
     return summary
 

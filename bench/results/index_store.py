@@ -117,6 +117,7 @@ class IndexStore:
         files = {"index.json": data, "arrays.safetensors": save(dict(index.arrays))}
         manifest = {
             "format": FORMAT_VERSION,
+            "key": key,
             "sha256": {name: hashlib.sha256(body).hexdigest() for name, body in files.items()},
             "meter": meter.to_json(),
         }
@@ -149,6 +150,8 @@ class IndexStore:
                 raise _Damaged(f"format {manifest['format']}, expected {FORMAT_VERSION}")
             if manifest.pop("sha256_of_this") != _sealed(manifest):
                 raise _Damaged("checksum of manifest.json does not match")
+            if manifest.get("key", folder.name) != folder.name:
+                raise _Damaged(f"it is the index {manifest['key']}")
             bodies = {name: (folder / name).read_bytes() for name in ("index.json", "arrays.safetensors")}
             for name, body in bodies.items():
                 if hashlib.sha256(body).hexdigest() != manifest["sha256"][name]:

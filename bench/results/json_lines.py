@@ -29,7 +29,7 @@ LOCK_FILE = ".lock"
 class Row(BaseModel):
     """The fields of one line."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def to_line(self) -> str:
         """The row as one JSON line, newline included."""

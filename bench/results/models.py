@@ -12,13 +12,14 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.errors import BenchError
+from bench.files.hashing import stable_hash
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.results.records import CELL_FILE, SUMMARY_FILE, TFLOP
 from bench.schema import JsonValue
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     def to_json(self) -> dict[str, JsonValue]:
         """The fields as stored in the file; unset ones are left out."""
@@ -82,6 +83,14 @@ class Summary(_Frozen):
     """Event -> questions."""
     errors: dict[str, int]
     """Kind of error -> questions."""
+    checksum: str = ""
+    """Hash of what no clock changes, which an edited summary does not have; empty: an earlier version's."""
+
+    def sealed(self) -> Summary:
+        """The summary with its checksum."""
+        unsealed = {"checksum", "records_sha256", "wall_s"}
+        fields = {name: value for name, value in self.to_json().items() if name not in unsealed}
+        return self.model_copy(update={"checksum": stable_hash(fields)})
 
     @property
     def tflops(self) -> float:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -32,8 +33,11 @@ FLOP_CONVENTION = "paper"
 """The convention of every record's FLOPs; see :mod:`bench.flops.formulas`."""
 
 
+_Count = Annotated[int, Field(ge=0, le=10**30)]
+
+
 class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ContextRecord(_Row):
@@ -55,9 +59,9 @@ class ContextRecord(_Row):
 class TokenCounts(_Row):
     """Tokens of the reader's tokenizer; ``forwarded`` counts every model's forward passes."""
 
-    prompt: int
-    completion: int
-    forwarded: int
+    prompt: _Count
+    completion: _Count
+    forwarded: _Count
     computed: int | None = Field(
         default=None,
         description="forwarded without those whose keys and values another question's context had already: "
@@ -68,8 +72,8 @@ class TokenCounts(_Row):
 class FlopCounts(_Row):
     """FLOPs, one multiply-add = 2, in the named convention."""
 
-    query: int = Field(description="spent on this question")
-    index: int = Field(description="spent once on its documents, shared by all their questions")
+    query: _Count = Field(description="spent on this question")
+    index: _Count = Field(description="spent once on its documents, shared by all their questions")
     convention: str
     query_by_model: dict[str, JsonValue] = Field(description="model -> phase -> usage")
     index_by_model: dict[str, JsonValue]

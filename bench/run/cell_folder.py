@@ -22,7 +22,7 @@ from bench.results.finished import (
     records_so_far,
     write_summary,
 )
-from bench.results.models import CellDescription, read_description
+from bench.results.models import CellDescription, read_description, read_summary
 from bench.results.records import (
     CELL_FILE,
     FLOP_CONVENTION,
@@ -143,8 +143,10 @@ def _non_defaults(
 
 def other_cell_in(cell: Cell, folder: Path) -> JsonValue:
     """The id of the other cell that owns the folder; None if it is this cell's or has no owner."""
-    owner = _cell_id_in(folder)
-    return None if owner == cell.identity.cell_id else owner
+    owners = [_cell_id_in(folder)]
+    with contextlib.suppress(BenchError):  # a copied summary comes with the records that it is of
+        owners.append(read_summary(folder).cell_id or None)
+    return next((owner for owner in owners if owner not in (None, cell.identity.cell_id)), None)
 
 
 def _refuse_other_cell(cell: Cell, folder: Path) -> None:

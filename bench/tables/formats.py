@@ -63,7 +63,7 @@ class TextTable:
             lines.append("")
         lines += [" ".join(self.caption), ""]
         lines += [f"- {note}" for note in self.notes]
-        return "\n".join(lines).rstrip() + "\n"
+        return "\n".join(lines).rstrip().replace("<", "&lt;") + "\n"
 
     def latex(self) -> str:
         """A float per section, none wider than the page, and a paragraph of caption and notes below them.

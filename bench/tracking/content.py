@@ -135,8 +135,11 @@ def read_run(cell_dir: Path) -> RunContent:
         summary = read_summary(cell_dir)
     else:
         summary = summarize(list(records_so_far(cell_dir).values()), cell.metrics)
-    start_ms = int(datetime.fromisoformat(cell.created_at).timestamp() * 1000)
     written = (cell_dir / (SUMMARY_FILE if is_finished else RECORDS_FILE)).stat().st_mtime
+    try:
+        start_ms = int(datetime.fromisoformat(cell.created_at).timestamp() * 1000)
+    except (ValueError, OverflowError):  # of a description that was written by hand
+        start_ms = int(written * 1000)
     scores = cell.metrics or tuple(summary.metrics)
     return RunContent(
         cell=cell,

@@ -34,6 +34,8 @@ _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # saves eight idle processes
+    # MLflow's default also answers to "10.*", which 10.attacker.example is too (DNS rebinding).
+    "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join((HOST, f"{HOST}:*", "localhost", "localhost:*")),
     "GIT_PYTHON_REFRESH": "quiet",
 }
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import Field, model_validator
 
 from bench.data.entries import Entry
-from bench.data.format import EntryError, Fields, Format, Parsed, fields_of, parsed
+from bench.data.format import MOST_FAULTS, EntryError, Fields, Format, Parsed, fields_of, parsed
 from bench.schema import Document, Evidence, JsonValue, Task
 
 ONE_LINE = (
@@ -62,6 +63,8 @@ class QuestionFields(Fields):
         return self.id or f"q{entry.position + 1}"
 
 
+_MOST_FIELDS = 100
+"""Fields of an object that are compared with the known names; a slip stands among few."""
 LineT = TypeVar("LineT", bound=QuestionFields)
 
 
@@ -124,6 +127,8 @@ def spelled_fields_of(entry: Entry, view: type[LineT]) -> LineT:
     for name, part in (("documents", _Document), ("evidence", _Evidence)):
         values = entry.value.get(name) if name in view.model_fields else None
         for number, value in enumerate(values if isinstance(values, list) else [values]):
+            if len(slips) >= MOST_FAULTS:
+                break
             slips += _slips(value, part, where=f"{name}[{number}]: ") if isinstance(value, dict) else ()
     try:
         line = fields_of(entry, view)
@@ -140,7 +145,7 @@ def _slips(
     """The fields that look like ones of the view which the value lacks."""
     known = {*view.model_fields, *besides}
     lacking = sorted(known - value.keys())
-    for name in value:
+    for name in islice(value, _MOST_FIELDS):
         if name not in known and (near := _resembled(name, lacking)):
             yield f"{where}unknown field {name!r} (did you mean {near!r}?)"
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import io
 import os
+import re
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -120,6 +123,76 @@ def test_a_word_document_cannot_name_other_files(tmp_path: Path) -> None:
     except UnreadableFileError:
         return
     assert "top secret" not in body
+
+
+TWO, KIDS = pdf(["One.", "Two."]), b"/Count 2 /Kids [5 0 R 7 0 R]"
+DRAWN = b"BT /F1 12 Tf 72 700 Td (One.) Tj 0 -14 Td ET"
+SWOLLEN = zlib.compress(b"0 " * 40_000_000, 1)
+RUNNING = b"/Type /Catalog /OpenAction << /S /JavaScript /JS (app.alert) >>"
+LONG = b"/Filter /FlateDecode /Length %d >> stream\n%s" % (len(SWOLLEN), SWOLLEN)
+PDFS = {
+    "pages that hold themselves": (TWO.replace(KIDS, b"/Count 2 /Kids [2 0 R 2 0 R]"), ""),
+    "ten million pages declared": (TWO.replace(KIDS, b"/Count 9999999 /Kids [5 0 R]"), "One.\f"),
+    "a page 100,001 times": (TWO.replace(KIDS, b"/Kids [%s]" % (b"5 0 R " * 100_001)), ""),
+    "80 MB on a page": (TWO.replace(b"/Length %d >> stream\n%s" % (len(DRAWN), DRAWN), LONG), ""),
+    "JavaScript": (TWO.replace(b"/Type /Catalog", RUNNING), "One.\fTwo.\f"),
+}
+
+
+@pytest.mark.parametrize("name", PDFS)
+def test_pdfs_that_loop_lie_or_swell(tmp_path: Path, name: str) -> None:
+    content, expected = PDFS[name]
+    if expected:
+        assert text(tmp_path, "a.pdf", content) == expected
+    else:
+        assert "damaged, or not a PDF that can be read" in refusal(tmp_path, "a.pdf", content)
+
+
+def test_a_pdf_that_takes_too_long_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_files, "MAX_PDF_S", -1.0)
+    assert "its 2 pages take more than" in refusal(tmp_path, "a.pdf", TWO)
+
+
+def docx_with(body: bytes, head: bytes = b"") -> bytes:
+    """A Word document that has this XML in place of its paragraph."""
+    packed = io.BytesIO()
+    old = zipfile.ZipFile(io.BytesIO(docx("MARK")))
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            part = re.sub(rb"<w:p>.*MARK.*</w:p>", lambda _: body, old.read(name), flags=re.DOTALL)
+            new.writestr(name, part.replace(b"?>", b"?>" + head, 1) if part != old.read(name) else part)
+    return packed.getvalue()
+
+
+LAUGHS = b"<!DOCTYPE d [<!ENTITY a 'ha'>%s]>" % b"".join(
+    b"<!ENTITY %c '%s'>" % (letter, b"&%c;" % (letter - 1) * 10) for letter in b"bcdefghi"
+)
+
+
+def test_word_documents_and_books_that_swell(tmp_path: Path) -> None:
+    empty = docx_with(b"<w:p/>" * 1_100_000)
+    assert len(empty) < 100_000 and "tags; at most 1,000,000 are read" in refusal(tmp_path, "a.docx", empty)
+    laughing = docx_with(b"<w:p><w:r><w:t>&i;</w:t></w:r></w:p>", LAUGHS)
+    assert "damaged, or not a Word document" in refusal(tmp_path, "b.docx", laughing)
+    assert "unpack it" in refusal(tmp_path, "a.epub", docx("One."))
+
+
+ENDLESS = ("<a", "<a b='", "<!--", "</a", "<![CDATA[", "<?", "<script>", "<p " + "a=1 " * 20)
+
+
+def test_html_is_read_once_however_deep_and_unended_it_is(tmp_path: Path) -> None:
+    assert text(tmp_path, "a.html", b"<div>" * 100_000 + b"deep<p/>x &amp; y") == "deep\nx & y"
+    for start in ENDLESS:
+        assert text(tmp_path, "b.html", b"<p>x" + start.encode() * 100_000) == "x"
+
+
+def test_links_in_a_circle_and_names_that_command(tmp_path: Path) -> None:
+    (tmp_path / "me.txt").symlink_to(tmp_path / "me.txt")
+    (tmp_path / "up").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "a\n\x1b[2J.txt").write_text("mine")
+    files = read_documents([tmp_path])
+    assert files.documents == (Document("a\ufffd\ufffd[2J.txt", "mine"),)
+    assert [problem.message for problem in files.problems] == ["a link to nothing."]
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

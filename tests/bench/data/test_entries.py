@@ -139,7 +139,7 @@ def test_damage_is_named_with_its_line(tmp_path: Path, content: str | bytes, lin
         ('[{"a": 1}] x', 2, "not JSON"),
         (b'[{"a": 1}, {"a": "\xff"}]', 2, "UTF8"),
         ('[{"a": 1}, {"a": ' + "[" * 100_000, 2, "nested too deeply"),
-        ('{\n"p": {"a": 1},\n"q" {"a": 2}}', 1, "not JSON"),
+        ('{\n"p": {"a": 1},\n"q" {"a": 2}}', 2, "not JSON"),
     ],
 )
 def test_damage_in_a_json_value_is_named_with_its_item(
@@ -177,6 +177,7 @@ def test_huge_line_is_refused_without_reading_it_whole(
         (b"\x1f\x8b\x08\x00rest", "compressed"),
         (b"PK\x03\x04rest", "compressed"),
         ('{"a": 1}'.encode("utf-16"), "UTF-16"),
+        ("question,documents\nw,d\n".encode("utf-16"), "UTF-16"),
         (b"Call me Ishmael. Some years ago\n", "neither JSON nor CSV"),
         (b"\x00\x01\x02", "neither JSON nor CSV"),
     ],
@@ -204,3 +205,8 @@ def test_parquet_rows_and_damaged_parquet(tmp_path: Path) -> None:
     items, problems = read(path)
     assert items == []
     assert "not readable as parquet" in problems[0].message
+
+    zeros = pyarrow.ListArray.from_arrays([0, 10_000_001], pyarrow.nulls(10_000_001))
+    pyarrow.parquet.write_table(pyarrow.table({"question": zeros}), path)
+    items, problems = read(path)
+    assert items == [] and "more than 10,000,000 values in a row group" in problems[0].message

@@ -92,6 +92,13 @@ def test_a_name_that_several_documents_have(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["../secret.txt", "more/../../secret.txt"])
+def test_a_question_reaches_no_file_outside_its_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret.txt").write_text("top secret")
+    with pytest.raises(DataError, match=r"no document '.*secret.txt' that could be read"):
+        loaded(folder(tmp_path, f"question,documents\nWhich?,{name}\n"))
+
+
 def test_documents_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> None:
     path = folder(tmp_path)
     (path / "scan.pdf").write_bytes(pdf([""]))

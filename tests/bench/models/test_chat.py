@@ -123,3 +123,9 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
     rewriting = TEMPLATE.replace("Today is", "{{ messages | length }} messages. Today is")
     with pytest.raises(ConfigError, match="rewrites earlier turns when later ones follow"):
         chat_format(text_tokenizer(rewriting))
+
+
+def test_a_chat_template_reaches_nothing() -> None:
+    reaching = TEMPLATE + "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    with pytest.raises(ConfigError, match=r"its chat template fails: .*unsafe"):
+        chat_format(text_tokenizer(reaching))

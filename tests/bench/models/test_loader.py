@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.models.loader import load_causal, load_encoder
+from bench.models.loader import load_causal, load_encoder, load_tokenizer
 from bench.models.spec import SPREAD, resolve
 from performance.families import SMALL
 from tests.bench.models.builders import causal_model, save_causal, save_encoder
@@ -80,6 +81,26 @@ def test_a_checkpoint_that_does_not_fill_the_model_is_refused(
     spoil(folder)
     with pytest.raises(ModelUnavailableError, match=message):
         load_causal(resolve(str(folder), device="cpu"))
+
+
+HEADER = json.dumps({"w": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+
+
+@pytest.mark.parametrize("header", [struct.pack("<Q", 1 << 62), struct.pack("<Q", len(HEADER)) + HEADER])
+def test_weights_whose_header_lies_are_refused(saved: Path, tmp_path: Path, header: bytes) -> None:
+    folder = _copy(saved, tmp_path / "m")
+    (folder / "model.safetensors").write_bytes(header + b"\0" * 64)
+    with pytest.raises(ModelUnavailableError, match="damaged or cut short"):
+        load_causal(resolve(str(folder), device="cpu"))
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "chat_template.jinja"])
+def test_half_a_gigabyte_beside_the_weights_is_not_opened(saved: Path, tmp_path: Path, file: str) -> None:
+    folder = _copy(saved, tmp_path / "m")
+    with (folder / file).open("wb") as large:
+        large.truncate(500 * 10**6)
+    with pytest.raises(ModelUnavailableError, match=f"{file} has 500 MB; at most 200 MB are opened"):
+        load_tokenizer(resolve(str(folder), device="cpu"))
 
 
 def test_code_inside_a_model_folder_is_never_run(saved: Path, tmp_path: Path) -> None:

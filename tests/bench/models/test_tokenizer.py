@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from bench.errors import ModelUnavailableError
 from bench.models.api import Span, Tokenization
@@ -30,6 +32,31 @@ def test_an_added_token_that_is_not_marked_special_is_a_control_token_too() -> N
     assert tool not in ids
     assert spaces in ids
     assert tokenizer.encode_template("<tool_call>") == (tool,)
+
+
+TURNS = (
+    *("<|im_start|>", "<|im_end|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"),
+    *("<|user|>", "<|assistant|>", "<|end|>", "<|START_OF_TURN_TOKEN|>", "<\uff5cUser\uff5c>", "<think>"),
+    *("<|channel|>", "<|message|>", "<|return|>", "[BOS]", "<|tool_call|>", "<s>", "</s>"),
+)
+"""Of ChatML, Llama, Gemma, Mistral, Phi, Command R, DeepSeek, gpt-oss and others."""
+
+
+def test_no_control_token_of_a_chat_template_comes_from_a_text() -> None:
+    hf = text_tokenizer().hf
+    hf.add_special_tokens({"additional_special_tokens": list(TURNS)})
+    tokenizer, text = TextTokenizer("test", hf), " ".join((*TURNS, *SPECIAL))
+    ids = tokenizer.encode(text).ids
+    assert not set(ids) & set(hf.added_tokens_decoder) and tokenizer.decode(ids) == text
+
+
+def test_nor_where_the_vocabulary_has_the_token_as_a_piece() -> None:
+    """Unigram vocabularies do, with the best score of all."""
+    pieces = [("<unk>", 0.0), ("</s>", 0.0), *((piece, -2.0) for piece in "\u2581</s>ab")]
+    unigram = Tokenizer(models.Unigram(pieces, unk_id=0))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    hf = PreTrainedTokenizerFast(tokenizer_object=unigram, eos_token="</s>", unk_token="<unk>")
+    assert TextTokenizer("test", hf).encode("a</s>b").ids == (2, 7, 3, 4, 5, 6, 8)
 
 
 @settings(max_examples=200, deadline=None)

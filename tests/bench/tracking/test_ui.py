@@ -91,7 +91,21 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
         status, body = get(port, by_name)
         assert status == 200
         assert f"/experiments/{json.loads(body)['experiment']['experiment_id']}/runs" in shown[1]
-        assert get(port, by_name, host="attacker.example")[0] == 403  # DNS rebinding
+        for host in ("attacker.example", f"10.attacker.example:{port}"):  # DNS rebinding
+            assert get(port, by_name, Host=host)[0] == 403
+        search = "/api/2.0/mlflow/experiments/search"
+        for origin in ("http://attacker.example", "null"):
+            assert get(port, search, "POST", Origin=origin)[0] == 403
+        (run,) = runs_of(tmp_path, "qasper")
+        for outside in (
+            "../../../../mlflow.db",
+            "%2e%2e/%2e%2e/mlflow.db",
+            "/etc/passwd",
+            "file:///etc/passwd",
+        ):
+            status, body = get(port, f"/get-artifact?run_uuid={run.info.run_id}&path={outside}")
+            assert status >= 400 and b"SQLite" not in body and b"root:" not in body
+        assert get(port, f"/get-artifact?run_uuid={run.info.run_id}&path=cell.json")[0] == 200
         assert get(port, "/ajax-api/3.0/mlflow/assistant/config")[0] == 404  # it would run shell commands
         listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
         assert {one.laddr.ip for one in listening if one.laddr.port == port} == {"127.0.0.1"}
@@ -107,10 +121,10 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
         pass
 
 
-def get(port: int, path: str, host: str | None = None) -> tuple[int, bytes]:
+def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
-        connection.request("GET", path, headers={"Host": host} if host else {})
+        connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:

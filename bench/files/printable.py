@@ -1,10 +1,10 @@
-"""Text inside HTML: texts of documents and models are escaped, so that a page never executes them."""
+"""Text of others on a terminal or a page: nothing in it is a command."""
 
 from __future__ import annotations
 
 import re
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]|\r(?!\n)")
 
 
 def printable(text: str) -> str:
