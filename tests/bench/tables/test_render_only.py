@@ -15,7 +15,7 @@ from bench.tables.cells import plan_table
 from bench.tables.definition import list_tables, load_table
 from tests.bench.report.finished import finish
 
-SCORES = (1, 0.25, 0.5, 0)
+SCORES = (1, 0, 1, 0)
 
 
 @pytest.fixture(scope="module")
