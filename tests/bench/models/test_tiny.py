@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bench.flops.meter import Meter, metered
-from bench.models.chat import render
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import load_tokenizer
 from bench.models.model_set import load_language_model
@@ -21,16 +20,6 @@ TOKENIZER = load_tokenizer(resolve("tiny"))
 @pytest.fixture(scope="module")
 def tiny() -> CausalLanguageModel:
     return load_language_model(resolve("tiny", device="cpu"))
-
-
-def test_its_template_in_pieces_is_its_template_as_a_whole(tiny: CausalLanguageModel) -> None:
-    chat, turns = tiny.chat, [PROMPT, "Yes", "Answer it."]
-    first, reply, second = (tiny.tokenize(turn).ids for turn in turns)
-    built = chat.opening + first + chat.reply_opening + reply + chat.next_turn + second + chat.closing
-    roles = ["user", "assistant", "user"]
-    whole = render(TOKENIZER, [{"role": r, "content": c} for r, c in zip(roles, turns, strict=True)])
-    assert built == TOKENIZER.encode_template(whole)
-    assert built.count(tiny.hf_tokenizer.bos_token_id) == 1
 
 
 @settings(max_examples=200, deadline=None)
