@@ -166,7 +166,6 @@ def rounded(value: Any) -> Any:
 def work(folder: Path, pipe: int) -> None:
     """Give the commands, one after the other, naming every step on the pipe."""
     import bench.files.atomic
-    import bench.run.provenance
     import bench.run.question_runner
     import bench.tables.render
     from bench.cli.main import command
@@ -182,7 +181,6 @@ def work(folder: Path, pipe: int) -> None:
 
         setattr(owner, name, named)
 
-    bench.run.provenance.git_commit = lambda: "0"  # the commit may change meanwhile
     naming(bench.run.question_runner.QuestionRunner, "load_or_build", "index")
     naming(bench.run.question_runner.QuestionRunner, "ask", "search")
     naming(RecordStore, "append", "write")
