@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from performance.contention import own_environment
 from performance.measuring import REPOSITORY
 from performance.report import Measurement
-from performance.table1 import AGAINST
+from performance.table1 import AGAINST, table1_in
 
 FIRST, LIMIT = 12, 24
 
@@ -58,11 +56,8 @@ def measure(quick: bool) -> list[Measurement]:
 
 
 def _made(worktree: Path, limit: int, more: Sequence[str]) -> Made:
-    script = worktree / ".venv" / "bin" / "bench"
-    command = [str(script)] if script.exists() else [sys.executable, "-m", "bench.cli.main"]
     with tempfile.TemporaryDirectory() as folder:
-        command += ["table", "table1", "--limit", str(limit), "--no-track", "--results", folder, *more]
-        environment = {**own_environment(), "PYTHONPATH": str(worktree)}
+        command, environment = table1_in(worktree, folder, "--limit", str(limit), "--no-track", *more)
         began = time.perf_counter()
         with subprocess.Popen(
             command, cwd=worktree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -73,13 +73,18 @@ def _with_questions_of(other: Path, folder: Path) -> Path:
     return folder
 
 
-def _run(worktree: Path, quick: bool) -> Took:
+def table1_in(worktree: Path, results: str, *more: str) -> tuple[list[str], dict[str, str]]:
+    """The command that makes the table with a worktree's code, and its environment."""
     script = worktree / ".venv" / "bin" / "bench"
+    command = [str(script)] if script.exists() else [sys.executable, "-m", "bench.cli.main"]
+    environment = {**own_environment(), "PYTHONPATH": str(worktree)}
+    return [*command, "table", "table1", "--results", results, *more], environment
+
+
+def _run(worktree: Path, quick: bool) -> Took:
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(script)] if script.exists() else [sys.executable, "-m", "bench.cli.main"]
-        command += ["table", "table1", "--results", folder, *(["--limit", "1"] if quick else [])]
+        command, environment = table1_in(worktree, folder, *(["--limit", "1"] if quick else []))
         started, before = time.perf_counter(), _spent()
-        environment = {**own_environment(), "PYTHONPATH": str(worktree)}
         subprocess.run(command, cwd=worktree, env=environment, check=True, capture_output=True)
         cells = len(list(Path(folder).glob("cells/*/summary.json")))
         return Took(time.perf_counter() - started, _spent() - before, cells)

@@ -29,19 +29,26 @@ def options_of(text: str) -> dict[str, JsonValue]:
 def named_folder(text: str) -> Path | None:
     """The folder of a cell that the text names; None where it names none, or a method beside which one lies.
 
-    Warns of records that are not those of the cell's summary. Raises BenchError for any other folder without
-    a cell.
+    Raises BenchError for any other folder without a cell.
     """
     folder = Path(text)
     if not folder.is_dir():
         return None
     if any((folder / name).is_file() for name in (CELL_FILE, RECORDS_FILE)):
-        if changed_since_summary(folder):
-            log.warning("%s: records differ from those its summary is of; bench score %s", folder, folder)
         return folder
     if text in registered_methods():
         return None
     raise BenchError(f"{folder} is not the folder of a cell: it has no {CELL_FILE}. See: bench list cells")
+
+
+def warn_if_changed(folder: Path) -> None:
+    """Warn of records that are not those of the cell's summary."""
+    if changed_since_summary(folder):
+        log.warning(
+            "%s: its records were edited, or a run was ended, since its summary was written. "
+            "The cell's command, or bench score with the folder, writes it again.",
+            folder,
+        )
 
 
 def cells_named(text: str, results: Path, dataset: str = "", model: str = "") -> dict[Path, CellDescription]:

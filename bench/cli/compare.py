@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from bench.cli.cells import named_folder, one_cell, options_of
+from bench.cli.cells import named_folder, one_cell, options_of, warn_if_changed
 from bench.cli.options import (
     HOW,
     OUTPUT,
@@ -65,6 +65,7 @@ class CellPair:
         if folder is not None:
             if not (folder / SUMMARY_FILE).is_file():
                 raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
+            warn_if_changed(folder)
             return folder
         if self.dataset is None:
             raise ConfigError(

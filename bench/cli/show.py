@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench.cli.cells import named_folder, one_cell
+from bench.cli.cells import named_folder, one_cell, warn_if_changed
 from bench.cli.options import results_option
 from bench.cli.terminal import print_labelled, standard_output
 from bench.errors import BenchError
@@ -33,6 +33,7 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
         path = (named_folder(cell) or one_cell(cell, results, dataset, model)) / RECORDS_FILE
     if not path.is_file():
         raise BenchError(f"{path.parent} has no answered question yet.")
+    warn_if_changed(path.parent)
     match: tuple[int, Record] | None = None
     n = 0
     for n, record in enumerate(read_records(path), start=1):

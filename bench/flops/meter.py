@@ -33,9 +33,12 @@ class Usage:
 
     def add(self, other: Usage) -> None:
         """Add another usage to this one."""
-        for name, value in vars(other).items():
-            own = getattr(self, name)
-            setattr(self, name, None if own is None or value is None else own + value)
+        self.calls += other.calls
+        self.new_tokens += other.new_tokens
+        self.attended += other.attended
+        self.logit_rows += other.logit_rows
+        self.flops += other.flops
+        self.cached = None if self.cached is None or other.cached is None else self.cached + other.cached
 
 
 @dataclass

@@ -69,13 +69,19 @@ METRICS: Mapping[str, Metric] = {
             corpus_bleu_4,
         ),
         QuestionMetric(
-            "rouge_1", "ROUGE-1 F, with stemmer (Graph of Records)", partial(rouge_stemmed, "rouge1")
+            "rouge_1",
+            "ROUGE-1 F, rouge-score with stemmer (Graph of Records)",
+            partial(rouge_stemmed, "rouge1"),
         ),
         QuestionMetric(
-            "rouge_2", "ROUGE-2 F, with stemmer (Graph of Records)", partial(rouge_stemmed, "rouge2")
+            "rouge_2",
+            "ROUGE-2 F, rouge-score with stemmer (Graph of Records)",
+            partial(rouge_stemmed, "rouge2"),
         ),
         QuestionMetric(
-            "rouge_l_f1_stem", "ROUGE-L F, with stemmer (Graph of Records)", partial(rouge_stemmed, "rougeL")
+            "rouge_l_f1_stem",
+            "ROUGE-L F, rouge-score with stemmer (Graph of Records)",
+            partial(rouge_stemmed, "rougeL"),
         ),
     )
 }

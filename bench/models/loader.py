@@ -253,7 +253,12 @@ def _pooling_of(model: Any) -> str:
     for module in model:
         if type(module).__name__ == "Pooling":
             return str(module.pooling_mode)
-    return "cls" if model[0].auto_model.config.model_type == "dpr" else "unknown pooling"
+    return "cls" if _is_dpr(model) else "unknown pooling"
+
+
+def _is_dpr(model: Any) -> bool:
+    config = getattr(getattr(model[0], "auto_model", None), "config", None)
+    return getattr(config, "model_type", None) == "dpr"
 
 
 def architecture_of(model: Any) -> Architecture:
@@ -369,7 +374,7 @@ def _missing_weights(model: Any, folder: Path) -> list[str]:
     A missing pooler is harmless: sentence-transformers pools by itself.
     """
     transformer, stored = model[0].auto_model, _stored_weights(folder)
-    if transformer.config.model_type == "dpr":
+    if _is_dpr(model):
         stored = {re.sub(old, new, key) for key in stored for old, new in _DPR_CONTEXT.items()}
     prefix = f"{transformer.base_model_prefix}."
     stored |= {key.removeprefix(prefix) for key in stored}

@@ -161,7 +161,11 @@ def believed(records: Iterable[Record], path: Path) -> Iterator[Record]:
             yield right or record
     finally:
         if wrong:
-            log.warning("%s: %s; read are those that do. %s", path, _unfounded(wrong), _MEND)
+            log.warning(
+                "%s: %s; read are those that do. bench score with the cell's folder writes them.",
+                path,
+                _unfounded(wrong),
+            )
 
 
 def _unfounded(examples: Sequence[str]) -> str:
@@ -169,9 +173,6 @@ def _unfounded(examples: Sequence[str]) -> str:
         f"scores of {len(examples)} record(s), such as {examples[0]!r}, do not follow from prediction and "
         "references"
     )
-
-
-_MEND = "bench score FOLDER writes the cell's scores and summary again."
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -223,15 +224,11 @@ class RecordStore(JsonLines[Record, str]):
         """The example id."""
         return row.example_id
 
-    def set_right(self) -> list[str]:
-        """Append again each record whose scores do not follow from it; returns their ids, and warns."""
-        wrong = [example for example, record in self.done.items() if self._set_right(record)]
-        if wrong:
+    def set_right(self) -> None:
+        """Append again, with a warning, the records whose scores do not follow from them."""
+        mended = [right for record in self.done.values() if (right := rescored(record)) is not None]
+        for record in mended:
+            self.append(record)
+        if mended:
+            wrong = [record.example_id for record in mended]
             log.warning("%s: %s; they were computed again", self.path, _unfounded(wrong))
-        return wrong
-
-    def _set_right(self, record: Record) -> bool:
-        right = rescored(record)
-        if right is not None:
-            self.append(right)
-        return right is not None

@@ -222,8 +222,11 @@ class Session:
         parameters = max(
             (spec.architecture.parameters for group in missing for spec in group[0].roles.values()), default=0
         )
+        first = self.asking.first  # where some cell has more questions
+        if all(len(cell.data.examples) <= (first or 0) for cell in left):
+            first = None
         for hook in self.hooks if missing else ():
-            hook.on_plan(len(left), questions, purpose, self.asking.first)
+            hook.on_plan(len(left), questions, purpose, first)
 
         def notify(progress: HelperProgress) -> None:
             for hook in self.hooks:

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.cli.score import command as score
+from bench.cli.show import command as show
 from bench.errors import BenchError
 from bench.results.finished import FinishedCell, read_finished
 from bench.results.index_store import IndexStore
@@ -184,6 +185,8 @@ def test_edited_scores_were_believed(tmp_path: Path, caplog: pytest.LogCaptureFi
         caplog.clear()
         assert [record.scores["f1"] for record in read_records(path)] == [1, 1, 1]
         assert "scores of 2 record(s), such as 'q0', do not follow" in caplog.text
+        CliRunner().invoke(show, [str(path.parent)], catch_exceptions=False)
+        assert f"{path.parent}: its records were edited" in caplog.text
         caplog.clear()
         if command == "run":
             run(cell, tmp_path)
