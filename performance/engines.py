@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.scheduler import Request
+from bench.errors import BenchError
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import load_causal
 from bench.models.model_set import load_language_model
@@ -55,19 +56,21 @@ def measure(quick: bool) -> list[Measurement]:
         raise NotRun(f"needs {READER} (bench model fetch) and a server (make test-servers)")
     lm, stock = load_language_model(spec), load_causal(spec)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        addresses = {
-            kind: stack.enter_context(
-                serving(kind, spec.source.locate(READER), READER, Path(folder), *QUICKLY[kind])
-            )
-            for kind in kinds
-        }
+        addresses, left_out = dict[str, str](), dict[str, str]()
+        for kind in kinds:
+            start = serving(kind, spec.source.locate(READER), READER, Path(folder), *QUICKLY[kind])
+            try:
+                addresses[kind] = stack.enter_context(start)
+            except BenchError as error:  # such as instructions that this processor does not have
+                left_out[kind] = str(error)
         engines: dict[str, Read] = {
             "ours": partial(_ours, lm),
             "transformers": partial(_transformers, stock),
             **{kind: partial(_served, kind, address) for kind, address in addresses.items()},
         }
         found = [one for load in ([QUICK] if quick else LOADS) for one in load.compared(engines)]
-        return [*found, *_whole(addresses, Path(folder), 2 if quick else 24)]
+        without = Measurement("servers that did not start", len(left_out), "", details=left_out)
+        return [without, *found, *_whole(addresses, Path(folder), 2 if quick else 24)]
 
 
 _drawn = random.Random(7)
