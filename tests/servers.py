@@ -18,6 +18,7 @@ from bench.engine.sampling import Sampling
 from bench.engine.scheduler import Request as Forward, RequestResult
 from bench.models.model_set import load_language_model
 from bench.models.spec import resolve
+from performance.recording import key
 
 Body = dict[str, Any]
 
@@ -141,6 +142,18 @@ def dialect_app(kind: str, around: Around = plainly, *, model: str = "tiny", **e
             for path, answer in {"/v1/models": listing, **routes}.items()
         ]
     )
+
+
+def replaying_app(replies: dict[str, Any]) -> Starlette:
+    """What a real server has answered, to the very requests that it was asked; anything else is refused."""
+
+    async def answer(request: Request) -> JSONResponse:
+        asked = key(request.method, request.url.path, await request.body())
+        unknown = {"error": {"message": f"{asked} is not recorded: python -m performance.recording"}}
+        reply = replies.get(asked, {"status": 400, "body": unknown})
+        return JSONResponse(reply["body"], reply["status"])
+
+    return Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
 
 
 def _vllm(service: Service) -> Body:

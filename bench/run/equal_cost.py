@@ -24,7 +24,7 @@ from statistics import fmean
 from bench.errors import BenchError, ConfigError
 from bench.method.options import parse_assignments
 from bench.method.registry import load_method
-from bench.results.finished import records_so_far
+from bench.results.finished import FinishedCell, records_so_far
 from bench.results.models import CellDescription, read_description
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.session import Group, Session
@@ -90,11 +90,7 @@ class CostMatch:
         k, place = closest_k(target, costs), self.trial.folder(session.results)
         if k is None and not reference.is_whole and place in session.tried:
             k = _nearest(target, costs)  # what was measured is near enough for a first pass
-        if k is None:
-            return None
-        if not reference.is_whole:
-            session.provisional[place] = k
-        return self.with_number(k)
+        return None if k is None else self.with_number(k)
 
     def to_measure(self, session: Session) -> list[Cell]:
         """The cells to run next: the reference, then a few k that probably lie around its cost."""
@@ -102,17 +98,41 @@ class CostMatch:
         if reference is None:
             return [self.reference]
         target, costs = reference.summary.query_flops.mean, self._costs(session)
-        place = self.trial.folder(session.results)
-        session.tried.add(place)
-        provisional = session.provisional.get(place, 0)
-        k = provisional if provisional and provisional not in costs else next_k(target, costs)
-        if not costs:
+        session.tried.add(self.trial.folder(session.results))
+        expected = costs | self._expected(session, reference, costs)
+        k = closest_k(target, expected) or next_k(target, expected)
+        if not expected:
             k = self._first_k(session, target)
-        if PASSAGES not in self.trial.method.replayed:
-            return [self.with_number(k)]
-        # Its neighbours' answers come from the same run, which costs little more than that of the highest.
+        near = [k]
+        if PASSAGES in self.trial.method.replayed:
+            # Its neighbours' answers come from the same run, which costs little more than the highest's.
+            near = list(range(k - (2 if expected.keys() == costs.keys() else 1), k + 2))
         low, high = bracket(target, costs)
-        return [self.with_number(n) for n in range(k - 2, k + 2) if n > low and not 0 < high <= n]
+        near = [n for n in near if n > low and not 0 < high <= n]
+        return [self.with_number(n) for n in near or [next_k(target, costs)]]
+
+    def _expected(
+        self, session: Session, reference: FinishedCell, costs: Mapping[int, float]
+    ) -> dict[int, float]:
+        """K -> what it will cost, where a first pass has asked it some of the questions.
+
+        To what the nearest finished k costs, or else the reference, comes what it costs more on these.
+        """
+        folders = {k: folder for k, folder in self._own(session)}
+        found = {}
+        for k in folders.keys() - costs.keys():
+            near = min(costs, key=lambda other: abs(other - k), default=None)
+            known = reference.records if near is None else records_so_far(folders[near]).values()
+            so_far = records_so_far(folders[k])
+            more = [
+                so_far[record.example_id].flops.query - record.flops.query
+                for record in known
+                if record.example_id in so_far
+            ]
+            if more:
+                base = reference.summary.query_flops.mean if near is None else costs[near]
+                found[k] = base + fmean(more)
+        return found
 
     def _first_k(self, session: Session, target: float) -> int:
         """Where the search begins: by what cells with other options cost on the same questions."""
@@ -124,13 +144,14 @@ class CostMatch:
 
     def _costs(self, session: Session) -> dict[int, float]:
         """K -> mean query FLOPs of the request's finished cells, whatever their k."""
-        costs = {}
+        found = {k: session.finished(self.with_number(k)) for k, _ in self._own(session)}
+        return {k: finished.summary.query_flops.mean for k, finished in found.items() if finished is not None}
+
+    def _own(self, session: Session) -> Iterator[tuple[int, Path]]:
+        """Each k that the request has been asked with, and its cell's folder."""
         for k, _, folder in self._others(session):
-            cell = self.with_number(k)
-            finished = session.finished(cell) if cell.identity.folder == folder.name else None
-            if finished is not None:
-                costs[k] = finished.summary.query_flops.mean
-        return costs
+            if self.with_number(k).identity.folder == folder.name:
+                yield k, folder
 
     def _others(self, session: Session) -> Iterator[tuple[int, CellDescription, Path]]:
         """The method's cells on the data set that have a k: it, what they are, and where."""

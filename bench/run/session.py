@@ -72,8 +72,6 @@ class Session:
         self._so_far: dict[Path, FinishedCell] = {}
         """Cells of which this pass has seen a part; the next one looks again."""
         self._ran: set[Path] = set()
-        self.provisional: dict[Path, int] = {}
-        """Folder of a trial cell -> the k that matched on a first pass's questions."""
         self.tried: set[Path] = set()
         """Folders of trial cells for which a k was measured."""
 

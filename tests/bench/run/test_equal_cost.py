@@ -177,3 +177,24 @@ def test_in_a_first_pass_what_one_round_measured_is_near_enough(tmp_path: Path) 
     session.begin_pass(None)
     (cell,) = match_costs([match], session)
     assert cell is not None and cell.identity.config["k"] == 40
+
+
+@pytest.mark.parametrize(("steady", "tried"), [(True, [16, 17, 18]), (False, [7, 8, 9, 10])])
+def test_the_rest_begins_where_the_questions_of_a_first_pass_say(
+    steady: bool, tried: list[int], tmp_path: Path
+) -> None:
+    """By what a k cost more than the nearest finished one, on the questions that both were asked."""
+    match = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2))
+    assert match is not None
+    session = Costing(tmp_path, lambda cell: {5: 150.0, "full_context": 270.0}.get(ask(cell)))
+
+    def ask(cell: Cell) -> Any:
+        return cell.identity.config.get("k", cell.request.method)
+
+    for k, costs in ((5, {0: 10, 1: 290}), (9, {0: 50} if steady else {})):
+        cell = match.with_number(k)
+        session.run_all([[cell]])
+        records = [cells.record(n, flops=cells.flops(cost)).to_line() for n, cost in costs.items()]
+        (cell.folder(tmp_path) / "records.jsonl").write_text("".join(records))
+    session.run_all([[match.reference]])
+    assert [ask(cell) for cell in match.to_measure(session)] == tried
