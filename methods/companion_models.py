@@ -18,8 +18,6 @@ PAPER_TREE_ENCODER = "multi-qa-mpnet"
 """The encoder of RAPTOR's released code."""
 PAPER_COMPRESSOR, SMALL_COMPRESSOR = "phi-2", "tiny-s"
 """LongLLMLingua's compressor in PECAN, and our small model, a third of the small reader's size."""
-
-
 PAPER_RANKING_ENCODER = "microsoft/deberta-xlarge-mnli"
 """The encoder of the BERTScore by which Graph of Records ranks nodes for training."""
 
@@ -29,21 +27,8 @@ def is_small(geometry: Geometry) -> bool:
     return geometry.chunk_tokens < PAPER_CHUNK_TOKENS
 
 
-def encoder_pair_for(geometry: Geometry, paper: str = PAPER_PAIR) -> str:
-    """The pair of encoders for a reader of this geometry; paper: the pair at the papers' lengths."""
-    return SMALL_PAIR if is_small(geometry) else paper
-
-
-def encoder_for(geometry: Geometry, paper: str = PAPER_ENCODER) -> str:
-    """The encoder for a reader of this geometry; paper: the one at the papers' lengths."""
-    return SMALL_ENCODER if is_small(geometry) else paper
-
-
-def ranking_encoder_for(geometry: Geometry) -> str:
-    """The encoder of BERTScore for a reader of this geometry."""
-    return SMALL_ENCODER if is_small(geometry) else PAPER_RANKING_ENCODER
-
-
-def compressor_for(geometry: Geometry) -> str:
-    """The model that compresses for a reader of this geometry."""
-    return SMALL_COMPRESSOR if is_small(geometry) else PAPER_COMPRESSOR
+def companion(chosen: str, small: str, paper: str, geometry: Geometry) -> str:
+    """The model that an option chooses; for AUTO the small one or the paper's, by the reader's geometry."""
+    if chosen != AUTO:
+        return chosen
+    return small if is_small(geometry) else paper

@@ -17,7 +17,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -83,14 +83,6 @@ class ReadAgentConfig(MethodConfig):
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
 
 
-@dataclass(frozen=True)
-class _Memory:
-    """The pages of a text with their gists."""
-
-    pages: Sequence[Chunk]
-    gists: Sequence[str]
-
-
 class ReadAgent(Method[ReadAgentConfig]):
     """Gists of pages, and a look at some pages again."""
 
@@ -113,11 +105,7 @@ class ReadAgent(Method[ReadAgentConfig]):
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """Lengths, and who ends a page."""
-        return {
-            "pages": self.config.pages,
-            "page_tokens": self.page_tokens,
-            "gist_tokens": self.gist_tokens,
-        }
+        return {"pages": self.config.pages, "page_tokens": self.page_tokens, "gist_tokens": self.gist_tokens}
 
     def choices(self) -> Mapping[str, JsonValue]:
         """Who ends a page, and how many are read again."""
@@ -128,12 +116,9 @@ class ReadAgent(Method[ReadAgentConfig]):
         lm, events = models.lm(), Counter[str]()
         pieces = split_into_leaves(documents, lm.tokenize, max(8, self.page_tokens // PIECES), join=True)
         pages = await self._pages(pieces, documents, lm, events)
-        prompts = [GIST.format(text=page.text) for page in pages]
+        texts = [page.text for page in pages]
         gists = await asyncio.gather(
-            *(
-                summarize(lm, prompt, page.text, self.gist_tokens, events)
-                for prompt, page in zip(prompts, pages, strict=True)
-            )
+            *(summarize(lm, GIST.format(text=text), text, self.gist_tokens, events) for text in texts)
         )
         counted = {name: count for name, count in sorted(events.items()) if count}
         return Index({"pages": [stored(page) for page in pages], "gists": list(gists), "events": counted})
@@ -183,34 +168,33 @@ class ReadAgent(Method[ReadAgentConfig]):
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer from all gists, with the pages that were looked up in their place."""
-        lm = models.lm()
-        memory = _Memory(restored(index.data["pages"], question.documents), index.data["gists"])
-        chosen, reply = await self._look_up(memory, question, lm)
+        lm, pages = models.lm(), restored(index.data["pages"], question.documents)
+        chosen, reply = await self._look_up(index.data["gists"], question, lm)
         context: list[ContextItem] = []
         gists: list[int] = []
-        for at, (page, gist) in enumerate(zip(memory.pages, memory.gists, strict=True)):
+        for at, (page, gist) in enumerate(zip(pages, index.data["gists"], strict=True)):
             if at in chosen:
                 context += passages(page, question)
                 continue
             gists.append(len(context))
-            context.append(ContextItem(text=gist, node=_node(at)))
+            context.append(ContextItem(text=gist, node=f"page {at + 1}"))
         others = [at for at in range(len(context)) if at not in gists]
         flags = [f"gist_{name}" for name in index.data["events"]]
-        flags += [] if memory.pages else ["empty_document"]
+        flags += [] if pages else ["empty_document"]
         drop_order = [*reversed(gists), *reversed(others)]
         answer = await read(context, question, lm, self.config.prompt, drop_order=drop_order, flags=flags)
-        return replace(answer, trace={"pages": len(memory.pages), "looked_up": chosen, "reply": reply})
+        return replace(answer, trace={"pages": len(pages), "looked_up": chosen, "reply": reply})
 
-    async def _look_up(self, memory: _Memory, question: Question, lm: LanguageModel) -> tuple[list[int], str]:
+    async def _look_up(
+        self, gists: Sequence[str], question: Question, lm: LanguageModel
+    ) -> tuple[list[int], str]:
         """The pages to read again, from 0, in the order in which the reply names them; and the reply.
 
         Of more gists than fit the reader, the last ones are not shown.
         """
-        shown, most = len(memory.gists), self.config.look_ups
+        shown, most = len(gists), self.config.look_ups
         while most and shown:
-            listed = join_passages(
-                [f"<Page {at}>\n{gist}" for at, gist in enumerate(memory.gists[:shown], 1)]
-            )
+            listed = join_passages([f"<Page {at}>\n{gist}" for at, gist in enumerate(gists[:shown], 1)])
             prompt = LOOK_UP.format(gists=listed, question=question.text, most=most)
             if fits(prompt, lm, REPLY_TOKENS, lm.geometry.input_limit):
                 reply = (await lm.generate(prompt, REPLY_TOKENS)).text
@@ -227,10 +211,6 @@ def named_pages(reply: str, pages: int) -> list[int]:
     inside = re.search(r"\[([^\]]*)\]", reply)
     numbers = (int(number) - 1 for number in re.findall(r"\d{1,6}", inside[1] if inside else reply))
     return list(dict.fromkeys(number for number in numbers if 0 <= number < pages))
-
-
-def _node(page: int) -> str:
-    return f"page {page + 1}"
 
 
 def _together(pieces: Sequence[Chunk], index: int, documents: DocumentSet) -> Chunk:

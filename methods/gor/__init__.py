@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 
 from bench.method import ModelSet, Role, Switch, Training, TrainingItem
 from bench.schema import Index, JsonValue, Question
-from methods.companion_models import AUTO, ranking_encoder_for
+from methods.companion_models import AUTO, PAPER_RANKING_ENCODER, SMALL_ENCODER, companion
 from methods.gor.records import Records, cosines
 from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
 
@@ -147,9 +147,8 @@ class Gor(RecordsMethod[GorConfig]):
         """Reader, builder, encoder, and the encoder of BERTScore where something is learned."""
         if self.config.train == "off":
             return super().roles()
-        encoder = self.config.ranking_encoder
-        if encoder == AUTO:
-            encoder = ranking_encoder_for(self.geometry)
+        chosen = self.config.ranking_encoder
+        encoder = companion(chosen, SMALL_ENCODER, PAPER_RANKING_ENCODER, self.geometry)
         ways_out = (
             "BERTScore needs the vectors of every token, which no server gives: choose an encoder that is "
             "loaded here with --set ranking_encoder=NAME."

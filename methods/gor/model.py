@@ -17,15 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch_geometric.nn import (
-    BatchNorm,
-    GATConv,
-    GCNConv,
-    GINConv,
-    JumpingKnowledge,
-    SAGEConv,
-    SGConv,
-)
+from torch_geometric.nn import BatchNorm, GATConv, GCNConv, GINConv, JumpingKnowledge, SAGEConv, SGConv
 
 Kind = Literal["gat", "gcn", "sgc", "gin", "sage"]
 
@@ -65,9 +57,8 @@ class GraphEncoder(nn.Module):
     def forward(self, features: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
         """Learned embeddings, shape (nodes, dim); features: (nodes, dim), edges: arcs as (2, arcs)."""
         hidden, outputs = features, []
-        for convolution, norm, activation in zip(
-            self.convolutions, self.norms, self.activations, strict=True
-        ):
+        layers = zip(self.convolutions, self.norms, self.activations, strict=True)
+        for convolution, norm, activation in layers:
             hidden = activation(norm(convolution(self.dropout(hidden), edges)))
             outputs.append(hidden.view(len(features), self.heads, self.shape.dim).mean(dim=1))
         joined: torch.Tensor = self.jump(outputs)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.utils.rnn import pad_sequence
 
 from bench.method import Embedder, current_meter, texts_usage
 
@@ -86,9 +86,9 @@ def f_scores(candidates: Sequence[TokenVectors], reference: TokenVectors) -> NDA
     """
     if not candidates:
         return np.zeros(0, np.float32)
-    vectors = _padded([c.vectors for c in candidates], 0.0)
-    weights = _padded([c.weights for c in candidates], 0.0)
-    real = _padded([torch.ones_like(c.weights) for c in candidates], 0.0).bool()
+    vectors = pad_sequence([c.vectors for c in candidates], batch_first=True)
+    weights = pad_sequence([c.weights for c in candidates], batch_first=True)
+    real = pad_sequence([torch.ones_like(c.weights) for c in candidates], batch_first=True).bool()
     cosine = (vectors @ reference.vectors.T).masked_fill(~real[..., None], -1.0)
     precision = _weighted_mean(cosine.amax(dim=2), weights)
     recall = _weighted_mean(cosine.amax(dim=1), reference.weights.expand(len(candidates), -1))
@@ -99,10 +99,6 @@ def f_scores(candidates: Sequence[TokenVectors], reference: TokenVectors) -> NDA
 
 def _weighted_mean(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     return (values * weights).sum(dim=1) / weights.sum(dim=1)
-
-
-def _padded(parts: list[torch.Tensor], value: float) -> Any:
-    return torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=value)
 
 
 def best_first(scores: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ from bench.method import (
     read,
 )
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
-from methods.companion_models import AUTO, encoder_for, is_small
+from methods.companion_models import AUTO, PAPER_ENCODER, SMALL_ENCODER, companion, is_small
 from methods.gor.prompts import Wording, gor_answer_prompt
 from methods.gor.records import Records, RecordsPlan, build_records
 
@@ -167,9 +167,7 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader, the builder that writes the records, and the encoder."""
-        embedder = self.config.embedder
-        if embedder == AUTO:
-            embedder = encoder_for(self.geometry)
+        embedder = companion(self.config.embedder, SMALL_ENCODER, PAPER_ENCODER, self.geometry)
         builder = Role(self.config.graph_model)
         return {"reader": Role(index=False), "builder": builder, "embedder": Role(embedder)}
 

@@ -164,20 +164,12 @@ class Trainer:
         learned = self.network(torch.cat([graph.features for graph in batch]), edges)
         parts = learned.split(sizes)
         none = learned[:0]
-        return mean_losses(
-            [
-                graph_losses(
-                    graph.queries,
-                    parts[at],
-                    graph.order,
-                    torch.cat([none, *parts[:at], *parts[at + 1 :]])
-                    if self.recipe.in_batch_negatives
-                    else none,
-                    self.recipe.tau,
-                )
-                for at, graph in enumerate(batch)
-            ]
-        )
+        losses = []
+        for at, graph in enumerate(batch):
+            negatives = self.recipe.in_batch_negatives
+            others = torch.cat([none, *parts[:at], *parts[at + 1 :]]) if negatives else none
+            losses.append(graph_losses(graph.queries, parts[at], graph.order, others, self.recipe.tau))
+        return mean_losses(losses)
 
     def total(self, losses: Losses) -> torch.Tensor:
         """L = L_CL + alpha L_RANK (Eq. 8), or one of the two alone."""

@@ -35,7 +35,7 @@ from bench.method import (
 )
 from bench.models.language_model import CausalLanguageModel
 from bench.schema import ContextItem, Index, JsonValue, Prediction, Question
-from methods.companion_models import AUTO, compressor_for
+from methods.companion_models import AUTO, PAPER_COMPRESSOR, SMALL_COMPRESSOR, companion
 
 OPTIONS: Mapping[str, JsonValue] = {
     "rank_method": "longllmlingua",
@@ -84,9 +84,7 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader and the compressor."""
-        compressor = self.config.compressor
-        if compressor == AUTO:
-            compressor = compressor_for(self.geometry)
+        compressor = companion(self.config.compressor, SMALL_COMPRESSOR, PAPER_COMPRESSOR, self.geometry)
         ways_out = (
             "llmlingua needs the logits of every token of the text, which no server gives: choose a model "
             "that is loaded here with --set compressor=NAME."
@@ -106,7 +104,6 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         """The reader's answer from the compressed text; the compressor's forwards are metered."""
         reader, compressor = models.lm(), models.lm("compressor")
         style = self.config.prompt
-        own = ("compressed_by_reader",) if compressor.name == reader.name else ()
         join = self.config.join_documents == "on"
         chunks = chunk_documents(question.documents, compressor.tokenize, self.chunk_tokens, join=join)
         if not chunks:
@@ -115,8 +112,7 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         wanted = max(1, int(self.config.rate * original))
         budget = min(wanted, _room(question, reader, style))
         if budget < 1:
-            alone = await read([], question, reader, style)
-            return replace(alone, truncated=True)
+            return replace(await read([], question, reader, style), truncated=True)
 
         from methods.longllmlingua.library import beginning, compress
 
@@ -133,11 +129,9 @@ class LongLlmLingua(Method[LongLlmLinguaConfig]):
         text = beginning(compressed.text, budget, reader)
         produced, kept = reader.count_tokens(compressed.text), reader.count_tokens(text)
         context = [ContextItem(text=text, node="compressed")] if text.strip() else []
-        flags = (
-            *own,
-            *(("cut_at_target",) if kept < produced else ()),
-            *(("question_cut",) if compressed.question_cut else ()),
-        )
+        flags = ["compressed_by_reader"] if compressor.name == reader.name else []
+        flags += ["cut_at_target"] if kept < produced else []
+        flags += ["question_cut"] if compressed.question_cut else []
         prediction = await read(context, question, reader, style, flags=flags)
         trace = {
             "compressor": compressor.name,

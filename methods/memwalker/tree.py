@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,12 +36,8 @@ class Tree:
     @cached_property
     def ids(self) -> tuple[str, ...]:
         """A readable id of every node: level from 0, then position in it from 1 (``0.3``)."""
-        seen: Counter[int] = Counter()
-        names = []
-        for node in self.nodes:
-            seen[node.level] += 1
-            names.append(f"{node.level}.{seen[node.level]}")
-        return tuple(names)
+        numbers: defaultdict[int, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
+        return tuple(f"{node.level}.{next(numbers[node.level])}" for node in self.nodes)
 
     def to_index(self) -> Index:
         """The tree for storage, with segments as spans."""
@@ -116,8 +113,8 @@ def _even_groups(members: Sequence[int], most: int) -> list[Sequence[int]]:
 
     Nine summaries are five and four, not eight and one: a single child offers no choice.  # our choice
     """
-    count = -(-len(members) // most)
-    edges = [len(members) * i // count for i in range(count + 1)]
+    groups = -(-len(members) // most)
+    edges = [len(members) * i // groups for i in range(groups + 1)]
     return [members[low:high] for low, high in zip(edges, edges[1:], strict=False)]
 
 

@@ -31,14 +31,8 @@ from methods.memwalker.tree import Tree, segment_text
 
 SHOWN_CHARACTERS = 200
 """Characters of a reply in the trace, and in the prompt of a retry."""
-
-
 Failure = Literal["no_legal_action", "exhausted", "max_steps"]
-
-
 _ACTION = re.compile(r"^[ \t]*Action:[ \t]*(-?[0-9]{1,4})[ \t]*[.,;]?[ \t]*(?=$|Answer:)", re.M | re.I)
-
-
 _ANSWER = re.compile(r"\s*Answer:(.*)", re.S | re.I)
 
 
@@ -113,10 +107,9 @@ class Walk:
         text = beginning(self.lm, answer, self.question.max_new_tokens) if answer else ""
         assert self.last is not None
         flags = ["navigation_failed"] if failure else []
-        if self.rejected:
-            flags.append("illegal_action")
-        if self.over_window:
-            flags.append("over_window")
+        flags += ["illegal_action"] if self.rejected else []
+        flags += ["over_window"] if self.over_window else []
+        trace = SearchTrace(tuple(self.steps), {"rejected_replies": self.rejected, "failure": failure})
         return Prediction(
             text=text,
             context=self.context,
@@ -124,9 +117,7 @@ class Walk:
             completion_tokens=min(self.lm.count_tokens(text), self.question.max_new_tokens),
             truncated=self.dropped > 0,
             flags=tuple(flags),
-            trace=SearchTrace(
-                tuple(self.steps), {"rejected_replies": self.rejected, "failure": failure}
-            ).to_json(),
+            trace=trace.to_json(),
         )
 
     async def _walk(self) -> tuple[str, Failure | None]:
@@ -161,9 +152,8 @@ class Walk:
 
     async def _choose_child(self) -> Action | None:
         """Triage: ask which untried child to visit; at the root, going back is not offered."""
-        at = self.path[-1]
-        if at not in self.memory:
-            self.memory.append(at)
+        if self.path[-1] not in self.memory:
+            self.memory.append(self.path[-1])
         children = self._untried()
         possible = [*range(len(children)), *([MEMWALKER_GO_BACK] if len(self.path) > 1 else [])]
         summaries = [self.tree.nodes[child].summary for child in children]
@@ -202,8 +192,7 @@ class Walk:
                     break
                 del remembered[0]
             self.dropped = len(self.memory) - len(remembered)
-            self.context = [item for node in remembered for item in self._items(node)]
-            self.context += [part for chunk in segment for part in passages(chunk, self.question)]
+            self.context = [item for node in (*remembered, at) for item in self._items(node)]
             step["memory"] = self._ids(remembered)
             return asked
 
@@ -229,13 +218,9 @@ class Walk:
         assert self.last is not None
         self.rejected += len(rejected)
         number = None if action is None else action.number
-        self.steps.append(
-            SearchStep(
-                nodes=(VisitedNode(self.tree.ids[self.path[-1]]),),
-                reply=self.last.text[:SHOWN_CHARACTERS],
-                details={**step, "action": number, "rejected": rejected},
-            )
-        )
+        here = VisitedNode(self.tree.ids[self.path[-1]])
+        details: dict[str, JsonValue] = {**step, "action": number, "rejected": [*rejected]}
+        self.steps.append(SearchStep((here,), reply=self.last.text[:SHOWN_CHARACTERS], details=details))
         return action
 
     def _content(self, node: int) -> str:
@@ -243,7 +228,7 @@ class Walk:
         return at.summary if at.children else segment_text(at.segment)
 
     def _items(self, node: int) -> list[ContextItem]:
-        """A node of the working memory as context items."""
+        """A node as context items: a summary, or a segment's passages."""
         at = self.tree.nodes[node]
         if at.children:
             return [self._summary_item(node)]

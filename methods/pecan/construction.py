@@ -75,30 +75,6 @@ async def build_graph(
 
 
 @dataclass(frozen=True)
-class _Wording:
-    """A summary prompt in three parts: before the nodes, around each node, after them."""
-
-    head: str
-    before_node: str
-    after_node: str
-    tail: str
-
-    def piece(self, text: str) -> str:
-        return f"{self.before_node}{text}{self.after_node}"
-
-
-def _information_points() -> _Wording:
-    before, after = PECAN_NODE.split("{text}")
-    return _Wording(PECAN_GRAPH_HEAD, before, after, PECAN_GRAPH_TAIL)
-
-
-def _cluster_summary() -> _Wording:
-    """RAPTOR's prompt; its code ends every text of a cluster with an empty line."""
-    head, tail = raptor_summary_prompt("\x00").split("\x00")
-    return _Wording(head, "", "\n\n", tail)
-
-
-@dataclass(frozen=True)
 class _Summary:
     """The builder's summary of a batch."""
 
@@ -126,7 +102,10 @@ class _Construction:
         self.lm, self.embedder, self.plan = builder, embedder, plan
         self.attention = attention
         self.heads = heads_of(plan.heads, builder)
-        self.wording = _information_points() if plan.kind == "ip" else _cluster_summary()
+        self.head, self.piece, self.tail = PECAN_GRAPH_HEAD, PECAN_NODE, PECAN_GRAPH_TAIL
+        if plan.kind == "tree":  # RAPTOR's code ends every text of a cluster with an empty line
+            self.head, self.tail = raptor_summary_prompt("\x00").split("\x00")
+            self.piece = "{text}\n\n"
         self.room = self._room()
         self.nodes: list[Node] = []
         self.costs: list[int] = []
@@ -156,11 +135,9 @@ class _Construction:
 
     def _room(self) -> int:
         """Maximum tokens of the nodes of one batch: s minus template, prompt and summary."""
-        frame = self.lm.chat_overhead + sum(
-            self.lm.count_tokens(part) for part in (self.wording.head, self.wording.tail)
-        )
+        frame = self.lm.chat_overhead + self.lm.count_tokens(self.head) + self.lm.count_tokens(self.tail)
         room = self.plan.window - frame - self.plan.summary_tokens
-        if room <= self.lm.count_tokens(self.wording.piece("")):
+        if room <= self._cost(""):
             raise ConfigError(
                 f"A window of {self.plan.window} tokens leaves {max(room, 0)} for the nodes of a batch: "
                 f"template and prompt take {frame} with {self.lm.name}, a summary "
@@ -169,7 +146,7 @@ class _Construction:
         return room
 
     def _cost(self, text: str) -> int:
-        return self.lm.count_tokens(self.wording.piece(text))
+        return self.lm.count_tokens(self.piece.format(text=text))
 
     def _tokens(self, level: Sequence[int]) -> int:
         return sum(self.costs[node] for node in level)
@@ -228,15 +205,14 @@ class _Construction:
 
     async def _summarize(self, batch: Sequence[int]) -> _Summary:
         """The bullets for a batch, with their attention to each of its nodes."""
-        wording = self.wording
-        texts = [self.nodes[node].text for node in batch]
+        texts, begin = [self.nodes[node].text for node in batch], self.piece.index("{text}")
         async with await self.lm.open(self.plan.window) as context:
-            await context.extend(wording.head)
+            await context.extend(self.head)
             spans = []
             for text in texts:
-                begin = len(wording.before_node)
-                spans.append(await context.extend(wording.piece(text), focus=(begin, begin + len(text))))
-            await context.extend(wording.tail)
+                piece = self.piece.format(text=text)
+                spans.append(await context.extend(piece, focus=(begin, begin + len(text))))
+            await context.extend(self.tail)
             watched = [j for j, span in enumerate(spans) if len(span)]
             try:
                 for j in watched:

@@ -13,22 +13,8 @@ from methods.pecan.search import Step, Stopped, StopRule
 LOW_MASS = 0.05
 """Below this total probability of Yes and No, p_yes compares two unlikely answers.  # our choice"""
 
-FLAGGED_EVENTS = (
-    "no_bullets",
-    "empty_summary",
-    "cut_bullet",
-    "split_node",
-    "level_not_smaller",
-    "max_levels",
-)
+FLAGGED_EVENTS = tuple("no_bullets empty_summary cut_bullet split_node level_not_smaller max_levels".split())
 """Problems during graph construction that are flagged on every question of that graph."""
-
-_REASONS = {
-    "patience": "the model said Yes often enough",
-    "exhausted": "every node was read",
-    "window": "the next node would not have fit the window",
-    "n_nodes": "the fixed number of nodes was read",
-}
 
 
 def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: Stopped) -> Prediction:

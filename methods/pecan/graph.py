@@ -7,6 +7,8 @@ weights are stored, never token ids, so that another model can search the graph.
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,12 +66,8 @@ class Graph:
     @cached_property
     def ids(self) -> tuple[str, ...]:
         """A readable id of every node: level, then position in it, both from 1 (``2.14``)."""
-        seen: dict[int, int] = {}
-        ids = []
-        for node in self.nodes:
-            seen[node.level] = seen.get(node.level, 0) + 1
-            ids.append(f"{node.level}.{seen[node.level]}")
-        return tuple(ids)
+        numbers: defaultdict[int, itertools.count[int]] = defaultdict(lambda: itertools.count(1))
+        return tuple(f"{node.level}.{next(numbers[node.level])}" for node in self.nodes)
 
     def sources(self, node: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The sources of a node, and e_ij of each; empty for a chunk."""
@@ -122,12 +120,7 @@ class Graph:
                 "levels": [list(level) for level in self.levels],
                 "notes": dict(self.notes),
             },
-            {
-                "upper": self.upper,
-                "lower": self.lower,
-                "weight": self.weight,
-                "embeddings": self.embeddings,
-            },
+            {"upper": self.upper, "lower": self.lower, "weight": self.weight, "embeddings": self.embeddings},
         )
 
     @classmethod

@@ -346,7 +346,9 @@ class _Walk:
         candidates = np.flatnonzero(~self.visited)
         if not len(candidates):
             return None, "exhausted"
-        scores = self._scores(candidates)
+        attention = self.z if self.config.attention == "on" else None
+        similarity = self.similarity if self.config.similarity == "on" else None
+        scores = self.scoring.combine(attention, similarity, candidates)
         best = int(np.argmax(scores))  # ties: the first, that is, the lowest level, then the earliest
         if self.config.similarity == "off" and not self.z[candidates].any():
             levels = self.graph.level_of[candidates]
@@ -356,12 +358,6 @@ class _Walk:
             return None, "window"
         z = float(self.z[node]) if self.config.attention == "on" else None
         return _Choice(node, z, self._similarity_of(node), float(scores[best])), None
-
-    def _scores(self, candidates: NDArray[np.intp]) -> Floats:
-        """The score of every candidate; sums and ranks as the config says."""
-        attention = self.z if self.config.attention == "on" else None
-        similarity = self.similarity if self.config.similarity == "on" else None
-        return self.scoring.combine(attention, similarity, candidates)
 
     async def _read(self, choices: Sequence[_Choice], meter: Meter) -> None:
         """Append nodes to the context, probe, and pass their attention scores on to their sources."""

@@ -36,7 +36,7 @@ from bench.method import (
     unit_rows,
 )
 from bench.schema import ContextItem, DocumentSet, Index, JsonValue, Prediction, Question
-from methods.companion_models import AUTO, PAPER_TREE_ENCODER, encoder_for
+from methods.companion_models import AUTO, PAPER_TREE_ENCODER, SMALL_ENCODER, companion
 from methods.raptor.retrieval import Scores, collapse, traverse
 from methods.raptor.tree import Tree, TreePlan, build_tree
 
@@ -132,8 +132,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader, which also writes the summaries, and the sentence encoder."""
-        chosen = self.config.embedder
-        encoder = encoder_for(self.geometry, PAPER_TREE_ENCODER) if chosen == AUTO else chosen
+        encoder = companion(self.config.embedder, SMALL_ENCODER, PAPER_TREE_ENCODER, self.geometry)
         return {"reader": Role(), "embedder": Role(encoder)}
 
     def index_options(self) -> Mapping[str, JsonValue]:
@@ -177,10 +176,8 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         ]
         context = [part for _, part in parts]
         worst_first = sorted(range(len(parts)), key=lambda at: (scores[parts[at][0]], -at))
-        flags = () if tree.nodes else ("empty_document",)
-        return await read(
-            context, question, models.lm(), self.config.prompt, drop_order=worst_first, flags=flags
-        )
+        flags, lm = () if tree.nodes else ("empty_document",), models.lm()
+        return await read(context, question, lm, self.config.prompt, drop_order=worst_first, flags=flags)
 
     def _plan(self) -> TreePlan:
         """The options of the tree with their defaults filled in."""

@@ -224,11 +224,7 @@ def _umap() -> Any:
 
     if features := cpu_target.target_context.codegen().magic_tuple()[2]:
         log.warning("numba compiled for %s before UMAP was loaded: clusters may differ elsewhere", features)
-    for function in (
-        utils.fast_knn_indices,
-        umap_.smooth_knn_dist,
-        umap_.compute_membership_strengths,
-    ):
+    for function in (utils.fast_knn_indices, umap_.smooth_knn_dist, umap_.compute_membership_strengths):
         # Numba's switch for a function that exists; without it, or without a folder to write to, all is
         # compiled as before.
         with contextlib.suppress(AttributeError, RuntimeError):

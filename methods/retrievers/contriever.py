@@ -16,7 +16,7 @@ from pydantic import Field
 
 from bench.method import DenseRanker, Geometry, RankConfig, Role
 from bench.schema import JsonValue
-from methods.companion_models import AUTO, encoder_for
+from methods.companion_models import AUTO, PAPER_ENCODER, SMALL_ENCODER, companion
 
 
 class ContrieverConfig(RankConfig):
@@ -44,7 +44,6 @@ class Contriever(DenseRanker[ContrieverConfig]):
     pooling = "mean"
 
     def __init__(self, config: ContrieverConfig, geometry: Geometry, seed: int = 0) -> None:
-        """Store options, geometry and seed."""
         super().__init__(config, geometry, seed)
         self.similarity = config.similarity
 
@@ -58,8 +57,5 @@ class Contriever(DenseRanker[ContrieverConfig]):
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader and the encoder."""
-        encoder = self.config.encoder
-        return {
-            "reader": Role(),
-            "embedder": Role(encoder_for(self.geometry) if encoder == AUTO else encoder),
-        }
+        encoder = companion(self.config.encoder, SMALL_ENCODER, PAPER_ENCODER, self.geometry)
+        return {"reader": Role(), "embedder": Role(encoder)}

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from bench.method import DualEncoderRanker, PairConfig
-from methods.companion_models import AUTO, encoder_pair_for
+from methods.companion_models import AUTO, SMALL_PAIR, companion
 
 PAPER_PAIR = "dpr"
 """DPR's encoders on Natural Questions."""
@@ -44,5 +44,4 @@ class Dpr(DualEncoderRanker[DprConfig]):
     @property
     def pair_name(self) -> str:
         """The pair in use; by default the one for the reader's geometry."""
-        encoder = self.config.encoder
-        return encoder_pair_for(self.geometry, PAPER_PAIR) if encoder == AUTO else encoder
+        return companion(self.config.encoder, SMALL_PAIR, PAPER_PAIR, self.geometry)

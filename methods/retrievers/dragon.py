@@ -12,7 +12,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from bench.method import DualEncoderRanker, PairConfig
-from methods.companion_models import AUTO, encoder_pair_for
+from methods.companion_models import AUTO, PAPER_PAIR, SMALL_PAIR, companion
 
 
 class DragonConfig(PairConfig):
@@ -40,5 +40,4 @@ class Dragon(DualEncoderRanker[DragonConfig]):
     @property
     def pair_name(self) -> str:
         """The pair in use; by default the one for the reader's geometry."""
-        encoder = self.config.encoder
-        return encoder_pair_for(self.geometry) if encoder == AUTO else encoder
+        return companion(self.config.encoder, SMALL_PAIR, PAPER_PAIR, self.geometry)

@@ -46,7 +46,7 @@ from bench.method import (
 )
 from bench.method.ranking import RankedChunks
 from bench.schema import Chunk, Index, JsonValue, Question
-from methods.retrievers.page_rank import page_rank
+from methods.retrievers.page_rank import min_max, page_rank
 
 DAMPING, PASSAGE_WEIGHT = 0.5, 0.05
 """Of PageRank, and of passages' similarity in its restart (the authors' config_utils.py)."""
@@ -144,10 +144,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         )
         graph = phrase_graph([[_plain(triple) for triple in triples] for triples in extracted])
         events["no_facts"] = int(bool(chunks) and not graph.facts)
-        edges = {
-            **graph.edges,
-            **synonym_edges(graph.phrases, await _unit(encoder, graph.phrases), SYNONYMS),
-        }
+        edges = {**graph.edges, **synonym_edges(graph.phrases, await _unit(encoder, graph.phrases), SYNONYMS)}
         data: dict[str, JsonValue] = {
             "facts": [list(fact) for fact in graph.facts],
             "phrases": graph.phrases,
@@ -350,12 +347,6 @@ def phrase_weights(
             scores.setdefault(node, []).append(score / passages_with[node])
     means = [(node, sum(of_node) / len(of_node)) for node, of_node in scores.items()]
     return sorted(means, key=lambda mean: -mean[1])[:most]
-
-
-def min_max(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values from 0 to 1; all 1 where they are equal."""
-    span = values.max() - values.min()
-    return np.asarray((values - values.min()) / span if span else np.ones_like(values), np.float64)
 
 
 async def _unit(encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:

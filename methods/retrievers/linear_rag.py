@@ -25,7 +25,7 @@ from pydantic import Field
 
 from bench.method import Embedder, ModelSet, RankConfig, RankThenRead, Role, unit_rows
 from bench.schema import Chunk, Index, JsonValue, Question
-from methods.retrievers.page_rank import page_rank
+from methods.retrievers.page_rank import min_max, page_rank
 
 TIERS, THRESHOLD, SENTENCES = 3, 0.4, 3
 """Of names, those of the question included; least activation that is passed on; sentences through which a
@@ -154,8 +154,6 @@ class LinearRag(RankThenRead[LinearRagConfig]):
         names: Sequence[str],
     ) -> NDArray[np.float64]:
         """What each passage adds to the restart: its own similarity and the activated names in it."""
-        span = similarity.max() - similarity.min()
-        own = (similarity - similarity.min()) / span if span else np.ones_like(similarity)
         bonus = [
             sum(
                 score * math.log(1 + text.count(names[name].lower())) / tier
@@ -163,8 +161,7 @@ class LinearRag(RankThenRead[LinearRagConfig]):
             )
             for text in texts
         ]
-        weights = PASSAGE_RATIO * own + np.log1p(bonus)
-        return np.asarray(PASSAGE_WEIGHT * weights)
+        return np.asarray(PASSAGE_WEIGHT * (PASSAGE_RATIO * min_max(similarity) + np.log1p(bonus)))
 
 
 @dataclass(frozen=True)

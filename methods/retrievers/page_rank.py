@@ -34,3 +34,9 @@ def page_rank(
         moved = np.bincount(target, share * rank[source], len(start)) + rank[leaving == 0].sum() * start
         rank = (1 - damping) * start + damping * moved
     return rank
+
+
+def min_max(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values from 0 to 1; all 1 where they are equal."""
+    span = values.max() - values.min()
+    return np.asarray((values - values.min()) / span if span else np.ones_like(values), np.float64)

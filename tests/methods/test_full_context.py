@@ -14,7 +14,7 @@ from bench.models.api import Geometry
 from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
-from tests.methods.writers import GEOMETRY, Writer
+from tests.methods.writers import GEOMETRY, Models, Writer
 
 WORDS = [f"w{number:04d}" for number in range(1500)]
 LONG = DocumentSet((Document("", " ".join(WORDS[:900])), Document("", " ".join(WORDS[900:]))))
@@ -22,27 +22,15 @@ SHORT = DocumentSet((Document("", "w0000 w0001"),))
 NARROW = replace(GEOMETRY, window=300, input_limit=1000)
 
 
-class Models:
-    def __init__(self, writer: Writer) -> None:
-        self.writer = writer
-
-    def lm(self, role: str = "reader") -> Writer:
-        return self.writer
-
-
 def answer(
-    documents: DocumentSet,
-    geometry: Geometry = NARROW,
-    seed: int = 0,
-    asked: str = "What is told?",
-    **options: Any,
+    documents: DocumentSet, geometry: Geometry = NARROW, seed: int = 0, asked: str = "Why?", **options: Any
 ) -> tuple[Prediction, Writer, Meter]:
-    writer = Writer(lambda prompt: " ".join(w for w in prompt.split() if w.startswith("w0"))[:40], geometry)
+    models = Models(lambda prompt: " ".join(w for w in prompt.split() if w.startswith("w0"))[:40], geometry)
     method = FullContext(FullContextConfig(**options), geometry, seed)
     question = Question(asked, documents, 20, task="summarization")
     with metered(Meter()) as meter:
-        prediction = asyncio.run(method.answer(Index(), question, Models(writer)))  # type: ignore[arg-type]
-    return prediction, writer, meter
+        prediction = asyncio.run(method.answer(Index(), question, models))  # type: ignore[arg-type]
+    return prediction, models.writer, meter
 
 
 def read(prediction: Prediction) -> list[str]:
@@ -83,20 +71,15 @@ def test_random_spans_are_contiguous_fill_the_window_and_differ() -> None:
 
 def test_a_text_that_fits_is_read_once() -> None:
     prediction, writer, _ = answer(SHORT, max_tokens="window", cut="spans")
-    assert (
-        len(writer.prompts) == 1
-        and prediction.drawn == ()
-        and not prediction.truncated
-        and prediction.flags == ()
-    )
+    assert len(writer.prompts) == 1 and not prediction.truncated
+    assert prediction.drawn == prediction.flags == ()
 
 
 def test_equal_draws_of_a_text_just_over_the_limit_all_count() -> None:
     words = DocumentSet((Document("", " ".join(WORDS[:260])),))
     for narrower in range(260, 400):
-        prediction, writer, _ = answer(
-            words, replace(NARROW, window=narrower), max_tokens="window", cut="spans"
-        )
+        limited = replace(NARROW, window=narrower)
+        prediction, writer, _ = answer(words, limited, max_tokens="window", cut="spans")
         if not prediction.truncated:
             assert len(writer.prompts) == 1
             break

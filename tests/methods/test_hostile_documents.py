@@ -22,7 +22,7 @@ from bench.models.model_set import load_language_model
 from bench.models.spec import resolve
 from bench.schema import DocumentSet
 from tests.bench.faults import hostile
-from tests.bench.models.builders import save_causal, save_plain_encoder
+from tests.bench.models.builders import save_causal
 from tests.methods import test_conformance
 
 SUITES: dict[str, type[MethodConformance]] = {}
@@ -32,13 +32,10 @@ for suite in test_conformance._suites(MethodConformance):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random reader with a chat template, and random encoders."""
-    root = tmp_path_factory.mktemp("models")
-    save_causal(root / "reader", num_hidden_layers=1)
-    save_plain_encoder(root / "query", seed=1)
-    save_plain_encoder(root / "context", seed=2)
-    return root
+def folder(encoders: Path) -> Path:
+    """A random reader with a chat template, beside random encoders."""
+    save_causal(encoders / "reader", num_hidden_layers=1)
+    return encoders
 
 
 def suite_of(method: str, folder: Path) -> MethodConformance:

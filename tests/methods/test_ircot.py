@@ -10,12 +10,12 @@ from tests.methods.multi_hop import QUESTION, ScriptedReader, asked_by_the_reran
 REASONING = "next sentence"
 
 
-def test_a_sentence_finds_the_second_passage_and_a_conclusion_ends_it() -> None:
-    sentences = ["Otto lives somewhere. More.", "So the answer is Harbury.", "never"]
-    reader = ScriptedReader(sentences, REASONING)
+@pytest.mark.parametrize("last", ["So the answer is Harbury.", " "])
+def test_a_sentence_finds_the_second_passage_and_a_conclusion_or_an_empty_one_ends_it(last: str) -> None:
+    reader = ScriptedReader(["Otto lives somewhere. More.", last, "never"], REASONING)
     (result,), meter = replayed(Ircot, IrcotConfig, reader, rounds=(8,))
     assert [item.document for item in result.prediction.context] == [0, 1] and len(reader.prompts) == 2
-    assert result.prediction.trace["thoughts"] == ["Otto lives somewhere.", "So the answer is Harbury."]
+    assert result.prediction.trace["thoughts"] == ["Otto lives somewhere.", last.strip()]
     assert result.meter.flops == meter.flops
 
 
@@ -25,12 +25,6 @@ def test_fewer_rounds_cost_less_and_are_derived_from_one_run() -> None:
     assert [len(result.prediction.context) for result in results] == [1, 2, 4] and len(reader.prompts) == 3
     costs = [result.meter.flops for result in results]
     assert costs == sorted(set(costs)) and total.flops < sum(costs)
-
-
-def test_an_empty_sentence_ends_the_reasoning() -> None:
-    reader = ScriptedReader(["Otto lives somewhere.", " ", "never"], REASONING)
-    (result,), _ = replayed(Ircot, IrcotConfig, reader, rounds=(8,))
-    assert result.prediction.trace["thoughts"] == ["Otto lives somewhere.", ""] and len(reader.prompts) == 2
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,9 @@ class Reader(WordModel):
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
         generation = await super().generate(prompt, max_new_tokens, sampling)
         self.prompts.append(prompt)
-        text = "the answer"
-        if "pause reading" in prompt:
-            text = self.pause
-        elif "shortened version" in prompt:
-            text = f"gist{sum('shortened version' in one for one in self.prompts)}"
-        elif "read again" in prompt:
-            text = self.look_up
+        gists = sum("shortened version" in one for one in self.prompts)
+        said = {"pause reading": self.pause, "shortened version": f"gist{gists}", "read again": self.look_up}
+        text = next((reply for cue, reply in said.items() if cue in prompt), "the answer")
         return type(generation)(text, (1,), "stop", generation.prompt_tokens)
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
+from bench.method.contract import Replayed
+from bench.models.api import Geometry
 from bench.models.model_set import LoadedModels
 from bench.models.spec import resolve
 from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
-from methods.self_route import DECLINED, PERMISSION, SelfRoute, SelfRouteConfig
+from methods.self_route import PERMISSION, SelfRoute, SelfRouteConfig
 from tests.stand_ins import GEOMETRY, WordModel, WordModels
 
 PAGES = DocumentSet(
@@ -31,21 +32,36 @@ class Reader(WordModel):
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
         self.prompts.append(prompt)
         generation = await super().generate(prompt, max_new_tokens, sampling)
-        return type(generation)(
-            self.reply if PERMISSION in prompt else "whole", (1,), "stop", generation.prompt_tokens
-        )
+        text = self.reply if PERMISSION in prompt else "whole"
+        return type(generation)(text, (1,), "stop", generation.prompt_tokens)
+
+
+def replayed(
+    models: Any, *configs: SelfRouteConfig, geometry: Geometry = GEOMETRY
+) -> tuple[list[Replayed], Meter]:
+    """The question asked once for all configs, and what that cost."""
+    method = SelfRoute(configs[0], geometry)
+
+    async def ask() -> list[Replayed]:
+        return await method.replay(await method.index(PAGES, models), QUESTION, models, configs)
+
+    with metered(Meter()) as meter:
+        return asyncio.run(ask()), meter
 
 
 def routed(reply: str) -> tuple[Prediction, Reader, Meter]:
     models: Any = WordModels()
     models.reader = Reader(reply)
-    method = SelfRoute(SelfRouteConfig(k=2), GEOMETRY)
+    (result,), meter = replayed(models, SelfRouteConfig(k=2))
+    return result.prediction, models.reader, meter
 
-    async def ask() -> Prediction:
-        return await method.answer(await method.index(PAGES, models), QUESTION, models)
 
-    with metered(Meter()) as meter:
-        return asyncio.run(ask()), models.reader, meter
+TINY = resolve("tiny")
+
+
+def asked_of_tiny(*thresholds: float, **options: Any) -> tuple[list[Replayed], Meter]:
+    configs = [SelfRouteConfig(decline="p_yes", k=2, chunk_tokens=16, t=t, **options) for t in thresholds]
+    return replayed(LoadedModels({"reader": TINY}), *configs, geometry=TINY.geometry)
 
 
 def test_an_answer_from_the_passages_ends_the_question() -> None:
@@ -64,25 +80,10 @@ def test_a_declined_question_is_asked_of_everything_and_pays_for_both(reply: str
         asyncio.run(FullContext(FullContextConfig(), GEOMETRY).answer(None, QUESTION, alone))  # type: ignore[arg-type]
     first = reader.count_tokens(reader.prompts[0]) + reader.chat_overhead
     assert meter.new_tokens == whole.new_tokens + first
-    assert DECLINED not in prediction.text
-
-
-def test_a_ranker_that_is_none_is_refused_with_what_would_do() -> None:
-    with pytest.raises(ConfigError, match="closed_book does not score chunks; expected a ranker"):
-        SelfRoute(SelfRouteConfig(ranker="closed_book"), GEOMETRY)
 
 
 def test_thresholds_decide_by_the_probability_and_passages_are_forwarded_once() -> None:
-    geometry = resolve("tiny").geometry
-    models = LoadedModels({"reader": resolve("tiny")})
-    configs = [SelfRouteConfig(decline="p_yes", k=2, chunk_tokens=16, t=t) for t in (0, 1)]
-    method = SelfRoute(configs[0], geometry)
-
-    async def ask() -> Any:
-        return await method.replay(await method.index(PAGES, models), QUESTION, models, configs)
-
-    with metered(Meter()) as total:
-        near, far = asyncio.run(ask())
+    (near, far), total = asked_of_tiny(0, 1)
     assert near.prediction.trace["read"] == "passages" and far.prediction.trace["read"] == "everything"
     assert 0 < near.prediction.trace["p_yes"] == far.prediction.trace["p_yes"] < 1
     assert len(near.prediction.context) == 2 and len(far.prediction.context) == 9
@@ -92,18 +93,9 @@ def test_thresholds_decide_by_the_probability_and_passages_are_forwarded_once() 
 
 
 def test_the_question_is_put_once_more_only_where_that_is_asked_for() -> None:
-    geometry = resolve("tiny").geometry
-    models = LoadedModels({"reader": resolve("tiny")})
-
-    def prompt_tokens(**options: Any) -> int:
-        method = SelfRoute(SelfRouteConfig(decline="p_yes", k=2, chunk_tokens=16, t=0, **options), geometry)
-
-        async def ask() -> Prediction:
-            return await method.answer(await method.index(PAGES, models), QUESTION, models)
-
-        return asyncio.run(ask()).prompt_tokens
-
-    again = models.lm().count_tokens(f"\n\nQuestion: {QUESTION.text}\nAnswer:")
-    assert prompt_tokens(second_turn="restated") - prompt_tokens() == pytest.approx(again, abs=1)
+    ((plain,), _), ((restated,), _) = asked_of_tiny(0), asked_of_tiny(0, second_turn="restated")
+    again = LoadedModels({"reader": TINY}).lm().count_tokens(f"\n\nQuestion: {QUESTION.text}\nAnswer:")
+    longer = restated.prediction.prompt_tokens - plain.prediction.prompt_tokens
+    assert longer == pytest.approx(again, abs=1)
     with pytest.raises(ValueError, match="second_turn=restated, or prompt=pecan"):
         SelfRouteConfig(decline="p_yes", prompt="longbench")

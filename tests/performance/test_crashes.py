@@ -7,16 +7,8 @@ from performance.crashes import rounded
 
 def test_what_shares_a_batch_is_no_difference_and_everything_else_is() -> None:
     # Killed between two records, the second question is asked alone.
-    together = {
-        "prediction": "Ada",
-        "tokens": {"prompt": 386, "computed": 346},
-        "trace": [{"p_yes": 0.99711646}],
-    }
-    alone = {
-        "prediction": "Ada",
-        "tokens": {"prompt": 386, "computed": 386},
-        "trace": [{"p_yes": 0.99711647}],
-    }
+    alone = {"prediction": "A", "tokens": {"prompt": 386, "computed": 386}, "trace": [{"p_yes": 0.99711647}]}
+    together = alone | {"tokens": {"prompt": 386, "computed": 346}, "trace": [{"p_yes": 0.99711646}]}
     assert rounded(together) == rounded(alone)
     for other in (
         {**alone, "prediction": "Bea"},

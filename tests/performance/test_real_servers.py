@@ -50,11 +50,7 @@ def test_the_margin_is_that_of_the_worst_token_that_a_server_chose() -> None:
         return SimpleNamespace(ids=question.answer)
 
     asked = Asked()
-    for answer, choices in (
-        ((1, 0), ()),
-        ((2,), ()),
-        ((0,), (5, 6)),
-    ):  # the last one only reads probabilities
+    for answer, choices in (((1, 0), ()), ((2,), ()), ((0,), (5, 6))):  # the last only reads probabilities
         asyncio.run(asked.around(ask)(None, SimpleNamespace(ids=[0, 2], choices=choices, answer=answer)))
     assert asked.furthest(model) == pytest.approx(0.25)
 

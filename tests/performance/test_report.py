@@ -27,34 +27,26 @@ def test_a_ratio_is_taken_round_by_round() -> None:
 @pytest.mark.parametrize(
     ("value", "target", "met"),
     [
-        (2.2, ">= 2.2", True),
-        (2.19, ">= 2.2", False),
-        (1.16, "<= 1.15", False),
-        (1.0004, "= 1", True),
-        (1.001, "= 1", False),
-    ]
-    + [(5.0, "", None)],
+        *((2.2, ">= 2.2", True), (2.19, ">= 2.2", False), (1.16, "<= 1.15", False)),
+        *((1.0004, "= 1", True), (1.001, "= 1", False), (5.0, "", None)),
+    ],
 )
 def test_a_target_is_reached_or_missed(value: float, target: str, met: bool | None) -> None:
     assert Measurement("m", value, "x", target).met is met
 
 
 def test_a_result_holds_what_a_reader_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(quick: bool) -> list[Measurement]:
-        return [
-            Measurement("speed-up", 2.5, "x", ">= 2", 2.25, 2.75, {"rounds": 3}),
-            Measurement("memory", 1.5, "x", "<= 1.1"),
-        ]
-
-    result = _run("capture", measure, "Faster reading.\n\nHow it is measured.", monkeypatch)
-    report.write({**result, "commit": "abc"}, tmp_path)
+    module: Any = ModuleType("performance.capture", "Faster reading.\n\nHow it is measured.")
+    module.measure = lambda quick: [
+        Measurement("speed-up", 2.5, "x", ">= 2", 2.25, 2.75, {"rounds": 3}),
+        Measurement("memory", 1.5, "x", "<= 1.1"),
+    ]
+    monkeypatch.setitem(sys.modules, "performance.capture", module)
+    report.write({**report.run("capture", quick=True), "commit": "abc"}, tmp_path)
     kept = json.loads((tmp_path / "results" / "capture.json").read_text())
-    assert {"benchmark", "title", "about", "quick", "date", "commit", "seconds", "versions", "python"} < set(
-        kept
-    )
-    assert {"processor", "cores", "threads", "memory_gb", "accelerator", "load_before"} <= set(
-        kept["machine"]
-    )
+    about = {"benchmark", "title", "about", "quick", "date", "commit", "seconds", "versions", "python"}
+    machine = {"processor", "cores", "threads", "memory_gb", "accelerator", "load_before"}
+    assert about < set(kept) and machine <= set(kept["machine"])
     assert {"torch", "transformers"} <= set(kept["versions"])
     assert kept["measurements"][0]["details"] == {"rounds": 3}
     text = (tmp_path / "RESULTS.md").read_text()
@@ -63,10 +55,3 @@ def test_a_result_holds_what_a_reader_needs(tmp_path: Path, monkeypatch: pytest.
     assert "| capture | memory | 1.50x | ≤ 1.1, **missed** |" in text
     assert f"1. {kept['machine']['processor']}, " in text
     assert "*Machine 1; " in text and "commit abc" in text and "Quick run" in text
-
-
-def _run(name: str, measure: Any, doc: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    module = ModuleType(f"performance.{name}", doc)
-    module.measure = measure  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, f"performance.{name}", module)
-    return report.run(name, quick=True)

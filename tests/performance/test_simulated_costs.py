@@ -9,39 +9,32 @@ import pytest
 from bench.data.cards import load_card
 from bench.models.spec import resolve
 from bench.tables.definition import load_table
-from performance.simulated_costs import (
-    SimulatedCell,
-    derive,
-    document_lengths,
-    load_statistics,
-    simulate,
-)
+from performance.simulated_costs import SimulatedCell, derive, document_lengths, load_statistics, simulate
 
 READER = "llama-3.1-8b"
 N = 8_030_261_248  # parameters
 QUADRATIC = 524_288  # 4 * 32 layers * 4096
+Cells = Mapping[tuple[str, str], SimulatedCell]
 
 
-@pytest.fixture(scope="module")
-def cells() -> Mapping[tuple[str, str], SimulatedCell]:
+def simulated() -> Cells:
     return {(c.row.id, c.dataset): c for c in simulate(load_table("table1"), READER)}
 
 
-def flops(cells: Mapping[tuple[str, str], SimulatedCell], row: str, dataset: str) -> int:
-    return cells[row, dataset].flops
+@pytest.fixture(scope="module")
+def cells() -> Cells:
+    return simulated()
 
 
-def test_full_context_is_the_mean_over_documents_and_not_the_cost_of_the_mean_one(
-    cells: Mapping[tuple[str, str], SimulatedCell],
-) -> None:
+def test_full_context_is_the_mean_over_documents_and_not_the_cost_of_the_mean_one(cells: Cells) -> None:
     statistics, card = load_statistics("table1"), load_card("hotpotqa")
     lengths = document_lengths(card, statistics)
     assert len(lengths) == 20 and abs(sum(lengths) / 20 - 1318) < 1
     # A prompt of p tokens at once, then 5 tokens on p, p + 1, ..., p + 4 cached ones.
     prompts = [n + 58 + 22 for n in lengths]
     by_hand = [2 * N * (p + 5) + QUADRATIC * (p**2 + 5 * p + 15) for p in prompts]
-    assert flops(cells, "full_context", "hotpotqa") == round(sum(by_hand) / 20)
-    assert flops(cells, "full_context", "hotpotqa") > 23_561_256_263_680  # of 1,318 tokens
+    flops = cells["full_context", "hotpotqa"].flops
+    assert flops == round(sum(by_hand) / 20) > 23_561_256_263_680  # of 1,318 tokens
 
 
 def test_compression_pays_for_every_pass() -> None:
@@ -58,24 +51,17 @@ def test_compression_pays_for_every_pass() -> None:
     assert spent == reader + 2 * 2_779_683_840 * 9368 + 327_680 * 9368 * 1024
 
 
-def test_which_rows_agree_within_five_percent(cells: Mapping[tuple[str, str], SimulatedCell]) -> None:
+def test_which_rows_agree_within_five_percent(cells: Cells) -> None:
     compared = {key: cell.difference for key, cell in cells.items() if cell.difference is not None}
     off = {key for key, difference in compared.items() if abs(difference) > 0.05}
     assert len(compared) == 40
-    assert off == {
-        ("raptor_ct_top5", "narrativeqa"),
-        ("raptor_ct_top5", "qasper"),
-        ("raptor_ct_top5", "musique"),
-        ("dragon_top5", "qasper"),
-        ("dragon_topx", "musique"),
-    }
+    raptor = {("raptor_ct_top5", dataset) for dataset in ("narrativeqa", "qasper", "musique")}
+    assert off == {*raptor, ("dragon_top5", "qasper"), ("dragon_topx", "musique")}
 
 
-def test_no_published_cost_is_an_input(
-    cells: Mapping[tuple[str, str], SimulatedCell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_published_cost_is_an_input(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("performance.simulated_costs.published", lambda table: {})
-    without = {(c.row.id, c.dataset): c for c in simulate(load_table("table1"), READER)}
+    without = simulated()
     assert {k: c.flops for k, c in without.items()} == {k: c.flops for k, c in cells.items()}
     assert all(cell.published_tflops is None for cell in without.values())
 

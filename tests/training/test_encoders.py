@@ -7,20 +7,7 @@ from tokenizers import Tokenizer
 
 from training.checkpoint import Checkpoint, load_checkpoint
 from training.encoder_data import Notes
-from training.encoders import (
-    TOKENIZER,
-    DualEncoder,
-    contrastive_loss,
-    export,
-    main,
-)
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    loaded = Tokenizer.from_file(str(TOKENIZER))
-    loaded.encode_special_tokens = True
-    return loaded
+from training.encoders import TOKENIZER, DualEncoder, contrastive_loss, export, main
 
 
 def run(folder: Path, *more: str) -> Checkpoint:
@@ -60,13 +47,13 @@ def test_a_positive_competes_with_negatives_and_no_other_positive() -> None:
     assert float(contrastive_loss(scores, positives)) == pytest.approx((first + second) / 2, rel=1e-5)
 
 
-def test_the_exported_pair_gives_the_vectors_of_the_trained_one(
-    undisturbed: Path, tmp_path: Path, tokenizer: Tokenizer
-) -> None:
+def test_the_exported_pair_gives_the_vectors_of_the_trained_one(undisturbed: Path, tmp_path: Path) -> None:
     from bench.models.loader import load_encoder
     from bench.models.spec import resolve
     from training.encoder_data import padded
 
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    tokenizer.encode_special_tokens = True
     checkpoint = load_checkpoint(undisturbed / "checkpoint.safetensors")
     export(checkpoint, tmp_path / "out")
     trained = DualEncoder().eval()

@@ -4,7 +4,6 @@ from bench.files.paths import ASSETS
 from training.evaluate import Exam, Reader, auroc, bullet_figures, calibration
 from training.generator.world import Fact
 
-FOLDER = ASSETS / "tiny"
 FACTS = [
     Fact("job", ("Mara Oakby", "baker")),
     Fact("hide", ("Mara Oakby", "the red key", "the old mill")),
@@ -14,7 +13,7 @@ FACTS = [
 
 @pytest.fixture(scope="module")
 def reader() -> Reader:
-    return Reader(FOLDER)
+    return Reader(ASSETS / "tiny")
 
 
 @pytest.mark.parametrize(

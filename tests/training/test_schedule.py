@@ -1,30 +1,14 @@
-import json
 from pathlib import Path
 
 import pytest
 
+from tests.training.schedules import STAGE, written
 from training.schedule import DEFAULT_SCHEDULE, load_schedule
 from training.train import decay_from
 
-STAGE = {
-    "steps": 10,
-    "lengths": {128: 1},
-    "mix": {"simple": 1},
-    "options": {"share": 0.2},
-    "muon_lr": [0.01, 0.02],
-    "adam_lr": 0.003,
-    "context_weight": 0.1,
-}
-
-
-def written(folder: Path, stages: list[dict[str, object]]) -> Path:
-    path = folder / "schedule.yaml"
-    path.write_text(json.dumps({"batch_tokens": 512, "warmup": 1, "stages": stages}))
-    return path
-
 
 def test_rates_run_from_the_first_to_the_second_value(tmp_path: Path) -> None:
-    schedule = load_schedule(written(tmp_path, [STAGE, STAGE | {"muon_lr": 0.5}]))
+    schedule = load_schedule(written(tmp_path, STAGE, STAGE | {"muon_lr": 0.5}))
 
     assert schedule.steps == 20
     assert schedule.at(0).muon_lr == pytest.approx(0.01)
@@ -43,7 +27,7 @@ def test_the_committed_schedule_warms_up_and_lengthens() -> None:
 
 
 def test_a_decaying_branch_keeps_the_mix_and_ends_at_a_twentieth(tmp_path: Path) -> None:
-    schedule = load_schedule(written(tmp_path, [STAGE, STAGE]))
+    schedule = load_schedule(written(tmp_path, STAGE, STAGE))
     branch = decay_from(schedule, 13, 8)
 
     assert branch.steps == 21
@@ -62,4 +46,4 @@ def test_a_decaying_branch_keeps_the_mix_and_ends_at_a_twentieth(tmp_path: Path)
 )
 def test_a_bad_stage_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=f"schedule.yaml, stage 1.*{message}"):
-        load_schedule(written(tmp_path, [STAGE, STAGE | change]))
+        load_schedule(written(tmp_path, STAGE, STAGE | change))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
+from tests.training.schedules import STAGE, written
 from training import checkpoint as checkpoint_module, evaluate
 from training.checkpoint import (
     Checkpoint,
@@ -19,37 +19,20 @@ from training.checkpoint import (
 )
 from training.train import main
 
-SCHEDULE = {
-    "batch_tokens": 256,
-    "warmup": 4,
-    "stages": [
-        {
-            "steps": 20,
-            "lengths": {128: 0.5, 256: 0.5},
-            "mix": {"simple": 1, "read_first": 1, "walk": 1},
-            "options": {"share": 0.2},
-            "muon_lr": [0.01, 0.005],
-            "adam_lr": 0.003,
-            "context_weight": 0.1,
-        }
-    ],
+STAGE_OF_20 = STAGE | {
+    "steps": 20,
+    "lengths": {128: 0.5, 256: 0.5},
+    "mix": {"simple": 1, "read_first": 1, "walk": 1},
 }
 COMMON = ("--size", "tiny-s", "--precision", "float32", "--threads", "1", "--no-compile", "--workers", "2")
 
 
-@pytest.fixture
-def schedule(tmp_path: Path) -> Path:
-    path = tmp_path / "schedule.yaml"
-    path.write_text(yaml.safe_dump(SCHEDULE))
-    return path
-
-
 def test_slices_end_like_one_run_with_an_export_and_its_figures(
-    tmp_path: Path, schedule: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint_module, "MOST_BYTES", 2 * 2**20)
     monkeypatch.setattr(evaluate, "ONE_HOP_FACTS", {170: 9})
-    common = [*COMMON, "--schedule", str(schedule)]
+    common = [*COMMON, "--schedule", str(written(tmp_path, STAGE_OF_20, batch_tokens=256, warmup=4))]
     main([str(tmp_path / "whole"), *common])
     main([str(tmp_path / "slices"), *common, "--until", "8"])
     main([str(tmp_path / "slices"), *common, "--then", "export,evaluate", "--evaluate-scale", "0"])
@@ -94,15 +77,7 @@ def test_a_compact_average_is_closer_than_its_float16_export() -> None:
 
 
 def test_training_needs_few_packages() -> None:
-    absent = (
-        "transformers",
-        "huggingface_hub",
-        "datasets",
-        "sentence_transformers",
-        "mlflow",
-        "ray",
-        "scipy",
-    )
+    absent = "transformers", "huggingface_hub", "datasets", "sentence_transformers", "mlflow", "ray", "scipy"
     blocked = f"import sys; sys.modules.update(dict.fromkeys({absent})); import training.train"
     process = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
 

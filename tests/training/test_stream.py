@@ -61,16 +61,11 @@ def test_replies_are_scored_to_the_end_of_the_turn_and_padding_is_not(
 def test_a_conversation_is_what_the_chat_template_gives(template: Template) -> None:
     from transformers import AutoTokenizer
 
-    turns = [
-        Turn("Information:\nA b.\n\nQuestion:\nWho?", "Mara Oakby", "one"),
-        Turn("Why?", " x\n\ny", "two"),
-    ]
+    first = Turn("Information:\nA b.\n\nQuestion:\nWho?", "Mara Oakby", "one")
+    turns = [first, Turn("Why?", " x\n\ny", "two")]
     ids, spans = template.conversation(turns)
-    messages = [
-        m
-        for t in turns
-        for m in ({"role": "user", "content": t.user}, {"role": "assistant", "content": t.reply})
-    ]
+    said = [pair for turn in turns for pair in (("user", turn.user), ("assistant", turn.reply))]
+    messages = [{"role": role, "content": text} for role, text in said]
     whole = AutoTokenizer.from_pretrained(ASSETS / "tiny").apply_chat_template(messages, return_dict=False)
 
     assert ids == whole

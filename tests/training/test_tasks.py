@@ -9,12 +9,7 @@ from methods.memwalker.prompts import MEMWALKER_ANSWER, MEMWALKER_GO_BACK
 from methods.memwalker.walk import parse_action
 from methods.pecan.prompts import PECAN_SEARCH_BEFORE_QUESTION
 from training.generator.names import NameSource
-from training.tasks import (
-    UNANSWERABLE,
-    Options,
-    Teacher,
-    fold,
-)
+from training.tasks import UNANSWERABLE, Options, Teacher, fold
 
 NAMES = NameSource("train")
 ALL = Options(share=0.5, hops=0.3, unanswerable=0.2, checks=0.1, styled=0.6, adversarial=0.5, unevenness=0.2)

@@ -73,13 +73,10 @@ def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_eac
         assert added["minilm"]["bertscore"]["flops"] > 0
         assert added["tiny"] == without.flops.index_by_model["tiny"]
         assert set(with_training.flops.query_by_model) == {"tiny", "tiny-sentence"}
-    shares = {record.flops.index_by_model["gor-gnn"]["train"]["flops"] for record in on}
-    manifest = next((tmp_path / "indexes" / "gor").glob("*/manifest.json"))
-    totals = [
-        json.loads(path.read_bytes())["meter"]["gor-gnn"]["train"]["flops"]
-        for path in manifest.parent.parent.glob("*/manifest.json")
-    ]
-    assert len(shares) == 1 and 3 * shares.pop() in [total - total % 3 for total in totals]
+    (share,) = {record.flops.index_by_model["gor-gnn"]["train"]["flops"] for record in on}
+    manifests = (tmp_path / "indexes" / "gor").glob("*/manifest.json")
+    trained = [json.loads(path.read_bytes())["meter"]["gor-gnn"]["train"] for path in manifests]
+    assert share in [usage["flops"] // 3 for usage in trained]
 
 
 def test_other_documents_can_be_learned_from_and_are_paid_for_by_those_that_are_asked_about(
@@ -109,13 +106,7 @@ def test_a_data_set_that_learns_from_its_own_documents_keeps_its_identity() -> N
 
 @pytest.mark.parametrize(
     ("dataset", "expected"),
-    [
-        ("qmsum", (0.2, 0.9)),
-        ("wcep", (0.1, 0.7)),
-        ("gov_report", (0.5, 0.7)),
-        ("academic_eval", (0.0, 0.6)),
-        ("hotpotqa", (0.2, 0.9)),
-    ],
+    [("gov_report", (0.5, 0.7)), ("academic_eval", (0.0, 0.6)), ("hotpotqa", (0.2, 0.9))],
 )
 def test_dropout_and_alpha_follow_the_data_set(dataset: str, expected: tuple[float, float]) -> None:
     training = Gor(GorConfig(), GEOMETRY).training(dataset)
@@ -129,12 +120,8 @@ def test_every_option_of_learning_is_part_of_its_key_and_none_of_reading() -> No
     learning = set(GorConfig.model_fields) - set(RecordsConfig.model_fields) - elsewhere
     training = Gor(GorConfig(train_queries=5), GEOMETRY).training("qmsum")
     assert training is not None and set(training.options) == learning
-    index = set(Gor(GorConfig(), GEOMETRY).index_options())
-    assert index == {"chunk_tokens", "overlap_tokens", "queries", "k", "temperature"} | {
-        "question_tokens",
-        "answer_tokens",
-        "wording",
-    }
+    wording = {"chunk_tokens", "overlap_tokens", "question_tokens", "answer_tokens", "wording"}
+    assert set(Gor(GorConfig(), GEOMETRY).index_options()) == wording | {"queries", "k", "temperature"}
 
 
 def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_default() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -71,17 +72,12 @@ def test_the_question_stands_where_its_record_would() -> None:
     vectors = np.array([[1, 0], [0, 1], [1, 1], [-1, -1]], np.float32)
     asked = np.array([[0.9, 0.8, 0.0, 0.1]], np.float32)
 
-    class One:
-        def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Any:
-            class Fixed:
-                async def embed(self, texts: list[str], *, exact: bool = False) -> np.ndarray[Any, Any]:
-                    return asked
-
-            return Fixed()
+    async def embed(texts: list[str], *, exact: bool = False) -> np.ndarray[Any, Any]:
+        return asked
 
     method = Node2Vec(RecordsConfig(records_k=2), GEOMETRY)
     index = Index({}, {"vectors": vectors})
-    models: Any = One()
+    models: Any = SimpleNamespace(embedder=lambda *_, **__: SimpleNamespace(embed=embed))
     scores = asyncio.run(method.score(records, index, Question("?", None, 8), models))  # type: ignore[arg-type]
     half = np.sqrt(0.5)  # linked to t0 and t1: the mean of their vectors points to (1, 1)
     np.testing.assert_allclose(scores, [half, half, 1, -1], atol=1e-6)

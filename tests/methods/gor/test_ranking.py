@@ -37,18 +37,11 @@ def test_the_scores_are_those_of_the_package(minilm: Embedder) -> None:
     from bert_score import score
 
     spec = resolve("minilm")
-    folder = str(spec.source.locate(spec.name))
+    options = {"model_type": str(spec.source.locate(spec.name)), "num_layers": 6, "batch_size": 1}
     for reference in (TEXTS[0], TEXTS[5]):
         with torch.no_grad():
-            expected = score(
-                TEXTS,
-                [reference] * len(TEXTS),
-                model_type=folder,
-                num_layers=6,
-                idf=False,
-                device="cpu",
-                batch_size=1,
-            )[2].numpy()
+            scores = score(TEXTS, [reference] * len(TEXTS), idf=False, device="cpu", **options)
+        expected = scores[2].numpy()
         vectors = token_vectors(minilm, [*TEXTS, reference])
         np.testing.assert_allclose(f_scores(vectors[:-1], vectors[-1]), expected, atol=2e-5)
 

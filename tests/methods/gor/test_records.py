@@ -22,22 +22,13 @@ from methods.gor.records import Records, RecordsPlan, build_records
 from methods.gor.simulation import first_question, simulate_queries
 from tests.methods.writers import GEOMETRY, Models
 
-PLAN = RecordsPlan(
-    chunk_tokens=6,
-    overlap_tokens=0,
-    queries=8,
-    k=3,
-    temperature=0.5,
-    question_tokens=12,
-    answer_tokens=9,
-    seed=0,
-)
+LENGTHS = {"chunk_tokens": 6, "overlap_tokens": 0, "question_tokens": 12, "answer_tokens": 9}
+PLAN = RecordsPlan(**LENGTHS, queries=8, k=3, temperature=0.5, seed=0)
 
 
 def document(chunks: int) -> DocumentSet:
-    return DocumentSet(
-        (Document("", " ".join(f"alpha{i} beta{i} gamma{i} delta{i} x y" for i in range(chunks))),)
-    )
+    texts = (f"alpha{i} beta{i} gamma{i} delta{i} x y" for i in range(chunks))
+    return DocumentSet((Document("", " ".join(texts)),))
 
 
 def reply(prompt: str) -> str:
@@ -85,18 +76,12 @@ def test_an_edge_leads_from_everything_read_to_the_answer_once() -> None:
 
 
 def test_what_is_said_twice_is_one_node() -> None:
-    repeated = DocumentSet(
-        (Document("", "one two three four five six " * 4 + "other words are here now too"),)
-    )
-    plan = replace(PLAN, queries=6)
+    same, other = "one two three four five six", "other words are here now too"
+    repeated = DocumentSet((Document("", f"{same} " * 4 + other),))
     number = itertools.count()
     models = Models(lambda p: f"What {next(number)}?" if p.startswith("Passage") else "Always.")
-    records, _ = build(repeated, plan, models)
-    assert [node.text.strip() for node in records.nodes] == [
-        "one two three four five six",
-        "other words are here now too",
-        "Always.",
-    ]
+    records, _ = build(repeated, replace(PLAN, queries=6), models)
+    assert [node.text.strip() for node in records.nodes] == [same, other, "Always."]
     first = records.nodes[0].chunk
     assert first is not None and first.start == 0, "the first of them stands for all"
     assert records.notes["events"]["duplicate_chunk"] == 3
@@ -127,30 +112,19 @@ def test_queries_are_drawn_at_the_temperature_and_answers_are_not() -> None:
 
 
 def test_a_document_has_its_own_queries_and_always_the_same() -> None:
-    def asked(documents: DocumentSet, seed: int = 0) -> list[str]:
-        return [query.text for query in build(documents, replace(PLAN, seed=seed))[0].queries]
+    def asked(chunks: int, seed: int = 0) -> list[str]:
+        return [query.text for query in build(document(chunks), replace(PLAN, seed=seed))[0].queries]
 
-    assert asked(document(12)) == asked(document(12))
-    assert asked(document(12)) != asked(document(12), seed=1)
-    assert [q.rstrip("?")[-1] for q in asked(document(12))] != [
-        q.rstrip("?")[-1] for q in asked(document(13))
-    ]
+    assert asked(12) == asked(12) != asked(12, seed=1)
+    assert [q.rstrip("?")[-1] for q in asked(12)] != [q.rstrip("?")[-1] for q in asked(13)]
 
 
 def test_silence_and_repetition_are_counted_and_end() -> None:
     events: Counter[str] = Counter()
     models = Models(lambda prompt: "" if "text1" in prompt else "1. Same question?")
-    queries = asyncio.run(
-        simulate_queries(
-            ["text0", "text1"],
-            models.writer,  # type: ignore[arg-type]
-            wanted=4,
-            temperature=0.5,
-            max_new_tokens=9,
-            seed=(0,),
-            events=events,
-        )
-    )
+    options: dict[str, Any] = {"wanted": 4, "temperature": 0.5, "max_new_tokens": 9, "seed": (0,)}
+    writer: Any = models.writer
+    queries = asyncio.run(simulate_queries(["text0", "text1"], writer, events=events, **options))
     assert [asked.text for asked in queries] == ["Same question?"]
     assert events["query_attempts"] == 12
     assert events["empty_query"] + events["duplicate_query"] == 11 and events["empty_query"] > 0

@@ -74,13 +74,12 @@ def _index(documents: DocumentSet, **options: object) -> tuple[Index, Models]:
 
 
 GO, BACK = "Reasoning: it may be there.\nAction: {}".format, "Reasoning: not told.\nAction: -1"
+ANSWER = "Reasoning: it says so.\nAction: -2\nAnswer: {}".format
 
 
-def ANSWER(text: str) -> str:  # noqa: N802
-    return f"Reasoning: it says so.\nAction: -2\nAnswer: {text}"
-
-
-# --- the tree ----------------------------------------------------------------------------------------------
+def _ids(prediction: Prediction) -> list[str]:
+    """The nodes where the walk stood, in order."""
+    return [step["nodes"][0]["id"] for step in prediction.trace["steps"]]
 
 
 def test_a_tree_by_hand() -> None:
@@ -108,30 +107,17 @@ def test_a_parent_has_at_most_group_children_and_never_one(segments: int, levels
     assert below == list(range(len(nodes) - 1)), "everything but the root has one parent, in order"
 
 
-def test_short_documents_share_a_segment_and_long_ones_do_not_mix() -> None:
-    texts = ["p1 p2 p3", "q1 q2 q3", "", "r1 r2 r3", " ".join(f"s{i}" for i in range(1, 11))]
-    documents = DocumentSet(tuple(Document("", text) for text in texts))
+@pytest.mark.parametrize(
+    ("tokens", "segments"),
+    [
+        ([5, 3, 5, 4], [[0, 1], [2], [3]]),  # 5 + 3 = 8 tokens, as many as a segment has
+        ([3, 3, 0, 3, 10], [[0, 1], [3], [4], [4]]),  # a long one does not mix with others
+    ],
+)
+def test_documents_that_fill_a_segment_exactly_share_it(tokens: list[int], segments: list[list[int]]) -> None:
+    documents = DocumentSet(tuple(Document("", " ".join(["word"] * n)) for n in tokens))
     nodes = _index(documents)[0].data["nodes"]
-    assert [[span[0] for span in node["segment"]] for node in nodes if node["level"] == 0] == [
-        [0, 1],
-        [3],
-        [4],
-        [4],
-    ]
-
-
-def test_documents_that_fill_a_segment_exactly_share_it() -> None:
-    texts = ["p1 p2 p3 p4 p5", "q1 q2 q3", "r1 r2 r3 r4 r5", "s1 s2 s3 s4"]
-    documents = DocumentSet(tuple(Document("", text) for text in texts))
-    nodes = _index(documents)[0].data["nodes"]
-    assert [[span[0] for span in node["segment"]] for node in nodes if node["level"] == 0] == [
-        [0, 1],  # 5 + 3 = 8 tokens, as many as a segment has
-        [2],
-        [3],
-    ]
-
-
-# --- replies -----------------------------------------------------------------------------------------------
+    assert [[span[0] for span in node["segment"]] for node in nodes if node["level"] == 0] == segments
 
 
 @pytest.mark.parametrize(
@@ -176,13 +162,10 @@ def test_leaf_format(reply: str, expected: Action | None) -> None:
     assert parse_action(reply, [-2, -1]) == expected
 
 
-# --- walks -------------------------------------------------------------------------------------------------
-
-
 def test_straight_down_to_the_answer() -> None:
     prediction, walker, _ = _walk(4, [GO(0), GO(1), ANSWER("in the mill")])
     assert prediction.text == "in the mill" and prediction.flags == () and not prediction.truncated
-    assert [step["nodes"][0]["id"] for step in prediction.trace["steps"]] == ["2.1", "1.1", "0.2"]
+    assert _ids(prediction) == ["2.1", "1.1", "0.2"]
     assert [step["action"] for step in prediction.trace["steps"]] == [0, 1, -2]
     assert walker.asked[0].startswith(
         "The following summaries describe parts of one text.\n\nSummary 0:\nover suma1 sumb1\n\nSummary 1:\n"
@@ -208,9 +191,7 @@ def test_going_back_marks_the_child_as_tried_and_remembers_the_segment() -> None
     # Segment a, back to the first parent, segment b, back: both tried, so on to the root and down to d.
     replies = [GO(0), GO(0), BACK, GO(0), BACK, GO(0), GO(1), ANSWER("d2")]
     prediction, walker, _ = _walk(4, replies)
-    assert [step["nodes"][0]["id"] for step in prediction.trace["steps"]] == [
-        *("2.1", "1.1", "0.1", "1.1", "0.2", "2.1", "1.2", "0.4")
-    ]
+    assert _ids(prediction) == ["2.1", "1.1", "0.1", "1.1", "0.2", "2.1", "1.2", "0.4"]
     offered = [step["offered"] for step in prediction.trace["steps"] if "offered" in step]
     assert offered == [["1.1", "1.2"], ["0.1", "0.2"], ["0.2"], ["1.2"], ["0.3", "0.4"]]
     assert "Summary 0:\nsumb1\n\nQuestion" in walker.asked[3], "what is left is numbered from 0 again"
@@ -220,13 +201,7 @@ def test_going_back_marks_the_child_as_tried_and_remembers_the_segment() -> None
 
 def test_an_inner_node_can_send_the_walk_back_too() -> None:
     prediction, _, _ = _walk(4, [GO(0), BACK, GO(0), GO(0), ANSWER("c")])
-    assert [step["nodes"][0]["id"] for step in prediction.trace["steps"]] == [
-        "2.1",
-        "1.1",
-        "2.1",
-        "1.2",
-        "0.3",
-    ]
+    assert _ids(prediction) == ["2.1", "1.1", "2.1", "1.2", "0.3"]
     assert prediction.trace["steps"][-1]["memory"] == ["2.1", "1.1", "1.2"]
 
 
@@ -240,19 +215,13 @@ def test_when_everything_was_tried_there_is_no_answer() -> None:
 
 def test_a_prompt_beyond_the_window_is_flagged() -> None:
     """The check of the options leaves out template, question and retries."""
-    least = next(n for n in range(64, 4000) if _accepted(n))
+    least = 3 * 12 + 30  # the summaries under a parent, and the reply
+    with pytest.raises(ConfigError, match=f"more than {least} tokens"):
+        _method(window=least - 1)
     prediction, _, _ = _walk(2, [GO(0), ANSWER("b2")], window=least)
     assert "over_window" in prediction.flags
     prediction, _, _ = _walk(2, [GO(0), ANSWER("b2")])
     assert prediction.flags == ()
-
-
-def _accepted(window: int) -> bool:
-    try:
-        _method(window=window)
-    except ConfigError:
-        return False
-    return True
 
 
 def test_the_root_is_a_segment() -> None:
@@ -312,34 +281,21 @@ def test_a_long_answer_is_cut_to_what_other_methods_may_generate() -> None:
 
 
 def test_every_call_is_credited_to_the_question() -> None:
-    walker = Walker([GO(0), "nonsense", GO(1), ANSWER("b2")])
-    models, method = Models(walker, GEOMETRY), _method()
-    question = Question("Where is b2?", _document(4), 4)
-
-    async def both() -> tuple[Meter, Meter]:
-        with metered(Meter()) as build:
-            index = await method.index(question.documents, models)  # type: ignore[arg-type]
-        with metered(Meter()) as walk:
-            await method.answer(index, question, models)  # type: ignore[arg-type]
-        return build, walk
-
-    build, walk = asyncio.run(both())
-    assert build.usage["writer", "prefill"].calls == 7
-    assert walk.usage["writer", "prefill"].calls == 4
-    assert walk.usage["writer", "prefill"].new_tokens == sum(3 + _tokens(prompt) for prompt in walker.asked)
+    with metered(Meter()) as build:
+        _index(_document(4))
+    with metered(Meter()) as both:
+        _, walker, _ = _walk(4, [GO(0), "nonsense", GO(1), ANSWER("b2")])
+    before, after = (meter.usage["writer", "prefill"] for meter in (build, both))
+    assert (before.calls, after.calls - before.calls) == (7, 4)
+    assert after.new_tokens - before.new_tokens == sum(3 + _tokens(prompt) for prompt in walker.asked)
 
 
 def test_lengths_follow_the_geometry_and_must_fit_the_window() -> None:
     paper = MemWalker(MemWalkerConfig(reasoning="on"), default_geometry(131072))
-    assert paper.index_options() == {
-        **{"segment_tokens": 1200, "group": 8, "summary_tokens": 300},
-        "wording": "paper",
-    }
+    lengths = {"segment_tokens": 1200, "group": 8, "summary_tokens": 300}
+    assert paper.index_options() == {**lengths, "wording": "paper"}
     assert (paper.reply_tokens, paper.window) == (300, 8192)
     with pytest.raises(ConfigError, match=r"may need more than 1050 tokens .* the window has 1024"):
         MemWalker(MemWalkerConfig(group=34, reasoning="on"), GEOMETRY)
     with pytest.raises(ConfigError, match="window=4000: the model takes 2048"):
         MemWalker(MemWalkerConfig(window=4000), replace(GEOMETRY, input_limit=2048))
-
-
-# --- MeMWalker's and PECAN's choices -----------------------------------------------------------------------

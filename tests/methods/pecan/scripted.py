@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bench.engine.heads import Heads
 from bench.errors import WindowExceededError
 from bench.flops.architecture import Architecture, decoder
-from bench.flops.meter import Usage, current_meter
+from bench.flops.meter import Meter, Usage, current_meter
 from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
 
 GEOMETRY = Geometry(chunk_tokens=6, window=400, input_limit=1000, summary_tokens=60)
@@ -285,3 +285,13 @@ class ScriptedModels:
 
     def embedder(self, role: str = "embedder") -> Any:
         return self.encoder
+
+
+def models(**script: Any) -> ScriptedModels:
+    """One model in every role, that does as the script says."""
+    return ScriptedModels(ScriptedModel(Script(**script)))
+
+
+def spent(meter: Meter, name: str = "scripted") -> int:
+    """Tokens that a meter says went through a model."""
+    return sum(usage.new_tokens for (model, _), usage in meter.usage.items() if model == name)

@@ -31,16 +31,9 @@ from methods.pecan.prompts import (
 from tests.bench.models.builders import GEOMETRY, causal_model, language_model
 from tests.methods.pecan.scripted import ScriptedEmbedder, ScriptedModels
 
-STORY = DocumentSet(
-    (
-        Document(
-            "Mara", "Mara Feld hid the red kite in the old mill. She sold it to Otto Brand in the winter."
-        ),
-        Document(
-            "Otto", "Otto Brand, the baker, walked to the harbour; he kept the river boat near the mill."
-        ),
-    )
-)
+MARA = "Mara Feld hid the red kite in the old mill. She sold it to Otto Brand in the winter."
+OTTO = "Otto Brand, the baker, walked to the harbour; he kept the river boat near the mill."
+STORY = DocumentSet((Document("Mara", MARA), Document("Otto", OTTO)))
 QUESTION = Question("Who sold the red kite?", STORY, max_new_tokens=5)
 OPTIONS = PecanConfig(window=1000, summary_tokens=40, chunk_tokens=24, t_c=1.0)
 
@@ -63,14 +56,21 @@ class Plain:
     def ids(self, text: str) -> list[int]:
         return list(self.lm.tokenize(text).ids)
 
+    def appended(self, ids: list[int], node: str) -> list[int]:
+        """Append a node of the prompts; returns the positions of its text."""
+        piece = self.lm.tokenize(f"* {node}\n")
+        inside = [len(ids) + i for i, (a, b) in enumerate(piece.offsets) if b > 2 and a < 2 + len(node)]
+        ids += piece.ids
+        return inside
+
     def attention(self, ids: Sequence[int]) -> np.ndarray[Any, Any]:
         """Mean attention over the heads that count, (tokens, tokens)."""
         with torch.no_grad():
             out = self.model(torch.tensor([list(ids)]), output_attentions=True, use_cache=False)
-        each = [a[0] for a in out.attentions]
+        each = torch.stack([a[0] for a in out.attentions])
         if self.heads is None:
-            return torch.cat(each).mean(0).double().numpy()
-        return torch.stack([each[layer][head] for layer, head in self.heads.pairs]).mean(0).double().numpy()
+            return each.mean((0, 1)).double().numpy()
+        return torch.stack([each[place] for place in self.heads.pairs]).mean(0).double().numpy()
 
     def logits(self, ids: Sequence[int]) -> torch.Tensor:
         with torch.no_grad():
@@ -122,12 +122,7 @@ def test_edges_are_those_of_the_full_attention_matrices(family: str, option: str
     chunks = [node.text for node in graph.nodes if node.level == 1]
     assert len(chunks) == 4
     ids = [*lm.chat.opening, *plain.ids(PECAN_GRAPH_HEAD)]
-    spans = []
-    for text in chunks:
-        piece = lm.tokenize(f"* {text}\n")
-        inside = [len(ids) + i for i, (a, b) in enumerate(piece.offsets) if b > 2 and a < 2 + len(text)]
-        spans.append(inside)
-        ids += piece.ids
+    spans = [plain.appended(ids, text) for text in chunks]
     ids += [*plain.ids(PECAN_GRAPH_TAIL), *lm.chat.closing]
     summary = plain.greedy(ids, 40)
     attention = plain.attention([*ids, *summary.token_ids[: None if summary.finish == "stop" else -1]])
@@ -180,16 +175,7 @@ def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(
     yes, no = lm.choice_ids(["Yes", "No"])
     edge = np.zeros((len(graph.nodes), len(graph.nodes)))
     edge[graph.upper, graph.lower] = graph.weight
-    spans: dict[int, list[int]] = {}
-
-    def read(node: int) -> None:
-        text = graph.nodes[node].text
-        piece = lm.tokenize(f"* {text}\n")
-        spans[node] = [len(ids) + i for i, (a, b) in enumerate(piece.offsets) if b > 2 and a < 2 + len(text)]
-        ids.extend(piece.ids)
-
-    for node in graph.top:
-        read(node)
+    spans = {node: plain.appended(ids, graph.nodes[node].text) for node in graph.top}
     for number, step in enumerate(prediction.trace["steps"]):
         logits = plain.logits([*ids, *lm.chat.closing])
         share = torch.softmax(logits[[yes, no]], 0)[0].item()
@@ -210,7 +196,7 @@ def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(
         score = {n: z[n] / z[left].sum() if z[left].sum() > 0 else 0.0 for n in left}
         assert following["score"] == pytest.approx(score[chosen], rel=rel, abs=1e-9)
         assert score[chosen] >= max(score.values()) * (1 - rel)
-        read(chosen)
+        spans[chosen] = plain.appended(ids, graph.nodes[chosen].text)
     assert len(spans) == len(graph.nodes) and prediction.trace["stop"] == "exhausted"
     turn2 = [*lm.chat.reply_opening, *plain.ids("Yes"), *lm.chat.next_turn, *plain.ids(ANSWER_INSTRUCTION)]
     answer = plain.greedy([*ids, *turn2, *lm.chat.closing], 5)

@@ -12,20 +12,18 @@ def generated(text: str) -> Generation:
     return Generation(text, tokenization.ids, "stop", 0, tokenization.offsets)
 
 
-def tokens_of(text: str, positions: tuple[int, ...]) -> list[str]:
-    offsets = ScriptedModel().tokenize(text).offsets
-    return [text[slice(*offsets[at])] for at in positions]
-
-
-def test_bullets_and_their_tokens_leave_markers_and_line_ends_out() -> None:
-    text = "* Mara hid it.\n* Otto sold it."
-    parsed = parse_bullets(generated(text))
-    assert [b.text for b in parsed.bullets] == ["Mara hid it.", "Otto sold it."]
-    assert [tokens_of(text, b.tokens) for b in parsed.bullets] == [
-        [" Mara", " hid", " it", "."],
-        [" Otto", " sold", " it", "."],
-    ]
-    assert parsed.marker == "asterisk" and not parsed.outside
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("* Mara hid it.\n* Otto sold it.", [[" Mara", " hid", " it", "."], [" Otto", " sold", " it", "."]]),
+        ("* one two\n  three\n* four", [[" one", " two", " three"], [" four"]]),  # of both lines
+        ("* Mill Hill\n  * built late", [[" Mill", " Hill", " built", " late"]]),  # of the item above, too
+    ],
+)
+def test_the_tokens_of_bullets_leave_markers_and_line_ends_out(text: str, tokens: list[list[str]]) -> None:
+    offsets = generated(text).offsets
+    bullets = parse_bullets(generated(text)).bullets
+    assert [[text[slice(*offsets[at])] for at in bullet.tokens] for bullet in bullets] == tokens
 
 
 @pytest.mark.parametrize(
@@ -56,12 +54,6 @@ def test_what_counts_as_a_bullet(text: str, texts: list[str], marker: str, outsi
     parsed = parse_bullets(generated(text))
     assert [b.text for b in parsed.bullets] == texts
     assert (parsed.marker, parsed.outside) == (marker, outside)
-
-
-def test_a_bullet_over_two_lines_has_the_tokens_of_both_and_no_line_end() -> None:
-    text = "* one two\n  three\n* four"
-    parsed = parse_bullets(generated(text))
-    assert [t.strip() for t in tokens_of(text, parsed.bullets[0].tokens)] == ["one", "two", "three"]
 
 
 def test_a_token_that_holds_the_end_of_a_bullet_and_more_belongs_to_it() -> None:
@@ -108,9 +100,3 @@ def test_an_item_below_another_takes_its_words_along(text: str, texts: list[str]
     parsed = parse_bullets(generated(text))
     assert [b.text for b in parsed.bullets] == texts
     assert parsed.headings == headings
-
-
-def test_an_item_below_another_has_the_tokens_of_both() -> None:
-    text = "* Mill Hill\n  * built late"
-    (bullet,) = parse_bullets(generated(text)).bullets
-    assert [t.strip() for t in tokens_of(text, bullet.tokens)] == ["Mill", "Hill", "built", "late"]

@@ -22,6 +22,7 @@ from tests.methods.pecan.scripted import (
     ScriptedContext,
     ScriptedEmbedder,
     ScriptedModel,
+    spent,
 )
 
 PROMPTS = {"ip": PECAN_GRAPH_HEAD + PECAN_GRAPH_TAIL, "tree": raptor_summary_prompt("")}
@@ -46,6 +47,11 @@ def build(
     return asyncio.run(build_graph(docs, model, embedder or ScriptedEmbedder(), how)), model
 
 
+def points(graph: Graph) -> list[str]:
+    """The texts of the first level above the chunks."""
+    return [node.text for node in graph.nodes if node.level == 2]
+
+
 def edges(graph: Graph) -> dict[str, dict[str, float]]:
     weights: dict[str, dict[str, float]] = {}
     for upper, lower, weight in zip(graph.upper, graph.lower, graph.weight, strict=True):
@@ -63,16 +69,15 @@ def saying(*replies: str) -> Callable[[list[str]], str]:
     return lambda nodes: waiting.pop(0)
 
 
+TWO, THREE = documents("a b c d e f g h"), documents("a b c d e f g h i j k l")
+"""Texts of two and of three chunks."""
+
+
 def test_edges_are_the_attention_of_a_bullets_own_tokens_normalised_over_its_batch() -> None:
     """Markers and line ends attend with a million in the script: counting one would drown the rest."""
-    attention = {
-        ("red kite", "a b c d"): 3.0,
-        ("red kite", "e f g h"): 1.0,
-        ("blue", "a b c d"): 0.0,
-        ("blue", "e f g h"): 0.5,
-    }
-    script = Script(summary=saying("* red kite\n* blue"), edge=lambda line, node: attention[line, node])
-    graph, model = build(script, documents("a b c d e f g h"), plan())
+    attention = {"red kite": {"a b c d": 3.0, "e f g h": 1.0}, "blue": {"a b c d": 0.0, "e f g h": 0.5}}
+    script = Script(summary=saying("* red kite\n* blue"), edge=lambda line, node: attention[line][node])
+    graph, model = build(script, TWO, plan())
     assert [n.text for n in graph.nodes] == ["a b c d", "e f g h", "red kite", "blue"]
     assert edges(graph) == {
         "red kite": {"a b c d": 0.75, "e f g h": 0.25},
@@ -85,8 +90,7 @@ def test_edges_are_the_attention_of_a_bullets_own_tokens_normalised_over_its_bat
 
 
 def test_the_builder_reads_the_papers_prompt_word_for_word_and_each_token_once() -> None:
-    script = Script(summary=saying("* x\n* y"))
-    _, model = build(script, documents("a b c d e f g h"), plan())
+    _, model = build(Script(summary=saying("* x\n* y")), TWO, plan())
     (context,) = model.contexts
     text = "".join(OPENING) + pecan_graph_prompt(["a b c d", "e f g h"]) + "".join(CLOSING) + "* x\n* y"
     assert "".join(token for _, token in context.log) == text
@@ -98,11 +102,9 @@ def test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_mak
     piece = ScriptedModel().count_tokens("* a b c d\n")
     assert piece == 6
     script = Script(summary=saying("* p\n* q", "* r", "* top"))
-    graph, model = build(script, documents("a b c d e f g h i j k l"), plan(room=2 * piece))
+    graph, model = build(script, THREE, plan(room=2 * piece))
     assert [[graph.nodes[n].text for n in level] for level in graph.levels] == [
-        ["a b c d", " e f g h".strip(), "i j k l"],
-        ["p", "q", "r"],
-        ["top"],
+        *(["a b c d", "e f g h", "i j k l"], ["p", "q", "r"], ["top"]),
     ]
     assert edges(graph) == {
         "p": {"a b c d": 0.5, "e f g h": 0.5},
@@ -111,9 +113,7 @@ def test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_mak
         "top": {"p": 0.333333, "q": 0.333333, "r": 0.333333},
     }
     assert [context.nodes[:2] for context in model.contexts] == [
-        ["a b c d", "e f g h"],
-        ["i j k l", "\x00"],
-        ["p", "q"],
+        *(["a b c d", "e f g h"], ["i j k l", "\x00"], ["p", "q"]),
     ]
     assert graph.notes["levels"] == [3, 3, 1] and graph.notes["tokens"] == [18, 9, 3]
 
@@ -122,9 +122,7 @@ def test_a_batch_never_passes_the_window_and_fills_it_where_it_can() -> None:
     script = Script(summary=lambda nodes: "* " + " ".join("w" for _ in nodes))
     how = plan(room=20)
     _, model = build(script, documents(" ".join("abcdefghijklmnopqrstuvwxyz" * 3)), how)
-    for context in model.contexts:
-        prompt = context.log[-1][0]
-        assert prompt <= how.window
+    assert all(context.log[-1][0] <= how.window for context in model.contexts)
     first = [c for c in model.contexts if "a b c d" in c.nodes][0]
     assert len([n for n in first.nodes if "\x01" not in n and "\x00" not in n]) == 20 // 6
 
@@ -158,11 +156,9 @@ def test_a_chunk_of_white_space_is_no_node() -> None:
 
 def test_an_empty_summary_moves_its_nodes_up_unchanged() -> None:
     script = Script(summary=saying("* p", "", "* top"))
-    graph, _ = build(script, documents("a b c d e f g h i j k l"), plan(room=12))
+    graph, _ = build(script, THREE, plan(room=12))
     assert [[graph.nodes[n].text for n in level] for level in graph.levels] == [
-        ["a b c d", "e f g h", "i j k l"],
-        ["p", "i j k l"],
-        ["top"],
+        *(["a b c d", "e f g h", "i j k l"], ["p", "i j k l"], ["top"]),
     ]
     assert [n.level for n in graph.nodes] == [1, 1, 1, 2, 3]
     assert edges(graph)["top"] == {"i j k l": 0.5, "p": 0.5}
@@ -170,24 +166,25 @@ def test_an_empty_summary_moves_its_nodes_up_unchanged() -> None:
 
 
 def test_when_every_summary_is_empty_the_chunks_are_the_top() -> None:
-    graph, model = build(
-        Script(summary=lambda nodes: ""), documents("a b c d e f g h i j k l"), plan(room=12)
-    )
+    graph, model = build(Script(summary=lambda nodes: ""), THREE, plan(room=12))
     assert graph.top == (0, 1, 2) and not len(graph.upper)
     assert events(graph) == {"empty_summary": 2, "level_not_smaller": 1} and len(model.contexts) == 2
 
 
-def test_a_level_that_is_not_smaller_ends_the_graph() -> None:
-    """The same number of nodes and longer: nothing would be gained by going on."""
-    longer = Script(summary=lambda nodes: "\n".join(f"* {node} and more" for node in nodes))
-    graph, _ = build(longer, documents("a b c d e f g h i j k l"), plan(room=12))
-    assert graph.notes["levels"] == [3, 3] and events(graph) == {"level_not_smaller": 1}
-
-
-def test_a_level_with_more_nodes_but_fewer_tokens_is_smaller() -> None:
-    script = Script(summary=saying("* p\n* q", "* r\n* t", "* top"))
-    graph, _ = build(script, documents("a b c d e f g h i j k l"), plan(room=12))
-    assert graph.notes["levels"] == [3, 4, 1] and not events(graph)
+@pytest.mark.parametrize(
+    ("replies", "levels", "counted"),
+    [
+        # The same number of nodes and longer: nothing would be gained by going on.
+        (["* a b c d more\n* e f g h more", "* i j k l more"], [3, 3], {"level_not_smaller": 1}),
+        # More nodes with fewer tokens are a smaller level.
+        (["* p\n* q", "* r\n* t", "* top"], [3, 4, 1], {}),
+    ],
+)
+def test_a_level_that_is_not_smaller_ends_the_graph(
+    replies: list[str], levels: list[int], counted: dict[str, int]
+) -> None:
+    graph, _ = build(Script(summary=saying(*replies)), THREE, plan(room=12))
+    assert graph.notes["levels"] == levels and events(graph) == counted
 
 
 def test_levels_end_at_the_most_that_are_allowed() -> None:
@@ -202,16 +199,10 @@ def test_repeated_bullets_are_one_node_with_the_mean_of_their_edges() -> None:
         summary=saying("* same\n* same", "* same\n* own", "* top"),
         edge=lambda line, node: 3.0 if node == "a b c d" else 1.0,
     )
-    graph, _ = build(script, documents("a b c d e f g h i j k l"), plan(room=12))
-    assert [n.text for n in graph.nodes if n.level == 2] == ["same", "own"]
+    graph, _ = build(script, THREE, plan(room=12))
+    assert points(graph) == ["same", "own"]
     assert edges(graph)["same"] == {"a b c d": 0.5, "e f g h": round(0.5 / 3, 6), "i j k l": round(1 / 3, 6)}
     assert events(graph) == {"duplicate_bullet": 2}
-
-
-def test_endless_repetition_comes_to_one_node() -> None:
-    graph, _ = build(Script(summary=lambda nodes: "* again\n" * 500), documents("a b c d e f g h"), plan())
-    assert [n.text for n in graph.nodes if n.level == 2] == ["again"]
-    assert events(graph)["cut_bullet"] == 1
 
 
 def test_a_bullet_that_was_cut_short_is_kept_and_flagged() -> None:
@@ -229,16 +220,9 @@ def test_a_bullet_of_the_last_token_alone_has_no_attention_and_uniform_edges() -
     script = Script(
         summary=lambda nodes: "* a\n* b c", edge=lambda line, node: 1.0 if node == "e f g h" else 0.0
     )
-    graph, _ = build(script, documents("a b c d e f g h"), plan(summary=5))
+    graph, _ = build(script, TWO, plan(summary=5))
     assert edges(graph) == {"a": {"a b c d": 0.0, "e f g h": 1.0}, "b": {"a b c d": 0.5, "e f g h": 0.5}}
     assert events(graph) == {"cut_bullet": 1, "zero_row": 1}
-
-
-def test_no_attention_at_all_gives_uniform_edges() -> None:
-    graph, _ = build(
-        Script(summary=saying("* s"), edge=lambda line, node: 0.0), documents("a b c d e f g h"), plan()
-    )
-    assert edges(graph) == {"s": {"a b c d": 0.5, "e f g h": 0.5}} and events(graph) == {"zero_row": 1}
 
 
 @pytest.mark.parametrize(
@@ -247,22 +231,21 @@ def test_no_attention_at_all_gives_uniform_edges() -> None:
         ("First. \nSecond.", ["First.", "Second."], {"no_bullets": 1}),
         ("- one\n- two", ["one", "two"], {"other_marker": 1}),
         ("Sure!\n\n* one", ["one"], {"text_outside_bullets": 1}),
+        ("* again\n" * 500, ["again"], {"cut_bullet": 1, "duplicate_bullet": 19}),
     ],
 )
 def test_other_lists_are_understood_and_counted(
     reply: str, texts: list[str], counted: dict[str, int]
 ) -> None:
     graph, _ = build(Script(summary=lambda nodes: reply), documents("a b c d"), plan())
-    assert [n.text for n in graph.nodes if n.level == 2] == texts and events(graph) == counted
+    assert points(graph) == texts and events(graph) == counted
 
 
 def test_a_node_longer_than_a_batch_is_split_at_chunk_size() -> None:
     """A level above chunks: both pieces keep the edges of the bullet they came from."""
-    long = " ".join("xyzuvw")
-    script = Script(summary=saying("* " + long, "* short", "* top", "* end"))
-    docs = documents("a b c d e f g h")
-    graph, _ = build(script, docs, plan(room=7))
-    assert [n.text for n in graph.nodes if n.level == 2] == ["x y z u", "v w", "short"]
+    script = Script(summary=saying("* x y z u v w", "* short", "* top", "* end"))
+    graph, _ = build(script, TWO, plan(room=7))
+    assert points(graph) == ["x y z u", "v w", "short"]
     assert edges(graph)["x y z u"] == edges(graph)["v w"] == {"a b c d": 1.0}
     assert events(graph)["split_node"] == 1
 
@@ -305,7 +288,7 @@ def test_batches_of_a_level_are_in_flight_together() -> None:
             return context
 
     model = Watching(Script())
-    asyncio.run(build_graph(documents(" ".join("abcdefghijkl")), model, ScriptedEmbedder(), plan(room=6)))
+    asyncio.run(build_graph(THREE, model, ScriptedEmbedder(), plan(room=6)))
     assert max(open_at_once) == 3
 
 
@@ -317,7 +300,7 @@ def test_one_failing_batch_stops_the_others_and_is_what_is_raised() -> None:
 
     model = ScriptedModel(Script(summary=fails))
     with pytest.raises(InvalidLogitsError):
-        asyncio.run(build_graph(documents(" ".join("abcdefghijkl")), model, ScriptedEmbedder(), plan(room=6)))
+        asyncio.run(build_graph(THREE, model, ScriptedEmbedder(), plan(room=6)))
     assert all(context.closed for context in model.contexts)
 
 
@@ -329,16 +312,9 @@ def test_every_node_is_embedded_once_and_to_unit_length() -> None:
 
 
 def test_building_is_paid_by_whoever_asked() -> None:
-    async def one() -> tuple[Meter, ScriptedModel]:
-        model = ScriptedModel(Script())
-        with metered(Meter()) as meter:
-            await build_graph(documents("a b c d e f g h i j k l"), model, ScriptedEmbedder(), plan(room=12))
-        return meter, model
-
-    meter, model = asyncio.run(one())
-    assert (
-        sum(use.new_tokens for (name, _), use in meter.usage.items() if name == "scripted") == model.forwarded
-    )
+    with metered(Meter()) as meter:
+        _, model = build(Script(), THREE, plan(room=12))
+    assert spent(meter) == model.forwarded
 
 
 def test_a_tree_has_one_summary_a_group_with_edges_from_attention() -> None:
@@ -346,22 +322,15 @@ def test_a_tree_has_one_summary_a_group_with_edges_from_attention() -> None:
         summary=saying("Mara is a baker.\nShe hid it."),
         edge=lambda line, node: 2.0 if node == "a b c d" else 1.0,
     )
-    graph, model = build(script, documents("a b c d e f g h"), plan(kind="tree"))
-    assert [n.text for n in graph.nodes if n.level == 2] == ["Mara is a baker. She hid it."]
-    assert edges(graph)["Mara is a baker. She hid it."] == {
-        "a b c d": round(2 / 3, 6),
-        "e f g h": round(1 / 3, 6),
-    }
+    graph, model = build(script, TWO, plan(kind="tree"))
+    assert edges(graph) == {"Mara is a baker. She hid it.": {"a b c d": 0.666667, "e f g h": 0.333333}}
     prompt = raptor_summary_prompt("a b c d\n\ne f g h\n\n")
     assert prompt in "".join(token for _, token in model.contexts[0].log)
 
 
 def test_a_tree_over_few_nodes_is_one_group_cut_only_by_the_room() -> None:
-    graph, model = build(
-        Script(summary=lambda nodes: f"sum {len(nodes)}"),
-        documents(" ".join("abcdefghijkl")),
-        plan(room=14, kind="tree"),
-    )
+    script = Script(summary=lambda nodes: f"sum {len(nodes)}")
+    graph, model = build(script, THREE, plan(room=14, kind="tree"))
     assert graph.notes["kind"] == "tree" and graph.notes["levels"] == [3, 2, 1]
     assert [n.text for n in graph.nodes[3:]] == ["sum 2", "sum 1", "sum 2"]
     assert len(model.contexts) == 3

@@ -12,34 +12,31 @@ from hypothesis import given, settings, strategies as st
 
 from bench.flops.meter import Meter, metered
 from bench.method.contract import Replayed
-from bench.schema import Document, DocumentSet, Index
+from bench.schema import Document, DocumentSet
 from methods.pecan import Pecan, PecanConfig
 from methods.pecan.graph import Graph
-from tests.methods.pecan.scripted import GEOMETRY, Script, ScriptedModel, ScriptedModels
+from tests.methods.pecan.scripted import GEOMETRY, Script, ScriptedModel, ScriptedModels, models, spent
 from tests.methods.pecan.worked_graph import make_graph, models_for, question
 
 CONFIDENCES = ["absolute", "over_nothing", "over_top"]
+ASKED_BEHIND = {"similarity": "off", "probe_question": "asked"}
+SWITCHES: list[dict[str, Any]] = [{}, {"attention": "off"}, ASKED_BEHIND, {"answer_from": "chunks"}]
 GRID = [PecanConfig(t_p=t_p, t_c=t_c) for t_p in range(1, 5) for t_c in (0.3, 0.5, 0.7, 0.9)]
 
 
 def together(
     models: ScriptedModels, graph: Graph, configs: Sequence[PecanConfig]
 ) -> tuple[list[Replayed], Meter]:
-    async def run() -> tuple[list[Replayed], Meter]:
-        first = Pecan(configs[0], GEOMETRY)
-        with metered(Meter()) as meter:
-            return await first.replay(graph.to_index(), question(), models_for(models), configs), meter
-
-    return asyncio.run(run())
+    first = Pecan(configs[0], GEOMETRY)
+    with metered(Meter()) as meter:
+        asking = first.replay(graph.to_index(), question(), models_for(models), configs)
+        return asyncio.run(asking), meter
 
 
 def alone(models: ScriptedModels, graph: Graph, config: PecanConfig) -> Replayed:
-    async def run() -> Replayed:
-        with metered(Meter()) as meter:
-            answered = await Pecan(config, GEOMETRY).answer(graph.to_index(), question(), models_for(models))
-        return Replayed(answered, meter)
-
-    return asyncio.run(run())
+    with metered(Meter()) as meter:
+        asking = Pecan(config, GEOMETRY).answer(graph.to_index(), question(), models_for(models))
+        return Replayed(asyncio.run(asking), meter)
 
 
 def drawn_graph(seed: int) -> Graph:
@@ -79,14 +76,7 @@ def drawn_models(seed: int, *, two: bool) -> ScriptedModels:
     norm=st.sampled_from(["sum1", "none"]),
     two=st.booleans(),
     window=st.sampled_from([None, 100, 120, 140]),
-    switch=st.sampled_from(
-        [
-            {},
-            {"attention": "off"},
-            {"similarity": "off", "probe_question": "asked"},
-            {"answer_from": "chunks"},
-        ]
-    ),
+    switch=st.sampled_from(SWITCHES),
 )
 def test_a_replayed_cell_is_the_cell_run_alone(
     seed: int, patience: str, norm: str, two: bool, window: int | None, switch: dict[str, Any]
@@ -108,23 +98,21 @@ def test_a_replayed_cell_is_the_cell_run_alone(
 
 def test_the_grid_costs_its_longest_walk_and_one_answer_per_stopping_point() -> None:
     confidence = [0.2, 0.4, 0.6, 0.8, 0.95, 0.95, 0.95]
-    fixed = ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: confidence[len(nodes) - 1])))
-    derived, spent = together(fixed, make_graph(), GRID)
+    fixed = models(p_yes=lambda nodes: confidence[len(nodes) - 1])
+    derived, meter = together(fixed, make_graph(), GRID)
     stops = {len(one.prediction.trace["steps"]) for one in derived}
     (context,) = fixed.reader.contexts
     answers = sum(token == "answer" for _, token in context.log)
     assert len(stops) == 6 and answers == len(stops)
-    assert sum(use.new_tokens for (name, _), use in spent.usage.items() if name == "scripted") == len(
-        context.log
-    )
+    assert spent(meter) == len(context.log)
     nodes = [token for _, token in context.log if token.strip() in ("top", "p", "q", "alpha", "beta")]
     assert len(nodes) == len(set(nodes)), "a node is read once, however many answers are given"
     dearest = max(one.meter.flops for one in derived)
-    assert dearest < spent.flops < sum(one.meter.flops for one in derived)
+    assert dearest < meter.flops < sum(one.meter.flops for one in derived)
 
 
 def test_cells_that_stop_at_the_same_step_share_its_answer() -> None:
-    fixed = ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: 0.95 if len(nodes) == 3 else 0.1)))
+    fixed = models(p_yes=lambda nodes: 0.95 if len(nodes) == 3 else 0.1)
     configs = [PecanConfig(t_p=1, t_c=t_c) for t_c in (0.3, 0.5, 0.9)]
     derived, _ = together(fixed, make_graph(), configs)
     assert sum(token == "answer" for _, token in fixed.reader.contexts[0].log) == 1
@@ -134,7 +122,7 @@ def test_cells_that_stop_at_the_same_step_share_its_answer() -> None:
 
 
 def test_the_walk_ends_with_the_last_cell_that_waits() -> None:
-    fixed = ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: 0.95)))
+    fixed = models(p_yes=lambda nodes: 0.95)
     derived, _ = together(fixed, make_graph(), [PecanConfig(t_p=1, t_c=0.5), PecanConfig(t_p=2, t_c=0.5)])
     assert fixed.reader.contexts[0].nodes == ["top", "p"]
     assert [len(one.prediction.trace["steps"]) for one in derived] == [1, 2]
@@ -142,25 +130,22 @@ def test_the_walk_ends_with_the_last_cell_that_waits() -> None:
 
 def test_a_cell_that_runs_out_of_nodes_and_one_that_stops_there_agree_on_the_answer() -> None:
     """Seven nodes: one rule says Yes at the seventh, the other never does."""
-    fixed = ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: 0.6 if len(nodes) == 7 else 0.1)))
+    fixed = models(p_yes=lambda nodes: 0.6 if len(nodes) == 7 else 0.1)
     derived, _ = together(fixed, make_graph(), [PecanConfig(t_c=0.5), PecanConfig(t_c=0.9)])
     assert [one.prediction.trace["stop"] for one in derived] == ["patience", "exhausted"]
     assert derived[0].meter.to_json() == derived[1].meter.to_json()
 
 
 def test_an_open_threshold_is_replayed_beside_given_ones() -> None:
-    fixed = ScriptedModels(ScriptedModel(Script(p_yes=lambda nodes: 0.2 * len(nodes))))
+    fixed = models(p_yes=lambda nodes: 0.2 * len(nodes))
     derived, _ = together(fixed, make_graph(), [PecanConfig(), PecanConfig(t_c=0.9)])
     assert [len(one.prediction.trace["steps"]) for one in derived] == [3, 5]
 
 
 def test_an_empty_document_is_answered_once_for_all() -> None:
-    async def run() -> tuple[list[Replayed], ScriptedModels]:
-        models = ScriptedModels()
-        index: Index = make_graph((), {}).to_index()
-        asked = replace(question(), documents=DocumentSet((Document("", ""),)))
-        return await Pecan(GRID[0], GEOMETRY).replay(index, asked, models, GRID), models
-
-    derived, models = asyncio.run(run())
-    assert len(derived) == len(GRID) and len(models.reader.contexts) == 1
-    assert {one.meter.new_tokens for one in derived} == {models.reader.forwarded}
+    fixed = models()
+    asked = replace(question(), documents=DocumentSet((Document("", ""),)))
+    asking = Pecan(GRID[0], GEOMETRY).replay(make_graph((), {}).to_index(), asked, fixed, GRID)
+    derived = asyncio.run(asking)
+    assert len(derived) == len(GRID) and len(fixed.reader.contexts) == 1
+    assert {one.meter.new_tokens for one in derived} == {fixed.reader.forwarded}

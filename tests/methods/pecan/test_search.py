@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from bench.errors import BenchError, ConfigError, InvalidLogitsError, WindowExceededError
-from bench.method.options import build_config
 from bench.method.prompts import ANSWER_INSTRUCTION
 from bench.schema import DocumentSet
 from methods.pecan import Pecan, PecanConfig
@@ -19,27 +18,12 @@ from tests.methods.pecan.scripted import (
     Script,
     ScriptedModel,
     ScriptedModels,
+    models,
+    spent,
 )
-from tests.methods.pecan.worked_graph import (
-    CHUNKS,
-    DOCUMENTS,
-    make_graph,
-    method,
-    models_for,
-    path,
-    question,
-    search,
-    visits,
-)
+from tests.methods.pecan.worked_graph import CHUNKS, make_graph, method, path, question, search, visits
 
-
-def models(**script: Any) -> ScriptedModels:
-    return ScriptedModels(ScriptedModel(Script(**script)))
-
-
-def never(nodes: list[str]) -> float:
-    return 0.0
-
+count = ScriptedModel().count_tokens
 
 # --------------------------------------------------------------------------------- where to go next
 
@@ -120,19 +104,18 @@ def test_without_normalisation_scores_are_added_as_they_are() -> None:
     assert scores == pytest.approx([1.5, 2.125, 0.75, 0.375, 0.0, 0.0])
 
 
-def test_every_unvisited_node_is_a_candidate_through_its_similarity() -> None:
-    prediction, _ = search(
-        models(relevance=lambda node: 0.0), make_graph(similarity={"gamma": 0.9, "q": 0.3})
-    )
-    assert path(prediction)[:3] == ["3.1", "1.3", "2.2"]
-
-
-def test_ties_go_to_the_lower_level_then_to_the_earlier_node() -> None:
-    prediction, _ = search(
-        models(relevance=lambda node: 0.0),
-        make_graph(similarity={"p": 0.5, "beta": 0.5, "alpha": 0.5, "q": 0.5}),
-    )
-    assert path(prediction)[1:5] == ["1.1", "1.2", "2.1", "2.2"]
+@pytest.mark.parametrize(
+    ("similarity", "read"),
+    [
+        ({"gamma": 0.9, "q": 0.3}, ["1.3", "2.2"]),  # every unvisited node is a candidate
+        (dict.fromkeys(("p", "beta", "alpha", "q"), 0.5), ["1.1", "1.2", "2.1", "2.2"]),  # ties
+    ],
+)
+def test_ties_go_to_the_lower_level_then_to_the_earlier_node(
+    similarity: dict[str, float], read: list[str]
+) -> None:
+    prediction, _ = search(models(relevance=lambda node: 0.0), make_graph(similarity=similarity))
+    assert path(prediction)[: 1 + len(read)] == ["3.1", *read]
 
 
 def test_attention_alone_begins_at_the_earliest_of_the_highest_level_when_there_is_none() -> None:
@@ -155,9 +138,8 @@ def test_the_question_alone_is_attended_to_not_its_instruction() -> None:
     search(fixed, asked=question("who hid it"))
     context = fixed.reader.contexts[0]
     ((span, since),) = context.watched
-    head = ScriptedModel().count_tokens(pecan_search_head("who hid it"))
     assert [t.text for t in context.tokens[span.start : span.end]] == ["who", " hid", " it"]
-    assert since == len(OPENING) + head
+    assert since == len(OPENING) + count(pecan_search_head("who hid it"))
 
 
 # ------------------------------------------------------------------------------------ what is read
@@ -169,7 +151,6 @@ def test_each_token_is_forwarded_exactly_once() -> None:
     prediction, meter = search(fixed)
     (context,) = fixed.reader.contexts
     kept = [(at, token) for at, token in context.log if at < prediction.prompt_tokens]
-    count = ScriptedModel().count_tokens
     nodes = [PECAN_NODE.format(text=text) for text in ("top", "p", "alpha", "beta")]
     probes = 4 * len(CLOSING)
     first_turn = len(OPENING) + count(pecan_search_head("who")) + sum(map(count, nodes))
@@ -178,13 +159,11 @@ def test_each_token_is_forwarded_exactly_once() -> None:
     assert len(path(prediction)) == 4
     assert context.lm.forwarded == first_turn + probes + second + decoded
     assert prediction.prompt_tokens == first_turn + second
-    scripted = [use.new_tokens for (name, _), use in meter.usage.items() if name == "scripted"]
-    assert sum(scripted) == context.lm.forwarded
+    assert spent(meter) == context.lm.forwarded
     text = [at for at, token in kept if token not in (*CLOSING, *NEXT_TURN)]
     assert len(text) == len(set(text))
 
 
-LONGBENCH = {"second_turn": "restated", "prompt": "longbench"}
 RESTATED = f"{ANSWER_INSTRUCTION}\n\nQuestion: who\nAnswer:"
 """Turn 2 for a reader of real text that would answer turn 1 again."""
 
@@ -194,7 +173,7 @@ RESTATED = f"{ANSWER_INSTRUCTION}\n\nQuestion: who\nAnswer:"
     [
         ({}, ANSWER_INSTRUCTION),
         ({"second_turn": "restated"}, RESTATED),
-        (LONGBENCH, "Answer in a word.\n\nQuestion: who"),
+        ({"second_turn": "restated", "prompt": "longbench"}, "Answer in a word.\n\nQuestion: who"),
     ],
 )
 def test_the_conversation_is_the_papers_word_for_word_or_restates_the_question(
@@ -206,23 +185,9 @@ def test_the_conversation_is_the_papers_word_for_word_or_restates_the_question(
     (context,) = fixed.reader.contexts
     turn1 = pecan_search_head("who") + "* top\n* p\n"
     wanted = [*OPENING, turn1, *CLOSING, "Yes", *NEXT_TURN, turn2, *CLOSING, "answer after 2"]
-    final: dict[int, str] = {}
-    for at, token in context.log:
-        final[at] = token
+    final = dict(context.log)
     assert "".join(final[at] for at in sorted(final)) == "".join(wanted)
     assert prediction.text == "answer after 2"
-
-
-def test_the_paper_s_second_turn_leaves_the_identity_of_older_cells_alone() -> None:
-    assert "second_turn" not in PecanConfig().model_dump(mode="json")
-    assert PecanConfig(second_turn="restated").model_dump(mode="json")["second_turn"] == "restated"
-    assert PecanConfig.model_validate(PecanConfig().model_dump()).second_turn == "paper"
-    assert "prompt" not in PecanConfig().model_dump(mode="json")
-
-
-def test_longbench_s_words_hold_the_question_so_the_second_turn_restates_it() -> None:
-    with pytest.raises(ConfigError, match=r"prompt=longbench repeats the question.*prompt=pecan"):
-        build_config(PecanConfig, {"prompt": "longbench"}, "pecan")
 
 
 def test_the_context_of_a_record_is_what_was_read() -> None:
@@ -244,7 +209,7 @@ def test_the_context_of_a_record_is_what_was_read() -> None:
         ({"t_p": 2, "t_c": 0.5}, 4, "patience"),
         ({"t_p": 2, "t_c": 0.5, "patience": "consecutive"}, 5, "patience"),
         ({"t_p": 3, "t_c": 0.5, "patience": "consecutive"}, 7, "exhausted"),
-        ({"t_p": 1, "t_c": 0.6}, 4, "patience"),
+        ({"t_p": 1, "t_c": 0.6}, 4, "patience"),  # a confidence that equals the threshold is no Yes
         ({"t_p": 1, "t_c": 0.9}, 7, "exhausted"),
         ({"t_p": 1, "t_c": 0.0}, 1, "patience"),
         ({"t_p": 7, "t_c": 0.0}, 7, "patience"),
@@ -261,22 +226,23 @@ def test_a_yes_is_a_confidence_above_the_threshold_and_patience_counts_them(
     assert prediction.text == f"answer after {nodes}"
 
 
-def test_a_confidence_that_equals_the_threshold_is_no_yes() -> None:
-    prediction, _ = search(models(p_yes=lambda nodes: 0.5), t_c=0.5)
-    assert prediction.trace["stop"] == "exhausted"
-
-
 PAPERS = {"pecan": {"t_c": 0.98, "fixed_nodes": None}, "garlic": {"t_c": 0.5, "fixed_nodes": 3}}
 
 
 @pytest.mark.parametrize(
-    ("options", "t_c"),
-    [({}, 0.98), ({"variant": "garlic"}, 0.5), ({"t_c": 0.7}, 0.7), ({"variant": "garlic", "t_c": 0.9}, 0.9)],
+    ("papers", "options", "t_c"),
+    [
+        (PAPERS, {}, 0.98),
+        (PAPERS, {"variant": "garlic"}, 0.5),
+        (PAPERS, {"t_c": 0.7}, 0.7),
+        (PAPERS, {"variant": "garlic", "t_c": 0.9}, 0.9),
+        ({}, {}, 0.5),  # data that no paper knows
+    ],
 )
 def test_the_threshold_is_the_papers_for_the_data_set_unless_given(
-    options: dict[str, Any], t_c: float
+    papers: Any, options: dict[str, Any], t_c: float
 ) -> None:
-    prediction, _ = search(models(), asked=question(paper_values=PAPERS), **options)
+    prediction, _ = search(models(), asked=question(paper_values=papers), **options)
     assert prediction.trace["t_c"] == t_c
 
 
@@ -285,19 +251,20 @@ def test_a_threshold_of_the_card_that_is_no_probability_is_refused() -> None:
         search(models(), asked=question(paper_values={"pecan": {"t_c": 1.5}}))
 
 
-def test_data_that_no_paper_knows_has_a_threshold_of_one_half() -> None:
-    prediction, _ = search(models())
-    assert prediction.trace["t_c"] == 0.5
-
-
 # ----------------------------------------------------------------------------- a fixed number of nodes
 
 
-def test_a_fixed_count_reads_that_many_asks_nothing_and_still_ranks() -> None:
-    """Three levels: 6 // 3 = 2 of the top are allowed, there is one; then p, alpha, beta, ... by z."""
+@pytest.mark.parametrize(
+    ("n_nodes", "read", "stop"), [(1, 1, "n_nodes"), (5, 5, "n_nodes"), (99, 7, "exhausted")]
+)
+def test_a_fixed_count_reads_that_many_asks_nothing_and_still_ranks(
+    n_nodes: int, read: int, stop: str
+) -> None:
+    """Three levels: 5 // 3 = 1 of the top, one also of 1 // 3; then p, alpha, beta, ... by z."""
     fixed = models(p_yes=lambda nodes: 1.0)
-    prediction, meter = search(fixed, progress_control="off", n_nodes=5, similarity="off")
-    assert path(prediction) == ["3.1", "2.1", "1.1", "1.2", "2.2"] and prediction.trace["stop"] == "n_nodes"
+    prediction, meter = search(fixed, progress_control="off", n_nodes=n_nodes, similarity="off")
+    assert path(prediction)[:5] == ["3.1", "2.1", "1.1", "1.2", "2.2"][:n_nodes]
+    assert len(path(prediction)) == read and prediction.trace["stop"] == stop
     assert all(step["p_yes"] is None and step["mass"] is None for step in prediction.trace["steps"])
     assert not any(phase == "probe" for _, phase in meter.usage)
 
@@ -310,16 +277,6 @@ def test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order() -
     assert prediction.trace["top_level"] == {"nodes": 3, "left_out": 1} and not prediction.truncated
 
 
-def test_a_fixed_count_below_the_number_of_levels_still_begins_with_one() -> None:
-    prediction, _ = search(models(), progress_control="off", n_nodes=1)
-    assert path(prediction) == ["3.1"] and prediction.trace["stop"] == "n_nodes"
-
-
-def test_a_fixed_count_above_the_graph_reads_all_of_it() -> None:
-    prediction, _ = search(models(), progress_control="off", n_nodes=99)
-    assert len(path(prediction)) == 7 and prediction.trace["stop"] == "exhausted"
-
-
 def test_the_fixed_count_is_the_papers_for_the_data_set_or_has_to_be_given() -> None:
     prediction, _ = search(models(), asked=question(paper_values=PAPERS), progress_control="off")
     assert len(path(prediction)) == 3
@@ -330,24 +287,22 @@ def test_the_fixed_count_is_the_papers_for_the_data_set_or_has_to_be_given() -> 
 # ----------------------------------------------------------------------------------- room and windows
 
 
-def frame(text: str = "who", max_new_tokens: int = 8) -> int:
-    """Tokens of everything but nodes: template, question, and the second turn at its bound."""
-    count = ScriptedModel().count_tokens
-    once = ScriptedModel.chat_overhead
-    return 3 * once + count(pecan_search_head(text)) + 1 + count(ANSWER_INSTRUCTION) + max_new_tokens
+HEAD = ScriptedModel.chat_overhead + count(pecan_search_head("who"))
+FRAME = HEAD + 2 * ScriptedModel.chat_overhead + 1 + count(ANSWER_INSTRUCTION) + 8
+"""Tokens of everything but nodes: template, question, and the second turn at its bound."""
 
 
-def test_the_search_ends_where_the_next_node_would_pass_the_window() -> None:
-    """A node is three tokens here: the star, the word, the line end."""
-    prediction, _ = search(models(), window=frame() + 3 * 3 + 2)
-    assert len(path(prediction)) == 3 and prediction.trace["stop"] == "window" and prediction.truncated
-    prediction, _ = search(models(), window=frame() + 4 * 3)
-    assert len(path(prediction)) == 4
+@pytest.mark.parametrize(("room", "read"), [(2, 0), (3 * 3 + 2, 3), (4 * 3, 4)])
+def test_the_search_ends_where_the_next_node_would_pass_the_window(room: int, read: int) -> None:
+    """A node is three tokens here: the star, the word, the line end. The first may be without room, too."""
+    prediction, _ = search(models(), window=FRAME + room)
+    assert len(path(prediction)) == read and prediction.text == f"answer after {read}"
+    assert prediction.trace["stop"] == "window" and prediction.truncated
 
 
 def test_a_restated_question_takes_its_room() -> None:
-    longer = ScriptedModel().count_tokens(RESTATED) - ScriptedModel().count_tokens(ANSWER_INSTRUCTION)
-    window = frame() + 4 * 3
+    longer = count(RESTATED) - count(ANSWER_INSTRUCTION)
+    window = FRAME + 4 * 3
     prediction, _ = search(models(), second_turn="restated", window=window + longer)
     assert longer > 0 and len(path(prediction)) == 4
     prediction, _ = search(models(), second_turn="restated", window=window)
@@ -355,32 +310,32 @@ def test_a_restated_question_takes_its_room() -> None:
 
 
 def test_an_answer_always_fits_behind_what_was_read() -> None:
-    fixed = models(answer=lambda nodes: "word " * 50)
-    window = frame() + 3 * 3
-    prediction, _ = search(fixed, window=window)
+    window = FRAME + 3 * 3
+    prediction, _ = search(models(answer=lambda nodes: "word " * 50), window=window)
     assert prediction.completion_tokens == 8 and prediction.prompt_tokens + 8 <= window
 
 
-def test_a_top_level_longer_than_the_window_keeps_its_most_similar_nodes_in_order() -> None:
-    graph = make_graph((CHUNKS, ("p", "q", "s")), {}, {"p": 0.3, "q": 0.1, "s": 0.9})
-    prediction, _ = search(models(), graph, window=frame() + 2 * 3)
-    assert path(prediction) == ["2.1", "2.3"] and prediction.trace["stop"] == "window"
+@pytest.mark.parametrize(
+    ("similarity", "room", "read"),
+    [
+        ({"p": 0.3, "q": 0.1, "s": 0.9}, 2 * 3, ["2.1", "2.3"]),
+        ({"p": 0.9, "q": 0.8, "s s s s s s": 0.1}, 4 * 3, ["2.1", "2.2"]),  # nor is there room for it later
+    ],
+)
+def test_a_top_level_longer_than_the_window_keeps_its_most_similar_nodes_in_order(
+    similarity: dict[str, float], room: int, read: list[str]
+) -> None:
+    graph = make_graph((CHUNKS, tuple(similarity)), {}, similarity)
+    prediction, _ = search(models(relevance=lambda node: 0.0), graph, window=FRAME + room)
+    assert path(prediction) == read and prediction.trace["stop"] == "window"
     assert prediction.truncated and "top_level_cut" in prediction.flags
     assert prediction.trace["top_level"] == {"nodes": 3, "left_out": 1}
-
-
-def test_top_nodes_that_had_no_room_remain_candidates() -> None:
-    """s is long and does not fit beside the others; with more room than it takes, q comes back first."""
-    graph = make_graph((CHUNKS, ("p", "q", "s s s s s s")), {}, {"p": 0.9, "q": 0.8, "s s s s s s": 0.1})
-    prediction, _ = search(models(relevance=lambda node: 0.0), graph, window=frame() + 4 * 3)
-    assert path(prediction)[:2] == ["2.1", "2.2"] and len(path(prediction)) == 2
-    assert prediction.trace["stop"] == "window"
 
 
 def test_similarity_is_computed_for_a_long_top_level_even_where_it_does_not_rank() -> None:
     graph = make_graph((CHUNKS, ("p", "q")), {}, {"p": 0.1, "q": 0.9})
     fixed = models()
-    prediction, _ = search(fixed, graph, similarity="off", window=frame() + 3)
+    prediction, _ = search(fixed, graph, similarity="off", window=FRAME + 3)
     assert path(prediction) == ["2.2"] and fixed.encoder.asked == ["who"]
     fixed = models()
     search(fixed, similarity="off")
@@ -390,12 +345,6 @@ def test_similarity_is_computed_for_a_long_top_level_even_where_it_does_not_rank
 def test_a_question_longer_than_the_window_fails_with_its_length() -> None:
     with pytest.raises(WindowExceededError, match="question"):
         search(models(), asked=question("why " * 400))
-
-
-def test_a_question_that_leaves_room_for_no_node_is_asked_without_any() -> None:
-    prediction, _ = search(models(), window=frame() + 2)
-    assert path(prediction) == [] and prediction.trace["stop"] == "window"
-    assert prediction.truncated and prediction.text == "answer after 0"
 
 
 # ----------------------------------------------------------------------------------- faults and flags
@@ -447,37 +396,31 @@ def test_a_fault_of_the_model_is_raised_and_the_context_given_back() -> None:
 # ------------------------------------------------------------------------------------------ two models
 
 
-def two(reader: ScriptedModel, searcher: ScriptedModel) -> ScriptedModels:
-    return ScriptedModels(reader, others={"searcher": searcher})
+def two(reader: int = 400, searcher: int = 400, **script: Any) -> ScriptedModels:
+    """A model that answers and another that searches, with windows of so many tokens."""
+    large, small = (
+        ScriptedModel(Script(**script), name, replace(GEOMETRY, window=window))
+        for name, window in (("large", reader), ("small", searcher))
+    )
+    return ScriptedModels(large, others={"searcher": small})
 
 
 def test_one_model_searches_and_another_answers_from_what_was_read() -> None:
-    searcher = ScriptedModel(Script(p_yes=lambda nodes: 0.9 if len(nodes) == 3 else 0.1), name="small")
-    reader = ScriptedModel(Script(answer=lambda nodes: "read " + " ".join(nodes)), name="large")
-    prediction, meter = search(two(reader, searcher), search_model="small")
+    both = two(p_yes=lambda nodes: 0.9 if len(nodes) == 3 else 0.1)
+    searcher, reader = both.lm("searcher"), both.reader
+    reader.script.answer = lambda nodes: "read " + " ".join(nodes)
+    prediction, meter = search(both, search_model="small")
     assert path(prediction) == ["3.1", "2.1", "1.1"] and prediction.text == "read top p alpha"
-    spent = {
-        name: sum(u.new_tokens for (n, _), u in meter.usage.items() if n == name)
-        for name in ("small", "large")
-    }
-    assert spent == {"small": searcher.forwarded, "large": reader.forwarded}
+    assert (spent(meter, "small"), spent(meter, "large")) == (searcher.forwarded, reader.forwarded)
     assert all(context.closed for context in (*searcher.contexts, *reader.contexts))
     assert "probe" not in {phase for name, phase in meter.usage if name == "large"}
 
 
-def test_both_models_must_have_room() -> None:
-    """The reader's window is smaller than the searcher's: it has to hold the answer as well."""
-    small = replace(GEOMETRY, window=frame() + 2 * 3)
-    reader, searcher = ScriptedModel(name="large", geometry=small), ScriptedModel(name="small")
-    prediction, _ = search(two(reader, searcher), search_model="small")
-    assert len(path(prediction)) == 2 and prediction.trace["stop"] == "window"
-    tight = replace(
-        GEOMETRY,
-        window=ScriptedModel.chat_overhead + ScriptedModel().count_tokens(pecan_search_head("who")) + 9,
-    )
-    reader, searcher = ScriptedModel(name="large"), ScriptedModel(name="small", geometry=tight)
-    prediction, _ = search(two(reader, searcher), search_model="small")
-    assert len(path(prediction)) == 3 and prediction.trace["stop"] == "window"
+@pytest.mark.parametrize(("windows", "read"), [({"reader": FRAME + 2 * 3}, 2), ({"searcher": HEAD + 9}, 3)])
+def test_both_models_must_have_room(windows: dict[str, int], read: int) -> None:
+    """The smaller window counts; the reader's has to hold the answer as well."""
+    prediction, _ = search(two(**windows), search_model="small")
+    assert len(path(prediction)) == read and prediction.trace["stop"] == "window"
 
 
 def test_a_top_level_that_only_the_searcher_has_room_for_is_left_out_in_part() -> None:
@@ -485,16 +428,14 @@ def test_a_top_level_that_only_the_searcher_has_room_for_is_left_out_in_part() -
     graph = make_graph(
         (CHUNKS, ("p", "q", "s")), {"p": {"alpha": 1.0}}, similarity={"p": 0.1, "q": 0.9, "s": 0.5}
     )
-    small = replace(GEOMETRY, window=frame() + 2 * 3)
-    reader, searcher = ScriptedModel(name="large", geometry=small), ScriptedModel(name="small")
-    prediction, _ = search(two(reader, searcher), graph, search_model="small")
+    prediction, _ = search(two(reader=FRAME + 2 * 3), graph, search_model="small")
     assert path(prediction) == ["2.2", "2.3"] and prediction.truncated
     assert prediction.text == "answer after 2" and prediction.trace["stop"] == "window"
 
 
 def test_the_same_model_in_both_roles_is_one_context() -> None:
     same = ScriptedModel()
-    search(two(same, same))
+    search(ScriptedModels(same, others={"searcher": same}))
     assert len(same.contexts) == 1
 
 
@@ -542,24 +483,13 @@ def test_search_options_and_the_searcher_share_the_graph() -> None:
         other = method(**options)
         assert other.index_options() == plain.index_options()
         assert index_models(other) == index_models(plain) == {"builder": "", "embedder": "minilm"}
-    for options in (
-        {"graph": "tree"},
-        {"chunk_tokens": 9},
-        {"window": 300},
-        {"summary_tokens": 20},
-        {"max_levels": 3},
-    ):
-        assert method(**options).index_options() != plain.index_options()
+    of_graph = {"graph": "tree", "chunk_tokens": 9, "window": 300, "summary_tokens": 20, "max_levels": 3}
+    for name, value in of_graph.items():
+        assert method(**{name: value}).index_options() != plain.index_options()
     assert index_models(method(graph_model="other"))["builder"] == "other"
 
 
 def test_the_models_fill_in_what_the_options_leave_open() -> None:
-    assert dict(method().index_options()) == {
-        "kind": "ip",
-        "window": 400,
-        "chunk_tokens": 6,
-        "summary_tokens": 60,
-        "max_levels": 8,
-    }
+    lengths = {"window": 400, "chunk_tokens": 6, "summary_tokens": 60, "max_levels": 8}
+    assert method().index_options() == {"kind": "ip", **lengths}
     assert method(graph="tree").index_options()["summary_tokens"] == 6
-    assert DOCUMENTS and models_for(models())

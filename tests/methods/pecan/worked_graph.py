@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.flops.meter import Meter, metered
-from bench.schema import Document, DocumentSet, Index, Prediction, Question
+from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.pecan import Pecan, PecanConfig
 from methods.pecan.graph import Graph, Node
 from tests.methods.pecan.scripted import GEOMETRY, ScriptedModels
@@ -70,19 +70,14 @@ def search(
     models: ScriptedModels, graph: Graph | None = None, asked: Question | None = None, **options: Any
 ) -> tuple[Prediction, Meter]:
     """One question asked of the graph, with its cost."""
-    asked = asked or question()
-    index: Index = (graph or make_graph()).to_index()
-
-    async def one() -> tuple[Prediction, Meter]:
-        with metered(Meter()) as meter:
-            return await method(**options).answer(index, asked, models_for(models, asked.text)), meter
-
-    return asyncio.run(one())
+    asked, index = asked or question(), (graph or make_graph()).to_index()
+    with metered(Meter()) as meter:
+        return asyncio.run(method(**options).answer(index, asked, models_for(models, asked.text))), meter
 
 
 def path(prediction: Prediction) -> list[str]:
     """Ids of the visited nodes, in order."""
-    return [node["id"] for step in prediction.trace["steps"] for node in step["nodes"]]
+    return [node["id"] for node in visits(prediction)]
 
 
 def visits(prediction: Prediction) -> list[dict[str, Any]]:

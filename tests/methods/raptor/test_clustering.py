@@ -68,10 +68,8 @@ def test_differences_far_below_the_rounding_do_not_reach_the_layout(
     from umap import spectral
 
     texts = _texts(30, "random")
-    module, name = {
-        "distances": (pairwise, "cosine_distances"),
-        "start": (spectral, "spectral_layout"),
-    }[part]
+    places = {"distances": (pairwise, "cosine_distances"), "start": (spectral, "spectral_layout")}
+    module, name = places[part]
     exact, noise = getattr(module, name), np.random.default_rng(1)
 
     def on_another_processor(*args: object, **options: object) -> NDArray[np.float64]:
@@ -120,24 +118,20 @@ def test_torch_keeps_its_number_of_threads(threads: int, monkeypatch: pytest.Mon
         torch.set_num_threads(before)
 
 
-def test_a_text_between_two_clusters_joins_both_and_none_is_left_out() -> None:
+@pytest.mark.parametrize(
+    ("threshold", "joined"),
+    [(0.1, 2), (None, 1), (0.9, 1)],  # no cluster claims it with more than 0.9: it joins the likeliest
+)
+def test_a_text_between_two_clusters_joins_both_and_none_is_left_out(
+    threshold: float | None, joined: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Two clusters of the same shape around -4 and 4: the point at 0 belongs to either with 0.5.
+    monkeypatch.setattr(clustering, "range", lambda low, high: [2], raising=False)
     around = [-6.0, -5.0, -4.0, -3.0, -2.0]
     points = np.array([*around, 0.0, *(-x for x in reversed(around))])[:, None]
-    labels = _two_components(points, 0.1)
-    assert len(labels[5]) == 2 and len(labels[0]) == len(labels[10]) == 1
-    assert set(labels[0] + labels[10]) == {0, 1}
-    assert len(_two_components(points, None)[5]) == 1, "the likeliest only"
-    above_all = _two_components(points, 0.9)
-    assert len(above_all[5]) == 1, "no cluster claims it with more than 0.9, so it joins the likeliest"
-
-
-def _two_components(points: NDArray[np.float64], threshold: float | None) -> list[list[int]]:
-    """Labels with the number of clusters fixed at two."""
-    patch = pytest.MonkeyPatch()
-    with patch.context() as m:
-        m.setattr(clustering, "range", lambda low, high: [2], raising=False)
-        return cluster_labels(points, threshold, 0)
+    labels = cluster_labels(points, threshold, 0)
+    assert len(labels[5]) == joined and set(labels[0] + labels[10]) == {0, 1}
+    assert len(labels[0]) == len(labels[10]) == 1
 
 
 def test_bic_finds_the_number_of_clusters() -> None:
@@ -149,7 +143,7 @@ def test_bic_finds_the_number_of_clusters() -> None:
 
 
 @pytest.mark.usefixtures("line")
-def test_large_clusters_are_clustered_once_more_inside() -> None:
+def test_large_clusters_are_clustered_once_more_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     # Three blobs of 13; the first look at everything is blurred, so that it sees two of them as one.
     blurred: list[int] = []
 
@@ -158,11 +152,9 @@ def test_large_clusters_are_clustered_once_more_inside() -> None:
         edge = 50 if len(points) == 39 else 25
         return [[int(place > edge)] for place in points[:, 0]]
 
-    patch = pytest.MonkeyPatch()
-    with patch.context() as m:
-        m.setattr(clustering, "cluster_labels", labels)
-        embeddings = _on_line(*range(13), *range(30, 43), *range(100, 113))
-        groups = soft_clusters(embeddings, [1] * 39, max_tokens=LONG, seed=0)
+    monkeypatch.setattr(clustering, "cluster_labels", labels)
+    embeddings = _on_line(*range(13), *range(30, 43), *range(100, 113))
+    groups = soft_clusters(embeddings, [1] * 39, max_tokens=LONG, seed=0)
     assert groups == [tuple(range(13)), tuple(range(13, 26)), tuple(range(26, 39))]
     assert blurred == [39, 26, 13], "all of them, then each cluster of more than eleven"
 
@@ -184,7 +176,9 @@ def test_a_small_group_that_is_too_long_is_cut_in_order(
 
 
 @pytest.mark.usefixtures("line")
-def test_a_long_cluster_is_divided_by_similarity_and_by_length_where_that_does_not_divide_it() -> None:
+def test_a_long_cluster_is_divided_by_similarity_and_by_length_where_that_does_not_divide_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[int] = []
 
     def labels(points: NDArray[np.float64], threshold: float | None, seed: int) -> list[list[int]]:
@@ -195,9 +189,7 @@ def test_a_long_cluster_is_divided_by_similarity_and_by_length_where_that_does_n
             return [[int(place > 4)] for place in points[:, 0]]
         return [[0] for _ in points]  # 5 of them do not divide further
 
-    patch = pytest.MonkeyPatch()
-    with patch.context() as m:
-        m.setattr(clustering, "cluster_labels", labels)
-        groups = soft_clusters(_on_line(*range(14)), [10] * 8 + [1] * 6, max_tokens=30, seed=0)
+    monkeypatch.setattr(clustering, "cluster_labels", labels)
+    groups = soft_clusters(_on_line(*range(14)), [10] * 8 + [1] * 6, max_tokens=30, seed=0)
     assert groups == [(0, 1, 2), (3, 4), (5, 6, 7), (8, 9, 10, 11, 12, 13)]
     assert calls == [14, 8, 5]

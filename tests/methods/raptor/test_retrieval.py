@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bench.errors import ConfigError
+from bench.models.api import Geometry
 from bench.schema import Chunk, Document, DocumentSet, Prediction, Question
 from methods.raptor import Raptor, RaptorConfig
 from methods.raptor.retrieval import collapse, traverse
@@ -63,15 +64,10 @@ def test_the_budget_stops_at_the_first_node_that_does_not_fit(
 
 def test_a_tree_of_leaves_only_and_one_of_nothing() -> None:
     flat = replace(TREE, nodes=TREE.nodes[:6])
-    assert (
-        traverse(flat, SCORES[:6], 5).positions
-        == collapse(flat, SCORES[:6], 5, 1000).positions
-        == (4, 2, 1, 3, 0)
-    )
     nothing = replace(TREE, nodes=())
-    assert (
-        traverse(nothing, SCORES[:0], 5).positions == collapse(nothing, SCORES[:0], 5, 1000).positions == ()
-    )
+    for tree, positions in ((flat, (4, 2, 1, 3, 0)), (nothing, ())):
+        scores = SCORES[: len(tree.nodes)]
+        assert traverse(tree, scores, 5).positions == collapse(tree, scores, 5, 1000).positions == positions
 
 
 def _reader(prompt: str) -> str:
@@ -84,18 +80,18 @@ TEXT = " ".join(
 QUESTION = Question("Where is the mill?", DocumentSet((Document("", TEXT),)), 8)
 
 
-def _answer(method: Raptor, question: Question = QUESTION) -> tuple[Prediction, Models]:
-    models = Models(_reader)
+def _raptor(geometry: Geometry = GEOMETRY, **options: object) -> Raptor:
+    return Raptor(RaptorConfig.model_validate(options), geometry, 0)
+
+
+def _answer(method: Raptor) -> tuple[Prediction, Models]:
+    models = Models(_reader, method.geometry)
 
     async def both() -> Prediction:
-        index = await method.index(question.documents, models)  # type: ignore[arg-type]
-        return await method.answer(index, question, models)  # type: ignore[arg-type]
+        index = await method.index(QUESTION.documents, models)  # type: ignore[arg-type]
+        return await method.answer(index, QUESTION, models)  # type: ignore[arg-type]
 
     return asyncio.run(both()), models
-
-
-def _raptor(**options: object) -> Raptor:
-    return Raptor(RaptorConfig.model_validate(options), GEOMETRY, 0)
 
 
 def test_both_modes_share_one_tree_and_read_other_nodes() -> None:
@@ -118,31 +114,14 @@ def test_both_modes_share_one_tree_and_read_other_nodes() -> None:
 def test_top_x_may_read_as_much_as_the_window() -> None:
     """Top-X costs what PECAN costs: on Qasper, read by a large model, it stopped at half of that."""
     narrow = replace(GEOMETRY, window=64)  # room for 27 tokens of nodes, in proportion
-    capped, whole = (
-        asyncio.run(_read(Raptor(RaptorConfig(k=99, max_tokens=most), narrow, 0)))
-        for most in (None, "window")
-    )
+    capped, whole = (_answer(_raptor(narrow, k=99, max_tokens=most))[0] for most in (None, "window"))
     assert capped.trace["stopped_by"] == whole.trace["stopped_by"] == "max_tokens"
     assert capped.trace["tokens"] <= 27 < whole.trace["tokens"] <= 64
 
 
-async def _read(method: Raptor) -> Prediction:
-    models = Models(_reader)
-    index = await method.index(QUESTION.documents, models)  # type: ignore[arg-type]
-    return await method.answer(index, QUESTION, models)  # type: ignore[arg-type]
-
-
 def test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_said() -> None:
-    narrow = Raptor(
-        RaptorConfig(k=10, max_tokens=2000, cluster_tokens=60), replace(GEOMETRY, input_limit=100), 0
-    )
-    models = Models(_reader, narrow.geometry)
-
-    async def both() -> Prediction:
-        index = await narrow.index(QUESTION.documents, models)  # type: ignore[arg-type]
-        return await narrow.answer(index, QUESTION, models)  # type: ignore[arg-type]
-
-    prediction = asyncio.run(both())
+    narrow = replace(GEOMETRY, input_limit=100)
+    prediction, _ = _answer(_raptor(narrow, k=10, max_tokens=2000, cluster_tokens=60))
     assert prediction.truncated and 0 < len(prediction.context) < 10
     picked = [node["score"] for node in prediction.trace["steps"][0]["nodes"]]
     assert [item.score for item in prediction.context] == picked[: len(prediction.context)]
@@ -163,6 +142,5 @@ def test_lengths_that_do_not_fit_together_are_refused(options: dict[str, int], m
 
 def test_a_reader_at_the_papers_lengths_gets_the_encoder_of_raptors_code() -> None:
     paper = replace(GEOMETRY, chunk_tokens=300, window=8192, input_limit=32768)
-    assert Raptor(RaptorConfig(), paper, 0).roles()["embedder"].model == "multi-qa-mpnet"
-    assert _raptor().roles()["embedder"].model == "minilm"
-    assert Raptor(RaptorConfig(embedder="other"), paper, 0).roles()["embedder"].model == "other"
+    made = (_raptor(paper), _raptor(), _raptor(paper, embedder="other"))
+    assert [one.roles()["embedder"].model for one in made] == ["multi-qa-mpnet", "minilm", "other"]

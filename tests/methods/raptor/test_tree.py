@@ -12,12 +12,7 @@ from methods.raptor.tree import Tree, TreePlan, build_tree
 from tests.methods.writers import Models
 
 TOPICS = ("river mill water wheel", "goat milk cheese barn", "clock brass spring gear")
-LEAF = 6
-
-
-def _plan(**changes: int) -> TreePlan:
-    options = {"leaf_tokens": LEAF, "summary_tokens": 8, "cluster_tokens": 60, "max_layers": 5, "seed": 0}
-    return TreePlan(**{**options, **changes})
+PLAN = TreePlan(leaf_tokens=6, summary_tokens=8, cluster_tokens=60, max_layers=5, seed=0)
 
 
 def _documents(leaves: int) -> DocumentSet:
@@ -32,17 +27,16 @@ def _first_words(prompt: str) -> str:
     return "Summary of " + " ".join(text.split()[0] for text in texts)
 
 
-def _build(leaves: int, plan: TreePlan | None = None, models: Models | None = None) -> Tree:
+def _build(leaves: int | DocumentSet, models: Models | None = None) -> Tree:
+    documents = _documents(leaves) if isinstance(leaves, int) else leaves
     models = models or Models(_first_words)
-    return asyncio.run(
-        build_tree(_documents(leaves), models.writer, models.encoder, plan or _plan())  # type: ignore[arg-type]
-    )
+    return asyncio.run(build_tree(documents, models.writer, models.encoder, PLAN))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("leaves", [0, 1, 2, 3, 5, 11])
 def test_up_to_eleven_leaves_get_no_summaries(leaves: int) -> None:
     models = Models(_first_words)
-    tree = _build(leaves, models=models)
+    tree = _build(leaves, models)
     assert len(tree.nodes) == leaves and not models.writer.prompts
     assert tree.layers == ((tuple(range(leaves)),) if leaves else ())
     assert tree.embeddings.shape == (leaves, 16)
@@ -83,7 +77,7 @@ def test_a_tree_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     halves = [(0, 1, 2, 3, 4, 5, 6), (6, 7, 8, 9, 10, 11)]  # node 6 has two parents
     seen = _fixed_clusters(monkeypatch, halves)
     models = Models(_first_words)
-    tree = _build(12, models=models)
+    tree = _build(12, models)
     assert seen == [[6] * 12]
     assert [node.layer for node in tree.nodes] == [0] * 12 + [1] * 2
     assert [node.children for node in tree.nodes[12:]] == halves
@@ -103,8 +97,7 @@ def test_each_text_of_a_cluster_is_one_line_of_the_prompt(monkeypatch: pytest.Mo
     _fixed_clusters(monkeypatch, [tuple(range(12))])
     models = Models(_first_words)
     text = " ".join(f"River\n\nmill water  wheel {i}." for i in range(12))
-    documents = DocumentSet((Document("", text),))
-    tree = asyncio.run(build_tree(documents, models.writer, models.encoder, _plan()))  # type: ignore[arg-type]
+    tree = _build(DocumentSet((Document("", text),)), models)
     assert [node.text for node in tree.nodes[:12]] == [f"River\n\nmill water  wheel {i}." for i in range(12)]
     (prompt,) = models.writer.prompts
     _, _, body = prompt.partition(": ")
@@ -112,16 +105,14 @@ def test_each_text_of_a_cluster_is_one_line_of_the_prompt(monkeypatch: pytest.Mo
 
 
 def test_a_stored_tree_is_the_same_tree() -> None:
-    documents = _documents(14)
     tree = _build(14)
-    again = Tree.from_index(tree.to_index(), documents)
+    again = Tree.from_index(tree.to_index(), _documents(14))
     assert again.nodes == tree.nodes and again.layers == tree.layers
     assert all("text" not in str(leaf) for leaf in tree.to_index().data["leaves"]), "leaves are spans only"
 
 
 def test_building_is_credited() -> None:
-    models = Models(_first_words)
     with metered(Meter()) as meter:
-        tree = _build(12, models=models)
+        tree = _build(12)
     assert meter.usage["word-encoder", "embed"].new_tokens == len(tree.nodes)
     assert meter.usage["writer", "prefill"].calls == len(tree.layers[1])

@@ -84,9 +84,8 @@ def by_hand(
         weights = torch.stack([layer[0, :, len(ids) :, : len(ids)] for layer in out.attentions]).double()
         paid.append(weights.mean(2))  # (layers, heads, tokens)
     calibrated = paid[0] - paid[1]
-    chosen = (
-        calibrated.flatten(0, 1) if heads is None else torch.stack([calibrated[place] for place in heads])
-    )
+    places = heads or list(np.ndindex(*calibrated.shape[:2]))
+    chosen = torch.stack([calibrated[place] for place in places])
     tokens = chosen.sum(0)
     scores = []
     for start, end in spans[1:]:
@@ -118,18 +117,16 @@ def test_index_and_question_cost_what_their_tokens_cost() -> None:
     lm: Any = models.lm()
     texts = [PARAGRAPH.format(number=at + 1, text=chunk.text) for at, chunk in enumerate(found.chunks)]
     p = len(lm.chat.opening) + sum(map(lm.count_tokens, [HEAD, *texts]))
-    null, q = (
-        lm.count_tokens(TAIL.format(query=query)) + len(lm.chat.closing) for query in (NULL_QUERY, QUERY)
-    )
+    asking = [lm.count_tokens(TAIL.format(query=query)) for query in (NULL_QUERY, QUERY)]
+    null, q = (tokens + len(lm.chat.closing) for tokens in asking)
 
     def priced(usage: Usage) -> Usage:
         with metered(Meter()) as priced_alone:
             lm.credit(priced_alone, "prefill", usage)
         return priced_alone.usage["tiny", "prefill"]
 
-    assert building.usage == {
-        ("tiny", "prefill"): priced(Usage(2, p + null, p * p + null * (p + null), 1, cached=p)),
-    }
+    built = priced(Usage(2, p + null, p * p + null * (p + null), 1, cached=p))
+    assert building.usage == {("tiny", "prefill"): built}
     asked = priced(Usage(1, q, q * (p + q), 1, cached=p))
     assert meter.usage == again.usage == {("tiny", "prefill"): asked}
     assert meter.flops < building.flops / 3

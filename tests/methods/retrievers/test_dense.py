@@ -21,22 +21,6 @@ from bench.schema import Index, Question
 from tests.bench.models.builders import encoder_model, hf_tokenizer, save_encoder, save_plain_encoder
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pair")
-    save_plain_encoder(folder / "query", seed=1)
-    save_plain_encoder(folder / "context", seed=2)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def dpr_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dpr")
-    save_plain_encoder(folder / "query", "dpr-question", seed=3)
-    save_plain_encoder(folder / "context", "dpr-context", seed=4)
-    return folder
-
-
 def indexed(name: str, encoder: str, chunk_tokens: int = 20) -> tuple[Any, LoadedModels, Index]:
     kind = load_method(name)
     config = kind.Config(encoder=encoder, chunk_tokens=chunk_tokens)
@@ -49,11 +33,7 @@ def scores(
     method: Any, models: LoadedModels, index: Index, text: str = QUESTION, query: str = ""
 ) -> np.ndarray[Any, Any]:
     question = Question(text, DOCUMENTS["story"], 8, retrieval_query=query)
-    text = DOCUMENTS["story"].documents[0].full_text
-    from bench.schema import Chunk
-
-    chunks = [Chunk(d, i, a, b, text[a:b], n) for i, (d, a, b, n) in enumerate(index.data["chunks"])]
-    return np.asarray(asyncio.run(method.score(chunks, index, question, models)))
+    return np.asarray(asyncio.run(method.rank(index, question, models)).scores)
 
 
 def test_a_retrieval_query_is_embedded_in_the_place_of_the_question() -> None:
@@ -71,12 +51,8 @@ def by_hand(family: str, seed: int, texts: list[str], pooling: str) -> np.ndarra
         ids = tokenizer(text, return_tensors="pt")
         with torch.no_grad():
             out = model(input_ids=ids.input_ids, attention_mask=ids.attention_mask)
-        if pooling == "own":
-            vectors.append(out.pooler_output[0].numpy())
-        elif pooling == "cls":
-            vectors.append(out.last_hidden_state[0, 0].numpy())
-        else:
-            vectors.append(out.last_hidden_state[0].mean(0).numpy())
+        states = out.pooler_output if pooling == "own" else out.last_hidden_state[0]
+        vectors.append((states.mean(0) if pooling == "mean" else states[0]).numpy())
     return np.stack(vectors)
 
 
@@ -85,8 +61,8 @@ def chunk_texts(index: Index) -> list[str]:
     return [text[start:end] for _, start, end, _ in index.data["chunks"]]
 
 
-def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(pair: Path) -> None:
-    method, models, index = indexed("dragon", str(pair))
+def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(encoders: Path) -> None:
+    method, models, index = indexed("dragon", str(encoders))
     contexts = by_hand("bert", 2, chunk_texts(index), "cls")
     query = by_hand("bert", 1, [QUESTION], "cls")[0]
     np.testing.assert_allclose(index.arrays["embeddings"], contexts, atol=1e-5)
@@ -95,21 +71,20 @@ def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(pair: Pa
     assert not np.allclose(contexts @ query, contexts @ by_hand("bert", 2, [QUESTION], "cls")[0])
 
 
-def test_dpr_takes_each_encoder_s_own_vector_its_projection_included(dpr_pair: Path) -> None:
-    contexts = by_hand("dpr-context", 4, ["Mara hid it.", "Otto sold a goat."], "own")
-    encoder = load_embedder(resolve(str(dpr_pair / "context"), device="cpu"), "cls")
-    vectors = asyncio.run(encoder.embed(["Mara hid it.", "Otto sold a goat."]))
-    np.testing.assert_allclose(vectors, contexts, atol=1e-6)
-    assert vectors.shape == (2, 24) and encoder.dim == 24
-    query = load_embedder(resolve(str(dpr_pair / "query"), device="cpu"), "cls")
-    assert query.dim == 32
-    np.testing.assert_allclose(
-        asyncio.run(query.embed(["Who?"])), by_hand("dpr-question", 3, ["Who?"], "own"), atol=1e-6
-    )
+@pytest.mark.parametrize(("family", "seed", "dim"), [("dpr-question", 3, 32), ("dpr-context", 4, 24)])
+def test_dpr_takes_each_encoder_s_own_vector_its_projection_included(
+    family: str, seed: int, dim: int, tmp_path: Path
+) -> None:
+    texts = ["Mara hid it.", "Otto sold a goat."]
+    folder = save_plain_encoder(tmp_path / family, family, seed=seed)
+    encoder = load_embedder(resolve(str(folder), device="cpu"), "cls")
+    vectors = asyncio.run(encoder.embed(texts))
+    np.testing.assert_allclose(vectors, by_hand(family, seed, texts, "own"), atol=1e-6)
+    assert vectors.shape == (2, dim) and encoder.dim == dim
 
 
-def test_contriever_compares_means_by_dot_product_and_sbert_unit_means(pair: Path) -> None:
-    encoder = str(pair / "query")
+def test_contriever_compares_means_by_dot_product_and_sbert_unit_means(encoders: Path) -> None:
+    encoder = str(encoders / "query")
     method, models, index = indexed("contriever", encoder)
     contexts = by_hand("bert", 1, chunk_texts(index), "mean")
     query = by_hand("bert", 1, [QUESTION], "mean")[0]
@@ -120,13 +95,13 @@ def test_contriever_compares_means_by_dot_product_and_sbert_unit_means(pair: Pat
     assert index.data["max_tokens"] == 96
 
 
-def test_the_index_of_a_pair_does_not_depend_on_the_query_encoder(pair: Path, tmp_path: Path) -> None:
+def test_the_index_of_a_pair_does_not_depend_on_the_query_encoder(encoders: Path, tmp_path: Path) -> None:
     other = tmp_path / "pair"
     save_plain_encoder(other / "query", seed=9)
     save_plain_encoder(other / "context", seed=2)
     first, second = (
         plan_cell(CellRequest("dragon", "hotpotqa", options={"encoder": str(folder)}, limit=1))
-        for folder in (pair, other)
+        for folder in (encoders, other)
     )
     assert first.index_key_parts() == second.index_key_parts()
     assert first.identity.cell_id != second.identity.cell_id
@@ -152,8 +127,8 @@ def test_the_default_pair_is_that_of_the_readers_scale() -> None:
     assert pair("tiny", encoder="dragon-plus") == "dragon-plus-context"
 
 
-def test_a_pair_is_two_presets_or_two_folders(pair: Path) -> None:
+def test_a_pair_is_two_presets_or_two_folders(encoders: Path) -> None:
     assert encoder_pair("dpr").context == "dpr-context"
-    assert encoder_pair(str(pair)).query == str(pair / "query")
+    assert encoder_pair(str(encoders)).query == str(encoders / "query")
     with pytest.raises(UnknownNameError, match=r"Unknown encoder pair 'dragon'.*dragon-plus"):
         encoder_pair("dragon")

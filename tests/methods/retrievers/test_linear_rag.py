@@ -20,15 +20,15 @@ TEXTS = (
     "Ines Marlow sold a clock. Where it went nobody knows.",
     "The goat was called Pepper.",
 )
-PAGES = DocumentSet(tuple(Document("", text) for text in TEXTS))
 
 
-def ranked(question: str) -> Any:
+def ranked(question: str, *texts: str) -> Any:
+    pages = DocumentSet(tuple(Document("", text) for text in texts or TEXTS))
     models: Any = Models(lambda prompt: "")
     method = LinearRag(LinearRagConfig(chunk_tokens=32, join_documents="off"), GEOMETRY)
 
     async def both() -> Any:
-        return await method.rank(await method.index(PAGES, models), Question(question, PAGES, 8), models)
+        return await method.rank(await method.index(pages, models), Question(question, pages, 8), models)
 
     return asyncio.run(both())
 
@@ -41,10 +41,8 @@ def ranked(question: str) -> Any:
         ("The Bank of England’s Bank of England", ["Bank of England’s Bank of England"]),
         ("When Ines' clock stopped, Ines wept", ["Ines"]),
         ("rain fell. Where?", []),
-        (
-            "In Łódź, Émile Zola met Иван Петров and Karel Čapek.",
-            ["Łódź", "Émile Zola", "Иван Петров", "Karel Čapek"],
-        ),
+        ("In Łódź, Émile Zola met Иван Петров.", ["Łódź", "Émile Zola", "Иван Петров"]),
+        ("Karel Čapek", ["Karel Čapek"]),
         ("Otto lá Brand", ["Otto", "Brand"]),
         ("She sold an iPhone and a McIntosh.", ["McIntosh"]),
     ],
@@ -65,17 +63,6 @@ def test_a_name_that_the_question_does_not_have_leads_to_the_second_passage(
     assert near.scores[2] > alone.scores[2]
 
 
-def test_without_a_name_the_most_similar_passage_is_first() -> None:
+def test_without_a_name_in_the_question_or_in_any_document_the_most_similar_passage_is_first() -> None:
     assert ranked("which goat was called what").best_first[0] == 4
-
-
-def test_documents_without_any_name_are_ranked_by_similarity() -> None:
-    pages = DocumentSet((Document("", "rain fell"), Document("", "a goat ran")))
-    models: Any = Models(lambda prompt: "")
-    method = LinearRag(LinearRagConfig(chunk_tokens=32, join_documents="off"), GEOMETRY)
-
-    async def both() -> Any:
-        question = Question("Did Otto see a goat", pages, 8)
-        return await method.rank(await method.index(pages, models), question, models)
-
-    assert asyncio.run(both()).best_first[0] == 1
+    assert ranked("Did Otto see a goat", "rain fell", "a goat ran").best_first[0] == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +23,37 @@ from methods.retrievers.hybrid import Hybrid, HybridConfig
 from methods.retrievers.hyde import Hyde
 from methods.retrievers.rerank import Rerank, RerankConfig
 from methods.retrievers.tfidf import Tfidf
+from methods.self_route import SelfRoute, SelfRouteConfig
 from tests.methods.retrievers.test_rankers import TEXTS, asked, chunks
 from tests.stand_ins import GEOMETRY, WordModels
 
 PAPERS = Geometry(chunk_tokens=300, window=8192, input_limit=8192, summary_tokens=512)
+
+
+class Encoder:
+    """An encoder by a function of the texts."""
+
+    max_tokens = 99
+
+    def __init__(self, vectors: Callable[[Sequence[str]], Any]) -> None:
+        self.vectors = vectors
+
+    def truncated(self, texts: Sequence[str]) -> int:
+        return 0
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        return np.asarray(self.vectors(texts), np.float32)
+
+
+class Encoders(WordModels):
+    """Encoders by role."""
+
+    def __init__(self, **encoders: Encoder) -> None:
+        super().__init__()
+        self.encoders = encoders
+
+    def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Any:
+        return self.encoders[role]
 
 
 def scores(ranker: Any, question: str, models: Any = None) -> Any:
@@ -44,11 +71,8 @@ def scores(ranker: Any, question: str, models: Any = None) -> Any:
 def test_candidates_are_ordered_by_yes_and_the_others_follow_as_ranked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def probability(chunk: Chunk, question: Question, lm: Any) -> Any:
-        async def answer() -> float:
-            return {0: 0.1, 2: 0.9, 3: 0.4}[chunk.index]
-
-        return answer()
+    async def probability(chunk: Chunk, question: Question, lm: Any) -> float:
+        return {0: 0.1, 2: 0.9, 3: 0.4}[chunk.index]
 
     monkeypatch.setattr("methods.retrievers.rerank.p_yes", probability)
     sparse = scores(Bm25(Bm25Config(), GEOMETRY), "kite mill")
@@ -104,38 +128,27 @@ def test_two_rankers_of_one_kind_keep_their_models_and_indexes_apart() -> None:
         "second_embedder": Role("contriever"),
     }
 
-    class Encoder:
-        max_tokens = 99
-
-        def __init__(self, value: float) -> None:
-            self.value = value
-
-        def truncated(self, texts: Sequence[str]) -> int:
-            return 0
-
-        async def embed(self, texts: Sequence[str]) -> Any:
-            return np.full((len(texts), 2), self.value, np.float32)
-
-    class Models(WordModels):
-        def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Any:
-            return {"first_embedder": Encoder(1.0), "second_embedder": Encoder(2.0)}[role]
-
-    _, arrays = asyncio.run(hybrid.prepare(chunks(TEXTS), Models()))  # type: ignore[arg-type]
+    ones = Encoder(lambda texts: [[1.0, 1.0] for _ in texts])
+    models = Encoders(first_embedder=ones, second_embedder=Encoder(lambda texts: [[2.0, 2.0] for _ in texts]))
+    _, arrays = asyncio.run(hybrid.prepare(chunks(TEXTS), models))  # type: ignore[arg-type]
     assert sorted(arrays) == ["first_embeddings", "second_embeddings"]
-    assert scores(hybrid, "kite", Models()).shape == (len(TEXTS),)
+    assert scores(hybrid, "kite", models).shape == (len(TEXTS),)
 
 
-@pytest.mark.parametrize("config", [HybridConfig(first="pecan"), HybridConfig(second="pecan")])
-def test_a_part_that_is_no_ranker_is_refused(config: HybridConfig) -> None:
-    with pytest.raises(ConfigError, match="pecan does not score chunks"):
-        Hybrid(config, GEOMETRY)
-
-
-@pytest.mark.parametrize("name", ["ircot", "iter_retgen", "self_route"])
-def test_a_part_that_does_more_than_rank_is_refused(name: str) -> None:
-    """It ranked as plain BM25."""
-    with pytest.raises(ConfigError, match=f"{name} does more than rank chunks"):
-        Rerank(RerankConfig(ranker=name), GEOMETRY)
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("pecan", "does not score chunks; expected a ranker"),
+        # It ranked as plain BM25.
+        *((name, "does more than rank chunks") for name in ("ircot", "iter_retgen", "self_route")),
+    ],
+)
+def test_a_part_that_is_no_ranker_or_does_more_than_rank_is_refused(name: str, fault: str) -> None:
+    over = (Rerank, RerankConfig(ranker=name)), (SelfRoute, SelfRouteConfig(ranker=name))
+    pairs = (Hybrid, HybridConfig(first=name)), (Hybrid, HybridConfig(second=name))
+    for method, config in (*over, *pairs):
+        with pytest.raises(ConfigError, match=f"{name} {fault}"):
+            method(config, GEOMETRY)
 
 
 @pytest.mark.parametrize("options", [{"k": 3}, {"chunk_tokens": 60}, {"order": "document"}])
@@ -186,22 +199,12 @@ def test_what_a_ranker_says_of_its_ranking_is_kept_by_the_method_over_it(
 def test_hyde_searches_with_the_mean_of_question_and_draft() -> None:
     embedded: list[str] = []
 
-    class Encoder:
-        max_tokens = 99
+    def lengths(texts: Sequence[str]) -> list[list[float]]:
+        embedded[:] = texts
+        return [[len(text), 1.0] for text in texts]
 
-        def truncated(self, texts: Sequence[str]) -> int:
-            return 0
-
-        async def embed(self, texts: Sequence[str]) -> Any:
-            embedded[:] = texts
-            return np.array([[len(text), 1.0] for text in texts], np.float32)
-
-    class Models(WordModels):
-        def embedder(self, role: str = "embedder", *, pooling: Any = None) -> Any:
-            return Encoder()
-
-    method, models = Hyde(ContrieverConfig(encoder="minilm"), PAPERS), Models()
-    relevance = scores(method, "kite", models)
+    method = Hyde(ContrieverConfig(encoder="minilm"), PAPERS)
+    relevance = scores(method, "kite", Encoders(embedder=Encoder(lengths)))
     assert embedded == ["kite", "Question:"]  # the stand-in says the last word of the first line
     mean = np.array([(4 + 9) / 2, 1.0])
     np.testing.assert_allclose(relevance, [len(text) * mean[0] + mean[1] for text in TEXTS])

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from bench.errors import ConfigError
-from training.generator import sample_set, write_other_worlds, write_samples
+from training.generator import sample_set, write_other_worlds, write_samples, write_summary_samples
 from training.generator.names import NameSource
 from training.generator.sets import SHAPES, UNANSWERABLE
+from training.generator.summaries import DATASET, PARTS, summary_rows
 
 COMMITTED = Path(__file__).parents[3] / "datasets" / "sample"
 VERSION_2 = {
@@ -30,12 +31,23 @@ def full_text(row: dict[str, Any]) -> str:
     return "\n\n".join(f"{d['title']}\n{d['text']}" for d in row["documents"])
 
 
-def test_writing_twice_gives_the_committed_bytes(tmp_path: Path) -> None:
-    first, second = write_samples(tmp_path / "a"), write_samples(tmp_path / "b")
+@pytest.mark.parametrize(("write", "names"), [(write_samples, SHAPES), (write_summary_samples, PARTS)])
+def test_writing_twice_gives_the_committed_bytes(write: Any, names: Any, tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a"), write(tmp_path / "b")
 
-    assert [p.name for p in first] == [f"{d}.jsonl" for d in SHAPES]
+    assert [path.name for path in first] == [f"{name}.jsonl" for name in names]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes() == (COMMITTED / one.name).read_bytes()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_name_of_a_reference_is_told_in_the_documents(part: str) -> None:
+    for row in summary_rows(part):
+        text = full_text(row)
+        for answer in row["answers"]:
+            names = {word for word in answer.replace(".", "").replace(",", "").split() if word[0].isupper()}
+            assert names and all(name in text for name in names)
+    assert summary_rows(DATASET, seed=1)[0]["answers"] != summary_rows(DATASET)[0]["answers"]
 
 
 def test_version_2_is_written_as_it_was(tmp_path: Path) -> None:

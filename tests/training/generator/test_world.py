@@ -4,14 +4,7 @@ import pytest
 
 from training.generator.names import NameSource
 from training.generator.relations import RELATIONS
-from training.generator.world import (
-    Fact,
-    ask,
-    ask_check,
-    ask_hops,
-    make_world,
-    variables,
-)
+from training.generator.world import Fact, ask, ask_check, ask_hops, make_world, variables
 
 NAMES = NameSource("train")
 
