@@ -136,9 +136,7 @@ def test_folders(tmp_path: Path) -> None:
     loaded = load(QASPER, str(tmp_path))
     assert (len(loaded.examples), loaded.label) == (1, f"qasper ({tmp_path.name})")
     write(tmp_path / "other.jsonl", line(0))
-    with pytest.raises(
-        DataError, match=r"2 data files in this folder; pass one of them: dev.jsonl, other.jsonl"
-    ):
+    with pytest.raises(DataError, match=r"2 data files in this folder; .*: dev.jsonl, other.jsonl"):
         load(QASPER, str(tmp_path))
     write(tmp_path / "test.jsonl", line(0), line(1))
     loaded = load(QASPER, str(tmp_path))
@@ -179,9 +177,7 @@ def test_only_the_evaluated_set_of_a_release_is_used(tmp_path: Path) -> None:
     assert [example.question for example in loaded.examples] == ["Who?"]
     assert loaded.warnings == (f"{tmp_path}: only the split 'test' is used; left out: train 2, valid 1",)
     (tmp_path / "qaps.csv").write_text("\n".join([header, *rows[1:]]))
-    with pytest.raises(
-        DataError, match="no question of the split 'test', which is evaluated; found train 2, valid 1"
-    ):
+    with pytest.raises(DataError, match="no question of the split 'test'.* found train 2, valid 1"):
         load(load_card("narrativeqa"), str(tmp_path))
 
 
@@ -190,9 +186,7 @@ def test_of_a_folder_of_several_sets_the_part_with_the_cards_name_is_used(tmp_pa
     write(tmp_path / "musique.jsonl", line(1))
     loaded = load(QASPER, str(tmp_path))
     assert loaded.label == "qasper (qasper.jsonl)" and len(loaded.examples) == 1
-    with pytest.raises(
-        DataUnavailableError, match="no file or folder named hotpotqa; there are musique, qasper"
-    ):
+    with pytest.raises(DataUnavailableError, match="no .* named hotpotqa; there are musique, qasper"):
         load(load_card("hotpotqa"), str(tmp_path))
     assert issubclass(DataUnavailableError, DataError)
     with pytest.raises(DataUnavailableError, match="wcep cannot be downloaded"):
@@ -269,8 +263,7 @@ def test_papers_of_academic_eval_lie_in_one_folder_and_name_their_split(tmp_path
     card = load_card("academic_eval")
     examples = load(card, str(tmp_path)).examples
     assert [e.answers[0] for e in examples] == ["Abstract of test_0.", "Abstract of test_1."]
-    assert (
-        has_training_part(card, str(tmp_path)) and len(load(card, str(tmp_path), training=True).examples) == 3
-    )
+    assert has_training_part(card, str(tmp_path))
+    assert len(load(card, str(tmp_path), training=True).examples) == 3
     assert "around 200 words" in examples[0].question and "On test_0" not in examples[0].question
     assert card.retrieval_query_of(examples[0]).endswith("provided text. The title of the text is: On test_0")

@@ -18,7 +18,6 @@ def scheduler(tokens: int = 8, rows: int = 4) -> Scheduler:
 
 def request(of: Scheduler, prompt: int, **options: int) -> Request:
     free = of.allocate(PAGE)
-    assert free is not None
     return Request(Slot(free), list(range(prompt)), **{"limit": PAGE, **options})
 
 

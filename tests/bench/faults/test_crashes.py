@@ -85,7 +85,6 @@ def test_a_run_killed_while_mlflow_is_told_shows_once_and_whole(
             [sys.executable, "-c", MIRRORED_RUN, str(tmp_path / "cut")],
             cwd=REPOSITORY, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        assert process.stdout is not None
         syncing = int(process.stdout.readline())
         time.sleep(delay_s)  # whatever moment it meets: nothing below depends on it
         process.kill()

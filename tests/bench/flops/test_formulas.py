@@ -90,7 +90,6 @@ def test_a_saved_config_json_says_the_same_as_the_config_object(family: str) -> 
 )
 def test_a_preset_has_the_parameters_of_its_checkpoint(name: str, parameters: int) -> None:
     architecture = presets()[name].architecture
-    assert architecture is not None
     assert architecture.parameters == parameters
 
 
@@ -150,7 +149,6 @@ def test_todays_families_have_closed_forms(family: str, options: dict[str, Any])
 def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:
     shape = presets()["mixtral-8x7b"].architecture
     dense = presets()["mistral-7b-instruct"].architecture
-    assert shape is not None and dense is not None
     expert = 3 * 4096 * 14336
     assert shape.active_parameters == dense.parameters + 32 * (expert + 8 * 4096)  # one more, and the router
     assert shape.idle_parameters == 32 * 6 * expert
@@ -255,7 +253,6 @@ PROMPT_AND_ANSWER = 86  # one constant for all sets: question, instruction, temp
 
 def _paper_tflops(tokens: int) -> float:
     architecture = presets()["llama-3.1-8b"].architecture
-    assert architecture is not None
     return forward_flops(architecture, tokens) / TF
 
 
@@ -310,7 +307,6 @@ def test_a_ledger_of_many_forwards_reads_in_both_conventions() -> None:
 )
 def test_counts_that_cannot_be_are_refused(arguments: tuple[int, int, int | None], message: str) -> None:
     architecture = presets()["phi-2"].architecture
-    assert architecture is not None
     new, cached, rows = arguments
     with pytest.raises(ConfigError, match=message):
         forward_usage(architecture, new, cached, logit_rows=rows)

@@ -26,7 +26,6 @@ def stored(tmp_path: Path) -> tuple[IndexStore, Index, Meter]:
 def test_an_index_comes_back_with_its_cost(tmp_path: Path) -> None:
     store, index, meter = stored(tmp_path)
     stored_index = store.load("bm25", "k")
-    assert stored_index is not None
     assert stored_index.index.data == index.data
     assert {n: a.tolist() for n, a in stored_index.index.arrays.items()} == {
         n: a.tolist() for n, a in index.arrays.items()

@@ -79,13 +79,11 @@ def test_no_other_k_is_nearer_whatever_the_curve(
 def test_the_reference_is_the_method_with_its_defaults_on_the_same_data_and_model() -> None:
     request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=3, seed=4)
     match = cost_match(request)
-    assert match is not None
     assert match.reference.request == CellRequest("full_context", "hotpotqa", limit=3, seed=4)
     assert cost_match(CellRequest("bm25", "hotpotqa", options={"k": 3})) is None
     with pytest.raises(ConfigError, match="k=auto: expected auto:METHOD"):
         cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto"}))
     named = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:tfidf:k=2,order=document"}))
-    assert named is not None
     options = {"k": 2, "order": "document"}
     assert named.reference.request == CellRequest("tfidf", "hotpotqa", options=options)
 
@@ -131,10 +129,8 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
 
     request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=2)
     match = cost_match(request)
-    assert match is not None
     session = Costing(tmp_path, cost)
     (cell,) = match_costs([match], session)
-    assert cell is not None
     assert (cell.identity.config["k"], cell.identity.config["b"]) == (7, 0.5)
     assert session.ran == [["full_context"], [3, 4, 5, 6], [7, 8]], "neighbours share a run"
     rendering = Costing(tmp_path, cost, compute=False)
@@ -146,7 +142,6 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
 def test_the_search_begins_where_cells_with_other_options_say_that_the_cost_is(tmp_path: Path) -> None:
     """RAPTOR-CT Top-X stood at a quarter of PECAN's cost in a first pass, beside a measured Top-5."""
     match = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=2))
-    assert match is not None
     session = Costing(tmp_path, lambda cell: 10.0 * int(cell.identity.config.get("k", 30)))
     for options, limit in (({"k": 10, "b": 0.9}, 2), ({"k": 2, "b": 0.9}, 3)):
         other = plan_cell(CellRequest("bm25", "hotpotqa", options=options, limit=limit))
@@ -162,7 +157,6 @@ def test_the_search_begins_where_cells_with_other_options_say_that_the_cost_is(t
 def test_in_a_first_pass_what_one_round_measured_is_near_enough(tmp_path: Path) -> None:
     request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2)
     match = cost_match(request)
-    assert match is not None
 
     class InPart(Costing):
         def finished(self, cell: Cell) -> Any:
@@ -185,7 +179,6 @@ def test_the_rest_begins_where_the_questions_of_a_first_pass_say(
 ) -> None:
     """By what a k cost more than the nearest finished one, on the questions that both were asked."""
     match = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2))
-    assert match is not None
     session = Costing(tmp_path, lambda cell: {5: 150.0, "full_context": 270.0}.get(ask(cell)))
 
     def ask(cell: Cell) -> Any:

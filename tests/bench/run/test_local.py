@@ -227,7 +227,6 @@ def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
     (tmp_path / "python" / "sitecustomize.py").write_text(waiting)
     command = [sys.executable, "-c", program, str(tmp_path)]
     starter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    assert starter.stdout is not None
     helper = int(starter.stdout.readline())
     time.sleep(1)
     assert alive(helper)

@@ -37,7 +37,6 @@ class Counting(Echo):
         return Index({"words": sum(item.index.data["words"] for item in items)})
 
     def finish(self, index: Index, learned: Index | None) -> Index:
-        assert learned is not None
         current_meter().credit("own", "finish", Usage(calls=1, flops=7))
         return Index({**index.data, "all": learned.data["words"]}, index.arrays)
 
@@ -117,7 +116,6 @@ def data(count: int, task: str = "qa") -> Any:
 def test_of_too_many_documents_a_seeded_sample_is_learned_from() -> None:
     def sample(seed: int) -> list[str]:
         plan = plan_training(Training({}, most=5), data(40), lambda _: None, seed)  # type: ignore[arg-type, return-value]
-        assert plan is not None
         return [documents.id for documents in plan.sets]
 
     order = [example.documents.id for example in data(40).examples]
