@@ -25,6 +25,7 @@ from bench.results.index_store import IndexStore
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.render import render
+from tests.bench.faults.runs import records_of
 from tests.stand_ins import WordModel, WordModels, examples, run_cells, stand_in_cell
 
 
@@ -124,8 +125,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     """Everything that must not depend on how often a run was cut."""
     seen: dict[str, Any] = {}
     for cell in ("a", "b"):
-        lines = (folder / cell / "records.jsonl").read_text("utf-8").splitlines()
-        seen[cell] = [{**json.loads(line), "wall_s": 0} for line in lines]
+        seen[cell] = records_of(folder / cell)
         seen[f"files of {cell}"] = sorted(
             path.name for path in (folder / cell).iterdir() if path.name != "records.damaged.jsonl"
         )

@@ -6,20 +6,12 @@ import signal
 import socket
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench.run.cell import Cell
-from bench.run.session import Session
 from bench.tracking.hooks import MlflowHooks
 from tests.bench.tracking.test_tracking import make_cell, show
-from tests.stand_ins import WordModels, examples, stand_in_cell
-
-
-class StandInSession(Session):
-    def models(self, cell: Cell) -> Any:
-        return WordModels()
+from tests.stand_ins import StandInSession, examples, stand_in_cell
 
 
 def test_a_run_is_finished_although_its_tracking_server_is_gone(

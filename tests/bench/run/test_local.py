@@ -23,13 +23,10 @@ from bench.run.hooks import HelperProgress
 from bench.run.local import LocalWorkers
 from bench.run.session import Group, Session
 from bench.sweeps.grid import plan_sweep
-from tests.bench.run.ray.test_ray import rows
+from tests.bench.faults.runs import REPOSITORY, records_of
 from tests.stand_ins import WordModels
 
-REPOSITORY = Path(__file__).parents[3]
 SWEEP = ["sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--no-track"]
-
-
 LIGHT = "import sys; sys.modules.update(sklearn=None, pandas=None)\n"
 """Two packages that NLTK imports if it can: seconds for each process, and no score needs them."""
 
@@ -109,7 +106,7 @@ def sweep_of_four(results: Path, workers: int) -> subprocess.Popen[str]:
 
 
 def all_rows(results: Path) -> dict[str, Any]:
-    return {folder.name: rows(folder) for folder in sorted((results / "cells").iterdir())}
+    return {folder.name: records_of(folder) for folder in sorted((results / "cells").iterdir())}
 
 
 def children(process: int) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 
 from bench.results.finished import FinishedCell
 from bench.run.cell import Cell
+from tests.bench.faults.runs import records_of
 from tests.stand_ins import Echo, StandInSession, WordModels, examples, stand_in_cell
 
 
@@ -34,10 +35,7 @@ def files(results: Path) -> dict[str, Any]:
     """Every record and summary below a folder, without times."""
     found: dict[str, Any] = {}
     for path in sorted(results.rglob("records.jsonl")):
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        found[str(path.relative_to(results))] = [
-            {k: v for k, v in row.items() if k != "wall_s"} for row in rows
-        ]
+        found[str(path.relative_to(results))] = records_of(path.parent)
     for path in sorted(results.rglob("summary.json")):
         summary = json.loads(path.read_bytes())
         times = ("wall_s", "records_sha256")
