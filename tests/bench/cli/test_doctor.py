@@ -14,10 +14,7 @@ from bench.cli.main import command
 from bench.errors import ConfigError
 from tests.servers import Body, Post, dialect_app, serving
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def doctor(*arguments: object) -> Result:

@@ -310,6 +310,3 @@ def test_counts_that_cannot_be_are_refused(arguments: tuple[int, int, int | None
     new, cached, rows = arguments
     with pytest.raises(ConfigError, match=message):
         forward_usage(architecture, new, cached, logit_rows=rows)
-
-
-# -------------------------------------------------------------------------------- bench model flops

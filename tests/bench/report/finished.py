@@ -10,14 +10,7 @@ from typing import Any
 
 from bench.files.atomic import write_json
 from bench.metrics.retrieval import retrieval_quality
-from bench.results.records import (
-    CELL_FILE,
-    RECORDS_FILE,
-    SUMMARY_FILE,
-    ContextRecord,
-    Record,
-    TokenCounts,
-)
+from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, ContextRecord, Record, TokenCounts
 from bench.results.summary import summarize
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import describe

@@ -22,42 +22,20 @@ from click.testing import CliRunner
 from bench.cli.main import command as bench
 from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
-from bench.results.records import (
-    CELL_FILE,
-    RECORDS_FILE,
-    SUMMARY_FILE,
-    ContextRecord,
-    Record,
-    TokenCounts,
-)
+from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, ContextRecord, Record, TokenCounts
 from bench.results.summary import summarize
 from bench.tracking import hooks as hooks_module
-from bench.tracking.content import (
-    DISPLAY_FILE,
-    content_digest,
-    note_sweep,
-    sweep_digest,
-)
+from bench.tracking.content import DISPLAY_FILE, content_digest, note_sweep, sweep_digest
 from bench.tracking.hooks import MlflowHooks
 from bench.tracking.mirror import Mirror
-from bench.tracking.store import (
-    choose_store,
-    is_shown,
-    local_store,
-    public_uri,
-    scrub,
-)
+from bench.tracking.store import choose_store, is_shown, local_store, public_uri, scrub
 from bench.tracking.sync import StoreError, main as sync_command, sync
 from tests import cells
+from tests.servers import free_port
 
 DEFAULTS = {"k": 5, "order": "rank", "chunk_tokens": None, "prompt": "pecan", "k1": 1.5}
-SAID = {
-    0: "Nobody",
-    0.25: "Ilse, and six other people with her",
-    0.5: "Ilse, they say",
-    0.4: "Ilse did it alone",
-    1: "Ilse",
-}
+LONG = "Ilse, and six other people with her"
+SAID = {0: "Nobody", 0.25: LONG, 0.5: "Ilse, they say", 0.4: "Ilse did it alone", 1: "Ilse"}
 """F1 -> prediction."""
 
 
@@ -427,12 +405,6 @@ def test_a_store_that_refuses_every_cell_is_warned_of_once(
     run_hooks(tmp_path, cells)
     (warned,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "does not show 3 cell(s): the store is damaged" in warned and "bench ui --rebuild" in warned
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.usefixtures("_synced_here")

@@ -13,17 +13,14 @@ from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
 from tests.servers import dialect_app, serving
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[str]:
     """The shipped reader behind vLLM's routes."""
     with serving(dialect_app("vllm")) as url:
         yield url
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
 
 
 def answered(results: Path, request: CellRequest) -> list[Record]:
