@@ -55,9 +55,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_whole_records(
 
 
 def test_a_disk_that_fills_up_while_an_index_is_kept_fails_no_question(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    undisturbed: list[dict[str, Any]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: list[dict[str, Any]]
 ) -> None:
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
