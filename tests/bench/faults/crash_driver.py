@@ -91,15 +91,10 @@ def counted(die_at: int, full: bool) -> dict[str, int]:
 
     setattr(os, "write", torn)  # noqa: B010 - the types know better
     before(os, "fsync", lambda descriptor: None)  # a killed process loses nothing that the kernel has
-    for owner, name in (
-        (os, "ftruncate"),
-        (Path, "replace"),
-        (Path, "rename"),
-        (Path, "write_bytes"),
-        (Path, "unlink"),
-        (WordModel, "generate"),
-    ):
-        before(owner, name)
+    before(os, "ftruncate")
+    before(WordModel, "generate")
+    for name in ("replace", "rename", "write_bytes", "unlink"):
+        before(Path, name)
     return steps
 
 

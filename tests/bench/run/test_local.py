@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -232,26 +234,6 @@ def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
     until(lambda: not alive(helper))
 
 
-class _Started:
-    """Stands in for subprocess.Popen."""
-
-    environments: list[dict[str, str]] = []
-
-    def __init__(self, command: Any, env: dict[str, str], **_: Any) -> None:
-        self.environments.append(env)
-        self.stdin, self.stdout = open(os.devnull, "w"), open(os.devnull)  # noqa: PTH123, SIM115
-        self.returncode = 0
-
-    def poll(self) -> int:
-        return 0
-
-    def terminate(self) -> None:
-        pass
-
-    def wait(self, seconds: float = 0) -> int:
-        return 0
-
-
 @pytest.mark.parametrize(
     ("gpus", "wanted", "expected"),
     [
@@ -264,13 +246,18 @@ class _Started:
 def test_every_gpu_gets_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str], wanted: int | None, expected: list[str]
 ) -> None:
+    chosen: list[str] = []
+
+    def started(command: Any, env: dict[str, str], **_: Any) -> Any:
+        chosen.append(env["CUDA_VISIBLE_DEVICES"])
+        pipes = {"stdin": io.StringIO(), "stdout": io.StringIO()}
+        return SimpleNamespace(**pipes, returncode=0, poll=lambda: 0, terminate=lambda: 0, wait=lambda *_: 0)
+
     monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
-    monkeypatch.setattr(_Started, "environments", [])
-    monkeypatch.setattr(local_workers.subprocess, "Popen", _Started)
-    groups = two_groups(tmp_path) * 4
-    with LocalWorkers(wanted).helping(groups, tmp_path, 32, None):
+    monkeypatch.setattr(local_workers.subprocess, "Popen", started)
+    with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, 32, None):
         pass
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in _Started.environments] == expected
+    assert chosen == expected
 
 
 def test_options_of_ray_are_refused_without_it() -> None:

@@ -363,23 +363,16 @@ def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(result
     assert {r.data.tags["mlflow.parentRunId"] for r in curves} == set(parents.values())
 
 
-class _SyncedHere:
-    """Stands in for the process of a sync: the same command without importing MLflow anew."""
-
-    def __init__(self, command: list[Any], env: dict[str, str], **_: Any) -> None:
-        done = CliRunner(env=env).invoke(sync_command, [str(argument) for argument in command[4:]])
-        self.output, self.returncode = done.stdout, done.exit_code
-
-    def poll(self) -> int:
-        return self.returncode
-
-    def communicate(self, timeout: float) -> tuple[str, None]:
-        return self.output, None
-
-
 @pytest.fixture
 def _synced_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = SimpleNamespace(**{**vars(subprocess), "Popen": _SyncedHere})
+    """The process of a sync is the same command without importing MLflow anew."""
+
+    def started(command: list[Any], env: dict[str, str], **_: Any) -> Any:
+        done = CliRunner(env=env).invoke(sync_command, [str(argument) for argument in command[4:]])
+        ended, output = done.exit_code, (done.stdout, None)
+        return SimpleNamespace(returncode=ended, poll=lambda: ended, communicate=lambda timeout: output)
+
+    here = SimpleNamespace(**{**vars(subprocess), "Popen": started})
     monkeypatch.setattr(hooks_module, "subprocess", here)
     monkeypatch.setattr(os, "nice", lambda by: 0)
 
