@@ -229,10 +229,8 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     (folder / "broken.txt").symlink_to(folder / "nothing.txt")
     loaded = read_documents([folder])
     assert {d.text for d in loaded.documents} == {"mine"}
-    assert [problem.message for problem in loaded.problems] == [
-        "a link to nothing.",
-        "a link that leads out of the folder.",
-    ]
+    broken, outside = (problem.message for problem in loaded.problems)
+    assert broken == "a link to nothing." and outside == "a link that leads out of the folder."
 
 
 def test_two_files_of_one_name_keep_their_folders(tmp_path: Path) -> None:

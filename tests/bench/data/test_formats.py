@@ -141,10 +141,8 @@ def test_longbench_line(tmp_path: Path) -> None:
     example = one(tmp_path, LONGBENCH)
     assert example.id == "0af"
     assert example.answers == ("x", "y")
-    assert example.documents.documents == (
-        Document("A", "first text\nPassage 3:\nquoted"),
-        Document("B", "\nsecond\n"),
-    )
+    first, second = example.documents.documents
+    assert first == Document("A", "first text\nPassage 3:\nquoted") and second == Document("B", "\nsecond\n")
     assert example.evidence is None
     assert example.metadata == {"longbench_length": 12}
     assert one(tmp_path, {**LONGBENCH, "dataset": "gov_report", "input": ""}).task == "summarization"
@@ -209,11 +207,8 @@ HOTPOT_COLUMNS = {
 def test_hotpotqa(tmp_path: Path, entry: Any) -> None:
     example = one(tmp_path, entry)
     assert example.id == "5a"
-    assert example.documents.documents == (
-        Document("T", "One. Two."),
-        Document("U", "Three."),
-        Document("T", "Again."),
-    )
+    documents = (Document("T", "One. Two."), Document("U", "Three."), Document("T", "Again."))
+    assert example.documents.documents == documents
     assert example.evidence == (Evidence(0, 1, " Two."), Evidence(1, 0, "Three."), Evidence(1))
     assert example.metadata == {"type": "bridge", "level": "hard"}
 
@@ -365,10 +360,8 @@ def test_narrativeqa_release_with_missing_parts(release: Path) -> None:
     (release / "tmp/d1.content").unlink()
     examples, problems = examples_in(release)
     assert [f.example.id for f in examples] == ["d2-1"]
-    assert [p.place for p in problems if p.severity == "error"] == [
-        f"{release}/qaps.csv:2",
-        f"{release}/qaps.csv:4",
-    ]
+    errors = [p.place for p in problems if p.severity == "error"]
+    assert errors == [f"{release}/qaps.csv:2", f"{release}/qaps.csv:4"]
     assert "run download_stories.sh" in problems[0].message
 
     (release / "documents.csv").unlink()

@@ -33,12 +33,9 @@ def cached(cache: Path, card: Card, contents: dict[str, bytes]) -> None:
 
 def with_files(card: Card, examples: int, **files: bytes) -> Card:
     """The card with other files, their checksums included."""
-    parts = [
-        HubFile(path=name, sha256=hashlib.sha256(content).hexdigest()) for name, content in files.items()
-    ]
-    return card.model_copy(
-        update={"hub": card.hub.model_copy(update={"files": tuple(parts), "examples": examples})}
-    )
+    parts = tuple(HubFile(path=name, sha256=hashlib.sha256(files[name]).hexdigest()) for name in files)
+    changed = card.hub.model_copy(update={"files": parts, "examples": examples})
+    return card.model_copy(update={"hub": changed})
 
 
 def parquet(rows: list[dict[str, Any]]) -> bytes:

@@ -78,9 +78,8 @@ def test_a_document_longer_than_is_read_anywhere_is_refused_before_it_is_measure
 
 
 def test_warnings_are_grouped(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "dev.jsonl", *(line(n, documents=[]) for n in range(4)), line(5, answers=["a", ""])
-    )
+    without = [line(n, documents=[]) for n in range(4)]
+    path = write(tmp_path / "dev.jsonl", *without, line(5, answers=["a", ""]))
     assert load(QASPER, str(path)).warnings == (
         f"{path}:1: there are no documents (and 3 more)",
         f"{path}:5: one of the reference answers is empty",
@@ -102,14 +101,8 @@ def test_another_sets_file_is_refused(tmp_path: Path) -> None:
         ("", "the file is empty"),
         ("[]", "holds no entries"),
         ("{}", "in an unknown format"),
-        (
-            '{"a": 1, "b": 2}',
-            "JSON lines in an unknown format, with the fields a, b. Our own format needs 'question' and",
-        ),
-        (
-            '{"id": 1, "question": "Q?", "answer": "A", "context": "C"}',
-            "Perhaps: context -> documents, answer -> answers. One right line: {",
-        ),
+        ('{"a": 1, "b": 2}', "JSON lines in an unknown format, with the fields a, b. Our own format needs"),
+        ('{"question": "Q?", "answer": "A", "context": "C"}', "Perhaps: context -> documents, answer ->"),
         ("a,b\n", "holds no entries"),
         ('{"id": \n', "not JSON"),
     ],
@@ -196,14 +189,11 @@ def test_of_a_folder_of_several_sets_the_part_with_the_cards_name_is_used(tmp_pa
 def test_a_selection_is_mentioned_only_where_it_leaves_something_out(tmp_path: Path) -> None:
     card = load_card("qmsum")
     assert card.selection is not None and card.selection.documents == 30
-    lines = [
-        line(n, dataset="qmsum", task="summarization", documents=[{"title": "", "text": f"Text {n}."}])
-        for n in range(30)
-    ]
+    qmsum = {"dataset": "qmsum", "task": "summarization"}
+    *lines, beyond = (line(n, **qmsum, documents=[{"title": "", "text": f"Text {n}."}]) for n in range(31))
     again = {**lines[0], "id": "again"}
     loaded = load(card, str(write(tmp_path / "exactly.jsonl", *lines, again)))
     assert len(loaded.examples) == 31 and loaded.warnings == ()
-    beyond = line(30, dataset="qmsum", task="summarization", documents=[{"title": "", "text": "One more."}])
     loaded = load(card, str(write(tmp_path / "more.jsonl", *lines, beyond, again)))
     assert len(loaded.examples) == 31
     (warning,) = loaded.warnings
@@ -217,8 +207,7 @@ def test_booksum_takes_the_first_rows_however_many_chapters_they_are_about(tmp_p
          "chapter_length": 9000.0 if n % 4 else 8000.0, "summary_text": f"Summary {n}."}
         for n in range(50)
     ]  # fmt: skip
-    path = tmp_path / "test.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write(tmp_path / "test.jsonl", *rows)
     loaded = load(load_card("booksum"), str(path))
     assert [e.answers[0] for e in loaded.examples] == [f"Summary {n}." for n in range(50) if n % 4][:30]
     assert any("only the first 30 questions are used" in warning for warning in loaded.warnings)
@@ -229,12 +218,9 @@ def wcep(folder: Path, **counts: int) -> Path:
     """WCEP-10 as it is unpacked: a file of lines for each split."""
     folder.mkdir(parents=True)
     for split, count in counts.items():
-        rows = [
-            {"document": [f"{split} {n} " + "word " * 6001], "summary": f"{split} {n}."} for n in range(count)
-        ]
-        (folder / f"{split}.txt").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-        )
+        texts = [f"{split} {n}" for n in range(count)]
+        rows = ({"document": [f"{text} " + "word " * 6001], "summary": f"{text}."} for text in texts)
+        write(folder / f"{split}.txt", *rows)
     return folder
 
 

@@ -29,9 +29,8 @@ WITHOUT_ATTENTION = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2"}
 def test_what_is_read_piece_by_piece_probed_and_rolled_back_answers_as_the_whole_text(family: str) -> None:
     model = toy(family)
     engine = engine_for(family, model, max_context=256)
-    assert isinstance(engine.runner, PlainRunner) and engine.runner.attends is (
-        family not in WITHOUT_ATTENTION
-    )
+    assert isinstance(engine.runner, PlainRunner)
+    assert engine.runner.attends is (family not in WITHOUT_ATTENTION)
 
     async def run() -> tuple[Any, Any, Any]:
         slot = await engine.reserve(128)
@@ -67,9 +66,8 @@ def test_its_attention_is_that_of_packed_passes(heads: Heads | None) -> None:
         first = await engine.run(Request(slot, ids[10:20], ids[30:33], (5, 6), **watched))
         return first, await engine.run(Request(slot, ids[20:], decode=5, limit=128, **watched))
 
-    for one, other in zip(
-        *(asyncio.run(read(e)) for e in (packed, Engine("llama", runner, scheduler))), strict=True
-    ):
+    plain = Engine("llama", runner, scheduler)
+    for one, other in zip(*(asyncio.run(read(engine)) for engine in (packed, plain)), strict=True):
         assert one.answer == other.answer and one.attention_start == other.attention_start
         rows = min(len(one.attention), len(other.attention))
         np.testing.assert_allclose(one.attention[:rows], other.attention[:rows], atol=1e-5)

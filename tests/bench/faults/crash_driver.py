@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import bench.run.cell_folder
+import tests.cells
 from bench.files.atomic import WriteError, write_text
 from bench.results.finished import read_finished
 from bench.results.index_store import IndexStore
-from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import Row, TableDefinition
+from bench.tables.cells import TableCell
+from bench.tables.definition import Row
 from bench.tables.render import render
 from tests.bench.faults.runs import records_of
 from tests.stand_ins import WordModel, WordModels, examples, run_cells, stand_in_cell
@@ -39,14 +40,10 @@ def work(folder: Path) -> None:
         cells.append((cell, folder / suffix))
     results = run_cells(cells, IndexStore(folder / "indexes"), WordModels, in_flight=2)
     rows = [Row(id=suffix, label=suffix, method="echo") for suffix in ("a", "b")]
-    definition = TableDefinition(
-        id="t", title="T", source="S", datasets=("toy",), metrics=("f1",), rows=tuple(rows)
-    )
-    table_cells = {
-        (row.id, "toy"): TableCell(row, "toy", read_finished(result.folder))
-        for row, result in zip(rows, results, strict=True)
-    }
-    rendered = render(TableData(definition, table_cells), {})
+    shown = [
+        TableCell(row, "toy", read_finished(result.folder)) for row, result in zip(rows, results, strict=True)
+    ]
+    rendered = render(tests.cells.table(*shown), {})
     for suffix, text in (("md", rendered.markdown()), ("tex", rendered.latex()), ("csv", rendered.csv)):
         write_text(folder / "tables" / f"t.{suffix}", text)
 

@@ -76,12 +76,8 @@ def test_a_chunk_is_too_long_only_where_one_run_of_characters_cannot_be_cut(
         assert all(chunk.start <= begin and end <= chunk.end for begin, end in offsets)
         at += chunk.tokens
         if chunk.tokens > chunk_tokens:
-            inner = [
-                b
-                for i, (b, _) in enumerate(offsets)
-                if i and b > chunk.start and b >= max(e for _, e in offsets[:i])
-            ]
-            assert not inner
+            for i, (begin, _) in enumerate(offsets):
+                assert not i or begin <= chunk.start or begin < max(end for _, end in offsets[:i])
 
 
 def test_ids_are_cut_at_the_given_number_of_tokens() -> None:
@@ -124,12 +120,8 @@ def test_joined_paragraphs_are_cut_as_one_text() -> None:
     chunks = chunk_documents(PARAGRAPHS, _words, 4, join=True)
     assert [chunk.text for chunk in chunks] == ["One\na b c ", "d\n\nTwo\ne f", "Three\ng h i ", "j k"]
     assert [chunk.tokens for chunk in chunks] == [4, 4, 4, 2]
-    assert [chunk.spans for chunk in chunks] == [
-        ((0, 0, 10),),
-        ((0, 10, 11), (2, 0, 7)),
-        ((3, 0, 12),),
-        ((3, 12, 15),),
-    ]
+    spans = [((0, 0, 10),), ((0, 10, 11), (2, 0, 7)), ((3, 0, 12),), ((3, 12, 15),)]
+    assert [chunk.spans for chunk in chunks] == spans
     assert len(chunk_documents(PARAGRAPHS, _words, 4)) == 5, "apart, no chunk crosses"
 
 

@@ -28,9 +28,8 @@ def test_an_index_comes_back_with_its_cost(tmp_path: Path) -> None:
     store, index, meter = stored(tmp_path)
     stored_index = store.load("bm25", "k")
     assert stored_index.index.data == index.data
-    assert {n: a.tolist() for n, a in stored_index.index.arrays.items()} == {
-        n: a.tolist() for n, a in index.arrays.items()
-    }
+    back, kept = ({n: a.tolist() for n, a in i.arrays.items()} for i in (stored_index.index, index))
+    assert back == kept
     assert stored_index.meter.to_json() == meter.to_json()
     assert store.load("bm25", "other") is None
 

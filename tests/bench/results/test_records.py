@@ -19,13 +19,11 @@ def record(example_id: str, prediction: str | None = "x", error: str | None = No
 
 
 def test_appended_records_are_read_back(tmp_path: Path) -> None:
+    written = [record("a"), record("b", None, "ValueError: no")]
     with RecordStore(tmp_path) as store:
-        store.append(record("a"))
-        store.append(record("b", None, "ValueError: no"))
-    assert list(read_records(tmp_path / "records.jsonl")) == [
-        record("a"),
-        record("b", None, "ValueError: no"),
-    ]
+        for one in written:
+            store.append(one)
+    assert list(read_records(tmp_path / "records.jsonl")) == written
     with RecordStore(tmp_path) as store:
         assert set(store.done) == {"a", "b"}
 

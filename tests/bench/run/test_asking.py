@@ -159,10 +159,8 @@ def test_a_bare_yes_to_another_question_is_remarked(
 def test_standard_input_is_a_document(tmp_path: Path) -> None:
     arguments = ["-", "--model", "tiny", "--results", tmp_path]
     assert "1. standard input, line 2" in ask("When?", *arguments, stdin=b"\nShut down in 2018.").output
-    empty = ask("When?", *arguments, stdin=b"")
-    assert isinstance(empty.exception, DataError) and "standard input: the file is empty" in str(
-        empty.exception
-    )
+    error = ask("When?", *arguments, stdin=b"").exception
+    assert isinstance(error, DataError) and "standard input: the file is empty" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,8 @@ def sweep_of_four(results: Path, workers: int) -> subprocess.Popen[str]:
     """Four cells of four questions, in a process group of its own, as a terminal gives it."""
     own = ["--results", str(results), "--workers", str(workers)]
     command = [sys.executable, "-m", "bench.cli.main", *SWEEP, *FOUR, *own]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, **pipes)
 
 
 def all_rows(results: Path) -> dict[str, Any]:

@@ -151,10 +151,8 @@ def test_a_finished_cell_asks_nothing_and_loads_no_model(tmp_path: Path) -> None
     def no_models() -> Any:
         raise AssertionError("models were loaded for a finished cell")
 
-    again = run_cell(
-        stand_in_cell(examples(4)), tmp_path / "cell", IndexStore(tmp_path / "indexes"), no_models
-    )
-    assert again.answered == 0
+    indexes = IndexStore(tmp_path / "indexes")
+    assert run_cell(stand_in_cell(examples(4)), tmp_path / "cell", indexes, no_models).answered == 0
     assert (tmp_path / "cell" / "records.jsonl").read_bytes() == before
 
 
@@ -221,14 +219,9 @@ def test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misse
             return await super().answer(index, question, models)
 
     def cells() -> list[tuple[Any, Path]]:
-        variants = [stand_in_cell(examples(4), {"suffix": suffix}) for suffix in ("a", "b")]
-        return [
-            (
-                dataclasses.replace(cell, method=Shared(cell.method.config)),
-                tmp_path / cell.method.config.suffix,
-            )
-            for cell in variants
-        ]
+        variants = {suffix: stand_in_cell(examples(4), {"suffix": suffix}) for suffix in ("a", "b")}
+        shared = {s: dataclasses.replace(c, method=Shared(c.method.config)) for s, c in variants.items()}
+        return [(cell, tmp_path / suffix) for suffix, cell in shared.items()]
 
     indexes = IndexStore(tmp_path / "indexes")
     run_cells(cells(), indexes, WordModels)

@@ -99,9 +99,7 @@ def test_a_document_that_cannot_be_indexed_is_left_out_and_only_its_questions_fa
     poison = Example(**{**vars(good[0]), "id": "p", "documents": DocumentSet((Document("", "unindexable"),))})
     cell = counting_cell([*good, poison])
     records = run(cell, tmp_path)
-    assert [record.error for record in records] == [None] * 4 + [
-        "ValueError: this document cannot be indexed"
-    ]
+    assert [r.error for r in records] == [None] * 4 + ["ValueError: this document cannot be indexed"]
     assert cell.method.trained_on == [[good[0].documents.id, good[2].documents.id]]
     again = counting_cell([*good, poison])
     run_cell(again, tmp_path / "x", IndexStore(tmp_path / "indexes"), WordModels)
