@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import psutil
@@ -30,16 +30,12 @@ from tests.bench.engine.conversations import CHOICES, Script, play, play_all, re
 from tests.bench.engine.paged import serve_like_a_gpu
 from tests.bench.models.builders import CAUSAL_FAMILIES, VOCAB, causal_model
 
-T = TypeVar("T")
 ROUNDING = 1e-4
 """Of logits up to 10 whose fp32 sums are taken in another order: over the families they moved by 2.2e-5
 without vector instructions, and by 9e-6 with AVX2. Attention moved by 6e-8."""
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(coroutine)
-
-
+run = asyncio.run
 PATHS = ["one by one", "tiles", "together", "variable length", "variable length, all keys"]
 """Decoding rows served one by one, as on a CPU, others also as in bfloat16 on AMX tiles; in one call, as on a
 GPU; all rows in one call, as on a GPU in half precision, attention to spans from the log-sum-exp or, as for

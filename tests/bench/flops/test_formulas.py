@@ -60,10 +60,8 @@ def test_parameters_of_an_encoder_are_those_of_the_real_class(family: str) -> No
     architecture = architecture_from_config(model.config)
     assert architecture.parameters == sum(p.numel() for p in model.parameters())
     counted = architecture_from_modules(model)
-    assert (counted.layer_weights, counted.head_weights) == (
-        architecture.layer_weights,
-        architecture.head_weights,
-    )
+    assert counted.layer_weights == architecture.layer_weights
+    assert counted.head_weights == architecture.head_weights
 
 
 @pytest.mark.parametrize("family", CAUSAL_FAMILIES + ENCODER_FAMILIES)

@@ -104,10 +104,8 @@ def test_equal_cells_have_p_1_and_a_clear_difference_a_small_one() -> None:
 
 def test_a_drawn_p_value_is_never_0() -> None:
     """No draw of 30 signs is all equal: 0 hits of 999, and the observed one is counted with them."""
-    p = permutation_p_value(
-        np.full(30, 0.5), [f"d{i}" for i in range(30)], rng=np.random.default_rng(0), draws=999
-    )
-    assert p == 1 / 1000
+    documents, rng = [f"d{i}" for i in range(30)], np.random.default_rng(0)
+    assert permutation_p_value(np.full(30, 0.5), documents, rng=rng, draws=999) == 1 / 1000
 
 
 def test_under_the_null_hypothesis_the_test_rejects_one_in_twenty() -> None:

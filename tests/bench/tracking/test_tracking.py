@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -151,12 +152,10 @@ def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results
     table = table_of(run)
     assert table["columns"][:5] == ["question", "prediction", "answers", "f1", "rouge_l"]
     assert len(table["data"]) == 6
-    assert table["data"][2][:4] == [
-        "Who crossed the bridge on day 2?", "Ilse, they say", "Ilse Brandt | Ilse", 0.5,
-    ]  # fmt: skip
-    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [
-        {"path": "questions.json", "type": "table"}
-    ]
+    question = "Who crossed the bridge on day 2?"
+    assert table["data"][2][:4] == [question, "Ilse, they say", "Ilse Brandt | Ilse", 0.5]
+    (logged,) = json.loads(run.data.tags["mlflow.loggedArtifacts"])
+    assert logged == {"path": "questions.json", "type": "table"}
     artifacts = {a.path for a in client(results).list_artifacts(run.info.run_id)}
     assert artifacts == {"cell.json", "summary.json", "questions.json"}
     assert run.info.artifact_uri.startswith((results / "mlflow-artifacts" / "qasper").as_uri())
@@ -323,11 +322,8 @@ def test_two_syncs_at_once_write_each_cell_once(results: Path, tmp_path: Path) -
 def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_their_step(
     results: Path,
 ) -> None:
-    cells = [
-        make_cell(results, dataset="curve", k=k, order=order)
-        for order in ("rank", "document")
-        for k in (1, 2, 3)
-    ]
+    options = itertools.product(("rank", "document"), (1, 2, 3))
+    cells = [make_cell(results, dataset="curve", k=k, order=order) for order, k in options]
     show(results, *cells[:4], sweep="bm25 over k")
     show(results, *cells, sweep="bm25 over k")
     finish(cells[1], [record(i, 1.0) for i in range(6)])
