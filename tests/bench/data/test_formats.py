@@ -85,7 +85,7 @@ def test_bench_line(tmp_path: Path) -> None:
         ({"taks": "summarization"}, "unknown field 'taks' (did you mean 'task'?)"),
         ({"ID": "a"}, "unknown field 'ID' (did you mean 'id'?)"),
         ({"evidnece": []}, "unknown field 'evidnece' (did you mean 'evidence'?)"),
-        ({"documents": [{"text": "A."}, {"titel": "", "text": ""}]}, "documents[1]: unknown field 'titel' (did"),
+        ({"documents": [{"text": "A."}, {"titel": "", "text": ""}]}, "documents[1]: unknown field 'titel' "),
         ({"documents": [{"txt": "Ada."}]}, "documents[0]: unknown field 'txt' (did you mean 'text'?)"),
         ({"evidence": [{"document": 0, "sentense": 1}]}, "evidence[0]: unknown field 'sentense' (did you"),
     ],

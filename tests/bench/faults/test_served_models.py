@@ -437,7 +437,8 @@ def test_the_url_is_no_part_of_a_cell(tmp_path: Path) -> None:
     cells = []
     for _ in range(2):
         with serving(dialect_app("vllm")) as url:
-            options = {"attention": "off", "search_model": f"server:{url}#tiny"}
-            cells.append(plan_cell(request(url, method="pecan", **options)))
+            served = f"server:{url}#tiny"
+            options = {"attention": "off", "search_model": served}
+            cells.append(plan_cell(CellRequest("pecan", "musique", model=served, options=options)))
     assert cells[0].identity == cells[1].identity
     assert cells[0].index_key_parts() == cells[1].index_key_parts()
