@@ -52,3 +52,10 @@ def _no_network(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
         connect(self, address)
 
     monkeypatch.setattr(socket.socket, "connect", only_local)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The models that this test has fetched, in a cache of its own."""
+    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"

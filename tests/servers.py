@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -38,6 +39,12 @@ def serving(app: Any, port: int = 0) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class RequestError(Exception):

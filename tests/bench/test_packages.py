@@ -77,9 +77,7 @@ def test_every_import_is_of_the_core_or_of_an_extra_that_brings_it() -> None:
         if sources & core:
             continue
         brought_by = BROUGHT_BY | (OF_METHODS if file.startswith("methods") else {})
-        assert package in brought_by, (
-            f"{file} imports {package}, which neither the core nor an extra declares"
-        )
+        assert package in brought_by, f"{file} imports {package}, which neither core nor extra declares"
         assert not sources or sources & distributions([brought_by[package]]), (package, brought_by[package])
 
 
@@ -92,9 +90,8 @@ def test_all_brings_what_any_extra_brings_but_for_development() -> None:
 def core(*commands: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Commands of ``bench``, one after the other, where no extra is installed."""
     code = HIDE.format(names=sorted(BROUGHT_BY | OF_METHODS))
-    return subprocess.run(
-        [sys.executable, "-c", code, *commands], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, "-c", code, *commands]
+    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def test_the_core_scores_counts_and_renders(tmp_path: Path) -> None:
@@ -141,12 +138,14 @@ def test_several_missing_packages_are_named_with_all_their_extras(monkeypatch: p
     )
 
 
+def pins() -> list[str]:
+    """The requirements of the lock."""
+    return [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+
+
 def test_python_3_11_2_of_debian_12_can_install_every_pinned_version() -> None:
-    pins = (
-        Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"
-    )
     refused = {}
-    for pin in pins:
+    for pin in map(Requirement, pins()):
         try:
             installed = distribution(pin.name)
         except PackageNotFoundError:
@@ -158,10 +157,9 @@ def test_python_3_11_2_of_debian_12_can_install_every_pinned_version() -> None:
 
 
 def test_every_pinned_version_has_its_hashes() -> None:
-    pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
     locked = (ROOT / "hashes.txt").read_text().replace(" \\\n", "").splitlines()
     assert all(re.fullmatch(r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+", line) for line in locked)
-    named = {canonicalize_name(pin.partition("==")[0]): pin.partition("==")[2] for pin in pins}
+    named = {canonicalize_name(pin.partition("==")[0]): pin.partition("==")[2] for pin in pins()}
     assert named.pop("torch")  # several builds of one version, each with its own hash
     assert dict(line.split()[0].split("==") for line in locked) == named
 
@@ -182,7 +180,5 @@ def test_the_wheel_holds_the_packages_their_assets_and_the_samples_and_nothing_e
     assert {name for name in sizes if ".dist-info/" not in name} == expected | {"longdoc_bench.py"}
     kinds = re.compile(r"\.(py|typed|yaml|csv|jsonl?|md|safetensors|css|js|jinja)$|\.dist-info/")
     assert [name for name in sizes if not kinds.search(name)] == []
-    assert [
-        name for name in sizes if re.search(r"(^|/)(tests?|test_\w+\.py|results/.*\.jsonl?)($|/)", name)
-    ] == []
+    assert not list(filter(re.compile(r"(^|/)(tests?|test_\w+\.py|results/.*\.jsonl?)($|/)").search, sizes))
     assert max(sizes.values()) <= 8_000_000 and wheel.stat().st_size <= 25_000_000, "of the reader; of all"

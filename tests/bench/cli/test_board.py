@@ -46,9 +46,8 @@ def test_numbers_stand_in_their_row_and_data_set_whoever_measured_them(made: Any
     board.on_helper_progress(HelperProgress(4, "a line", "b", 0.25, 3.0))
     board.on_helper_progress(HelperProgress(4, "a trial of k", "c", 0.9, 3.0))
     after = drawn(progress)
-    assert [line for line in after if line not in bare and len(line) > 1] == [
-        ["PECAN", "50.0", "1.00", "25.0", "3.00"]
-    ]
+    (changed,) = [line for line in after if line not in bare and len(line) > 1]
+    assert changed == ["PECAN", "50.0", "1.00", "25.0", "3.00"]
 
 
 def test_a_table_of_judgements_has_none(tmp_path: Path) -> None:

@@ -91,8 +91,4 @@ def test_every_kind_of_table_has_its_maker() -> None:
 
 def test_a_cell_of_several_processes_is_refused_where_one_can_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--workers 2: bench run answers"):
-        CliRunner().invoke(
-            command,
-            ["run", "--method", "bm25", "--dataset", "qasper", "--workers", "2", "--results", str(tmp_path)],
-            catch_exceptions=False,
-        )
+        run("run", "--method", "bm25", "--dataset", "qasper", "--workers", "2", "--results", tmp_path)

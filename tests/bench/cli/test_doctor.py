@@ -14,10 +14,7 @@ from bench.cli.main import command
 from bench.errors import ConfigError
 from tests.servers import Body, Post, dialect_app, serving
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def doctor(*arguments: object) -> Result:
@@ -57,9 +54,7 @@ def test_what_pip_says_of_our_requirements_fails_and_of_others_warns(
 ) -> None:
     other = "jupyter 1.0 requires notebook, which is not installed."
     own = "longdoc-bench 0.1.0 has requirement click>=8.1, but you have click 7.0."
-    monkeypatch.setattr(
-        "bench.cli.doctor._question", lambda: SimpleNamespace(state="ok", detail="", remedy="")
-    )
+    monkeypatch.setattr("bench.cli.doctor._question", lambda: Check("ok", ""))
     for code, said, state in ((0, "fine", "ok"), (1, other, "warning"), (1, f"{other}\n{own}", "failed")):
         done = SimpleNamespace(returncode=code, stdout=said)
         monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)

@@ -16,10 +16,8 @@ from tests.bench.report.finished import bm25, finish
 
 
 def rm(results: Path, *arguments: str) -> str:
-    result = CliRunner().invoke(
-        command, ["rm", *arguments, "--results", str(results)], catch_exceptions=False
-    )
-    return result.output
+    words = ["rm", *arguments, "--results", str(results)]
+    return CliRunner().invoke(command, words, catch_exceptions=False).output
 
 
 @pytest.fixture

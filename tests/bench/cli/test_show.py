@@ -17,11 +17,8 @@ from tests.bench.results.test_records import record
 
 
 def shown(results: Path, *arguments: str) -> str:
-    return (
-        CliRunner()
-        .invoke(command, ["show", *arguments, "--results", str(results)], catch_exceptions=False)
-        .output
-    )
+    words = ["show", *arguments, "--results", str(results)]
+    return CliRunner().invoke(command, words, catch_exceptions=False).output
 
 
 def test_further_answers_are_shown_below_the_first_one() -> None:

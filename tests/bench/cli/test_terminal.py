@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.cli.terminal import (
-    column_groups,
-    inline_picture,
-    print_columns,
-    print_table,
-)
+from bench.cli.terminal import column_groups, inline_picture, print_columns, print_table
 from bench.tables.formats import Section, TextTable
 
 TABLE = TextTable(
@@ -67,13 +62,8 @@ def test_a_picture_is_drawn_only_where_the_terminal_says_that_it_can() -> None:
     for unable in ({}, {"TERM": "xterm-256color"}, {"TERM": "xterm-kitty", "TMUX": "/tmp/x"}):
         assert inline_picture(png, unable) is None
     kitty = inline_picture(png, {"TERM": "xterm-kitty"})
-    assert kitty is not None
     pieces = re.findall("\x1b_G([^;]*);([^\x1b]*)\x1b\\\\", kitty)
     assert [head for head, _ in pieces] == ["a=T,f=100,m=1", "m=1", "m=0"]
     assert base64.b64decode("".join(piece for _, piece in pieces)) == png
     iterm = inline_picture(png, {"TERM_PROGRAM": "WezTerm"})
-    assert (
-        iterm is not None
-        and iterm.startswith("\x1b]1337;File=inline=1;size=7680:")
-        and iterm.endswith("\x07")
-    )
+    assert iterm.startswith("\x1b]1337;File=inline=1;size=7680:") and iterm.endswith("\x07")

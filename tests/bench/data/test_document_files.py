@@ -190,9 +190,11 @@ def test_links_in_a_circle_and_names_that_command(tmp_path: Path) -> None:
     (tmp_path / "me.txt").symlink_to(tmp_path / "me.txt")
     (tmp_path / "up").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "a\n\x1b[2J.txt").write_text("mine")
+    (tmp_path / "\x1b[31mred.pdf").write_bytes(b"%PDF-")
     files = read_documents([tmp_path])
     assert files.documents == (Document("a\ufffd\ufffd[2J.txt", "mine"),)
-    assert [problem.message for problem in files.problems] == ["a link to nothing."]
+    unreadable, link = sorted(map(str, files.problems), key=lambda problem: "a link to nothing." in problem)
+    assert "\x1b" not in unreadable and "\ufffd[31mred.pdf: damaged" in unreadable and "me.txt" in link
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,12 +216,6 @@ def test_a_folder_is_read_with_what_is_below_it(tmp_path: Path) -> None:
     assert problems[1].startswith("docs: left out by their ending: 1 .png; read are .docx .htm")
 
 
-def test_the_name_of_an_unreadable_file_does_not_command_the_terminal(tmp_path: Path) -> None:
-    (tmp_path / "\x1b[31mred.pdf").write_bytes(b"%PDF-")
-    (problem,) = read_documents([tmp_path]).problems
-    assert "\x1b" not in str(problem) and "\ufffd[31mred.pdf: damaged" in str(problem)
-
-
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("secret")
     (tmp_path / "elsewhere").mkdir()
@@ -233,10 +229,8 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
     (folder / "broken.txt").symlink_to(folder / "nothing.txt")
     loaded = read_documents([folder])
     assert {d.text for d in loaded.documents} == {"mine"}
-    assert [problem.message for problem in loaded.problems] == [
-        "a link to nothing.",
-        "a link that leads out of the folder.",
-    ]
+    broken, outside = (problem.message for problem in loaded.problems)
+    assert broken == "a link to nothing." and outside == "a link that leads out of the folder."
 
 
 def test_two_files_of_one_name_keep_their_folders(tmp_path: Path) -> None:

@@ -42,16 +42,6 @@ AB = [A, B]
         (json.dumps({"p": A, "q": B}), "JSON objects", [1, 2]),
         (json.dumps({"p": A, "q": B}, indent=1), "JSON objects", [1, 2]),
     ],
-    ids=[
-        "lines",
-        "crlf-and-blank-lines",
-        "unicode",
-        "array",
-        "pretty-array",
-        "concatenated",
-        "named",
-        "pretty-named",
-    ],
 )
 def test_entries_and_their_lines(tmp_path: Path, content: str, container: str, places: list[int]) -> None:
     path = write(tmp_path, content)

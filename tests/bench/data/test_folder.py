@@ -87,9 +87,7 @@ def test_a_name_that_several_documents_have(tmp_path: Path) -> None:
     path = folder(tmp_path, "question,document\nWhen?,pumps.pdf\n")
     (path / "other").mkdir()
     (path / "other/pumps.pdf").write_bytes(pdf(["Another."]))
-    assert errors(path) == [
-        "'pumps.pdf' may be more/pumps.pdf or other/pumps.pdf; give its folder as well",
-    ]
+    assert errors(path) == ["'pumps.pdf' may be more/pumps.pdf or other/pumps.pdf; give its folder as well"]
 
 
 @pytest.mark.parametrize("name", ["../secret.txt", "more/../../secret.txt"])
@@ -111,9 +109,7 @@ def test_documents_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) ->
 
 
 def test_a_folder_without_questions_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"without questions. To ask one: bench ask .* needs a file questions.csv"
-    ):
+    with pytest.raises(DataError, match="without questions. To ask one: bench ask .* a file questions.csv"):
         open_source(folder(tmp_path, None))
 
 

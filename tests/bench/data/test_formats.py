@@ -23,24 +23,24 @@ def examples_in(path: Path) -> tuple[list[Parsed], list[Problem]]:
     return [i for i in items if isinstance(i, Parsed)], [i for i in items if isinstance(i, Problem)]
 
 
+def written(tmp_path: Path, *entries: Any) -> tuple[list[Parsed], list[Problem]]:
+    """What a file with a line for each of these entries holds."""
+    (tmp_path / "file").write_text("\n".join(map(json.dumps, entries)) + "\n", encoding="utf-8")
+    return examples_in(tmp_path / "file")
+
+
 def one(tmp_path: Path, entry: Any) -> Example:
     """The only example of a file that holds this entry."""
-    path = tmp_path / "file"
-    path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    examples, problems = examples_in(path)
+    examples, problems = written(tmp_path, entry)
     assert [p for p in problems if p.severity == "error"] == []
-    assert len(examples) == 1
-    return examples[0].example
+    (parsed,) = examples
+    return parsed.example
 
 
 def error(tmp_path: Path, entry: Any) -> str:
-    path = tmp_path / "file"
-    path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    _, problems = examples_in(path)
-    errors = [p for p in problems if p.severity == "error"]
-    assert len(errors) == 1
-    assert errors[0].place.startswith(str(path))
-    return errors[0].message
+    (problem,) = [p for p in written(tmp_path, entry)[1] if p.severity == "error"]
+    assert problem.place.startswith(str(tmp_path / "file"))
+    return problem.message
 
 
 BENCH: dict[str, Any] = {
@@ -82,6 +82,9 @@ def test_bench_line(tmp_path: Path) -> None:
         ({"evidence": [{"document": 0, "text": "Ten."}]}, "document 0 does not contain the evidence 'Ten.'"),
         ({"question": "half \ud83d"}, "question holds half a character (surrogate '\\ud83d' at 5)"),
         ({"documents": [{"text": "\udc00"}], "evidence": None}, "document 0 holds half a character"),
+        ({"documents": [{"text": "A."}, {"titel": "", "text": ""}]}, "documents[1]: unknown field 'titel' "),
+        ({"documents": [{"txt": "Ada."}]}, "documents[0]: unknown field 'txt' (did you mean 'text'?)"),
+        ({"evidence": [{"document": 0, "sentense": 1}]}, "evidence[0]: unknown field 'sentense' (did you"),
     ],
 )
 def test_bench_line_that_does_not_hold(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -103,56 +106,25 @@ def test_a_question_without_reference_is_no_error_in_our_own_format(
     assert one(tmp_path, line).answers == ()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"taks": "summarization"}, "unknown field 'taks' (did you mean 'task'?)"),
-        ({"ID": "a"}, "unknown field 'ID' (did you mean 'id'?)"),
-        (
-            {"documents": [{"text": "Ada."}, {"titel": "A", "text": "Ada."}], "evidnece": []},
-            "unknown field 'evidnece' (did you mean 'evidence'?); "
-            "documents[1]: unknown field 'titel' (did you mean 'title'?)",
-        ),
-        (
-            {"documents": [{"txt": "Ada."}]},
-            "documents[0].text is missing; documents[0]: unknown field 'txt' (did you mean 'text'?)",
-        ),
-        (
-            {"evidence": [{"document": 0, "sentense": 1}]},
-            "evidence[0]: unknown field 'sentense' (did you mean 'sentence'?)",
-        ),
-    ],
-)
-def test_misspelt_fields_are_named_with_the_right_ones(
-    tmp_path: Path, wrong: dict[str, Any], message: str
-) -> None:
-    line = {"question": "Who?", "documents": [{"title": "A", "text": "Ada."}], **wrong}
-    assert error(tmp_path, line) == message
+@pytest.mark.parametrize(("wrong", "right"), [("taks", "task"), ("ID", "id"), ("evidnece", "evidence")])
+def test_misspelt_fields_are_named_with_the_right_ones(tmp_path: Path, wrong: str, right: str) -> None:
+    line = {"question": "Who?", "documents": "Ada.", wrong: "a"}
+    assert error(tmp_path, line) == f"unknown field '{wrong}' (did you mean '{right}'?)"
 
 
 def test_fields_of_other_names_are_allowed(tmp_path: Path) -> None:
-    path = tmp_path / "mine.jsonl"
-    lines = [{"question": "Who?", "documents": "Ada.", "source": "a", "task": "qa"} for _ in range(2)]
-    lines[1] |= {"question": "Whom?", "license": "CC0", "metadata": {"any": 1}}
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    assert check(path).usable
+    line = {"question": "Who?", "documents": "Ada.", "source": "a", "task": "qa"}
+    written(tmp_path, line, {**line, "question": "Whom?", "license": "CC0", "metadata": {"any": 1}})
+    assert check(tmp_path / "file").usable
 
 
 def test_ids_are_unique_within_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    lines = [
-        BENCH,
-        {**BENCH, "question": "When?"},
-        {**BENCH, "question": "Why?"},
-        {**BENCH, "id": "x1-2"},
-        BENCH,
-    ]
-    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    examples, problems = examples_in(path)
+    others = [{**BENCH, "question": "When?"}, {**BENCH, "question": "Why?"}, {**BENCH, "id": "x1-2"}]
+    examples, problems = written(tmp_path, BENCH, *others, BENCH)
     assert [f.example.id for f in examples] == ["x1", "x1-2", "x1-3", "x1-2-2"]
+    path = tmp_path / "file"
     assert problems[0].message == f"id 'x1' belongs to a different example at {path}:1; renamed to 'x1-2'"
-    assert problems[0].severity == "warning"
-    assert problems[-1].severity == "error"
+    assert (problems[0].severity, problems[-1].severity) == ("warning", "error")
     assert str(problems[-1]) == f"{path}:5: repeats the example 'x1' of {path}:1; remove one of the two"
 
 
@@ -172,10 +144,8 @@ def test_longbench_line(tmp_path: Path) -> None:
     example = one(tmp_path, LONGBENCH)
     assert example.id == "0af"
     assert example.answers == ("x", "y")
-    assert example.documents.documents == (
-        Document("A", "first text\nPassage 3:\nquoted"),
-        Document("B", "\nsecond\n"),
-    )
+    first, second = example.documents.documents
+    assert first == Document("A", "first text\nPassage 3:\nquoted") and second == Document("B", "\nsecond\n")
     assert example.evidence is None
     assert example.metadata == {"longbench_length": 12}
     assert one(tmp_path, {**LONGBENCH, "dataset": "gov_report", "input": ""}).task == "summarization"
@@ -191,41 +161,32 @@ def test_longbench_v2_asks_with_its_choices_for_a_letter(tmp_path: Path) -> None
     assert example.question == "Who hid it?\nChoices:\n(A) Mara\n(B) Otto\n(C) Ines\n(D) nobody"
     assert example.answers == ("C",) and example.documents.documents == (Document("", "Ines hid it."),)
     assert example.metadata["length_class"] == "short"
-    path = tmp_path / "bad"
-    path.write_text(json.dumps({**entry, "answer": "E"}), encoding="utf-8")
-    assert "answer" in examples_in(path)[1][0].message
+    assert "answer" in error(tmp_path, {**entry, "answer": "E"})
 
 
-def test_longbench_csv_answers_are_a_python_list(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ('"[""it\'s"", ""say \'x\'""]"', ("it's", "say 'x'")),
+        ("not a list", "should be a list of strings"),
+        ("[1]", "answers[0]: expected text, found 1"),
+        ('"[\'a\' \'b, c\'\n ""it\'s""]"', ("a", "b, c", "it's")),  # as numpy prints it: no text of three
+        ("['a']", ("a",)),
+        ("\"['a', 'b' 'c']\"", "with commas between them all"),
+        ("['a' ... 'b']", "should be a list of strings"),
+    ],
+)
+def test_answers_of_longbench_in_csv_are_a_python_list(
+    tmp_path: Path, column: str, expected: str | tuple[str, ...]
+) -> None:
     path = tmp_path / "file"
-    path.write_text(
-        "input,context,answers,length,dataset,_id\n"
-        'Q1?,text,"[""it\'s"", ""say \'x\'""]",3,qasper,a\n'
-        "Q2?,text,not a list,3,qasper,b\n"
-        "Q3?,text,[1],3,qasper,c\n",
-        encoding="utf-8",
-    )
-    examples, problems = examples_in(path)
-    assert examples[0].example.answers == ("it's", "say 'x'")
-    assert [p.place for p in problems] == [f"{path}:3", f"{path}:4"]
-    assert "should be a list of strings" in problems[0].message
-    assert "answers[0]: expected text, found 1" in problems[1].message
-
-
-def test_answers_as_numpy_prints_them_are_not_read_as_one(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text(
-        "input,context,answers,length,dataset,_id\n"
-        'Q1?,text,"[\'a\' \'b, c\'\n ""it\'s""]",3,qasper,a\n'
-        "Q2?,text,['a'],3,qasper,b\n"
-        "Q3?,text,\"['a', 'b' 'c']\",3,qasper,c\n"
-        "Q4?,text,['a' ... 'b'],3,qasper,d\n",
-        encoding="utf-8",
-    )
-    examples, problems = examples_in(path)
-    assert [sound.example.answers for sound in examples] == [("a", "b, c", "it's"), ("a",)]
-    assert "with commas between them all" in problems[0].message
-    assert "should be a list of strings" in problems[1].message
+    rows = f"Q1?,text,['sound'],3,qasper,a\nQ2?,text,{column},3,qasper,b\n"
+    path.write_text("input,context,answers,length,dataset,_id\n" + rows, encoding="utf-8")
+    (_, *examples), problems = examples_in(path)
+    if isinstance(expected, tuple):
+        assert examples[0].example.answers == expected and not problems
+    else:
+        assert not examples and problems[0].place == f"{path}:3" and expected in problems[0].message
 
 
 HOTPOT: dict[str, Any] = {
@@ -249,19 +210,14 @@ HOTPOT_COLUMNS = {
 def test_hotpotqa(tmp_path: Path, entry: Any) -> None:
     example = one(tmp_path, entry)
     assert example.id == "5a"
-    assert example.documents.documents == (
-        Document("T", "One. Two."),
-        Document("U", "Three."),
-        Document("T", "Again."),
-    )
+    documents = (Document("T", "One. Two."), Document("U", "Three."), Document("T", "Again."))
+    assert example.documents.documents == documents
     assert example.evidence == (Evidence(0, 1, " Two."), Evidence(1, 0, "Three."), Evidence(1))
     assert example.metadata == {"type": "bridge", "level": "hard"}
 
 
 def test_hotpotqa_oddities_are_mentioned_and_2wiki_is_told_apart(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text(json.dumps([HOTPOT, {**HOTPOT, "_id": "6b", "evidences": []}]), encoding="utf-8")
-    examples, problems = examples_in(path)
+    examples, problems = written(tmp_path, [HOTPOT, {**HOTPOT, "_id": "6b", "evidences": []}])
     assert [f.datasets for f in examples] == [("hotpotqa",), ("2wikimqa",)]
     assert {p.message for p in problems} == {
         "a supporting fact names a title that the context does not have",
@@ -292,25 +248,17 @@ def test_musique(tmp_path: Path) -> None:
 
 
 def test_musique_full_twins(tmp_path: Path) -> None:
-    path = tmp_path / "file"
     twin = {**MUSIQUE, "answerable": False, "paragraphs": MUSIQUE["paragraphs"][:1]}
-    path.write_text("\n".join(map(json.dumps, (MUSIQUE, twin))), encoding="utf-8")
-    examples, problems = examples_in(path)
+    examples, problems = written(tmp_path, MUSIQUE, twin)
     assert [f.example.id for f in examples] == ["3hop1__1_2_3", "3hop1__1_2_3-unanswerable"]
     assert examples[1].example.answers == ("Unanswerable",)
     assert examples[1].example.evidence == ()
-    assert [p.place for p in problems] == [f"{path}:2"]
+    assert [p.place for p in problems] == [f"{tmp_path}/file:2"]
 
 
 def answer(**fields: Any) -> dict[str, Any]:
-    empty = {
-        "unanswerable": False,
-        "extractive_spans": [],
-        "yes_no": None,
-        "free_form_answer": "",
-        "evidence": [],
-    }
-    return {"answer": {**empty, **fields}}
+    empty = {"unanswerable": False, "extractive_spans": [], "yes_no": None, "free_form_answer": ""}
+    return {"answer": {**empty, "evidence": [], **fields}}
 
 
 PAPER: dict[str, Any] = {
@@ -354,9 +302,7 @@ COLUMNAR = {
     "entry", [{"1909.1": PAPER}, COLUMNAR, [COLUMNAR]], ids=["release", "hub", "hub-array"]
 )
 def test_qasper(tmp_path: Path, entry: Any) -> None:
-    path = tmp_path / "file"
-    path.write_text(json.dumps(entry), encoding="utf-8")
-    examples, problems = examples_in(path)
+    examples, problems = written(tmp_path, entry)
     first, second = (f.example for f in examples)
     assert first.answers == ("a, b", "a thing", "No", "Yes", "Unanswerable")
     assert first.documents.documents == (Document("T", "We do.\n\nIntro\nFirst.\nSecond.\n\nThird."),)
@@ -379,17 +325,10 @@ def test_qasper_that_does_not_hold(tmp_path: Path) -> None:
 
 
 def test_narrativeqa_hub_row(tmp_path: Path) -> None:
-    row = {
-        "document": {
-            "id": "d1",
-            "kind": "movie",
-            "text": "A story.",
-            "summary": {"text": "s", "title": "Film"},
-        },
-        "question": {"text": "Who?", "tokens": ["Who", "?"]},
-        "answers": [{"text": "Ann"}, {"text": "Anna"}],
-    }
-    example = one(tmp_path, row)
+    summary = {"text": "s", "title": "Film"}
+    document = {"id": "d1", "kind": "movie", "text": "A story.", "summary": summary}
+    question, answers = {"text": "Who?", "tokens": ["Who", "?"]}, [{"text": "Ann"}, {"text": "Anna"}]
+    example = one(tmp_path, {"document": document, "question": question, "answers": answers})
     assert (example.id, example.question, example.answers) == ("d1-0", "Who?", ("Ann", "Anna"))
     assert example.documents.documents == (Document("", "A story."),)
     assert example.metadata == {"kind": "movie", "title": "Film"}
@@ -424,10 +363,8 @@ def test_narrativeqa_release_with_missing_parts(release: Path) -> None:
     (release / "tmp/d1.content").unlink()
     examples, problems = examples_in(release)
     assert [f.example.id for f in examples] == ["d2-1"]
-    assert [p.place for p in problems if p.severity == "error"] == [
-        f"{release}/qaps.csv:2",
-        f"{release}/qaps.csv:4",
-    ]
+    errors = [p.place for p in problems if p.severity == "error"]
+    assert errors == [f"{release}/qaps.csv:2", f"{release}/qaps.csv:4"]
     assert "run download_stories.sh" in problems[0].message
 
     (release / "documents.csv").unlink()
@@ -442,23 +379,16 @@ def test_narrativeqa_digest_covers_the_stories(release: Path) -> None:
 
 
 def test_mixed_formats_in_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("\n".join(map(json.dumps, (BENCH, MUSIQUE))), encoding="utf-8")
-    _, problems = examples_in(path)
-    assert str(problems[0]) == f"{path}:2: a MuSiQue entry among longdoc-bench entries"
+    _, problems = written(tmp_path, BENCH, MUSIQUE)
+    assert str(problems[0]) == f"{tmp_path}/file:2: a MuSiQue entry among longdoc-bench entries"
 
 
 def test_qmsum_gives_its_general_queries_on_the_turns(tmp_path: Path) -> None:
     turns = [{"speaker": "A", "content": "Hello ."}, {"speaker": "B", "content": "Yes ."}]
     queries = [{"query": "Summarize.", "answer": "They met."}, {"query": "Decision?", "answer": "None."}]
-    entry = {
-        "meeting_transcripts": turns,
-        "general_query_list": queries,
-        "specific_query_list": [{"query": "x"}],
-    }
-    path = tmp_path / "file"
-    path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    examples, problems = examples_in(path)
+    specific = [{"query": "x"}]
+    entry = {"meeting_transcripts": turns, "general_query_list": queries, "specific_query_list": specific}
+    examples, problems = written(tmp_path, entry)
     assert not problems
     assert [(f.example.question, f.example.answers) for f in examples] == [
         ("Summarize.", ("They met.",)),
@@ -536,10 +466,7 @@ def test_booksum_rows_tell_the_length_of_their_chapter(tmp_path: Path) -> None:
 
 
 def test_two_booksum_summaries_of_one_chapter_by_one_source_are_two_examples(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    rows = [BOOKSUM, {**BOOKSUM, "summary_text": "Emma is clever."}, BOOKSUM]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    examples, problems = examples_in(path)
+    examples, problems = written(tmp_path, BOOKSUM, {**BOOKSUM, "summary_text": "Emma is clever."}, BOOKSUM)
     name = "booksum-Emma.chapter 1-sparknotes"
     assert [found.example.id for found in examples] == [name, f"{name}-2"]
     assert [problem.severity for problem in problems] == ["warning", "error"]
@@ -570,9 +497,7 @@ def test_wcep_articles_are_documents_with_their_titles(tmp_path: Path) -> None:
 def test_texts_and_their_summary(
     tmp_path: Path, entry: dict[str, Any], texts: list[str], datasets: tuple[str, ...]
 ) -> None:
-    path = tmp_path / "file"
-    path.write_text(json.dumps(entry) + "\n", encoding="utf-8")
-    examples, problems = examples_in(path)
+    examples, problems = written(tmp_path, entry)
     assert [document.text for document in examples[0].example.documents.documents] == texts
     assert examples[0].datasets == datasets
     assert ["does not say" in problem.message for problem in problems] == [True] * (not datasets)

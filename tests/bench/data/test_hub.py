@@ -16,6 +16,7 @@ from bench.cli.data import command as data_command
 from bench.data import hub, load
 from bench.data.cards import Card, HubFile, load_card
 from bench.errors import DataError
+from tests.bench.data.test_formats import COLUMNAR, MEETING
 
 
 def cached(cache: Path, card: Card, contents: dict[str, bytes]) -> None:
@@ -32,12 +33,9 @@ def cached(cache: Path, card: Card, contents: dict[str, bytes]) -> None:
 
 def with_files(card: Card, examples: int, **files: bytes) -> Card:
     """The card with other files, their checksums included."""
-    parts = [
-        HubFile(path=name, sha256=hashlib.sha256(content).hexdigest()) for name, content in files.items()
-    ]
-    return card.model_copy(
-        update={"hub": card.hub.model_copy(update={"files": tuple(parts), "examples": examples})}
-    )
+    parts = tuple(HubFile(path=name, sha256=hashlib.sha256(files[name]).hexdigest()) for name in files)
+    changed = card.hub.model_copy(update={"files": parts, "examples": examples})
+    return card.model_copy(update={"hub": changed})
 
 
 def parquet(rows: list[dict[str, Any]]) -> bytes:
@@ -62,6 +60,13 @@ def hotpot_row(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that stands for GitHub."""
+    monkeypatch.setattr(hub, "GITHUB", (tmp_path / "site").as_uri())
+    return tmp_path / "site"
+
+
+@pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fetch = hub.fetch
     monkeypatch.setattr(hub, "fetch", lambda card, **options: fetch(card, tmp_path, **options))
@@ -82,36 +87,12 @@ def test_shards_are_read_in_order_under_the_pinned_revision(cache: Path) -> None
 
 
 def test_the_hubs_columns_of_qasper_survive_parquet(cache: Path) -> None:
-    answer = {
-        "unanswerable": False,
-        "extractive_spans": ["a", "b"],
-        "yes_no": None,
-        "free_form_answer": "",
-        "evidence": ["First."],
-        "highlighted_evidence": [],
-    }
-    row = {
-        "id": "1909.1",
-        "title": "T",
-        "abstract": "We do.",
-        "full_text": {"section_name": ["Intro"], "paragraphs": [["First."]]},
-        "qas": {
-            "question": ["What?", "Is it?"],
-            "question_id": ["q1", "q2"],
-            "answers": [
-                {"answer": [answer, {**answer, "unanswerable": True}], "annotation_id": ["x", "y"]},
-                {"answer": [{**answer, "yes_no": False, "extractive_spans": []}], "annotation_id": ["z"]},
-            ],
-        },
-    }
-    files = {"0000.parquet": parquet([row])}
+    files = {"0000.parquet": parquet([COLUMNAR])}
     card = with_files(load_card("qasper"), examples=2, **files)
     cached(cache, card, files)
     first, second = load(card, "hub").examples
-    assert first.answers == ("a, b", "Unanswerable")
-    assert first.evidence is not None
-    assert first.evidence[0].text == "First."
-    assert second.answers == ("No",)
+    assert first.answers == ("a, b", "a thing", "No", "Yes", "Unanswerable") and second.answers == ("No",)
+    assert first.evidence[0].text == "Second."
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["checksum-in-card", "checksum-of-the-hub"])
@@ -148,15 +129,9 @@ def test_without_network_and_cache_the_error_says_what_to_do(cache: Path) -> Non
 
 
 def test_files_of_a_commit_on_github_are_fetched_once_whole_or_not_at_all(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = load_card("qmsum")
-    meeting = {
-        "meeting_transcripts": [{"speaker": "A", "content": "Hello"}],
-        "general_query_list": [{"query": "Summarize.", "answer": "They met."}],
-    }
-    site = tmp_path / "site"
-    monkeypatch.setattr(hub, "GITHUB", site.as_uri())
     with pytest.raises(DataError, match="HF_HUB_OFFLINE"):
         load(card, "hub")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -165,7 +140,7 @@ def test_files_of_a_commit_on_github_are_fetched_once_whole_or_not_at_all(
     folder = site / card.hub.repo / card.hub.revision / "data/ALL/jsonl"
     folder.mkdir(parents=True)
     for name in ("test", "train"):
-        (folder / f"{name}.jsonl").write_text(json.dumps(meeting | {"topic_list": [{"topic": name}]}) + "\n")
+        (folder / f"{name}.jsonl").write_text(json.dumps(MEETING | {"topic_list": [{"topic": name}]}) + "\n")
     loaded = load(card, "hub")
     assert (loaded.revision, len(loaded.examples), loaded.warnings) == (card.hub.revision, 1, ())
     assert len(load(card, "hub", training=True).examples) == 1
@@ -174,15 +149,9 @@ def test_files_of_a_commit_on_github_are_fetched_once_whole_or_not_at_all(
 
 
 def test_the_stories_that_the_released_code_learns_from_are_not_asked_about(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = load_card("squality")
-    assert card.hub is not None and [file.path.split("/")[-1] for file in card.hub.train_files] == [
-        "train.jsonl",
-        "dev.jsonl",
-    ]
-    site = tmp_path / "site"
-    monkeypatch.setattr(hub, "GITHUB", site.as_uri())
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     folder = site / card.hub.repo / card.hub.revision / "data/v1-3/txt"
     folder.mkdir(parents=True)

@@ -78,9 +78,8 @@ def test_a_document_longer_than_is_read_anywhere_is_refused_before_it_is_measure
 
 
 def test_warnings_are_grouped(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "dev.jsonl", *(line(n, documents=[]) for n in range(4)), line(5, answers=["a", ""])
-    )
+    without = [line(n, documents=[]) for n in range(4)]
+    path = write(tmp_path / "dev.jsonl", *without, line(5, answers=["a", ""]))
     assert load(QASPER, str(path)).warnings == (
         f"{path}:1: there are no documents (and 3 more)",
         f"{path}:5: one of the reference answers is empty",
@@ -102,14 +101,8 @@ def test_another_sets_file_is_refused(tmp_path: Path) -> None:
         ("", "the file is empty"),
         ("[]", "holds no entries"),
         ("{}", "in an unknown format"),
-        (
-            '{"a": 1, "b": 2}',
-            "JSON lines in an unknown format, with the fields a, b. Our own format needs 'question' and",
-        ),
-        (
-            '{"id": 1, "question": "Q?", "answer": "A", "context": "C"}',
-            "Perhaps: context -> documents, answer -> answers. One right line: {",
-        ),
+        ('{"a": 1, "b": 2}', "JSON lines in an unknown format, with the fields a, b. Our own format needs"),
+        ('{"question": "Q?", "answer": "A", "context": "C"}', "Perhaps: context -> documents, answer ->"),
         ("a,b\n", "holds no entries"),
         ('{"id": \n', "not JSON"),
     ],
@@ -136,9 +129,7 @@ def test_folders(tmp_path: Path) -> None:
     loaded = load(QASPER, str(tmp_path))
     assert (len(loaded.examples), loaded.label) == (1, f"qasper ({tmp_path.name})")
     write(tmp_path / "other.jsonl", line(0))
-    with pytest.raises(
-        DataError, match=r"2 data files in this folder; pass one of them: dev.jsonl, other.jsonl"
-    ):
+    with pytest.raises(DataError, match=r"2 data files in this folder; .*: dev.jsonl, other.jsonl"):
         load(QASPER, str(tmp_path))
     write(tmp_path / "test.jsonl", line(0), line(1))
     loaded = load(QASPER, str(tmp_path))
@@ -179,9 +170,7 @@ def test_only_the_evaluated_set_of_a_release_is_used(tmp_path: Path) -> None:
     assert [example.question for example in loaded.examples] == ["Who?"]
     assert loaded.warnings == (f"{tmp_path}: only the split 'test' is used; left out: train 2, valid 1",)
     (tmp_path / "qaps.csv").write_text("\n".join([header, *rows[1:]]))
-    with pytest.raises(
-        DataError, match="no question of the split 'test', which is evaluated; found train 2, valid 1"
-    ):
+    with pytest.raises(DataError, match="no question of the split 'test'.* found train 2, valid 1"):
         load(load_card("narrativeqa"), str(tmp_path))
 
 
@@ -190,9 +179,7 @@ def test_of_a_folder_of_several_sets_the_part_with_the_cards_name_is_used(tmp_pa
     write(tmp_path / "musique.jsonl", line(1))
     loaded = load(QASPER, str(tmp_path))
     assert loaded.label == "qasper (qasper.jsonl)" and len(loaded.examples) == 1
-    with pytest.raises(
-        DataUnavailableError, match="no file or folder named hotpotqa; there are musique, qasper"
-    ):
+    with pytest.raises(DataUnavailableError, match="no .* named hotpotqa; there are musique, qasper"):
         load(load_card("hotpotqa"), str(tmp_path))
     assert issubclass(DataUnavailableError, DataError)
     with pytest.raises(DataUnavailableError, match="wcep cannot be downloaded"):
@@ -202,14 +189,11 @@ def test_of_a_folder_of_several_sets_the_part_with_the_cards_name_is_used(tmp_pa
 def test_a_selection_is_mentioned_only_where_it_leaves_something_out(tmp_path: Path) -> None:
     card = load_card("qmsum")
     assert card.selection is not None and card.selection.documents == 30
-    lines = [
-        line(n, dataset="qmsum", task="summarization", documents=[{"title": "", "text": f"Text {n}."}])
-        for n in range(30)
-    ]
+    qmsum = {"dataset": "qmsum", "task": "summarization"}
+    *lines, beyond = (line(n, **qmsum, documents=[{"title": "", "text": f"Text {n}."}]) for n in range(31))
     again = {**lines[0], "id": "again"}
     loaded = load(card, str(write(tmp_path / "exactly.jsonl", *lines, again)))
     assert len(loaded.examples) == 31 and loaded.warnings == ()
-    beyond = line(30, dataset="qmsum", task="summarization", documents=[{"title": "", "text": "One more."}])
     loaded = load(card, str(write(tmp_path / "more.jsonl", *lines, beyond, again)))
     assert len(loaded.examples) == 31
     (warning,) = loaded.warnings
@@ -223,8 +207,7 @@ def test_booksum_takes_the_first_rows_however_many_chapters_they_are_about(tmp_p
          "chapter_length": 9000.0 if n % 4 else 8000.0, "summary_text": f"Summary {n}."}
         for n in range(50)
     ]  # fmt: skip
-    path = tmp_path / "test.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write(tmp_path / "test.jsonl", *rows)
     loaded = load(load_card("booksum"), str(path))
     assert [e.answers[0] for e in loaded.examples] == [f"Summary {n}." for n in range(50) if n % 4][:30]
     assert any("only the first 30 questions are used" in warning for warning in loaded.warnings)
@@ -235,12 +218,9 @@ def wcep(folder: Path, **counts: int) -> Path:
     """WCEP-10 as it is unpacked: a file of lines for each split."""
     folder.mkdir(parents=True)
     for split, count in counts.items():
-        rows = [
-            {"document": [f"{split} {n} " + "word " * 6001], "summary": f"{split} {n}."} for n in range(count)
-        ]
-        (folder / f"{split}.txt").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-        )
+        texts = [f"{split} {n}" for n in range(count)]
+        rows = ({"document": [f"{text} " + "word " * 6001], "summary": f"{text}."} for text in texts)
+        write(folder / f"{split}.txt", *rows)
     return folder
 
 
@@ -269,8 +249,7 @@ def test_papers_of_academic_eval_lie_in_one_folder_and_name_their_split(tmp_path
     card = load_card("academic_eval")
     examples = load(card, str(tmp_path)).examples
     assert [e.answers[0] for e in examples] == ["Abstract of test_0.", "Abstract of test_1."]
-    assert (
-        has_training_part(card, str(tmp_path)) and len(load(card, str(tmp_path), training=True).examples) == 3
-    )
+    assert has_training_part(card, str(tmp_path))
+    assert len(load(card, str(tmp_path), training=True).examples) == 3
     assert "around 200 words" in examples[0].question and "On test_0" not in examples[0].question
     assert card.retrieval_query_of(examples[0]).endswith("provided text. The title of the text is: On test_0")

@@ -55,20 +55,13 @@ async def play(engine: Engine, plan: Script, heads: Heads | None = None) -> list
         spans = [(0, len(plan.opening))]
         for node, suffix in plan.steps:
             start = slot.length
-            results.append(
-                await engine.run(
-                    request(node, suffix, choices=CHOICES, watched=list(spans), watch_from=start)
-                )
-            )
+            asked = request(node, suffix, choices=CHOICES, watched=list(spans), watch_from=start)
+            results.append(await engine.run(asked))
             assert slot.length == start + len(node), "the suffix is rolled back"
             spans.append((start, slot.length))
         start = slot.length + len(plan.last)
-        results.append(
-            await engine.run(
-                request(plan.last, decode=plan.decode, limit=512, watched=spans, watch_from=start)
-            )
-        )
-        return results
+        asked = request(plan.last, decode=plan.decode, limit=512, watched=spans, watch_from=start)
+        return [*results, await engine.run(asked)]
     finally:
         engine.release(slot)
 

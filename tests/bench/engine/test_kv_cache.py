@@ -9,9 +9,8 @@ from bench.engine.kv_cache import PAGE, KVCache, Reservation
 
 
 def kv_cache(pages: int) -> KVCache:
-    return KVCache(
-        layers=1, tokens=pages * PAGE + 7, kv_heads=1, head_dim=4, dtype=torch.float32, device="cpu"
-    )
+    shape = {"layers": 1, "tokens": pages * PAGE + 7, "kv_heads": 1, "head_dim": 4}
+    return KVCache(**shape, dtype=torch.float32, device="cpu")
 
 
 def test_released_neighbours_become_one_gap() -> None:

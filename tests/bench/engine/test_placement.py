@@ -135,17 +135,8 @@ def requests(engine: Engine) -> list[RequestResult]:
     async def one(length: int, heads: Heads | None = None) -> RequestResult:
         slot = await engine.reserve(300)
         text = [(7 * at + length) % 90 for at in range(length)]
-        request = Request(
-            slot,
-            text,
-            decode=6,
-            limit=300,
-            watched=[(0, 5), (5, length)],
-            watch_from=length - 3,
-            choices=(3, 8),
-        )
-        request.heads = heads
-        return await engine.run(request)
+        watched: Any = {"watched": [(0, 5), (5, length)], "watch_from": length - 3, "heads": heads}
+        return await engine.run(Request(slot, text, decode=6, limit=300, choices=(3, 8), **watched))
 
     async def all_of_them() -> list[RequestResult]:
         return await asyncio.gather(one(9), one(40), one(1 + 20), one(30, LAST))

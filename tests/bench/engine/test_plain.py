@@ -29,9 +29,8 @@ WITHOUT_ATTENTION = {"qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "lfm2"}
 def test_what_is_read_piece_by_piece_probed_and_rolled_back_answers_as_the_whole_text(family: str) -> None:
     model = toy(family)
     engine = engine_for(family, model, max_context=256)
-    assert isinstance(engine.runner, PlainRunner) and engine.runner.attends is (
-        family not in WITHOUT_ATTENTION
-    )
+    assert isinstance(engine.runner, PlainRunner)
+    assert engine.runner.attends is (family not in WITHOUT_ATTENTION)
 
     async def run() -> tuple[Any, Any, Any]:
         slot = await engine.reserve(128)
@@ -67,9 +66,8 @@ def test_its_attention_is_that_of_packed_passes(heads: Heads | None) -> None:
         first = await engine.run(Request(slot, ids[10:20], ids[30:33], (5, 6), **watched))
         return first, await engine.run(Request(slot, ids[20:], decode=5, limit=128, **watched))
 
-    for one, other in zip(
-        *(asyncio.run(read(e)) for e in (packed, Engine("llama", runner, scheduler))), strict=True
-    ):
+    plain = Engine("llama", runner, scheduler)
+    for one, other in zip(*(asyncio.run(read(engine)) for engine in (packed, plain)), strict=True):
         assert one.answer == other.answer and one.attention_start == other.attention_start
         rows = min(len(one.attention), len(other.attention))
         np.testing.assert_allclose(one.attention[:rows], other.attention[:rows], atol=1e-5)
@@ -85,10 +83,8 @@ def test_a_model_that_cannot_continue_a_text_is_refused_in_words() -> None:
 def test_only_layers_with_attention_pay_for_it_and_a_state_is_paid_for() -> None:
     model = toy("qwen3_5_text")
     shape = architecture_from_modules(model)
-    assert (shape.attention_layers, shape.state) == (
-        1,
-        3 * 3 * 2 * 16 * 16,
-    )  # three layers, two heads of 16 by 16
+    assert shape.attention_layers == 1
+    assert shape.state == 3 * 3 * 2 * 16 * 16  # three layers, two heads of 16 by 16
     one, two = (flops_terms(shape, forward_usage(shape, 1, n), "matmul")["attention"] for n in (100, 200))
     assert two - one == 4 * 1 * (4 * 16) * 100
     assert architecture_from_modules(causal_model("llama")).attention_layers is None

@@ -145,11 +145,8 @@ def test_closed_contexts_make_room_the_least_recently_used_first() -> None:
     engine.scheduler.prefixes.most = 10 * PAGE
     others = [[random.Random(100 + i).randrange(8, VOCAB) for _ in range(200)] for i in range(3)]
     one_after_another(engine, [*others, others[0]])
-    retained = engine.scheduler.prefixes.retained_tokens
-    assert (
-        retained == 3 * PAGE
-        and engine.runner.kv_cache.free_tokens == engine.runner.kv_cache.tokens - retained
-    )
+    assert engine.scheduler.prefixes.retained_tokens == 3 * PAGE
+    assert engine.runner.kv_cache.free_tokens == engine.runner.kv_cache.tokens - 3 * PAGE
 
     async def one_page_more_than_is_free() -> list[int]:
         held = await engine.reserve(engine.runner.kv_cache.free_tokens)

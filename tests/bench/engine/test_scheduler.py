@@ -18,7 +18,6 @@ def scheduler(tokens: int = 8, rows: int = 4) -> Scheduler:
 
 def request(of: Scheduler, prompt: int, **options: int) -> Request:
     free = of.allocate(PAGE)
-    assert free is not None
     return Request(Slot(free), list(range(prompt)), **{"limit": PAGE, **options})
 
 
@@ -156,9 +155,8 @@ def test_whatever_comes_and_goes_every_request_ends_with_its_own_tokens_and_its_
                 at = next(at for at, one in open_.items() if one is step.request)
                 done, decoded = open_.pop(at), arrivals[at][3]
                 assert done.answer == [7] * decoded
-                assert (
-                    done.slot.tokens == [*done.tokens, *done.answer][: len(done.tokens) + max(0, decoded - 1)]
-                )
+                kept = len(done.tokens) + max(0, decoded - 1)
+                assert done.slot.tokens == [*done.tokens, *done.answer][:kept]
                 queue.free(done.slot, retain=arrivals[at][6])
         passes += 1
         assert passes < 3_000

@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import bench.run.cell_folder
+import tests.cells
 from bench.files.atomic import WriteError, write_text
 from bench.results.finished import read_finished
 from bench.results.index_store import IndexStore
-from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import Row, TableDefinition
+from bench.tables.cells import TableCell
+from bench.tables.definition import Row
 from bench.tables.render import render
+from tests.bench.faults.runs import records_of
 from tests.stand_ins import WordModel, WordModels, examples, run_cells, stand_in_cell
 
 
@@ -38,14 +40,10 @@ def work(folder: Path) -> None:
         cells.append((cell, folder / suffix))
     results = run_cells(cells, IndexStore(folder / "indexes"), WordModels, in_flight=2)
     rows = [Row(id=suffix, label=suffix, method="echo") for suffix in ("a", "b")]
-    definition = TableDefinition(
-        id="t", title="T", source="S", datasets=("toy",), metrics=("f1",), rows=tuple(rows)
-    )
-    table_cells = {
-        (row.id, "toy"): TableCell(row, "toy", read_finished(result.folder))
-        for row, result in zip(rows, results, strict=True)
-    }
-    rendered = render(TableData(definition, table_cells), {})
+    shown = [
+        TableCell(row, "toy", read_finished(result.folder)) for row, result in zip(rows, results, strict=True)
+    ]
+    rendered = render(tests.cells.table(*shown), {})
     for suffix, text in (("md", rendered.markdown()), ("tex", rendered.latex()), ("csv", rendered.csv)):
         write_text(folder / "tables" / f"t.{suffix}", text)
 
@@ -90,15 +88,10 @@ def counted(die_at: int, full: bool) -> dict[str, int]:
 
     setattr(os, "write", torn)  # noqa: B010 - the types know better
     before(os, "fsync", lambda descriptor: None)  # a killed process loses nothing that the kernel has
-    for owner, name in (
-        (os, "ftruncate"),
-        (Path, "replace"),
-        (Path, "rename"),
-        (Path, "write_bytes"),
-        (Path, "unlink"),
-        (WordModel, "generate"),
-    ):
-        before(owner, name)
+    before(os, "ftruncate")
+    before(WordModel, "generate")
+    for name in ("replace", "rename", "write_bytes", "unlink"):
+        before(Path, name)
     return steps
 
 
@@ -124,8 +117,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     """Everything that must not depend on how often a run was cut."""
     seen: dict[str, Any] = {}
     for cell in ("a", "b"):
-        lines = (folder / cell / "records.jsonl").read_text("utf-8").splitlines()
-        seen[cell] = [{**json.loads(line), "wall_s": 0} for line in lines]
+        seen[cell] = records_of(folder / cell)
         seen[f"files of {cell}"] = sorted(
             path.name for path in (folder / cell).iterdir() if path.name != "records.damaged.jsonl"
         )

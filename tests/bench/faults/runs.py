@@ -20,12 +20,15 @@ def run(cell: Any, folder: Path, **options: Any) -> FinishedCell:
     return result
 
 
+def records_of(cell: Path) -> list[dict[str, Any]]:
+    """The records of a cell's folder without the one field that differs between two runs."""
+    lines = (cell / "records.jsonl").read_text("utf-8").splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key != "wall_s"} for line in lines]
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """The records without the one field that differs between two runs."""
-    records = [
-        json.loads(line) for line in (folder / "cell" / "records.jsonl").read_text("utf-8").splitlines()
-    ]
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in records]
+    """The records of the cell that :func:`run` leaves in the folder."""
+    return records_of(folder / "cell")
 
 
 def sharing(cell: Cell) -> Cell:

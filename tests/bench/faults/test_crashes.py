@@ -54,24 +54,15 @@ StandInSession(results, hooks=[hooks.MlflowHooks(results)]).run(stand_in_cell(ex
 
 def mirrored(database: Path) -> list[Any]:
     """What MLflow shows of the runs that are not deleted, without ids and times."""
+    queries = (
+        "SELECT key, value FROM latest_metrics WHERE run_uuid = ? AND key != 'wall_s' ORDER BY key",
+        "SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key",
+        "SELECT value FROM tags WHERE run_uuid = ? AND key = 'bench.cell_id'",
+    )
     with sqlite3.connect(database) as connection:
         runs = connection.execute("SELECT run_uuid, name, status FROM runs WHERE lifecycle_stage = 'active'")
         return [
-            (
-                name,
-                status,
-                connection.execute(
-                    "SELECT key, value FROM latest_metrics WHERE run_uuid = ? AND key != 'wall_s' "
-                    "ORDER BY key",
-                    (run,),
-                ).fetchall(),
-                connection.execute(
-                    "SELECT key, value FROM params WHERE run_uuid = ? ORDER BY key", (run,)
-                ).fetchall(),
-                connection.execute(
-                    "SELECT value FROM tags WHERE run_uuid = ? AND key = 'bench.cell_id'", (run,)
-                ).fetchall(),
-            )
+            (name, status, [connection.execute(query, (run,)).fetchall() for query in queries])
             for run, name, status in runs.fetchall()
         ]
 
@@ -85,7 +76,6 @@ def test_a_run_killed_while_mlflow_is_told_shows_once_and_whole(
             [sys.executable, "-c", MIRRORED_RUN, str(tmp_path / "cut")],
             cwd=REPOSITORY, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        assert process.stdout is not None
         syncing = int(process.stdout.readline())
         time.sleep(delay_s)  # whatever moment it meets: nothing below depends on it
         process.kill()

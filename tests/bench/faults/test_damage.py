@@ -21,21 +21,6 @@ from tests.bench.faults.runs import rows, run
 from tests.stand_ins import examples, stand_in_cell
 
 
-def test_a_damaged_index_is_built_again_and_changes_no_record(
-    tmp_path: Path, undisturbed: list[dict[str, Any]]
-) -> None:
-    run(stand_in_cell(examples(6)), tmp_path)
-    shutil.rmtree(tmp_path / "cell")
-    victim = sorted((tmp_path / "indexes" / "echo").iterdir())[0] / "arrays.safetensors"
-    body = bytearray(victim.read_bytes())
-    body[-1] ^= 1
-    victim.write_bytes(body)
-    again = stand_in_cell(examples(6))
-    run(again, tmp_path)
-    assert len(again.method.indexed) == 1, "the other indexes are whole"
-    assert rows(tmp_path) == undisturbed
-
-
 def test_a_changed_cost_in_an_index_is_damage_too(tmp_path: Path) -> None:
     run(stand_in_cell(examples(1)), tmp_path)
     (folder,) = (tmp_path / "indexes" / "echo").iterdir()

@@ -20,6 +20,10 @@ from tests.bench.faults.runs import rows, run
 from tests.stand_ins import WordModels, examples, run_cells, stand_in_cell
 
 
+def no_room(*_: object) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None]:
     """os.write takes half of what it is given once ``after`` calls are done, then nothing; undo returns."""
     real, calls = os.write, 0
@@ -29,9 +33,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None]
         calls += 1
         if calls <= after:
             return real(descriptor, content)
-        if calls == after + 1:
-            return real(descriptor, bytes(content)[: len(content) // 2])
-        raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, bytes(content)[: len(content) // 2]) if calls == after + 1 else no_room()
 
     monkeypatch.setattr(os, "write", write)
     return lambda: monkeypatch.setattr(os, "write", real)
@@ -41,9 +43,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_whole_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: list[dict[str, Any]]
 ) -> None:
     free_again = full_disk(monkeypatch, after=2)
-    with pytest.raises(
-        BenchError, match=r"records\.jsonl: No space left on device.*the same command continues"
-    ):
+    with pytest.raises(BenchError, match=r"records\.jsonl: No space left .*the same command continues"):
         run(stand_in_cell(examples(6)), tmp_path, in_flight=3)
     path = tmp_path / "cell" / "records.jsonl"
     assert path.read_bytes().endswith(b"\n"), "the half record was cut off again"
@@ -55,15 +55,10 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_whole_records(
 
 
 def test_a_disk_that_fills_up_while_an_index_is_kept_fails_no_question(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    undisturbed: list[dict[str, Any]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: list[dict[str, Any]]
 ) -> None:
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr("bench.results.index_store.sync_folder", full)
+        patch.setattr("bench.results.index_store.sync_folder", no_room)
         with pytest.raises(WriteError, match="indexes.*No space left on device"):
             run(stand_in_cell(examples(6)), tmp_path)
     assert rows(tmp_path) == [], "it would be recorded as the questions' own failure"
@@ -79,9 +74,7 @@ def test_a_disk_that_fills_up_at_another_file_costs_no_record(
     real = tempfile.NamedTemporaryFile
 
     def full(*arguments: Any, **options: Any) -> Any:
-        if name in options["prefix"]:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments, **options)
+        return no_room() if name in options["prefix"] else real(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "NamedTemporaryFile", full)
@@ -96,11 +89,7 @@ def test_a_table_that_cannot_be_written_leaves_the_one_before(
 ) -> None:
     path = tmp_path / "table1.md"
     write_text(path, "before")
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", no_room)
     with pytest.raises(WriteError, match="Make room"):
         write_text(path, "after")
     assert path.read_text() == "before" and [p.name for p in tmp_path.iterdir()] == ["table1.md"]

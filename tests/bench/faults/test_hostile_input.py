@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ from bench.method.chunking import chunk_documents
 from bench.method.options import build_config, parse_assignments
 from bench.method.registry import load_method
 from bench.report.page import embedded_json, environment
-from bench.results.index_store import IndexStore
 from bench.results.records import read_records
 from bench.schema import Document, DocumentSet, Example, Question
 from bench.tables.definition import TableDefinition
 from tests.bench.faults import hostile
+from tests.bench.faults.runs import run
 from tests.bench.models.builders import text_tokenizer
 from tests.bench.report.seen import Seen
-from tests.stand_ins import GEOMETRY, WordModel, WordModels, examples, run_cell, stand_in_cell
+from tests.stand_ins import GEOMETRY, WordModel, WordModels, examples, stand_in_cell
 
 DETERMINISTIC = settings(
     max_examples=40, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
@@ -97,10 +98,7 @@ def test_bytes_thrown_into_a_file_are_data_or_a_clear_error(
 
 ODD_FILES: dict[str, tuple[bytes, str]] = {
     "byte order mark": (b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\n", ""),
-    "carriage returns": (
-        json.dumps(GOOD).encode() + b"\r\n" + json.dumps({**GOOD, "id": "2"}).encode() + b"\r\n",
-        "",
-    ),
+    "carriage returns": ("".join(json.dumps({**GOOD, "id": i}) + "\r\n" for i in "12").encode(), ""),
     "not a number": (json.dumps({**GOOD, "score": float("nan")}).encode(), "NaN is not a JSON value"),
     "infinity": (json.dumps({**GOOD, "answers": [float("inf")]}).encode(), "Infinity is not a JSON value"),
     "a number too large": (json.dumps(GOOD).encode()[:-1] + b', "n": 1e999}', ""),
@@ -218,9 +216,7 @@ def test_ids_and_titles_never_become_paths(tmp_path: Path) -> None:
         )
         for at, id_ in enumerate(IDS)
     ]
-    run_cell(
-        stand_in_cell(sample), tmp_path / "in" / "cell", IndexStore(tmp_path / "in" / "indexes"), WordModels
-    )
+    run(stand_in_cell(sample), tmp_path / "in")
     names = {path.relative_to(tmp_path / "in").as_posix() for path in (tmp_path / "in").rglob("*")}
     expected = r"cell(/(\.lock|cell\.json|records\.jsonl|summary\.json))?"
     expected += r"|indexes(/echo(/[0-9a-f]{24}(/(index\.json|manifest\.json|arrays\.safetensors))?)?)?"
@@ -233,10 +229,8 @@ def test_ids_and_titles_never_become_paths(tmp_path: Path) -> None:
 
 def test_a_record_is_shown_without_commands_to_the_terminal(tmp_path: Path) -> None:
     hostile_id = "\x1b]0;owned\x07\x9b2Jid\r\x08"
-    example = Example(
-        **{**vars(examples(1)[0]), "id": hostile_id, "question": "What\x1b[2J\x9b31m is\ta\rthis"}
-    )
-    run_cell(stand_in_cell([example]), tmp_path / "cell", IndexStore(tmp_path / "indexes"), WordModels)
+    example = replace(examples(1)[0], id=hostile_id, question="What\x1b[2J\x9b31m is\ta\rthis")
+    run(stand_in_cell([example]), tmp_path)
     shown = CliRunner().invoke(show, [str(tmp_path / "cell")])
     assert shown.exit_code == 0, shown.output
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown.output), repr(shown.output)

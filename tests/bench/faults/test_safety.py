@@ -47,11 +47,7 @@ def findings(tree: ast.AST) -> Iterator[str]:
                 yield dotted(node.func)
             for keyword in node.keywords:
                 wanted = FORBIDDEN_ARGUMENTS.get(keyword.arg or "")
-                if (
-                    wanted is not None
-                    and isinstance(keyword.value, ast.Constant)
-                    and keyword.value.value is wanted
-                ):
+                if wanted is not None and getattr(keyword.value, "value", None) is wanted:
                     yield f"{keyword.arg}={wanted}"
 
 

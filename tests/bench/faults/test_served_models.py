@@ -21,8 +21,9 @@ from bench.models.served.client import ServerError, ServerGoneError
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
-from tests.servers import Body, Post, dialect_app, serving
+from tests.servers import Body, Post, dialect_app, free_port, serving
 
+pytestmark = pytest.mark.usefixtures("cache")
 CHECKS = 6
 """Requests of the check at the start of a run."""
 PATIENCE = "#patience=2"
@@ -61,12 +62,6 @@ class Counted:
         return answer if effect is None else effect(answer)
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def raw(reply: bytes) -> Iterator[str]:
     """A server that answers every connection with these bytes."""
@@ -87,17 +82,12 @@ def raw(reply: bytes) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
-
-
 # What is noticed before anything runs.
 
 
 def test_a_wrong_url_is_one_message() -> None:
     with pytest.raises(ServerGoneError, match=r"127\.0\.0\.1:\d+/v1 does not answer: ConnectError.*patience"):
-        plan_cell(request(f"http://127.0.0.1:{unused_port()}/v1"))
+        plan_cell(request(f"http://127.0.0.1:{free_port()}/v1"))
 
 
 def test_a_model_that_the_server_does_not_have_is_named_with_those_it_has() -> None:
@@ -325,7 +315,7 @@ def test_a_server_killed_and_started_again_in_the_middle_changes_nothing(
 ) -> None:
     with serving(dialect_app("vllm")) as url:
         undisturbed = answered(tmp_path / "undisturbed", request(url))
-    port, first = unused_port(), threading.Event()
+    port, first = free_port(), threading.Event()
 
     def fall(at: int, body: Body) -> Any:
         first.set()
@@ -400,11 +390,8 @@ def test_the_key_goes_into_the_header_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def leaking(at: int, body: Body) -> Any:
-        return (
-            JSONResponse({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 400)
-            if at == 1
-            else None
-        )
+        message = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+        return JSONResponse(message, 400) if at == 1 else None
 
     app, seen = dialect_app("vllm", Counted(leaking)), list[str]()
 
@@ -438,9 +425,7 @@ def test_the_key_goes_into_the_header_and_nowhere_else(
     assert f"Bearer {KEY}" in seen
 
 
-def test_a_key_that_no_header_takes_is_refused_without_being_repeated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_key_that_no_header_takes_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_API_KEY", "two words")
     with pytest.raises(ConfigError, match="BENCH_API_KEY: the key holds white space") as error:
         plan_cell(request("http://127.0.0.1:9/v1"))
@@ -453,12 +438,7 @@ def test_the_url_is_no_part_of_a_cell(tmp_path: Path) -> None:
     for _ in range(2):
         with serving(dialect_app("vllm")) as url:
             served = f"server:{url}#tiny"
-            cells.append(
-                plan_cell(
-                    CellRequest(
-                        "pecan", "musique", model=served, options={"attention": "off", "search_model": served}
-                    )
-                )
-            )
+            options = {"attention": "off", "search_model": served}
+            cells.append(plan_cell(CellRequest("pecan", "musique", model=served, options=options)))
     assert cells[0].identity == cells[1].identity
     assert cells[0].index_key_parts() == cells[1].index_key_parts()

@@ -43,9 +43,8 @@ def test_locks_are_always_taken_in_the_same_order(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(bench.run.cell_folder, "RecordStore", Noted)
     cells = [(sharing(stand_in_cell(examples(2), {"suffix": name})), name) for name in "bca"]
     for order, folder in ((cells, "one"), (cells[::-1], "two")):
-        results = run_cells(
-            [(cell, tmp_path / folder / name) for cell, name in order], IndexStore(tmp_path / "i"), WordModels
-        )
+        places = [(cell, tmp_path / folder / name) for cell, name in order]
+        results = run_cells(places, IndexStore(tmp_path / "i"), WordModels)
         assert [result.folder.name for result in results] == [name for _, name in order]
     assert taken == ["a", "b", "c"] * 2
 
@@ -63,7 +62,6 @@ def test_a_second_run_of_a_cell_waits_and_goes_on_where_the_first_one_ended(
         assert first.poll() is None
         time.sleep(0.002)
     second = start(100)
-    assert second.stderr is not None and first.stderr is not None
     assert "is being written by another run; waiting" in second.stderr.readline()
     assert records.read_bytes().count(b"\n") == 2
     first.kill()
@@ -82,12 +80,8 @@ def test_two_different_cells_wanting_one_folder_do_not_mix(tmp_path: Path) -> No
         "try: run_cell(cell, folder / 'cell', IndexStore(folder / sys.argv[2]), WordModels)\n"
         "except BenchError as error: sys.exit(str(error))\n"
     )
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path), suffix], cwd=REPOSITORY, stderr=subprocess.PIPE
-        )
-        for suffix in ("a", "b")
-    ]
+    commands = ([sys.executable, "-c", program, str(tmp_path), suffix] for suffix in ("a", "b"))
+    both = [subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE) for command in commands]
     errors = [process.communicate(timeout=60)[1].decode() for process in both]
     assert sorted(process.returncode for process in both) == [0, 1]
     assert any("holds the records of another cell" in error for error in errors)

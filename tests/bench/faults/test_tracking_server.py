@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import signal
-import socket
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bench.run.cell import Cell
-from bench.run.session import Session
 from bench.tracking.hooks import MlflowHooks
 from tests.bench.tracking.test_tracking import make_cell, show
-from tests.stand_ins import WordModels, examples, stand_in_cell
-
-
-class StandInSession(Session):
-    def models(self, cell: Cell) -> Any:
-        return WordModels()
+from tests.servers import free_port
+from tests.stand_ins import StandInSession, examples, stand_in_cell
 
 
 def test_a_run_is_finished_although_its_tracking_server_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        uri = f"http://127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setenv("BENCH_TRACKING_URI", uri)
+    monkeypatch.setenv("BENCH_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
     cell = stand_in_cell(examples(3))
     before = signal.getsignal(signal.SIGTERM)
     session = StandInSession(tmp_path, hooks=[MlflowHooks(tmp_path)])

@@ -11,7 +11,7 @@ from bench.figures.drawing import COLOURS, Curve, distribution, log_axis, trade_
 from bench.figures.pareto import pareto, pareto_front
 from bench.results.models import Summary
 from bench.tables.cells import TableCell, TableData
-from bench.tables.definition import Row, TableDefinition
+from bench.tables.definition import Row
 from bench.tables.published import Published
 from tests import cells
 
@@ -24,15 +24,9 @@ def summary(score: float, tflops: float, spread: float = 0.05) -> Summary:
 
 
 def table(scores: Mapping[str, tuple[float, float] | None]) -> TableData:
-    rows = tuple(Row(id=name, label=name.upper(), method=name) for name in scores)
-    definition = TableDefinition(
-        id="t", title="T", source="S", datasets=("hotpotqa",), metrics=("f1",), rows=rows
-    )
-    shown = {
-        (row.id, "hotpotqa"): TableCell(row, "hotpotqa", point and cells.finished(summary(*point)))
-        for row, point in zip(rows, scores.values(), strict=True)
-    }
-    return TableData(definition, shown)
+    rows = [Row(id=name, label=name.upper(), method=name) for name in scores]
+    points = [point and cells.finished(summary(*point)) for point in scores.values()]
+    return cells.table(*(TableCell(row, "hotpotqa", of) for row, of in zip(rows, points, strict=True)))
 
 
 def test_the_pareto_front_holds_what_nothing_beats() -> None:

@@ -63,10 +63,8 @@ def test_nothing_is_computed_where_nothing_may_be(name: str, tmp_path: Path) -> 
 def test_both_trainings_see_the_same_documents_and_every_network_is_one_that_the_method_has() -> None:
     def cells(name: str) -> list[Cell]:
         figure = load_figure(name)
-        requests = [
-            CellRequest(figure.method, "chronicles", options=variant.set) for variant in figure.variants
-        ]
-        return list(map(plan_cell, requests))
+        options = (variant.set for variant in figure.variants)
+        return [plan_cell(CellRequest(figure.method, "chronicles", options=chosen)) for chosen in options]
 
     sets = [[documents.id for documents in cell.training.sets] for cell in cells("gor3") if cell.training]
     assert len(sets) == 2 and sets[0] == sets[1] and len(sets[0]) == 8

@@ -60,10 +60,8 @@ def test_parameters_of_an_encoder_are_those_of_the_real_class(family: str) -> No
     architecture = architecture_from_config(model.config)
     assert architecture.parameters == sum(p.numel() for p in model.parameters())
     counted = architecture_from_modules(model)
-    assert (counted.layer_weights, counted.head_weights) == (
-        architecture.layer_weights,
-        architecture.head_weights,
-    )
+    assert counted.layer_weights == architecture.layer_weights
+    assert counted.head_weights == architecture.head_weights
 
 
 @pytest.mark.parametrize("family", CAUSAL_FAMILIES + ENCODER_FAMILIES)
@@ -90,7 +88,6 @@ def test_a_saved_config_json_says_the_same_as_the_config_object(family: str) -> 
 )
 def test_a_preset_has_the_parameters_of_its_checkpoint(name: str, parameters: int) -> None:
     architecture = presets()[name].architecture
-    assert architecture is not None
     assert architecture.parameters == parameters
 
 
@@ -150,7 +147,6 @@ def test_todays_families_have_closed_forms(family: str, options: dict[str, Any])
 def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:
     shape = presets()["mixtral-8x7b"].architecture
     dense = presets()["mistral-7b-instruct"].architecture
-    assert shape is not None and dense is not None
     expert = 3 * 4096 * 14336
     assert shape.active_parameters == dense.parameters + 32 * (expert + 8 * 4096)  # one more, and the router
     assert shape.idle_parameters == 32 * 6 * expert
@@ -255,7 +251,6 @@ PROMPT_AND_ANSWER = 86  # one constant for all sets: question, instruction, temp
 
 def _paper_tflops(tokens: int) -> float:
     architecture = presets()["llama-3.1-8b"].architecture
-    assert architecture is not None
     return forward_flops(architecture, tokens) / TF
 
 
@@ -310,10 +305,6 @@ def test_a_ledger_of_many_forwards_reads_in_both_conventions() -> None:
 )
 def test_counts_that_cannot_be_are_refused(arguments: tuple[int, int, int | None], message: str) -> None:
     architecture = presets()["phi-2"].architecture
-    assert architecture is not None
     new, cached, rows = arguments
     with pytest.raises(ConfigError, match=message):
         forward_usage(architecture, new, cached, logit_rows=rows)
-
-
-# -------------------------------------------------------------------------------- bench model flops

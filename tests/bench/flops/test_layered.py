@@ -83,9 +83,8 @@ def test_matmul_of_layered_decoders_equals_torch_on_a_prefill(family: str, optio
 def test_matmul_equals_torch_on_a_filled_cache_of_gemma_4(options: dict[str, Any]) -> None:
     model = small("gemma4_text", options)
     architecture = architecture_from_config(model.config)
-    assert forward_flops(architecture, 3, 53, convention="matmul", logit_rows=3) == sum(
-        counted(model, 3, 53).values()
-    )
+    total = sum(counted(model, 3, 53).values())
+    assert forward_flops(architecture, 3, 53, convention="matmul", logit_rows=3) == total
 
 
 def test_of_latent_attention_only_the_cached_latents_second_projection_is_not_counted() -> None:
@@ -133,9 +132,8 @@ def test_a_file_of_gemma_4_may_state_the_rule_or_each_layer() -> None:
 
 @pytest.mark.parametrize("family", ["qwen3_5", "gemma4"])
 def test_of_a_config_for_text_and_images_the_text_part_is_counted(family: str) -> None:
-    inner = {
-        key: value for key, value in {**SMALL, **SIZES[f"{family}_text"]}.items() if "token_id" not in key
-    }
+    sizes = {**SMALL, **SIZES[f"{family}_text"]}
+    inner = {key: value for key, value in sizes.items() if "token_id" not in key}
     config = AutoConfig.for_model(family, text_config=inner, tie_word_embeddings=False)
     alone = AutoConfig.for_model(f"{family}_text", **inner, tie_word_embeddings=False)
     saved = json.loads(config.to_json_string(use_diff=True))

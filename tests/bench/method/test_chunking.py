@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from bench.errors import ConfigError
 from bench.method.chunking import chunk_documents, restored, stored
 from bench.models.api import Tokenization
-from bench.schema import Chunk, Document, DocumentSet
+from bench.schema import Document, DocumentSet
 from tests.bench.models.builders import byte_fallback_tokenizer, text_tokenizer
 
 BYTE_LEVEL = text_tokenizer()
@@ -28,10 +28,6 @@ def _words(text: str) -> Tokenization:
 
 def _one(text: str, title: str = "") -> DocumentSet:
     return DocumentSet((Document(title, text),))
-
-
-def _spans(chunks: list[Chunk]) -> list[tuple[int, int]]:
-    return [(chunk.start, chunk.end) for chunk in chunks]
 
 
 _TEXT = st.text(
@@ -80,12 +76,8 @@ def test_a_chunk_is_too_long_only_where_one_run_of_characters_cannot_be_cut(
         assert all(chunk.start <= begin and end <= chunk.end for begin, end in offsets)
         at += chunk.tokens
         if chunk.tokens > chunk_tokens:
-            inner = [
-                b
-                for i, (b, _) in enumerate(offsets)
-                if i and b > chunk.start and b >= max(e for _, e in offsets[:i])
-            ]
-            assert not inner
+            for i, (begin, _) in enumerate(offsets):
+                assert not i or begin <= chunk.start or begin < max(end for _, end in offsets[:i])
 
 
 def test_ids_are_cut_at_the_given_number_of_tokens() -> None:
@@ -106,36 +98,6 @@ def test_tokens_that_share_a_character_stay_together() -> None:
         assert party.tokens == 4
 
 
-def test_a_title_is_part_of_the_text_and_offsets_count_from_it() -> None:
-    document = Document("The old mill", "Mara hid the kite.")
-    chunks = chunk_documents(DocumentSet((document,)), _words, 4)
-    assert [chunk.text for chunk in chunks] == ["The old mill\nMara ", "hid the kite."]
-    assert _spans(chunks) == [(0, 18), (18, 31)]
-    assert document.full_text[18:31] == "hid the kite."
-
-
-def test_no_chunk_crosses_from_one_document_into_the_next() -> None:
-    documents = DocumentSet((Document("", "one two three"), Document("", "four"), Document("", "five six")))
-    chunks = chunk_documents(documents, _words, 2)
-    assert [(c.document, c.index, c.text) for c in chunks] == [
-        (0, 0, "one two "),
-        (0, 1, "three"),
-        (1, 2, "four"),
-        (2, 3, "five six"),
-    ]
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n\n\t \u3000"])
-def test_a_document_without_a_visible_character_has_no_chunks(text: str) -> None:
-    documents = DocumentSet((Document("", text), Document("", "word")))
-    assert [chunk.document for chunk in chunk_documents(documents, BYTE_LEVEL.encode, 300)] == [1]
-
-
-def test_a_title_without_text_is_a_chunk() -> None:
-    (chunk,) = chunk_documents(_one("", title="Only a title"), BYTE_LEVEL.encode, 300)
-    assert chunk.text == "Only a title\n"
-
-
 def test_a_lone_surrogate_keeps_its_place() -> None:
     text = "kite \ud83d mill"
     chunks = chunk_documents(_one(text), BYTE_LEVEL.encode, 3)
@@ -149,12 +111,7 @@ def test_a_chunk_length_below_one_is_refused(chunk_tokens: int) -> None:
 
 
 PARAGRAPHS = DocumentSet(
-    (
-        Document("One", "a b c d"),
-        Document("", " \n"),
-        Document("Two", "e f"),
-        Document("Three", "g h i j k"),
-    )
+    (Document("One", "a b c d"), Document("", " \n"), Document("Two", "e f"), Document("Three", "g h i j k"))
 )
 
 
@@ -163,12 +120,8 @@ def test_joined_paragraphs_are_cut_as_one_text() -> None:
     chunks = chunk_documents(PARAGRAPHS, _words, 4, join=True)
     assert [chunk.text for chunk in chunks] == ["One\na b c ", "d\n\nTwo\ne f", "Three\ng h i ", "j k"]
     assert [chunk.tokens for chunk in chunks] == [4, 4, 4, 2]
-    assert [chunk.spans for chunk in chunks] == [
-        ((0, 0, 10),),
-        ((0, 10, 11), (2, 0, 7)),
-        ((3, 0, 12),),
-        ((3, 12, 15),),
-    ]
+    spans = [((0, 0, 10),), ((0, 10, 11), (2, 0, 7)), ((3, 0, 12),), ((3, 12, 15),)]
+    assert [chunk.spans for chunk in chunks] == spans
     assert len(chunk_documents(PARAGRAPHS, _words, 4)) == 5, "apart, no chunk crosses"
 
 

@@ -36,11 +36,8 @@ def test_documents_share_no_chunk_and_blank_ones_have_none() -> None:
     writer = Writer(lambda prompt: "")
     documents = DocumentSet((Document("Title", words(3)), Document("", " \n "), Document("", words(5))))
     chunks = chunk_documents(documents, writer.tokenize, 4, 2)
-    assert [(c.document, c.text.strip()) for c in chunks] == [
-        (0, "Title\nw0 w1 w2"),
-        (2, "w0 w1 w2 w3"),
-        (2, "w2 w3 w4"),
-    ]
+    expected = [(0, "Title\nw0 w1 w2"), (2, "w0 w1 w2 w3"), (2, "w2 w3 w4")]
+    assert [(c.document, c.text.strip()) for c in chunks] == expected
     assert chunk_documents(DocumentSet(()), writer.tokenize, 4, 2) == []
 
 

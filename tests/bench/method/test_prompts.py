@@ -28,7 +28,6 @@ def test_without_context_only_question_and_instruction_remain() -> None:
 
 def test_longbenchs_template_of_a_set_without_questions() -> None:
     template = load_card("gov_report").longbench_prompt
-    assert template is not None
     question = Question("Summarize the report.", NOTHING, 8, task="summarization", longbench_prompt=template)
     prompt = reader_prompt("longbench", "A {report}.", question)
     assert "Report:\nA {report}.\n\nNow, write a one-page summary" in prompt

@@ -30,10 +30,8 @@ def test_a_search_is_told_as_a_table_with_a_row_for_each_node_and_any_other_log_
     step = SearchStep((VisitedNode("1.1", 1, None, {"z": 0.5}), VisitedNode("1.2", 1, 0.25)), p_yes=0.75)
     lines = described(SearchTrace((step,), {"stop": "patience"}).to_json()).splitlines()
     assert lines[0] == "search      stop: patience"
-    assert [line.split() for line in lines[2:]] == [
-        ["0", "1.1", "1", "z", "0.5"],
-        ["1.2", "1", "0.25", "0.75"],
-    ]
+    rows = [line.split() for line in lines[2:]]
+    assert rows == [["0", "1.1", "1", "z", "0.5"], ["1.2", "1", "0.25", "0.75"]]
     assert described({"kept": 3, "nodes": ["a"]}) == "trace       kept: 3\ntrace       nodes: ['a']"
 
 

@@ -94,9 +94,8 @@ def test_bleu_of_short_answers_comes_from_the_corpus_not_from_the_mean() -> None
 
 
 def test_bleu_scores_many_sums_at_once() -> None:
-    rows = np.array(
-        [bleu_statistics(p, ["a b c d e f"]) for p in ("a b c d e f", "a b c d x", "", "f e d c")]
-    )
+    predictions = ("a b c d e f", "a b c d x", "", "f e d c")
+    rows = np.array([bleu_statistics(prediction, ["a b c d e f"]) for prediction in predictions])
     together = corpus_bleu_4(np.stack([rows, rows[::-1]]))
     assert together.shape == (2, 4)
     assert list(together[0]) == [float(corpus_bleu_4(row)) for row in rows] == list(together[1][::-1])

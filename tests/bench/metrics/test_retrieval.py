@@ -168,13 +168,9 @@ def test_an_answer_that_no_text_needs_to_contain_is_not_looked_for() -> None:
 
 
 def record(name: str, retrieval: dict[str, float], error: str | None = None) -> Record:
-    return cells.record(
-        example_id=name,
-        document_ids=[name],
-        prediction=None if error else "a",
-        error=error,
-        retrieval=retrieval,
-    )
+    prediction = None if error else "a"
+    fields = {"document_ids": [name], "prediction": prediction, "error": error, "retrieval": retrieval}
+    return cells.record(example_id=name, **fields)
 
 
 def test_the_summary_averages_over_the_questions_that_have_a_measure() -> None:

@@ -35,11 +35,8 @@ def test_one_document_with_lines_and_mean(tmp_path: Path, capsys: pytest.Capture
     shown = json.loads(capsys.readouterr().out)
     assert list(shown) == ["lines", "mean", "corpus_level", "n", "failed"]
     first, second = shown["lines"]
-    assert first == {
-        "line": 1,
-        "example_id": "q1",
-        "scores": {"f1": pytest.approx(1), "rouge_l": pytest.approx(5 / 6)},
-    }
+    assert first.pop("scores") == {"f1": pytest.approx(1), "rouge_l": pytest.approx(5 / 6)}
+    assert first == {"line": 1, "example_id": "q1"}
     assert second == {"line": 2, "scores": {"f1": 1, "rouge_l": 1}}
     assert shown["mean"]["f1"] == 1 and shown["mean"]["rouge_l"] == pytest.approx(11 / 12)
     # 1- to 4-grams of both lines together; "the" counts once, as in the reference; no brevity penalty
@@ -54,12 +51,8 @@ def test_failed_questions_score_0_and_stay_in_every_mean() -> None:
     assert scores.failed == 1
     assert scores.mean["f1"] == scores.mean["rouge_l"] == 0.5
     assert 0 < scores.mean["bleu_4"] < 1  # the missing answer's length counts: brevity penalty
-    assert scores.to_json()["lines"][1] == {
-        "line": 2,
-        "example_id": "q2",
-        "failed": True,
-        "scores": {"f1": 0, "rouge_l": 0},
-    }
+    shown = {"line": 2, "example_id": "q2", "failed": True, "scores": {"f1": 0, "rouge_l": 0}}
+    assert scores.to_json()["lines"][1] == shown
 
 
 @pytest.mark.parametrize(

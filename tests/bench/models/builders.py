@@ -59,11 +59,9 @@ def tokenizer_json() -> str:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=SPECIAL,
-        show_progress=False,
+        vocab_size=VOCAB, initial_alphabet=alphabet, special_tokens=SPECIAL, show_progress=False
     )
     tokenizer.train_from_iterator(CORPUS * 4, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -73,15 +73,8 @@ def test_the_pieces_put_together_are_the_template_of_the_whole_conversation(mode
     tokenizer = load_tokenizer(resolve(model)) if model else text_tokenizer()
     chat = chat_format(tokenizer)
     turns = ["Can it be answered?", "Yes", "Then answer it."]
-    built = (
-        chat.opening
-        + _ids(tokenizer, turns[0])
-        + chat.reply_opening
-        + _ids(tokenizer, turns[1])
-        + chat.next_turn
-        + _ids(tokenizer, turns[2])
-        + chat.closing
-    )
+    asked, reply, then = (_ids(tokenizer, turn) for turn in turns)
+    built = chat.opening + asked + chat.reply_opening + reply + chat.next_turn + then + chat.closing
     roles = ["user", "assistant", "user"]
     whole = render(tokenizer, [{"role": r, "content": c} for r, c in zip(roles, turns, strict=True)])
     assert built == tokenizer.encode_template(whole)

@@ -22,12 +22,6 @@ from tests.bench.models.builders import causal_model, hf_tokenizer
 from tests.bench.models.gguf_files import END, START, Index, left, write_gguf
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "models"
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
     """A small Llama's GGUF file and the weights that it stands for."""
@@ -94,9 +88,7 @@ def test_every_file_is_checked_when_it_is_loaded(converted: Path) -> None:
     assert {"model.safetensors", "tokenizer.json", "config.json", "chat_template.jinja"} <= set(listed)
     verify("small", converted)
     assert "quantization_config" not in json.loads((converted / "config.json").read_text(encoding="utf-8"))
-    assert {path.stat().st_mode & 0o777 for path in converted.iterdir()} == {
-        (converted / "config.json").stat().st_mode & 0o777
-    }
+    assert len({path.stat().st_mode & 0o777 for path in converted.iterdir()}) == 1
 
 
 def test_text_stays_text_and_the_template_is_the_file_s(converted: Path) -> None:
@@ -144,8 +136,6 @@ def test_without_gguf_nothing_is_downloaded(
 ) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     index = Index(tmp_path / "index", b"never read")
-    with pytest.raises(
-        MissingPackageError, match=r"small: .* needs gguf; .*pip install 'longdoc-bench\[gguf\]'"
-    ):
+    with pytest.raises(MissingPackageError, match=r"small: .* needs gguf; .*'longdoc-bench\[gguf\]'"):
         fetch("small", index.source, index.download)
     assert index.asked == []

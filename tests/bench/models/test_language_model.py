@@ -302,13 +302,8 @@ def test_a_search_on_the_cache_equals_recomputing_everything_at_each_step(
         assert sum(probe.probabilities.values()) == pytest.approx(1, abs=1e-12)
         mass = torch.softmax(logits, 0)[[yes, no]].sum().item()
         assert probe.mass == pytest.approx(mass, abs=1e-5)
-    ids += [
-        *chat.reply_opening,
-        *ids_of(lm, "Yes"),
-        *chat.next_turn,
-        *ids_of(lm, "Answer it."),
-        *chat.closing,
-    ]
+    ids += [*chat.reply_opening, *ids_of(lm, "Yes"), *chat.next_turn]
+    ids += [*ids_of(lm, "Answer it."), *chat.closing]
     for generation, next_text in ((first, "Once more."), (second, "")):
         assert generation.prompt_tokens == len(ids)
         for token in generation.token_ids:
@@ -409,9 +404,7 @@ def test_a_context_has_the_room_it_was_opened_with() -> None:
 
     assert run(room_of(None)) == lm.geometry.window == 512
     assert run(room_of(700)) == 700
-    with pytest.raises(
-        WindowExceededError, match="a context of 1025 tokens was requested; the model takes at most 1024"
-    ):
+    with pytest.raises(WindowExceededError, match="1025 tokens was requested; the model takes at most 1024"):
         run(lm.open(1025))
 
 
@@ -488,9 +481,7 @@ def test_logits_that_are_not_numbers_are_an_error_and_never_an_answer() -> None:
     async def ask() -> None:
         context = await lm.open()
         await context.extend(QUESTION)
-        with pytest.raises(
-            InvalidLogitsError, match=r"llama: the logits are not numbers \(dtype torch.float32\)"
-        ):
+        with pytest.raises(InvalidLogitsError, match="llama: the logits are not numbers .*float32"):
             await context.probe(["Yes", "No"])
         with pytest.raises(RuntimeError, match="a forward of it failed"):
             await context.generate(3)

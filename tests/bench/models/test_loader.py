@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -25,10 +26,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _copy(source: Path, target: Path) -> Path:
-    target.mkdir()
-    for path in source.iterdir():
-        (target / path.name).write_bytes(path.read_bytes())
-    return target
+    return Path(shutil.copytree(source, target))
 
 
 def test_a_folder_loads_with_its_weights_ready_to_read(saved: Path) -> None:
@@ -106,11 +104,8 @@ def test_half_a_gigabyte_beside_the_weights_is_not_opened(saved: Path, tmp_path:
 def test_code_inside_a_model_folder_is_never_run(saved: Path, tmp_path: Path) -> None:
     folder = _copy(saved, tmp_path / "m")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config |= {
-        "model_type": "made-up",
-        "auto_map": {"AutoConfig": "evil.E", "AutoModelForCausalLM": "evil.M"},
-    }
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    own = {"model_type": "made-up", "auto_map": {"AutoConfig": "evil.E", "AutoModelForCausalLM": "evil.M"}}
+    (folder / "config.json").write_text(json.dumps({**config, **own}), encoding="utf-8")
     marker = tmp_path / "ran"
     (folder / "evil.py").write_text(f"open({str(marker)!r}, 'w')", encoding="utf-8")
     with pytest.raises(ModelUnavailableError, match="could not be loaded"):

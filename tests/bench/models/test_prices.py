@@ -44,9 +44,7 @@ def test_a_wrong_price_names_its_line(tmp_path: Path, given: str, instead: str, 
 
 
 def test_a_model_that_the_card_does_not_have_says_which_it_has_and_where_to_add_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match="No price for 'other'.*a page, 2026-01-31, has: reader.*BENCH_PRICES"
-    ):
+    with pytest.raises(ConfigError, match="No price for 'other'.* has: reader.*BENCH_PRICES"):
         read_prices(card(tmp_path)).of("other")
     with pytest.raises(DataError, match="No such file"):
         read_prices(tmp_path / "none.yaml")

@@ -74,9 +74,7 @@ def test_a_lone_surrogate_is_read_as_the_replacement_character() -> None:
 
 
 def test_a_tokenizer_without_a_fast_backend_is_refused() -> None:
-    with pytest.raises(
-        ModelUnavailableError, match=r"slow-model: its tokenizer \(object\) has no tokenizer.json"
-    ):
+    with pytest.raises(ModelUnavailableError, match="slow-model: its tokenizer .* has no tokenizer.json"):
         TextTokenizer("slow-model", object())
 
 

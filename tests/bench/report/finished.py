@@ -10,14 +10,7 @@ from typing import Any
 
 from bench.files.atomic import write_json
 from bench.metrics.retrieval import retrieval_quality
-from bench.results.records import (
-    CELL_FILE,
-    RECORDS_FILE,
-    SUMMARY_FILE,
-    ContextRecord,
-    Record,
-    TokenCounts,
-)
+from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, ContextRecord, Record, TokenCounts
 from bench.results.summary import summarize
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import describe
@@ -30,9 +23,8 @@ OWN_TEXT = "Ilse Brandt crossed the bridge. " * 60
 def record(example: Example, f1: float, **changes: Any) -> Record:
     """A record of the example whose context is the whole of its first document."""
     document = example.documents.documents[0]
-    whole = ContextRecord(
-        document=0, title=document.title, start=0, end=len(document.full_text), score=f1 + 0.25
-    )
+    end = len(document.full_text)
+    whole = ContextRecord(document=0, title=document.title, start=0, end=end, score=f1 + 0.25)
     fields: dict[str, Any] = {
         "example_id": example.id,
         "document_ids": [document.id for document in example.documents.documents],

@@ -48,10 +48,7 @@ def test_a_model_is_named_once() -> None:
 
 def test_changed_data_are_another_group_told_by_their_revision() -> None:
     groups = grouped([cell("a"), cell("b", data_revision="sha256:fedcba654321")])
-    assert [group.label for group in groups] == [
-        "qasper (sample), revision abcdef12",
-        "qasper (sample), revision fedcba65",
-    ]
+    assert [group.label[-17:] for group in groups] == ["revision abcdef12", "revision fedcba65"]
 
 
 def test_only_cells_whose_records_are_those_of_their_summary_are_finished(tmp_path: Path) -> None:

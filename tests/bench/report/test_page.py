@@ -167,9 +167,7 @@ def test_a_browser_lists_at_first_what_all_chosen_cells_were_asked(tmp_path: Pat
         finish(tmp_path, bm25(limit=limit), scores)
     seen = shown_by_a_browser(report_page(collect_report(tmp_path)), tmp_path)
     assert "1 of 3 questions" in seen.text and "2 of 2 cells" in seen.text
-    assert sum(tag == "button" for tag, _ in seen.tags) >= 10, (
-        "every column of the list of runs can be sorted"
-    )
+    assert sum(tag == "button" for tag, _ in seen.tags) >= 10, "every column of the runs can be sorted"
 
 
 @pytest.mark.slow

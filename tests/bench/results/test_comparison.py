@@ -104,10 +104,8 @@ def test_equal_cells_have_p_1_and_a_clear_difference_a_small_one() -> None:
 
 def test_a_drawn_p_value_is_never_0() -> None:
     """No draw of 30 signs is all equal: 0 hits of 999, and the observed one is counted with them."""
-    p = permutation_p_value(
-        np.full(30, 0.5), [f"d{i}" for i in range(30)], rng=np.random.default_rng(0), draws=999
-    )
-    assert p == 1 / 1000
+    documents, rng = [f"d{i}" for i in range(30)], np.random.default_rng(0)
+    assert permutation_p_value(np.full(30, 0.5), documents, rng=rng, draws=999) == 1 / 1000
 
 
 def test_under_the_null_hypothesis_the_test_rejects_one_in_twenty() -> None:
@@ -148,19 +146,16 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
     cells = {line.split()[0]: line.split()[1:] for line in lines[3:]}
     assert cells["pecan"] == ["bm25:k=7"] and cells["F1"] == ["0", "%", "100", "%"]
     assert cells["answer"] == ["'answer", "0'", "'answer", "1'"]
-    where = [
-        line.index(text) for line, text in zip(lines[3:6], ("bm25:k=7", "'answer 1'", "100"), strict=True)
-    ]
-    assert len(set(where)) == 1 and max(map(len, lines)) <= 100
+    second = zip(lines[3:6], ("bm25:k=7", "'answer 1'", "100"), strict=True)
+    assert len({line.index(text) for line, text in second}) == 1 and max(map(len, lines)) <= 100
 
 
 def test_the_verdict_needs_interval_and_test() -> None:
     names = "abcdefghijkl"
     better = compare(cell([1] * 12, names), cell([0.2] * 12, names), "f1")
     assert "A scores higher than B." in describe(better, "A", "B")
-    assert "B scores lower than A." in describe(
-        compare(cell([0.2] * 12, names), cell([1] * 12, names), "f1"), "B", "A"
-    )
+    worse = compare(cell([0.2] * 12, names), cell([1] * 12, names), "f1")
+    assert "B scores lower than A." in describe(worse, "B", "A")
     same = compare(cell([1, 0] * 6, names), cell([0, 1] * 6, names), "f1")
     assert "These questions do not tell the two apart." in describe(same, "A", "B")
     one = compare(cell([1, 1], "aa"), cell([0, 0], "aa"), "f1")

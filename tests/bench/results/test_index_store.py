@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,11 +27,9 @@ def stored(tmp_path: Path) -> tuple[IndexStore, Index, Meter]:
 def test_an_index_comes_back_with_its_cost(tmp_path: Path) -> None:
     store, index, meter = stored(tmp_path)
     stored_index = store.load("bm25", "k")
-    assert stored_index is not None
     assert stored_index.index.data == index.data
-    assert {n: a.tolist() for n, a in stored_index.index.arrays.items()} == {
-        n: a.tolist() for n, a in index.arrays.items()
-    }
+    back, kept = ({n: a.tolist() for n, a in i.arrays.items()} for i in (stored_index.index, index))
+    assert back == kept
     assert stored_index.meter.to_json() == meter.to_json()
     assert store.load("bm25", "other") is None
 
@@ -64,10 +63,8 @@ def test_saving_twice_keeps_one_and_leaves_no_drafts(tmp_path: Path) -> None:
 def test_the_key_depends_on_every_part() -> None:
     base = {"method": "a", "version": "1", "options": {"k": 1}}
     assert index_key(base) == index_key(dict(reversed(list(base.items()))))
-    assert (
-        len({index_key(base), index_key({**base, "version": "2"}), index_key({**base, "options": {"k": 2}})})
-        == 3
-    )
+    changes: list[dict[str, Any]] = [{}, {"version": "2"}, {"options": {"k": 2}}]
+    assert len({index_key({**base, **change}) for change in changes}) == 3
 
 
 def test_one_builds_an_index_and_the_other_goes_on_with_something_else(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from bench.results.power import Power, power_of
 def test_one_question_a_document_is_the_textbooks_paired_test() -> None:
     differences = np.random.default_rng(0).normal(0.1, 0.4, 40)
     power = power_of(differences, [str(at) for at in range(40)])
-    assert power is not None
     z = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
     assert power.detectable == pytest.approx(z * stats.sem(differences))
 
@@ -20,7 +19,6 @@ def test_one_question_a_document_is_the_textbooks_paired_test() -> None:
 def test_questions_of_one_document_that_agree_are_one_question() -> None:
     few = np.array([0.3, -0.2, 0.1, 0.4, 0.0, -0.1])
     one, three = power_of(few, list("abcdef")), power_of(np.repeat(few, 3), list("aaabbbcccdddeeefff"))
-    assert one is not None and three is not None
     assert three.detectable == pytest.approx(one.detectable)
 
 

@@ -9,7 +9,7 @@ from bench.models.conversation import ModelSet
 from bench.results.index_store import IndexStore
 from bench.results.models import read_summary
 from bench.results.summary import summarize
-from bench.run.cell import CellRequest
+from bench.run.cell import CellRequest, plan_cell
 from bench.run.cell_folder import finished_cell
 from tests.bench.report.finished import finish, record
 from tests.stand_ins import run_cell
@@ -36,16 +36,12 @@ def test_a_metric_that_the_records_lack_is_scored_from_their_text_without_any_mo
 
 
 def test_a_failed_question_scores_0_in_a_new_metric_too() -> None:
-    from bench.run.cell import plan_cell
-
     examples = plan_cell(CellRequest("bm25", "hotpotqa", limit=2)).data.examples
     rows = [record(examples[0], 1), record(examples[1], 0, prediction=None, error="ValueError: no")]
     assert summarize(rows, ["exact_match"]).metrics["exact_match"].mean == 0.5
 
 
 def test_questions_without_a_reference_are_in_no_score() -> None:
-    from bench.run.cell import plan_cell
-
     examples = plan_cell(CellRequest("bm25", "hotpotqa", limit=2)).data.examples
     asked = record(examples[1], 0).model_copy(update={"answers": [], "scores": {}})
     summary = summarize([record(examples[0], 1), asked], ["f1", "bleu_4"])
@@ -56,8 +52,6 @@ def test_questions_without_a_reference_are_in_no_score() -> None:
 
 
 def test_bleu_of_a_summary_counts_drawn_answers() -> None:
-    from bench.run.cell import plan_cell
-
     (example,) = plan_cell(CellRequest("bm25", "hotpotqa", limit=1)).data.examples
     text = "the kite lay in the mill"
     asked = record(example, 1).model_copy(update={"prediction": text, "answers": [text]})

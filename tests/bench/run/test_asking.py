@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -120,9 +121,8 @@ def test_in_a_notebook_where_an_event_loop_runs(paper: Path, tmp_path: Path) -> 
 
 
 def test_run_and_load_records_from_python(tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonl").write_text(
-        '{"question": "When?", "answers": ["x"], "documents": ["June 2018"]}'
-    )
+    line = {"question": "When?", "answers": ["x"], "documents": ["June 2018"]}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(line))
     result = bench.run("bm25", tmp_path / "mine.jsonl", model="tiny", results=tmp_path)
     (record,) = bench.load_records(result.folder)
     assert (result.summary.n, record.prediction, record.answers) == (1, SAYS, ["x"])
@@ -159,10 +159,8 @@ def test_a_bare_yes_to_another_question_is_remarked(
 def test_standard_input_is_a_document(tmp_path: Path) -> None:
     arguments = ["-", "--model", "tiny", "--results", tmp_path]
     assert "1. standard input, line 2" in ask("When?", *arguments, stdin=b"\nShut down in 2018.").output
-    empty = ask("When?", *arguments, stdin=b"")
-    assert isinstance(empty.exception, DataError) and "standard input: the file is empty" in str(
-        empty.exception
-    )
+    error = ask("When?", *arguments, stdin=b"").exception
+    assert isinstance(error, DataError) and "standard input: the file is empty" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,7 @@ def search(
     return k, tried
 
 
-@pytest.mark.parametrize(
-    ("target", "k"),
-    [(150, 1), (151, 2), (690, 7), (751, 8), (5_030, 50), (1, 1)],
-)
+@pytest.mark.parametrize(("target", "k"), [(150, 1), (151, 2), (690, 7), (751, 8), (5_030, 50), (1, 1)])
 def test_the_nearest_k_is_found_in_few_steps_where_cost_is_linear(target: float, k: int) -> None:
     found, tried = search(target, lambda k: 100.0 * k)
     assert found == k
@@ -76,23 +73,24 @@ def test_no_other_k_is_nearer_whatever_the_curve(
         assert abs(cost(k) - target) == min(abs(c - target) for c in costs)
 
 
+def match_of(k: Any = "auto:full_context", limit: int | None = 2, **more: Any) -> Any:
+    options = {"k": k, **more.pop("options", {})}
+    return cost_match(CellRequest("bm25", "hotpotqa", options=options, limit=limit, **more))
+
+
 def test_the_reference_is_the_method_with_its_defaults_on_the_same_data_and_model() -> None:
-    request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=3, seed=4)
-    match = cost_match(request)
-    assert match is not None
+    match = match_of(limit=3, seed=4, options={"b": 0.5})
     assert match.reference.request == CellRequest("full_context", "hotpotqa", limit=3, seed=4)
-    assert cost_match(CellRequest("bm25", "hotpotqa", options={"k": 3})) is None
-    with pytest.raises(ConfigError, match="k=auto: expected auto:METHOD"):
-        cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto"}))
-    named = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:tfidf:k=2,order=document"}))
-    assert named is not None
+    assert match_of(3) is None
     options = {"k": 2, "order": "document"}
+    named = match_of("auto:tfidf:k=2,order=document", limit=None)
     assert named.reference.request == CellRequest("tfidf", "hotpotqa", options=options)
 
 
 @pytest.mark.parametrize(
     ("method", "k", "message"),
     [
+        ("bm25", "auto", "k=auto: expected auto:METHOD"),
         ("bm25", "auto:tfidf:garlic", "expected key=value"),
         ("bm25", "auto:no_such_method", "Unknown method 'no_such_method'"),
         ("full_context", "auto:bm25", "'full_context' has no option 'k'"),
@@ -129,24 +127,18 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
     def cost(cell: Cell) -> float:
         return 20.0 + 10.0 * int(cell.identity.config.get("k", 0)) if "k" in cell.identity.config else 91.0
 
-    request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=2)
-    match = cost_match(request)
-    assert match is not None
-    session = Costing(tmp_path, cost)
+    match, session = match_of(options={"b": 0.5}), Costing(tmp_path, cost)
     (cell,) = match_costs([match], session)
-    assert cell is not None
     assert (cell.identity.config["k"], cell.identity.config["b"]) == (7, 0.5)
     assert session.ran == [["full_context"], [3, 4, 5, 6], [7, 8]], "neighbours share a run"
     rendering = Costing(tmp_path, cost, compute=False)
     (found,) = match_costs([match], rendering)
-    assert found is not None and found.identity == cell.identity and not rendering.ran
+    assert found.identity == cell.identity and not rendering.ran
     assert match_costs([match], Costing(tmp_path / "empty", cost, compute=False)) == [None]
 
 
 def test_the_search_begins_where_cells_with_other_options_say_that_the_cost_is(tmp_path: Path) -> None:
     """RAPTOR-CT Top-X stood at a quarter of PECAN's cost in a first pass, beside a measured Top-5."""
-    match = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context", "b": 0.5}, limit=2))
-    assert match is not None
     session = Costing(tmp_path, lambda cell: 10.0 * int(cell.identity.config.get("k", 30)))
     for options, limit in (({"k": 10, "b": 0.9}, 2), ({"k": 2, "b": 0.9}, 3)):
         other = plan_cell(CellRequest("bm25", "hotpotqa", options=options, limit=limit))
@@ -154,16 +146,12 @@ def test_the_search_begins_where_cells_with_other_options_say_that_the_cost_is(t
         record = cells.record(1, flops=cells.flops(100 if limit == 2 else 9000))
         (other.folder(tmp_path) / "records.jsonl").write_text(record.to_line())
     session.ran.clear()
-    (cell,) = match_costs([match], session)
-    assert cell is not None and cell.identity.config["k"] == 30
+    (cell,) = match_costs([match_of(options={"b": 0.5})], session)
+    assert cell.identity.config["k"] == 30
     assert session.ran == [["full_context"], [28, 29, 30, 31]]
 
 
 def test_in_a_first_pass_what_one_round_measured_is_near_enough(tmp_path: Path) -> None:
-    request = CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2)
-    match = cost_match(request)
-    assert match is not None
-
     class InPart(Costing):
         def finished(self, cell: Cell) -> Any:
             found = super().finished(cell)
@@ -171,12 +159,12 @@ def test_in_a_first_pass_what_one_round_measured_is_near_enough(tmp_path: Path) 
 
     session = InPart(tmp_path, lambda cell: float(int(cell.identity.config.get("k", 40))) ** 0.5)
     session.begin_pass(1)
-    (cell,) = match_costs([match], session)
-    assert cell is not None and cell.identity.config["k"] == 6, "of the first four the dearest"
+    (cell,) = match_costs([match_of()], session)
+    assert cell.identity.config["k"] == 6, "of the first four the dearest"
     assert session.ran == [["full_context"], [3, 4, 5, 6]]
     session.begin_pass(None)
-    (cell,) = match_costs([match], session)
-    assert cell is not None and cell.identity.config["k"] == 40
+    (cell,) = match_costs([match_of()], session)
+    assert cell.identity.config["k"] == 40
 
 
 @pytest.mark.parametrize(("steady", "tried"), [(True, [16, 17, 18]), (False, [7, 8, 9, 10])])
@@ -184,8 +172,7 @@ def test_the_rest_begins_where_the_questions_of_a_first_pass_say(
     steady: bool, tried: list[int], tmp_path: Path
 ) -> None:
     """By what a k cost more than the nearest finished one, on the questions that both were asked."""
-    match = cost_match(CellRequest("bm25", "hotpotqa", options={"k": "auto:full_context"}, limit=2))
-    assert match is not None
+    match = match_of()
     session = Costing(tmp_path, lambda cell: {5: 150.0, "full_context": 270.0}.get(ask(cell)))
 
     def ask(cell: Cell) -> Any:

@@ -252,9 +252,8 @@ def test_the_papers_protocol_shows_either_answer_first_but_the_same_on_every_run
         shown.append(first)
         return "Answer 1"
 
-    rate = (
-        run(tmp_path, PaperJudge(first_place), one, two, protocol=PAPER).summary.criteria["overall"].win_rate
-    )
+    judged = run(tmp_path, PaperJudge(first_place), one, two, protocol=PAPER)
+    rate = judged.summary.criteria["overall"].win_rate
     assert 0.25 < rate.mean < 0.75, "a favour for a place is no favour for a method"
     assert {"a", "b"} == set(shown)
     assert [PAPER.orders(r.example_id) for r in one] == [PAPER.orders(r.example_id) for r in two]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,13 +25,10 @@ from bench.run.hooks import HelperProgress
 from bench.run.local import LocalWorkers
 from bench.run.session import Group, Session
 from bench.sweeps.grid import plan_sweep
-from tests.bench.run.ray.test_ray import rows
+from tests.bench.faults.runs import REPOSITORY, records_of
 from tests.stand_ins import WordModels
 
-REPOSITORY = Path(__file__).parents[3]
 SWEEP = ["sweep", "--method", "bm25", "--dataset", "hotpotqa", "--limit", "2", "--no-track"]
-
-
 LIGHT = "import sys; sys.modules.update(sklearn=None, pandas=None)\n"
 """Two packages that NLTK imports if it can: seconds for each process, and no score needs them."""
 
@@ -102,14 +101,12 @@ def sweep_of_four(results: Path, workers: int) -> subprocess.Popen[str]:
     """Four cells of four questions, in a process group of its own, as a terminal gives it."""
     own = ["--results", str(results), "--workers", str(workers)]
     command = [sys.executable, "-m", "bench.cli.main", *SWEEP, *FOUR, *own]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, **pipes)
 
 
 def all_rows(results: Path) -> dict[str, Any]:
-    return {folder.name: rows(folder) for folder in sorted((results / "cells").iterdir())}
+    return {folder.name: records_of(folder) for folder in sorted((results / "cells").iterdir())}
 
 
 def children(process: int) -> list[int]:
@@ -227,33 +224,12 @@ def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
     (tmp_path / "python" / "sitecustomize.py").write_text(waiting)
     command = [sys.executable, "-c", program, str(tmp_path)]
     starter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    assert starter.stdout is not None
     helper = int(starter.stdout.readline())
     time.sleep(1)
     assert alive(helper)
     starter.send_signal(signal.SIGKILL)
     starter.wait()
     until(lambda: not alive(helper))
-
-
-class _Started:
-    """Stands in for subprocess.Popen."""
-
-    environments: list[dict[str, str]] = []
-
-    def __init__(self, command: Any, env: dict[str, str], **_: Any) -> None:
-        self.environments.append(env)
-        self.stdin, self.stdout = open(os.devnull, "w"), open(os.devnull)  # noqa: PTH123, SIM115
-        self.returncode = 0
-
-    def poll(self) -> int:
-        return 0
-
-    def terminate(self) -> None:
-        pass
-
-    def wait(self, seconds: float = 0) -> int:
-        return 0
 
 
 @pytest.mark.parametrize(
@@ -268,13 +244,18 @@ class _Started:
 def test_every_gpu_gets_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str], wanted: int | None, expected: list[str]
 ) -> None:
+    chosen: list[str] = []
+
+    def started(command: Any, env: dict[str, str], **_: Any) -> Any:
+        chosen.append(env["CUDA_VISIBLE_DEVICES"])
+        pipes = {"stdin": io.StringIO(), "stdout": io.StringIO()}
+        return SimpleNamespace(**pipes, returncode=0, poll=lambda: 0, terminate=lambda: 0, wait=lambda *_: 0)
+
     monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
-    monkeypatch.setattr(_Started, "environments", [])
-    monkeypatch.setattr(local_workers.subprocess, "Popen", _Started)
-    groups = two_groups(tmp_path) * 4
-    with LocalWorkers(wanted).helping(groups, tmp_path, 32, None):
+    monkeypatch.setattr(local_workers.subprocess, "Popen", started)
+    with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, 32, None):
         pass
-    assert [env["CUDA_VISIBLE_DEVICES"] for env in _Started.environments] == expected
+    assert chosen == expected
 
 
 def test_options_of_ray_are_refused_without_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from bench.results.finished import FinishedCell
 from bench.run.cell import Cell
+from tests.bench.faults.runs import records_of
 from tests.stand_ins import Echo, StandInSession, WordModels, examples, stand_in_cell
 
 
@@ -34,10 +36,7 @@ def files(results: Path) -> dict[str, Any]:
     """Every record and summary below a folder, without times."""
     found: dict[str, Any] = {}
     for path in sorted(results.rglob("records.jsonl")):
-        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        found[str(path.relative_to(results))] = [
-            {k: v for k, v in row.items() if k != "wall_s"} for row in rows
-        ]
+        found[str(path.relative_to(results))] = records_of(path.parent)
     for path in sorted(results.rglob("summary.json")):
         summary = json.loads(path.read_bytes())
         times = ("wall_s", "records_sha256")
@@ -53,9 +52,7 @@ def test_a_first_pass_asks_the_first_questions_of_every_cell_and_indexes_their_d
     next(passes)
     found = session.run_all([[cell] for cell in asked])
     assert [one.asked for one in found.values()] == [("q0", "q1")] * 2
-    assert [one.summary.n for one in found.values()] == [2, 2] and not any(
-        one.is_whole for one in found.values()
-    )
+    assert [(one.summary.n, one.is_whole) for one in found.values()] == [(2, False)] * 2
     assert [record.example_id for one in found.values() for record in one.records] == ["q0", "q1"] * 2
     assert all(len(cell.method.indexed) == 1 for cell in asked[:1]), "the other two documents can wait"
     assert session.so_far == "2 of 6 questions a cell"
@@ -83,9 +80,8 @@ def test_in_two_passes_the_cells_are_those_of_one_and_no_question_is_asked_twice
 
 
 def test_failed_questions_are_asked_again_once_in_all_passes(tmp_path: Path) -> None:
-    failing = [
-        e if i else type(e)(**{**vars(e), "question": "please fail"}) for i, e in enumerate(examples(4))
-    ]
+    first, *others = examples(4)
+    failing = [replace(first, question="please fail"), *others]
     Counting(tmp_path).in_passes([stand_in_cell(failing)], 0)
     again = stand_in_cell(failing)
     asked: list[str] = []

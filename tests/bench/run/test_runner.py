@@ -17,8 +17,7 @@ from click.testing import CliRunner
 
 from bench.cli.score import command as score
 from bench.cli.show import command as show
-from bench.errors import BenchError
-from bench.results.finished import FinishedCell, read_finished
+from bench.results.finished import read_finished
 from bench.results.index_store import IndexStore
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell
@@ -27,16 +26,8 @@ from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
 from bench.run.time_limit import TimeLimit
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
+from tests.bench.faults.runs import REPOSITORY, records_of, rows, run
 from tests.stand_ins import Echo, WordModels, examples, run_cell, run_cells, stand_in_cell
-
-
-def run(cell: Any, folder: Path, **options: Any) -> FinishedCell:
-    return run_cell(cell, folder / "cell", IndexStore(folder / "indexes"), WordModels, **options)
-
-
-def without_clock(path: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
 
 
 def test_every_question_gets_a_scored_record_in_data_order(tmp_path: Path) -> None:
@@ -140,6 +131,9 @@ def test_while_indexes_are_built_their_tokens_are_reported(
         def __init__(self) -> None:
             self.all = list[IndexProgress]()
 
+        def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:
+            assert (len(cells), [dict(records) for records in done]) == (1, [{}])
+
         def on_index(self, progress: IndexProgress) -> None:
             self.all.append(progress)
 
@@ -157,10 +151,8 @@ def test_a_finished_cell_asks_nothing_and_loads_no_model(tmp_path: Path) -> None
     def no_models() -> Any:
         raise AssertionError("models were loaded for a finished cell")
 
-    again = run_cell(
-        stand_in_cell(examples(4)), tmp_path / "cell", IndexStore(tmp_path / "indexes"), no_models
-    )
-    assert again.answered == 0
+    indexes = IndexStore(tmp_path / "indexes")
+    assert run_cell(stand_in_cell(examples(4)), tmp_path / "cell", indexes, no_models).answered == 0
     assert (tmp_path / "cell" / "records.jsonl").read_bytes() == before
 
 
@@ -227,19 +219,14 @@ def test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misse
             return await super().answer(index, question, models)
 
     def cells() -> list[tuple[Any, Path]]:
-        variants = [stand_in_cell(examples(4), {"suffix": suffix}) for suffix in ("a", "b")]
-        return [
-            (
-                dataclasses.replace(cell, method=Shared(cell.method.config)),
-                tmp_path / cell.method.config.suffix,
-            )
-            for cell in variants
-        ]
+        variants = {suffix: stand_in_cell(examples(4), {"suffix": suffix}) for suffix in ("a", "b")}
+        shared = {s: dataclasses.replace(c, method=Shared(c.method.config)) for s, c in variants.items()}
+        return [(cell, tmp_path / suffix) for suffix, cell in shared.items()]
 
     indexes = IndexStore(tmp_path / "indexes")
     run_cells(cells(), indexes, WordModels)
     files = [tmp_path / name / "records.jsonl" for name in ("a", "b")]
-    whole = [without_clock(path) for path in files]
+    whole = [records_of(path.parent) for path in files]
     lines = files[1].read_bytes().splitlines(keepends=True)
     files[1].write_bytes(b"".join(lines[:1] + lines[2:]))  # the first cell's record was written, not this one
     (tmp_path / "a" / "summary.json").unlink()
@@ -248,35 +235,7 @@ def test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misse
     first, second = run_cells(cells(), indexes, WordModels)
     assert asked == [("What is answer1", "b")]
     assert (first.answered, second.answered) == (0, 1)
-    assert [without_clock(path) for path in files] == whole
-
-
-def test_a_folder_of_another_cell_is_refused_and_left_alone(tmp_path: Path) -> None:
-    run(stand_in_cell(examples(2)), tmp_path)
-    before = (tmp_path / "cell" / "records.jsonl").read_bytes()
-    with pytest.raises(BenchError, match="records of another cell"):
-        run(stand_in_cell(examples(2), {"suffix": "!"}), tmp_path)
-    assert (tmp_path / "cell" / "records.jsonl").read_bytes() == before
-
-
-def test_a_set_up_error_ends_the_run_and_keeps_finished_records(tmp_path: Path) -> None:
-    cell = stand_in_cell(examples(4))
-
-    class StopAtTwo(RunHooks):
-        answered = 0
-
-        def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:
-            assert (len(cells), [dict(records) for records in done]) == (1, [{}])
-
-        def on_record(self, record: Record) -> None:
-            self.answered += 1
-            if self.answered == 2:
-                raise BenchError("the weights are gone")
-
-    with pytest.raises(BenchError, match="weights are gone"):
-        run(cell, tmp_path, in_flight=1, hooks=[StopAtTwo()])
-    assert len(list(read_records(tmp_path / "cell" / "records.jsonl"))) == 2
-    assert run(cell, tmp_path).answered == 2
+    assert [records_of(path.parent) for path in files] == whole
 
 
 WAITING_RUN = """
@@ -310,7 +269,7 @@ Arguments: folder, most records, questions, questions in flight.
 def test_an_interrupted_run_continues_to_the_records_of_an_uninterrupted_one(tmp_path: Path) -> None:
     def start(most: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", WAITING_RUN, str(tmp_path / "cut"), str(most), "40", "4"]
-        return subprocess.Popen(command, cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
+        return subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
 
     records = tmp_path / "cut" / "cell" / "records.jsonl"
     for most, how in ((3, signal.SIGINT), (11, signal.SIGTERM)):
@@ -322,4 +281,4 @@ def test_an_interrupted_run_continues_to_the_records_of_an_uninterrupted_one(tmp
         assert process.wait(timeout=60) != 0
     run(stand_in_cell(examples(40)), tmp_path / "cut")
     run(stand_in_cell(examples(40)), tmp_path / "whole")
-    assert without_clock(records) == without_clock(tmp_path / "whole" / "cell" / "records.jsonl")
+    assert rows(tmp_path / "cut") == rows(tmp_path / "whole")

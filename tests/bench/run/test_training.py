@@ -37,7 +37,6 @@ class Counting(Echo):
         return Index({"words": sum(item.index.data["words"] for item in items)})
 
     def finish(self, index: Index, learned: Index | None) -> Index:
-        assert learned is not None
         current_meter().credit("own", "finish", Usage(calls=1, flops=7))
         return Index({**index.data, "all": learned.data["words"]}, index.arrays)
 
@@ -100,9 +99,7 @@ def test_a_document_that_cannot_be_indexed_is_left_out_and_only_its_questions_fa
     poison = Example(**{**vars(good[0]), "id": "p", "documents": DocumentSet((Document("", "unindexable"),))})
     cell = counting_cell([*good, poison])
     records = run(cell, tmp_path)
-    assert [record.error for record in records] == [None] * 4 + [
-        "ValueError: this document cannot be indexed"
-    ]
+    assert [r.error for r in records] == [None] * 4 + ["ValueError: this document cannot be indexed"]
     assert cell.method.trained_on == [[good[0].documents.id, good[2].documents.id]]
     again = counting_cell([*good, poison])
     run_cell(again, tmp_path / "x", IndexStore(tmp_path / "indexes"), WordModels)
@@ -117,7 +114,6 @@ def data(count: int, task: str = "qa") -> Any:
 def test_of_too_many_documents_a_seeded_sample_is_learned_from() -> None:
     def sample(seed: int) -> list[str]:
         plan = plan_training(Training({}, most=5), data(40), lambda _: None, seed)  # type: ignore[arg-type, return-value]
-        assert plan is not None
         return [documents.id for documents in plan.sets]
 
     order = [example.documents.id for example in data(40).examples]

@@ -22,12 +22,8 @@ def test_the_index_is_shared_by_the_questions() -> None:
 
 
 def test_an_index_pays_from_the_first_question_at_which_it_is_cheaper() -> None:
-    rows = amortised_table(
-        table(
-            cell("full_context", 0, 5), cell("pecan", 8, 1), cell("dear", 1, 6), cell("even", 8, 3),
-            cell("free", 0, 1),
-        )
-    ).rows  # fmt: skip
+    costs = {"full_context": (0, 5), "pecan": (8, 1), "dear": (1, 6), "even": (8, 3), "free": (0, 1)}
+    rows = amortised_table(table(*(cell(row, *cost) for row, cost in costs.items()))).rows
     pays = {row[0].partition(": ")[2]: row[-1] for row in rows}
 
     # pecan: 8 + n < 5n from n = 3 (11 < 15); even: 8 + 3n = 5n at n = 4, so cheaper from 5

@@ -41,11 +41,7 @@ def two_rows(tmp_path: Path) -> TableData:
     return table(
         tmp_path,
         # two questions share d0, one has d1: an index counts once for each document
-        pecan=[
-            record(0, search, graph),
-            record(1, search, graph),
-            record(2, search, {"tiny": spent(prefill=2)}),
-        ],
+        pecan=[record(n, search, graph if n < 2 else {"tiny": spent(prefill=2)}) for n in range(3)],
         bm25=[record(0, {"tiny": spent(prefill=5)}, {}), record(1, {"tiny": spent(prefill=3)}, {})],
         sbert=[record(0, other, {"minilm": spent(embed=1)})],
     )
@@ -70,11 +66,8 @@ def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
         "Of a question's TFLOPs, models other than the reader: PECAN 20 %, SBERT 50 %.",
         "Of the index's TFLOPs, models other than the reader: PECAN 67 %, SBERT 100 %.",
     ]
-    for rendered in (
-        render(two_rows, {}, costs_of(two_rows)),
-        amortised_table(two_rows, {}, costs_of(two_rows)),
-    ):
-        assert notes[0] in rendered.markdown()
+    for rendering in (render, amortised_table):
+        assert notes[0] in rendering(two_rows, {}, costs_of(two_rows)).markdown()
     assert "probes" not in render(two_rows, {}).markdown()
 
 

@@ -29,20 +29,11 @@ ROWS = (
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "toy.jsonl"
-    rows = [
-        {
-            "id": f"c{number}",
-            "dataset": "chronicles",
-            "task": "summarization",
-            "question": "Write a fluent and complete summary of the text above.",
-            "answers": ["Mara Elin lived in Ostcombe."],
-            "documents": [
-                {"title": "", "text": f"Mara Elin lived in Ostcombe. She was born in 175{number}."}
-            ],
-        }
-        for number in range(3)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    row = {"dataset": "chronicles", "task": "summarization", "question": "Write a summary of the text above."}
+    row["answers"] = ["Mara Elin lived in Ostcombe."]
+    texts = [f"Mara Elin lived in Ostcombe. She was born in 175{number}." for number in range(3)]
+    lines = [json.dumps({**row, "id": f"c{at}", "documents": text}) for at, text in enumerate(texts)]
+    path.write_text("\n".join(lines), encoding="utf-8")
     return path
 
 
@@ -61,16 +52,8 @@ def results(finished: Path, tmp_path: Path) -> Path:
 
 
 def made(kind: str, data: Path, results: Path, **more: Any) -> tuple[TableData, Any]:
-    definition = TableDefinition(
-        id="t",
-        kind=kind,  # type: ignore[arg-type]
-        title="T",
-        source="S",
-        datasets=("chronicles",),
-        metrics=("rouge_1",),
-        rows=ROWS,
-        **more,
-    )
+    shown: Any = {"datasets": ("chronicles",), "metrics": ("rouge_1",), "rows": ROWS, **more}
+    definition = TableDefinition(id="t", kind=kind, title="T", source="S", **shown)  # type: ignore[arg-type]
     planned = plan_table(definition, CellRequest(data=str(data), limit=2))
     return table_cells(definition, planned, Session(results)), planned
 
@@ -104,10 +87,8 @@ def test_answers_are_timed_alone_on_each_machine_with_nothing_read_before(
     assert by_row["Gone"][1:5] == ("–", "–", "–", "–") and "no_such_method" in " ".join(lines.notes)
     assert (cell.folder(results) / "records.jsonl").read_bytes() == before
     monkeypatch.setattr("bench.tables.latency.machine", lambda: "loom")
-    assert (
-        f"Measured on: {times.machine}."
-        in timed_table(table, planned, {}, Session(results, compute=False)).caption[0]
-    )
+    elsewhere = timed_table(table, planned, {}, Session(results, compute=False))
+    assert f"Measured on: {times.machine}." in elsewhere.caption[0]
     assert "Measured on: loom." in timed_table(table, planned, {}, Session(results)).caption[0]
 
 
@@ -140,9 +121,8 @@ def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, results:
     assert line[1:5] == ("–", "–", "2", "2")  # tiny writes no JSON
     assert gone[1] == "–"
     assert "without a JSON object" in asked.caption[0]
-    assert judged_table(table, Session(results, compute=False), "tiny").rows[0][1] == "–", (
-        "kept apart from ours"
-    )
+    ours = judged_table(table, Session(results, compute=False), "tiny")
+    assert ours.rows[0][1] == "–", "kept apart"
 
 
 def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere() -> None:

@@ -48,8 +48,6 @@ def test_a_judge_that_does_not_exist_is_an_error_before_the_answers(
         raise AssertionError("questions were asked")
 
     monkeypatch.setattr(Session, "run_all", run)
-    request = TableRequest(
-        load_table("gor2").on("sample"), CellRequest(limit=1), Session(tmp_path), judge="nobody"
-    )
+    table = load_table("gor2").on("sample")
     with pytest.raises(BenchError, match="nobody"):
-        make_table(request)
+        make_table(TableRequest(table, CellRequest(limit=1), Session(tmp_path), judge="nobody"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,10 @@ from tests import cells
 
 def table(folder: Path, rows: dict[str, tuple[list[float], int]]) -> TableData:
     """rows: the scores of each, and what each of its questions costs."""
-    records = {
-        name: [
-            cells.record(number, scores={"f1": score}, flops=cells.flops(cost))
-            for number, score in enumerate(scores)
-        ]
-        for name, (scores, cost) in rows.items()
-    }
+    records = {}
+    for name, (scores, cost) in rows.items():
+        one = partial(cells.record, flops=cells.flops(cost))
+        records[name] = [one(number, scores={"f1": score}) for number, score in enumerate(scores)]
     return cells.table_of_records(folder, records)
 
 
@@ -55,9 +53,8 @@ def test_scores_may_agree_where_costs_are_reversed(tmp_path: Path) -> None:
 
 
 def test_the_interval_is_wide_where_documents_disagree(tmp_path: Path) -> None:
-    ours = table(
-        tmp_path, {"a": ([1, 1, 0, 0, 1, 0], 1), "b": ([0, 1, 1, 0, 1, 1], 1), "c": ([0, 0, 1, 1, 0, 0], 1)}
-    )
+    scores = {"a": [1, 1, 0, 0, 1, 0], "b": [0, 1, 1, 0, 1, 1], "c": [0, 0, 1, 1, 0, 0]}
+    ours = table(tmp_path, {row: (of_row, 1) for row, of_row in scores.items()})
     agreement = order_agreement(ours, printed(a=(60, 1), b=(50, 1), c=(40, 1)), "qasper", "f1")
     assert agreement.tau.low < agreement.tau.mean < agreement.tau.high
 

@@ -37,9 +37,7 @@ def test_a_table_of_other_data_shows_the_papers_sets_and_rows() -> None:
     text = printed_table(load_table("gor1")).markdown()
     assert "| GoR               | 19.8 | 34.5 | 7.8 |" in text and "chronicles" not in text
     of_ours = printed_table(load_table("table1_real")).markdown()
-    assert "1.5 billion" not in of_ours and "narrativeqa" not in of_ours, (
-        "the paper's title, the table's sets"
-    )
+    assert "1.5 billion" not in of_ours and "narrativeqa" not in of_ours, "the paper's title, our sets"
 
 
 def test_a_table_that_no_paper_has_is_refused() -> None:
@@ -57,9 +55,8 @@ def test_the_command_needs_nothing_but_the_published_file(tmp_path: Path) -> Non
 
 
 def test_tables_and_figures_answer_to_the_names_that_make_has_for_them() -> None:
-    targets = re.findall(
-        r"^(\w+-(table|fig)\d+):", (Path(__file__).parents[3] / "Makefile").read_text(), re.M
-    )
+    makefile = (Path(__file__).parents[3] / "Makefile").read_text()
+    targets = re.findall(r"^(\w+-(table|fig)\d+):", makefile, re.M)
     assert len(targets) == 14
     for name, kind in targets:
         definition = load_table(name) if kind == "table" else load_figure(name)

@@ -96,9 +96,3 @@ def test_a_figure_is_drawn_from_what_is_there(results: Path) -> None:
     assert set(first) == {"pareto.png", "pareto.svg", "pareto.pdf", "pareto.csv"}
     render(results, "figure", "pareto")
     assert files(results / "figures") == first
-
-
-def test_a_table_that_no_paper_prints_has_no_published_columns(results: Path) -> None:
-    text = render(results, "table", "beyond", "--dataset", "hotpotqa")
-    assert "publ." not in text and "Self-Route" in text
-    assert "The papers print none of these values" in text

@@ -41,12 +41,9 @@ def test_rows_that_are_not_told_from_the_best_are_marked(tmp_path: Path) -> None
         "best": (True, 2), "close": (True, 1), "worse": (False, 3),
     }  # fmt: skip
     rendered = render(made, {}, ties=ties)
+    marked, bare = "50.0* [40.0, 60.0]", "50.0 [40.0, 60.0]"
     scores = {row[0]: row[1] for row in rendered.rows}
-    assert scores == {
-        "BEST": "50.0* [40.0, 60.0]",
-        "CLOSE": "50.0* [40.0, 60.0]",
-        "WORSE": "50.0 [40.0, 60.0]",
-    }
+    assert scores == {"BEST": marked, "CLOSE": marked, "WORSE": bare}
     text = rendered.markdown()
     assert "*: F1 is the highest, or not told from it" in text and "No marks on" not in text
     assert "- Ranks by F1 with 95 % intervals that resample documents: qasper: CLOSE 1 [1, 1], BEST 2" in text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -22,42 +23,20 @@ from click.testing import CliRunner
 from bench.cli.main import command as bench
 from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
-from bench.results.records import (
-    CELL_FILE,
-    RECORDS_FILE,
-    SUMMARY_FILE,
-    ContextRecord,
-    Record,
-    TokenCounts,
-)
+from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, ContextRecord, Record, TokenCounts
 from bench.results.summary import summarize
 from bench.tracking import hooks as hooks_module
-from bench.tracking.content import (
-    DISPLAY_FILE,
-    content_digest,
-    note_sweep,
-    sweep_digest,
-)
+from bench.tracking.content import DISPLAY_FILE, content_digest, note_sweep, sweep_digest
 from bench.tracking.hooks import MlflowHooks
 from bench.tracking.mirror import Mirror
-from bench.tracking.store import (
-    choose_store,
-    is_shown,
-    local_store,
-    public_uri,
-    scrub,
-)
+from bench.tracking.store import choose_store, is_shown, local_store, public_uri, scrub
 from bench.tracking.sync import StoreError, main as sync_command, sync
 from tests import cells
+from tests.servers import free_port
 
 DEFAULTS = {"k": 5, "order": "rank", "chunk_tokens": None, "prompt": "pecan", "k1": 1.5}
-SAID = {
-    0: "Nobody",
-    0.25: "Ilse, and six other people with her",
-    0.5: "Ilse, they say",
-    0.4: "Ilse did it alone",
-    1: "Ilse",
-}
+LONG = "Ilse, and six other people with her"
+SAID = {0: "Nobody", 0.25: LONG, 0.5: "Ilse, they say", 0.4: "Ilse did it alone", 1: "Ilse"}
 """F1 -> prediction."""
 
 
@@ -173,12 +152,10 @@ def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results
     table = table_of(run)
     assert table["columns"][:5] == ["question", "prediction", "answers", "f1", "rouge_l"]
     assert len(table["data"]) == 6
-    assert table["data"][2][:4] == [
-        "Who crossed the bridge on day 2?", "Ilse, they say", "Ilse Brandt | Ilse", 0.5,
-    ]  # fmt: skip
-    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [
-        {"path": "questions.json", "type": "table"}
-    ]
+    question = "Who crossed the bridge on day 2?"
+    assert table["data"][2][:4] == [question, "Ilse, they say", "Ilse Brandt | Ilse", 0.5]
+    (logged,) = json.loads(run.data.tags["mlflow.loggedArtifacts"])
+    assert logged == {"path": "questions.json", "type": "table"}
     artifacts = {a.path for a in client(results).list_artifacts(run.info.run_id)}
     assert artifacts == {"cell.json", "summary.json", "questions.json"}
     assert run.info.artifact_uri.startswith((results / "mlflow-artifacts" / "qasper").as_uri())
@@ -345,11 +322,8 @@ def test_two_syncs_at_once_write_each_cell_once(results: Path, tmp_path: Path) -
 def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_their_step(
     results: Path,
 ) -> None:
-    cells = [
-        make_cell(results, dataset="curve", k=k, order=order)
-        for order in ("rank", "document")
-        for k in (1, 2, 3)
-    ]
+    options = itertools.product(("rank", "document"), (1, 2, 3))
+    cells = [make_cell(results, dataset="curve", k=k, order=order) for order, k in options]
     show(results, *cells[:4], sweep="bm25 over k")
     show(results, *cells, sweep="bm25 over k")
     finish(cells[1], [record(i, 1.0) for i in range(6)])
@@ -385,23 +359,16 @@ def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(result
     assert {r.data.tags["mlflow.parentRunId"] for r in curves} == set(parents.values())
 
 
-class _SyncedHere:
-    """Stands in for the process of a sync: the same command without importing MLflow anew."""
-
-    def __init__(self, command: list[Any], env: dict[str, str], **_: Any) -> None:
-        done = CliRunner(env=env).invoke(sync_command, [str(argument) for argument in command[4:]])
-        self.output, self.returncode = done.stdout, done.exit_code
-
-    def poll(self) -> int:
-        return self.returncode
-
-    def communicate(self, timeout: float) -> tuple[str, None]:
-        return self.output, None
-
-
 @pytest.fixture
 def _synced_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = SimpleNamespace(**{**vars(subprocess), "Popen": _SyncedHere})
+    """The process of a sync is the same command without importing MLflow anew."""
+
+    def started(command: list[Any], env: dict[str, str], **_: Any) -> Any:
+        done = CliRunner(env=env).invoke(sync_command, [str(argument) for argument in command[4:]])
+        ended, output = done.exit_code, (done.stdout, None)
+        return SimpleNamespace(returncode=ended, poll=lambda: ended, communicate=lambda timeout: output)
+
+    here = SimpleNamespace(**{**vars(subprocess), "Popen": started})
     monkeypatch.setattr(hooks_module, "subprocess", here)
     monkeypatch.setattr(os, "nice", lambda by: 0)
 
@@ -427,12 +394,6 @@ def test_a_store_that_refuses_every_cell_is_warned_of_once(
     run_hooks(tmp_path, cells)
     (warned,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "does not show 3 cell(s): the store is damaged" in warned and "bench ui --rebuild" in warned
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.usefixtures("_synced_here")

@@ -17,7 +17,8 @@ from bench.cli.ui import command as ui
 from bench.errors import BenchError, ConfigError
 from bench.tracking.store import local_store
 from bench.tracking.sync import sync
-from tests.bench.tracking.test_tracking import free_port, make_cell, runs_of
+from tests.bench.tracking.test_tracking import make_cell, runs_of
+from tests.servers import free_port
 
 
 def invoke(*arguments: str | Path) -> BaseException | None:
@@ -97,12 +98,8 @@ def test_it_serves_this_machine_only_and_leaves_no_process(tmp_path: Path) -> No
         for origin in ("http://attacker.example", "null"):
             assert get(port, search, "POST", Origin=origin)[0] == 403
         (run,) = runs_of(tmp_path, "qasper")
-        for outside in (
-            "../../../../mlflow.db",
-            "%2e%2e/%2e%2e/mlflow.db",
-            "/etc/passwd",
-            "file:///etc/passwd",
-        ):
+        relative, absolute = ("../../../../mlflow.db", "%2e%2e/%2e%2e/mlflow.db"), "/etc/passwd"
+        for outside in (*relative, absolute, f"file://{absolute}"):
             status, body = get(port, f"/get-artifact?run_uuid={run.info.run_id}&path={outside}")
             assert status >= 400 and b"SQLite" not in body and b"root:" not in body
         assert get(port, f"/get-artifact?run_uuid={run.info.run_id}&path=cell.json")[0] == 200

@@ -13,17 +13,14 @@ from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
 from tests.servers import dialect_app, serving
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[str]:
     """The shipped reader behind vLLM's routes."""
     with serving(dialect_app("vllm")) as url:
         yield url
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BENCH_CACHE", str(tmp_path / "cache"))
 
 
 def answered(results: Path, request: CellRequest) -> list[Record]:
@@ -71,9 +68,8 @@ SEARCH = {"attention": "off", "t_p": 2}
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
     """A search in this process."""
-    return answered(
-        tmp_path_factory.mktemp("here"), CellRequest("pecan", "hotpotqa", options=SEARCH, limit=1)
-    )
+    request = CellRequest("pecan", "hotpotqa", options=SEARCH, limit=1)
+    return answered(tmp_path_factory.mktemp("here"), request)
 
 
 @pytest.mark.parametrize("kind", ["vllm", "llamacpp"])
@@ -86,7 +82,5 @@ def test_every_dialect_gives_the_same_search_and_answer(
         there = answered(tmp_path / "there", request)
     for one, other in zip(searched, there, strict=True):
         same(one, other)
-        steps = [
-            (a["p_yes"], b["p_yes"]) for a, b in zip(one.trace["steps"], other.trace["steps"], strict=True)
-        ]
-        assert steps and all(a == pytest.approx(b, abs=1e-4) for a, b in steps)
+        here, served = ([step["p_yes"] for step in record.trace["steps"]] for record in (one, other))
+        assert here and served == pytest.approx(here, abs=1e-4)

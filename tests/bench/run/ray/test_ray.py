@@ -16,8 +16,6 @@ import pytest
 
 from bench.cli.main import command
 from bench.errors import BenchError, ConfigError
-from bench.results.finished import FinishedCell
-from bench.results.index_store import IndexStore
 from bench.results.records import Record
 from bench.run.cell import Cell
 from bench.run.executors import ExecutorOptions
@@ -25,12 +23,14 @@ from bench.run.hooks import RunHooks
 from bench.run.ray.cluster import Share, share_out
 from bench.schema import Document, DocumentSet, Example
 from performance.crashes import rounded
+from tests.bench.faults import runs
+from tests.bench.faults.runs import REPOSITORY, records_of as rows
 from tests.bench.run.ray.ray_stand_ins import IN_FLIGHT, WatchfulModels
 from tests.bench.run.test_training import counting_cell
-from tests.stand_ins import WordModels, examples, run_cells, stand_in_cell
+from tests.stand_ins import WordModels, examples, stand_in_cell
 
-REPOSITORY = Path(__file__).parents[3]
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+run = partial(runs.run, in_flight=IN_FLIGHT)
 
 
 @pytest.fixture(scope="module")
@@ -81,22 +81,6 @@ def workers(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     executor = RayExecutor(cluster.address, models=partial(WatchfulModels, folder))
     yield executor, folder
     executor.close()
-
-
-def run(cell: Any, folder: Path, **options: Any) -> FinishedCell:
-    (result,) = run_cells(
-        [(cell, folder / "cell")],
-        IndexStore(folder / "indexes"),
-        WordModels,
-        **{"in_flight": IN_FLIGHT, **options},
-    )
-    return result
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """The records but for the time that each took."""
-    lines = (folder / "records.jsonl").read_text("utf-8").splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key != "wall_s"} for line in lines]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -283,7 +267,6 @@ def test_more_documents_at_once_than_a_worker_keeps_are_all_answered(monkeypatch
             return await worker.ask(group, alone, about, [0])
 
         replies = await asyncio.gather(*map(ask, sample))
-        assert worker._runner is not None
         await worker._opened.aclose()
         return replies, len(worker._runner._received)
 
