@@ -79,10 +79,15 @@ def test_in_two_passes_the_cells_are_those_of_one_and_no_question_is_asked_twice
     assert files(tmp_path / "two") == files(tmp_path / "one")
 
 
-def test_failed_questions_are_asked_again_once_in_all_passes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("begun", "left"), [(0, []), (2, ["What is answer2", "What is answer3"])])
+def test_failed_questions_are_asked_again_once_in_all_passes(
+    tmp_path: Path, begun: int, left: list[str]
+) -> None:
     first, *others = examples(4)
     failing = [replace(first, question="please fail"), *others]
-    Counting(tmp_path).in_passes([stand_in_cell(failing)], 0)
+    before = Counting(tmp_path)
+    next(before.passes(begun))
+    before.run_all([[stand_in_cell(failing)]])
     again = stand_in_cell(failing)
     asked: list[str] = []
     method = again.method
@@ -94,7 +99,7 @@ def test_failed_questions_are_asked_again_once_in_all_passes(tmp_path: Path) -> 
     method.answer = counted
     session = Counting(tmp_path, retry_failed=True)
     session.in_passes([again], 2)
-    assert asked == ["please fail"]
+    assert asked == ["please fail", *left]
 
 
 def test_a_session_that_runs_nothing_shows_what_there_is(tmp_path: Path) -> None:
