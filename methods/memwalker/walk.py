@@ -107,8 +107,10 @@ class Walk:
         text = beginning(self.lm, answer, self.question.max_new_tokens) if answer else ""
         assert self.last is not None
         flags = ["navigation_failed"] if failure else []
-        flags += ["illegal_action"] if self.rejected else []
-        flags += ["over_window"] if self.over_window else []
+        if self.rejected:
+            flags.append("illegal_action")
+        if self.over_window:
+            flags.append("over_window")
         trace = SearchTrace(tuple(self.steps), {"rejected_replies": self.rejected, "failure": failure})
         return Prediction(
             text=text,

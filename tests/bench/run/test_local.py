@@ -51,7 +51,7 @@ def two_groups(results: Path) -> list[Group]:
     return [[replace(point.cell, out=point.cell.folder(results))] for point in cells]
 
 
-def until(condition: Any, seconds: float = 60) -> None:
+def until(condition: Any, seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
