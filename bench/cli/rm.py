@@ -89,7 +89,7 @@ def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator
 
     The cells' runs are deleted, and their points on the curves of their sweeps.
     """
-    from bench.tracking.content import read_sweeps, sweep_cells
+    from bench.tracking.content import read_sweeps
     from bench.tracking.store import local_store, sqlite_path
 
     sweeps = {name for folder in selected for name in read_sweeps(folder)}
@@ -103,8 +103,7 @@ def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator
     try:
         mirror = Mirror(uri, results)
         mirror.forget([about.cell_id for about in selected.values()])
-        left = sweep_cells(results) if sweeps else {}
         for name in sorted(sweeps):
-            mirror.show_sweep(name, left.get(name, []))
+            mirror.show_sweep(name)
     except Exception as error:  # noqa: BLE001 -- MLflow and its layers raise many types
         click.echo(f"warning: MLflow still shows them ({error}). Run: bench ui --rebuild", err=True)

@@ -28,6 +28,7 @@ from bench.tracking.content import (
     content_digest,
     question_table,
     read_run,
+    sweep_cells,
     sweep_digest,
 )
 from bench.tracking.store import artifact_root, sqlite_path
@@ -62,6 +63,7 @@ class Mirror:
 
         for library in ("mlflow", "alembic"):
             logging.getLogger(library).setLevel(logging.ERROR)
+        self._results = results
         self._artifact_root = artifact_root(uri, results)
         self._database = sqlite_path(uri)
         if self._database is None:
@@ -82,8 +84,8 @@ class Mirror:
         """
         from mlflow.exceptions import MlflowException
 
-        content, digest = read_run(cell_dir), content_digest(cell_dir)
-        with self._lock():
+        with self._lock():  # read inside it: another process may have written a later state meanwhile
+            content, digest = read_run(cell_dir), content_digest(cell_dir)
             experiment_id = self._experiment(content)
             before = self._find([experiment_id], TAG_CELL, content.cell.cell_id)
             current = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
@@ -107,15 +109,16 @@ class Mirror:
             for cell_id in cell_ids:
                 self._delete(self._find(self._experiments(), TAG_CELL, cell_id))
 
-    def show_sweep(self, name: str, cell_dirs: Sequence[Path]) -> None:
-        """Draw the curves of a sweep on each of its data sets; cell_dirs: all cells of the sweep.
+    def show_sweep(self, name: str) -> None:
+        """Draw the curves of a sweep on each of its data sets, through all its finished cells.
 
         A curve is a child of the sweep's run whose metrics have the option as their step, so that MLflow's
         charts show scores and cost over that option. A local store keeps none on other data sets.
         """
-        digest = sweep_digest(name, cell_dirs)
         experiments: dict[str, list[RunContent]] = {}
         with self._lock():
+            cell_dirs = sweep_cells(self._results).get(name, [])
+            digest = sweep_digest(name, cell_dirs)
             for cell_dir in cell_dirs:
                 content = read_run(cell_dir)
                 experiments.setdefault(self._experiment(content), []).append(content)

@@ -42,9 +42,9 @@ def sync(results: Path, cells: Iterable[Path], *, uri: str) -> Iterator[str]:
                 mirror.show(cell_dir)
             except BenchError as error:  # concerns only this cell
                 yield scrub(f"{cell_dir.name}: {error}", uri)
-        for name, members in _sweeps_of(cells, results).items():
+        for name in _sweeps_of(cells, results):
             try:
-                mirror.show_sweep(name, members)
+                mirror.show_sweep(name)
             except BenchError as error:
                 yield scrub(f"{name}: {error}", uri)
     except Exception as error:  # MLflow and its layers raise many types

@@ -24,9 +24,11 @@ from bench.schema import DocumentSet
 from tests.bench.faults import hostile
 from tests.bench.models.builders import save_causal
 from tests.methods import test_conformance
+from tests.methods.test_conformance import Variant
 
 SUITES: dict[str, type[MethodConformance]] = {}
-for suite in test_conformance._suites(MethodConformance):
+of_defaults_first = sorted(test_conformance._suites(MethodConformance), key=lambda s: issubclass(s, Variant))
+for suite in of_defaults_first:
     if suite.method and suite.__module__ == test_conformance.__name__:
         SUITES.setdefault(suite.method, suite)
 

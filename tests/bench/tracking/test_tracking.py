@@ -319,6 +319,26 @@ def test_two_syncs_at_once_write_each_cell_once(results: Path, tmp_path: Path) -
     assert len(runs_of(tmp_path, "together")) == len(cells)
 
 
+def test_a_sync_that_waited_for_another_shows_what_the_cell_is_by_then(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync that a killed run had left behind put a half-done cell in place of the finished one."""
+    cell = make_cell(results, dataset="waiting", n=2)
+    (cell / SUMMARY_FILE).rename(cell / "summary.later")
+    lock = Mirror._lock
+
+    def finished_meanwhile(mirror: Mirror) -> Any:
+        held = lock(mirror)
+        if (cell / "summary.later").exists():
+            (cell / "summary.later").rename(cell / SUMMARY_FILE)
+        return held
+
+    mirror = Mirror(local_store(results), results)
+    monkeypatch.setattr(Mirror, "_lock", finished_meanwhile)
+    mirror.show(cell)
+    assert [run.info.status for run in runs_of(results, "waiting")] == ["FINISHED"]
+
+
 def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_their_step(
     results: Path,
 ) -> None:
