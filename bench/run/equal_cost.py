@@ -118,19 +118,19 @@ class CostMatch:
 
         To what the nearest finished k costs, or else the reference, comes what it costs more on these.
         """
-        folders = {k: folder for k, folder in self._own(session)}
+        folders = {k: cell.folder(session.results) for k, cell in self._own(session).items()}
         found = {}
         for k in folders.keys() - costs.keys():
-            near = min(costs, key=lambda other: abs(other - k), default=None)
-            known = reference.records if near is None else records_so_far(folders[near]).values()
             so_far = records_so_far(folders[k])
+            nearest = min(costs, key=lambda other: abs(other - k), default=None)
+            known = reference.records if nearest is None else records_so_far(folders[nearest]).values()
             more = [
                 so_far[record.example_id].flops.query - record.flops.query
                 for record in known
                 if record.example_id in so_far
             ]
             if more:
-                base = reference.summary.query_flops.mean if near is None else costs[near]
+                base = reference.summary.query_flops.mean if nearest is None else costs[nearest]
                 found[k] = base + fmean(more)
         return found
 
@@ -144,14 +144,13 @@ class CostMatch:
 
     def _costs(self, session: Session) -> dict[int, float]:
         """K -> mean query FLOPs of the request's finished cells, whatever their k."""
-        found = {k: session.finished(self.with_number(k)) for k, _ in self._own(session)}
+        found = {k: session.finished(cell) for k, cell in self._own(session).items()}
         return {k: finished.summary.query_flops.mean for k, finished in found.items() if finished is not None}
 
-    def _own(self, session: Session) -> Iterator[tuple[int, Path]]:
-        """Each k that the request has been asked with, and its cell's folder."""
-        for k, _, folder in self._others(session):
-            if self.with_number(k).identity.folder == folder.name:
-                yield k, folder
+    def _own(self, session: Session) -> dict[int, Cell]:
+        """K -> the request's cell with it, for each that it has been asked with."""
+        cells = ((k, self.with_number(k), folder) for k, _, folder in self._others(session))
+        return {k: cell for k, cell, folder in cells if cell.identity.folder == folder.name}
 
     def _others(self, session: Session) -> Iterator[tuple[int, CellDescription, Path]]:
         """The method's cells on the data set that have a k: it, what they are, and where."""

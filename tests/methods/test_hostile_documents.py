@@ -27,8 +27,7 @@ from tests.methods import test_conformance
 from tests.methods.test_conformance import Variant
 
 SUITES: dict[str, type[MethodConformance]] = {}
-of_defaults_first = sorted(test_conformance._suites(MethodConformance), key=lambda s: issubclass(s, Variant))
-for suite in of_defaults_first:
+for suite in sorted(test_conformance._suites(MethodConformance), key=lambda s: issubclass(s, Variant)):
     if suite.method and suite.__module__ == test_conformance.__name__:
         SUITES.setdefault(suite.method, suite)
 
