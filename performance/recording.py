@@ -8,7 +8,6 @@ are prompts that a server sends back, and of a list of likely tokens all but the
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 
 import torch
 
+from bench.files.hashing import stable_hash
 from bench.models.served.client import ServerClient
 from bench.models.spec import resolve
 from bench.run.cell import CellRequest, plan_cell
@@ -43,8 +43,7 @@ def cell_request(method: str, dataset: str, options: dict[str, Any], model: str)
 
 def key(method: str, path: str, body: bytes) -> str:
     """What tells one request from another: route and body, whatever the order of its fields."""
-    content = json.dumps(json.loads(body), sort_keys=True) if body else ""
-    return f"{method} {path} {hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    return f"{method} {path} {stable_hash(json.loads(body) if body else None)}"
 
 
 @contextmanager
@@ -87,7 +86,6 @@ def main() -> None:
                 for cell in CELLS:
                     session.run(plan_cell(cell_request(*cell, address)))
             lines = (f"{json.dumps(asked)}: {json.dumps(reply)}" for asked, reply in sorted(replies.items()))
-            REPLIES.mkdir(exist_ok=True)
             (REPLIES / f"{kind}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
         print(f"{kind}: {len(replies)} replies")
 
