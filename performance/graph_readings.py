@@ -9,7 +9,9 @@ that the cell has answered, in the cell's prompt:
 - *chosen chunks*: the text below the nodes that the search chose, in document order (``answer_from=chunks``).
 
 It prints F1 and TFLOPs of each and the paired difference from the chunks, documents resampled. The FLOPs are
-those of the reading alone.
+those of the reading alone. A second table splits what lies between the text and the answers of searches: what
+the summaries change, the order, the search's turns (the cell of FOLDER, whose search should read everything),
+and the stop (each further cell, such as the same search by another rule). Its steps add up.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ from methods.pecan.graph import Graph
 AT_ONCE = 4
 BASE = "chunks"
 """The reading that the others are compared with."""
+STEPS = {BASE: "the text", "source order": "with summaries", "search order": "in the search's order"}
+"""The readings on the way to a search, and what each changes about the one before it."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +121,12 @@ def mean(values: Sequence[float], clusters: Sequence[str]) -> Interval:
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@click.argument("others", type=click.Path(path_type=Path, exists=True), nargs=-1)
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
 @click.option("--limit", type=int, help="only the first questions that have a record")
 @click.option("--out", type=click.Path(path_type=Path), help="keep every answer; goes on with what is there")
-def main(folder: Path, results: Path, limit: int | None, out: Path | None) -> None:
-    """Read the graphs of the cell in FOLDER in several ways."""
+def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None, out: Path | None) -> None:
+    """Read the graphs of the cell in FOLDER in several ways; the split ends with the answers of OTHERS."""
     about = read_description(folder)
     cell = plan_cell(
         CellRequest(
@@ -170,6 +175,24 @@ def main(folder: Path, results: Path, limit: int | None, out: Path | None) -> No
         tokens = np.mean([reading.prompt_tokens for reading in own.values()])
         difference = "" if way == BASE else _shown(against)
         click.echo(f"{way:<16}{_shown(score):>22}{cost:>10.3g}{tokens:>16.0f}{difference:>24}")
+    show_split(by_way, [folder, *others])
+
+
+def show_split(by_way: Mapping[str, Mapping[str, Reading]], cells: Sequence[Path]) -> None:
+    """From the text to each cell's own answers: what every step changes, on the questions that all have."""
+    stages = [(says, {q: one.f1 for q, one in by_way[way].items()}) for way, says in STEPS.items()]
+    for cell in cells:
+        scores = {r.example_id: r.scores["f1"] for r in load_records(cell) if r.error is None}
+        stages.append((f"answered by {cell.name}", scores))
+    asked = [q for q in by_way[BASE] if all(q in scores for _, scores in stages)]
+    clusters = [by_way[BASE][q].documents for q in asked]
+    click.echo(f"\n{len(asked)} questions: F1, and its difference from the line above")
+    before: Mapping[str, float] | None = None
+    for says, scores in stages:
+        score = mean([100 * scores[q] for q in asked], clusters)
+        step = mean([100 * (scores[q] - before[q]) for q in asked], clusters) if before else None
+        click.echo(f"{says:<56}{_shown(score):>20}{_shown(step) if step else '':>22}")
+        before = scores
 
 
 def _shown(value: Interval) -> str:

@@ -166,8 +166,15 @@ def section(result: Mapping[str, Any], machine: str = "") -> list[str]:
     lines = [f"## {result['benchmark']}: {result['title']}", "", _origin(result, machine or _machine(result))]
     if any(one["target"] for one in result["measurements"]) or result["not_run"]:
         return lines
-    lines += ["", "| measured | |", "|---|---|"]
-    return lines + [f"| {one['name']} | {_value(one)} |" for one in result["measurements"]]
+    rows = list[str]()
+    subject = None
+    for one in result["measurements"]:
+        if subject and one["name"].startswith(f"{subject}: "):  # such as "...: memory" behind its time
+            rows[-1] += f"; {one['name'].removeprefix(f'{subject}: ')} {_value(one)}"
+        else:
+            subject = one["name"]
+            rows.append(f"| {subject} | {_value(one)}")
+    return [*lines, "", "| measured | |", "|---|---|", *(f"{row} |" for row in rows)]
 
 
 def _machine(result: Mapping[str, Any]) -> str:
