@@ -189,10 +189,7 @@ def _result(request: Request, logits: tuple[float, ...], log_mass: float) -> Req
         if request.attention
         else np.zeros((0, len(request.watched)), np.float32)
     )
-    start = request.attention_start if request.attention_start is not None else request.slot.length
-    return RequestResult(
-        logits, log_mass, tuple(request.answer), request.finish, attention, start, request.reused
-    )
+    return RequestResult(logits, log_mass, tuple(request.answer), request.finish, attention, request.reused)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -119,7 +119,6 @@ class PlainRunner:
             begin = max(0, request.watch_from - first)
             weights = mean_attention(out.attentions, request.heads)[begin:]
             if len(weights):
-                outcome.attention_start = outcome.attention_start if parts else first + begin
                 spans = [weights[:, start:end].mean(-1) for start, end in request.watched]
                 parts.append(torch.stack(spans, -1))
         outcome.attention = torch.cat(parts) if parts else None

@@ -63,7 +63,6 @@ class Runner:
             for row, outcome in zip(rows, outcomes, strict=True):
                 if row.watch is not None:
                     outcome.attention = row.watch.total / layers_averaged(self.model, row.watch.heads)
-                    outcome.attention_start = row.cached + row.watching.start
         self.passes += 1
         self.tokens += sum(row.new for row in rows)
         return outcomes
