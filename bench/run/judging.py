@@ -240,7 +240,6 @@ def summarize_replies(
     replies: Mapping[tuple[str, str, str], Reply],
     pairs: Sequence[tuple[Record, Record]],
     protocol: JudgeProtocol = BOTH_ORDERS,
-    seed: int = 0,
 ) -> JudgementSummary:
     """Per criterion: outcomes of the first method, and its preference (wins less losses), from all replies.
 
@@ -271,8 +270,8 @@ def summarize_replies(
                 result == "tie" and set(one.values()) != {"tie"}
                 for result, one in zip(outcomes, verdicts, strict=True)
             ),
-            preference=_interval(values, clusters, seed),
-            win_rate=_interval(won, [clusters[at] for at in decided], seed) if decided else None,
+            preference=_interval(values, clusters),
+            win_rate=_interval(won, [clusters[at] for at in decided]) if decided else None,
         )
     judged = list(replies.values())
     errors = Counter(Failure.parsed(reply.error).kind for reply in judged if reply.error)
@@ -286,8 +285,8 @@ def summarize_replies(
     )
 
 
-def _interval(values: Sequence[float], clusters: Sequence[str], seed: int) -> Interval:
-    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng([seed, len(values)]))
+def _interval(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng([0, len(values)]))
     return Interval(mean=interval.mean, low=interval.low, high=interval.high)
 
 
