@@ -170,7 +170,7 @@ class Engine:
         if tokens == 1:
             self._fail(steps[0].request, error)
             return
-        limits = self.scheduler.limits = Limits(tokens, len(steps)).halved()
+        limits = self.scheduler.limits = Limits(max(1, tokens // 2), max(1, len(steps) // 2))
         log.warning(
             "%s: out of memory with %d tokens of %d questions in one pass; continuing with at most %d of %d",
             self.name,

@@ -107,10 +107,6 @@ class Limits:
     rows: int
     """Most contexts."""
 
-    def halved(self) -> Limits:
-        """Half of both, at least 1."""
-        return Limits(max(1, self.tokens // 2), max(1, self.rows // 2))
-
 
 @dataclass(frozen=True)
 class Step:
