@@ -245,8 +245,8 @@ def summarize_replies(
     The preference is in -1..1, unparsable pairs in it as 0, with a 95 % interval that resamples documents.
     ``inconsistent`` are ties of which the two orders disagree. Raises KeyError for a reply that is missing.
     """
-    clusters = [" ".join(pair.first.document_ids) for pair in pairs]
-    ids = [pair.first.example_id for pair in pairs]
+    clusters = [" ".join(one.first.document_ids) for one in pairs]
+    ids = [one.first.example_id for one in pairs]
     criteria: dict[str, CriterionSummary] = {}
     for criterion in protocol.criteria:
         verdicts: list[dict[Order, Verdict | None]] = [
