@@ -67,13 +67,9 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
             path = _own_part(Path(data).expanduser(), card, training)
             name = printable(path.resolve().name).replace("\n", "\ufffd")
             kind, source = "path", open_source(path, card.formats)
-    selected = _select(card, source, kind, limit, training)
-    warnings = selected.warnings.lines()
-    expected = card.hub.examples if card.hub and kind == "hub" and not training else None
-    if limit is None and expected is not None and selected.seen != expected:
-        warnings.append(f"{source.path}: {selected.seen} examples; the card expects {expected}")
+    examples, warnings = _select(card, source, kind, limit, training)
     return LoadedData(
-        examples=tuple(selected.examples),
+        examples=tuple(examples),
         label=f"{card.name} ({name})",
         source=kind,
         format=source.format.name,
@@ -111,18 +107,10 @@ TRAINING_SPLIT = "train"
 """The training split's name in files that hold several splits."""
 
 
-@dataclass(frozen=True)
-class _Selected:
-    """What is used of a source."""
-
-    examples: list[Example]
-    seen: int
-    """Examples of the split, selected or not."""
-    warnings: Tally
-
-
-def _select(card: Card, source: Source, kind: SourceKind, limit: int | None, training: bool) -> _Selected:
-    """The first ``limit`` examples of the card's split and selection; raises DataError for none."""
+def _select(
+    card: Card, source: Source, kind: SourceKind, limit: int | None, training: bool
+) -> tuple[list[Example], list[str]]:
+    """The first ``limit`` examples of the card's split and selection, and warnings; DataError for none."""
     split = TRAINING_SPLIT if training and card.split else card.split
     selection = (None if kind == "sample" else card.selection) or Selection(source="")
     longer_than = selection.more_than or 0
@@ -135,7 +123,7 @@ def _select(card: Card, source: Source, kind: SourceKind, limit: int | None, tra
     other_splits: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
     skipped: set[str] = set()
-    seen = 0
+    seen = 0  # of the split, selected or not
     for sound in _sound_examples(card, source, warnings):
         example, id_ = sound.example, sound.example.documents.id
         if other := unwanted_split(card, sound, split):
@@ -170,9 +158,11 @@ def _select(card: Card, source: Source, kind: SourceKind, limit: int | None, tra
         )
     if not examples:
         raise DataError(f"{source.path}: no examples" + (f": {'; '.join(remarks)}." if remarks else "."))
-    for remark in remarks:
-        warnings.add(str(source.path), remark)
-    return _Selected(examples, seen, warnings)
+    lines = warnings.lines() + [f"{source.path}: {remark}" for remark in remarks]
+    expected = card.hub.examples if card.hub and kind == "hub" and not training else None
+    if limit is None and expected is not None and seen != expected:
+        lines.append(f"{source.path}: {seen} examples; the card expects {expected}")
+    return examples, lines
 
 
 def length(example: Example, selection: Selection) -> float:

@@ -162,10 +162,6 @@ def packed_attention(
     return layer.out[None], None
 
 
-def register() -> None:
-    """Register the function with transformers, without a mask function on purpose.
-
-    An implementation without mask function gets no mask, as a packed batch needs it: the rows are
-    separated here.
-    """
-    AttentionInterface.register(NAME, packed_attention)
+# Without a mask function on purpose: an implementation that has none gets no mask, as a packed batch needs
+# it, whose rows are separated here.
+AttentionInterface.register(NAME, packed_attention)

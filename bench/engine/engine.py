@@ -170,7 +170,7 @@ class Engine:
         if tokens == 1:
             self._fail(steps[0].request, error)
             return
-        limits = self.scheduler.limits = Limits(tokens, len(steps)).halved()
+        limits = self.scheduler.limits = Limits(max(1, tokens // 2), max(1, len(steps) // 2))
         log.warning(
             "%s: out of memory with %d tokens of %d questions in one pass; continuing with at most %d of %d",
             self.name,
@@ -189,10 +189,7 @@ def _result(request: Request, logits: tuple[float, ...], log_mass: float) -> Req
         if request.attention
         else np.zeros((0, len(request.watched)), np.float32)
     )
-    start = request.attention_start if request.attention_start is not None else request.slot.length
-    return RequestResult(
-        logits, log_mass, tuple(request.answer), request.finish, attention, start, request.reused
-    )
+    return RequestResult(logits, log_mass, tuple(request.answer), request.finish, attention, request.reused)
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 POSITIONS = 1024
 """The rotary embedding turns the bias, so it is averaged over these first positions. Divergence of the next
 token's distribution from fp32's in nats (Qwen2.5-Coder-1.5B, 600 tokens of MuSiQue): 0.0036 without centres,
@@ -22,8 +24,6 @@ def key_centres(model: Any, layers: int) -> list[Any]:
     None, too, where a norm follows the projection. Empty if no layer has a centre, and in full precision,
     where no score is rounded that far.
     """
-    import torch
-
     if model.dtype not in (torch.bfloat16, torch.float16):
         return []
     centres: list[Any] = [None] * layers
@@ -37,8 +37,6 @@ def key_centres(model: Any, layers: int) -> list[Any]:
 
 def _turned(model: Any, bias: Any) -> Any:
     """The bias after the rotary embedding, (kv_heads, head_dim), mean over the first positions."""
-    import torch
-
     rotary = next((part for name, part in model.named_modules() if name.endswith("rotary_emb")), None)
     if rotary is None:
         return bias

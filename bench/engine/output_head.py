@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 TOLERANCE = 2e-2
 """Most that a logit may differ from the model's own rounded one, as a share of the largest: bfloat16 keeps
 2^-9, and the model sums in another order. A model that scales or caps its logits differs by more."""
@@ -49,8 +51,6 @@ class OutputHead:
 
 def output_head(model: Any) -> OutputHead | None:
     """The model's output layer; None in full precision, and where its logits are no plain product of it."""
-    import torch
-
     layer = model.get_output_embeddings()
     if model.dtype not in (torch.bfloat16, torch.float16) or not isinstance(layer, torch.nn.Linear):
         return None

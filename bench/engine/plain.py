@@ -119,7 +119,6 @@ class PlainRunner:
             begin = max(0, request.watch_from - first)
             weights = mean_attention(out.attentions, request.heads)[begin:]
             if len(weights):
-                outcome.attention_start = outcome.attention_start if parts else first + begin
                 spans = [weights[:, start:end].mean(-1) for start, end in request.watched]
                 parts.append(torch.stack(spans, -1))
         outcome.attention = torch.cat(parts) if parts else None
@@ -156,34 +155,20 @@ def _can_be_cut(cache: Any) -> bool:
 def plain_runner(name: str, model: Any, max_context: int) -> PlainRunner:
     """A runner of the model's own forward, with room for ``CONTEXTS`` of the longest contexts.
 
-    Raises UncontinuableError for a model whose cache does not continue a text.
+    A short text is continued from the cache and compared with reading it at once. Raises UncontinuableError
+    for a model whose cache does not continue it.
     """
     runner = PlainRunner(model, CONTEXTS * -(-max_context // PAGE) * PAGE)
-    _check(name, runner)
-    return runner
-
-
-def _check(name: str, runner: PlainRunner) -> None:
-    """Continue a short text from the cache, compare with reading it at once; look for attention weights."""
-    model = runner.model
     vocab = int(model.get_input_embeddings().weight.shape[0])
     ids = [(7 * i + 30) % min(vocab, 997) for i in range(11)]
     with torch.inference_mode():
         try:
-            expected = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[
-                0, -1
-            ]
+            whole = model(input_ids=torch.tensor([ids], device=model.device), use_cache=False)
+            expected = whole.logits[0, -1]
             kept = _Kept()
             for part in (ids[:6], ids[6:7], ids[7:]):
                 got = runner._run(kept, part, None).logits[0, -1]
-        except (
-            RuntimeError,
-            TypeError,
-            ValueError,
-            IndexError,
-            AttributeError,
-            NotImplementedError,
-        ) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise UncontinuableError(
                 f"{name}: {type(model).__name__} cannot be read with a cache ({type(error).__name__}: "
                 f"{error}). {ELSEWHERE}"
@@ -196,6 +181,7 @@ def _check(name: str, runner: PlainRunner) -> None:
             f"once (logits differ by {worst:.2g} of their size), so a search would be wrong. {ELSEWHERE}"
         )
     runner.attends = _gives_attention(model, ids)
+    return runner
 
 
 def _gives_attention(model: Any, ids: Sequence[int]) -> bool:
@@ -210,7 +196,7 @@ def _gives_attention(model: Any, ids: Sequence[int]) -> bool:
         given = len(attentions) == layers and all(
             weights is not None and weights.shape[-2:] == (len(ids), len(ids)) for weights in attentions
         )
-    except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, KeyError):
+    except (RuntimeError, TypeError, ValueError, AttributeError, KeyError):
         given = False
     if not given:
         model.set_attn_implementation(own)

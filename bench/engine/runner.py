@@ -40,7 +40,9 @@ class Runner:
         asking = [at for at, step in enumerate(steps) if step.asks]
         outcomes = [Outcome() for _ in steps]
         with torch.inference_mode():
-            logits = self._logits(steps, rows, [rows[at].first + rows[at].new - 1 for at in asking])
+            batch = Batch(rows, self.kv_cache, self.model.device, self.traits)
+            tokens = [token for step in steps for token in step.tokens]
+            logits = self.logits(batch, tokens, [rows[at].first + rows[at].new - 1 for at in asking])
             # Three small transfers for the whole batch, however many rows it has.
             valid = (~(torch.isnan(logits) | torch.isposinf(logits)).any(-1)).tolist()
             likeliest = logits.argmax(-1).tolist()
@@ -61,19 +63,16 @@ class Runner:
             for row, outcome in zip(rows, outcomes, strict=True):
                 if row.watch is not None:
                     outcome.attention = row.watch.total / layers_averaged(self.model, row.watch.heads)
-                    outcome.attention_start = row.cached + row.watching.start
         self.passes += 1
         self.tokens += sum(row.new for row in rows)
         return outcomes
 
-    def _logits(self, steps: Sequence[Step], rows: Sequence[Row], last: Sequence[int]) -> torch.Tensor:
-        """(len(last), vocabulary), fp32, at these positions of the packed sequence."""
+    def logits(self, batch: Batch, tokens: Sequence[int], last: Sequence[int]) -> torch.Tensor:
+        """(len(last), vocabulary), fp32, at these positions of the packed sequence; tokens: all of it."""
         device = self.model.device
-        batch = Batch(rows, self.kv_cache, device, self.traits)
-        ids = torch.tensor([[token for step in steps for token in step.tokens]], device=device)
         with serving(batch, self.model), nullcontext() if self.head is None else self.head.listening():
             out = self.model(
-                input_ids=ids,
+                input_ids=torch.tensor([tokens], device=device),
                 position_ids=batch.positions[None],
                 use_cache=False,
                 logits_to_keep=torch.tensor(last, dtype=torch.long, device=index_device(self.model)),

@@ -57,7 +57,6 @@ class Request:
     finish: Literal["stop", "length", "window"] = field(default="length", init=False)
     attention: list[Any] = field(default_factory=list, init=False)
     """One array (new tokens, spans) per forward that recorded any, on the model's device."""
-    attention_start: int | None = field(default=None, init=False)
     future: asyncio.Future[RequestResult] = field(init=False)
 
     @property
@@ -94,8 +93,7 @@ class RequestResult:
     answer: tuple[int, ...]
     finish: Literal["stop", "length", "window"]
     attention: Any
-    """(tokens, spans): mean over the heads that count, fp32 numpy, for positions from ``attention_start``."""
-    attention_start: int
+    """(tokens, spans): mean over the heads that count, fp32 numpy, of its tokens from ``watch_from`` on."""
     reused: int = 0
     """Tokens whose keys and values were reused from another context."""
 
@@ -108,10 +106,6 @@ class Limits:
     """Most new tokens; saturates the device, bounds activations."""
     rows: int
     """Most contexts."""
-
-    def halved(self) -> Limits:
-        """Half of both, at least 1."""
-        return Limits(max(1, self.tokens // 2), max(1, self.rows // 2))
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,6 @@ class Outcome:
     """Whether the logits are numbers."""
     attention: Any = None
     """(tokens that recorded, spans), or None."""
-    attention_start: int = 0
 
 
 class Scheduler:
@@ -225,8 +218,6 @@ class Scheduler:
         """Take in what a pass gave; whether the request is finished."""
         request, slot = step.request, step.request.slot
         if outcome.attention is not None:
-            if request.attention_start is None:
-                request.attention_start = outcome.attention_start
             request.attention.append(outcome.attention)
         request.forwarded += len(step.tokens)
         slot.tokens += step.tokens

@@ -9,12 +9,16 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import psutil
+import torch
 
+from bench.engine.attention import Batch, UnservableError
 from bench.engine.engine import Engine
+from bench.engine.feed_forward import by_columns
+from bench.engine.kernel import Row
 from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.output_head import output_head
-from bench.engine.placement import index_device, layer_devices
+from bench.engine.placement import layer_devices
 from bench.engine.plain import LIMITS as PLAIN_LIMITS, plain_runner
 from bench.engine.runner import Runner
 from bench.engine.scheduler import Limits, Scheduler
@@ -85,11 +89,6 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     Raises RefusedModelError for a model whose attention the engine does not support (soft-capped, sink,
     bypassing the interface), whose rotary embedding depends on the batch, or whose logits differ.
     """
-    import torch
-
-    from bench.engine import attention
-    from bench.engine.feed_forward import by_columns
-
     config = model.config.get_text_config()
     for parameters in _rope_parameters(config):
         kind = parameters.get("rope_type", "default")
@@ -104,7 +103,6 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     shape = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
     centres = key_centres(model, layers)
     probe = _probe_tokens(int(config.vocab_size))
-    attention.register()
     half = model.dtype in (torch.bfloat16, torch.float16)
     with _without_key_biases(model) if half else nullcontext(), torch.inference_mode():
         expected = [
@@ -171,12 +169,6 @@ def _self_check(
     tolerance: float,
 ) -> None:
     """Serve the probe texts packed and compare with the model's own answers, one text at a time."""
-    import torch
-
-    from bench.engine.attention import Batch, UnservableError, serving
-    from bench.engine.kernel import Row
-    from bench.engine.traits import Traits
-
     kv_cache = KVCache(
         tokens=PAGE * len(probe),
         dtype=model.dtype,
@@ -189,31 +181,24 @@ def _self_check(
     for at, ids in enumerate(probe):
         rows.append(Row(first, len(ids), 0, at * PAGE))
         first += len(ids)
-    with torch.inference_mode():
-        batch = Batch(rows, kv_cache, model.device, Traits.of(model))
-        try:
-            with serving(batch, model):
-                logits = model(
-                    input_ids=torch.tensor([[t for ids in probe for t in ids]], device=model.device),
-                    position_ids=batch.positions[None],
-                    use_cache=False,
-                    logits_to_keep=torch.tensor(
-                        [r.first + r.new - 1 for r in rows], device=index_device(model)
-                    ),
-                ).logits[0]
-        except UnservableError as error:
-            raise RefusedModelError(f"{name}: {error}, which the engine does not serve.") from None
-        except (IndexError, TypeError, RuntimeError, AttributeError) as error:
-            raise RefusedModelError(
-                f"{name}: {type(model).__name__} cannot be served in a packed batch "
-                f"({type(error).__name__}: {error})."
-            ) from error
+    runner = Runner(model, kv_cache)
+    batch = Batch(rows, kv_cache, model.device, runner.traits)
+    try:
+        tokens, last = [token for ids in probe for token in ids], [r.first + r.new - 1 for r in rows]
+        logits = runner.logits(batch, tokens, last)
+    except UnservableError as error:
+        raise RefusedModelError(f"{name}: {error}, which the engine does not serve.") from None
+    except (IndexError, TypeError, RuntimeError, AttributeError) as error:
+        raise RefusedModelError(
+            f"{name}: {type(model).__name__} cannot be served in a packed batch "
+            f"({type(error).__name__}: {error})."
+        ) from error
     if batch.calls != shape["layers"]:
         raise RefusedModelError(
             f"{name}: {type(model).__name__} called the attention function {batch.calls} times in "
             f"{shape['layers']} layers: it bypasses transformers' attention interface."
         )
-    for packed, stock in zip(logits.float(), expected, strict=True):
+    for packed, stock in zip(logits, expected, strict=True):
         if not stock.isfinite().all():
             continue  # damaged weights are no fault of the engine; each question that meets them reports them
         worst = float((packed - stock).abs().max() / stock.abs().max().clamp_min(1e-6))
@@ -231,8 +216,6 @@ def _cache_tokens(
 
     Raises TooLittleMemoryError if the machine's free memory does not hold that one.
     """
-    import torch
-
     on_cuda = model.device.type == "cuda"
     itemsize = torch.empty((), dtype=model.dtype).itemsize
     per_token = bytes_per_token(**shape, itemsize=itemsize, on_cpu=not on_cuda)
@@ -258,8 +241,6 @@ def _cache_tokens(
 
 def _free_on(device: Any) -> int:
     """Bytes of a CUDA device that keys and values may take."""
-    import torch
-
     free, total = torch.cuda.mem_get_info(device)
     # A worker that shares the GPU with others may use only its own share.
     own = int(total * torch.cuda.get_per_process_memory_fraction(device))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.errors import ConfigError
-from bench.flops.layered import LAYERED, text_part
+from bench.flops.layered import LAYERED, SIZES, given_fields, text_part
 from bench.flops.shape import (
     Architecture as Architecture,
     UnevenArchitecture,
@@ -244,17 +244,10 @@ def architecture_from_config(config: Any) -> Architecture:
             f"Model type {family!r} has no closed form for its FLOPs. "
             f"Known: {', '.join((*DECODERS, *LAYERED, *_ENCODERS))}."
         )
-
-    def required(key: str) -> int:
-        value = values.get(key)
-        if value is None:
-            raise ConfigError(f"config of model type {family!r} lacks {key!r}; is it a complete config.json?")
-        return int(value)
-
-    layers, hidden = required("num_hidden_layers"), required("hidden_size")
-    heads, ffn = required("num_attention_heads"), required("intermediate_size")
-    vocab, max_positions = required("vocab_size"), required("max_position_embeddings")
-    if family in _ENCODERS:
+    traits = DECODERS.get(family)
+    given = given_fields({**values, "model_type": family}, traits.left_out if traits else {}, *SIZES)
+    layers, hidden, heads, ffn, vocab, max_positions = (int(given[key]) for key in SIZES)
+    if traits is None:
         return encoder(
             family,
             layers=layers,
@@ -263,35 +256,32 @@ def architecture_from_config(config: Any) -> Architecture:
             ffn=ffn,
             vocab=vocab,
             max_positions=max_positions,
-            token_types=int(values.get("type_vocab_size", 2)),
-            relative_buckets=int(values.get("relative_attention_num_buckets", 32)),
-            projection=int(values.get("projection_dim", 0)),
+            token_types=int(given.get("type_vocab_size", 2)),
+            relative_buckets=int(given.get("relative_attention_num_buckets", 32)),
+            projection=int(given.get("projection_dim", 0)),
         )
-    traits = DECODERS[family]
-    given = {key: value for key, value in values.items() if value is not None}
-    values = {**traits.left_out, **given}
-    if values.get("mlp_only_layers") or values.get("decoder_sparse_step", 1) != 1:
+    if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
         raise UnknownFamilyError(
             f"A {family!r} with layers without experts has no closed form for its FLOPs."
         )
-    named = [key for key in _EXPERTS if key in given] or [traits.experts]
-    experts = int(values[named[0]]) if traits.experts else 1
+    named = [key for key in _EXPERTS if values.get(key) is not None] or [traits.experts]
+    experts = int(given[named[0]]) if traits.experts else 1
     return decoder(
         family,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        ffn=int(values[traits.expert_ffn]) if traits.experts else ffn,
+        ffn=int(given[traits.expert_ffn]) if traits.experts else ffn,
         vocab=vocab,
         max_positions=max_positions,
-        kv_heads=values.get("num_key_value_heads"),
-        head_dim=values.get("head_dim"),
-        tied=bool(values.get("tie_word_embeddings", False)),
-        attention_bias=bool(values.get("attention_bias", False)),
-        mlp_bias=family in ("llama", "smollm3", "granite") and bool(values.get("mlp_bias", False)),
-        qk_norm=family == "phi" and bool(values.get("qk_layernorm", False)),
+        kv_heads=given.get("num_key_value_heads"),
+        head_dim=given.get("head_dim"),
+        tied=bool(given.get("tie_word_embeddings", False)),
+        attention_bias=bool(given.get("attention_bias", False)),
+        mlp_bias=family in ("llama", "smollm3", "granite") and bool(given.get("mlp_bias", False)),
+        qk_norm=family == "phi" and bool(given.get("qk_layernorm", False)),
         experts=experts,
-        experts_per_token=int(values["num_experts_per_tok"]) if traits.experts else 1,
+        experts_per_token=int(given["num_experts_per_tok"]) if traits.experts else 1,
     )
 
 

@@ -47,13 +47,11 @@ def flops_terms(architecture: Architecture, usage: Usage, convention: Convention
     if convention == "paper":
         met = architecture.active_parameters + architecture.state
         return {"parameters": 2 * met * usage.new_tokens, "attention": attention}
-    if convention == "matmul":
-        return {
-            "weights": 2 * (architecture.layer_weights + architecture.state) * usage.new_tokens,
-            "attention": attention,
-            "head": 2 * architecture.head_weights * usage.logit_rows,
-        }
-    raise ConfigError(f"Unknown FLOP convention {convention!r}. Known: {', '.join(CONVENTIONS)}.")
+    return {
+        "weights": 2 * (architecture.layer_weights + architecture.state) * usage.new_tokens,
+        "attention": attention,
+        "head": 2 * architecture.head_weights * usage.logit_rows,
+    }
 
 
 def flops_of_usage(architecture: Architecture, usage: Usage, convention: Convention = "paper") -> int:

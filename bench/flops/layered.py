@@ -28,7 +28,7 @@ def text_part(values: Fields) -> Fields:
     return inner
 
 
-def _given(values: Fields, defaults: Fields, *required: str) -> dict[str, Any]:
+def given_fields(values: Fields, defaults: Fields, *required: str) -> dict[str, Any]:
     """The fields, with defaults for what is left out; ConfigError for a required one that is missing."""
     given = {**defaults, **{key: value for key, value in values.items() if value is not None}}
     for key in required:
@@ -38,7 +38,7 @@ def _given(values: Fields, defaults: Fields, *required: str) -> dict[str, Any]:
     return given
 
 
-_SIZES = (
+SIZES = (
     "num_hidden_layers",
     "hidden_size",
     "num_attention_heads",
@@ -46,6 +46,7 @@ _SIZES = (
     "vocab_size",
     "max_position_embeddings",
 )
+"""Fields of every config: layers, hidden, heads, ffn, vocab and max_positions of an architecture."""
 
 
 def _decoder(given: Fields, *, matrices: int, others: int, idle: int = 0, **sizes: Any) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def qwen3_5(values: Fields) -> Architecture:
     state three times, to read it by the key, to write it and to read it by the query. It costs the same
     at any position. Attention has a gate as wide as its queries.
     """
-    given = _given(
+    given = given_fields(
         values,
         {
             "num_key_value_heads": 4,
@@ -99,7 +100,7 @@ def qwen3_5(values: Fields) -> Architecture:
             "attention_bias": False,
             "tie_word_embeddings": False,
         },
-        *_SIZES,
+        *SIZES,
     )
     layers, hidden = given["num_hidden_layers"], given["hidden_size"]
     heads, kv_heads, head_dim = given["num_attention_heads"], given["num_key_value_heads"], given["head_dim"]
@@ -143,7 +144,7 @@ def gemma4(values: Fields) -> Architecture:
     (``hidden_size_per_layer_input``), for which one matrix projects the token's own. Sliding windows are
     counted as full attention. Raises ConfigError for experts of unknown number or width.
     """
-    given = _given(
+    given = given_fields(
         values,
         {
             "num_key_value_heads": 4,
@@ -158,7 +159,7 @@ def gemma4(values: Fields) -> Architecture:
             "enable_moe_block": False,
             "tie_word_embeddings": True,
         },
-        *_SIZES,
+        *SIZES,
     )
     layers, hidden, heads = given["num_hidden_layers"], given["hidden_size"], given["num_attention_heads"]
     ffn, small = given["intermediate_size"], given["hidden_size_per_layer_input"]
@@ -169,7 +170,7 @@ def gemma4(values: Fields) -> Architecture:
     experts = chosen = 0
     expert_ffn = ffn
     if given["enable_moe_block"]:
-        given = _given(given, {}, "num_experts", "top_k_experts", "moe_intermediate_size")
+        given = given_fields(given, {}, "num_experts", "top_k_experts", "moe_intermediate_size")
         experts, chosen = given["num_experts"], given["top_k_experts"]
         expert_ffn = given["moe_intermediate_size"]
     expert = 3 * hidden * expert_ffn
@@ -216,7 +217,7 @@ def deepseek_v3(values: Fields) -> Architecture:
     ``v_head_dim``. Transformers keeps the latents in its cache and projects them up again in every forward;
     that repetition depends on how a text is divided into forwards and is not counted.
     """
-    given = _given(
+    given = given_fields(
         values,
         {
             "moe_intermediate_size": 2048,
@@ -231,7 +232,7 @@ def deepseek_v3(values: Fields) -> Architecture:
             "attention_bias": False,
             "tie_word_embeddings": False,
         },
-        *_SIZES,
+        *SIZES,
     )
     # A config.json says null for queries without a latent; one that leaves the key out has the default.
     query_rank = values.get("q_lora_rank", 1536)

@@ -205,20 +205,14 @@ class ReadingContext(ABC):
         if not 0 <= start <= end <= len(text):
             raise ValueError(f"focus {focus} is not a range within the text's {len(text)} characters")
         with self._exclusive():
-            at, tokens = self._append(text)
+            chat, tokens = self._model.chat, self._model.tokenize(text)
+            header = chat.next_turn if self._answered else ()
+            self._require_room(len(header) + len(tokens.ids) + len(chat.closing))
+            at = self.length + len(header)
+            self._queue += [*header, *tokens.ids]
             self._answered = False
             inner = Span(0, len(tokens.ids)) if focus is None else token_span(tokens, start, end)
             return Span(at + inner.start, at + inner.end)
-
-    def _append(self, text: str) -> tuple[int, Tokenization]:
-        """Queue the text; returns its position in the context and its tokens."""
-        chat = self._model.chat
-        tokens = self._model.tokenize(text)
-        header = chat.next_turn if self._answered else ()
-        self._require_room(len(header) + len(tokens.ids) + len(chat.closing))
-        at = self.length + len(header)
-        self._queue += [*header, *tokens.ids]
-        return at, tokens
 
     async def probe(self, choices: Sequence[str]) -> Probe:
         """Close the user turn, read the next-token logits of the choices, and roll the closing back.

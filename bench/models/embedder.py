@@ -15,6 +15,8 @@ from bench.flops.architecture import Architecture
 from bench.flops.formulas import texts_usage
 from bench.flops.meter import current_meter
 
+BATCH = 32
+"""Texts in one forward."""
 KEPT_TEXTS = 4096
 """Embeddings of single texts that are kept: 6 MB at 384 dimensions."""
 
@@ -26,11 +28,10 @@ class Embedder:
     included and padding excluded, so that a text costs the same in every batch.
     """
 
-    def __init__(self, name: str, model: Any, architecture: Architecture, batch_size: int = 32) -> None:
-        """model: a ``SentenceTransformer`` in eval mode; batch_size: texts per forward."""
+    def __init__(self, name: str, model: Any, architecture: Architecture) -> None:
+        """model: a ``SentenceTransformer`` in eval mode."""
         self.name, self._model, self.architecture = name, model, architecture
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
-        self._batch_size = batch_size
         self._alone = lru_cache(KEPT_TEXTS)(lambda text, exact: self._encode([text], exact))
         self.max_tokens = int(
             min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
@@ -44,9 +45,8 @@ class Embedder:
     @property
     def dim(self) -> int:
         """Length of an embedding."""
-        return int(
-            self._model.get_embedding_dimension() or self.architecture.hidden
-        )  # DPR returns 0: no projection
+        own = self._model.get_embedding_dimension()  # of a DPR without projection 0
+        return int(own or self.architecture.hidden)
 
     @property
     def hf_model(self) -> Any:
@@ -87,7 +87,5 @@ class Embedder:
 
     def _encode(self, texts: Sequence[str], exact: bool) -> NDArray[np.float32]:
         model = self._double_precision if exact else self._model
-        vectors = model.encode(
-            list(texts), batch_size=self._batch_size, convert_to_numpy=True, show_progress_bar=False
-        )
+        vectors = model.encode(list(texts), batch_size=BATCH, convert_to_numpy=True, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)

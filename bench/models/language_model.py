@@ -138,17 +138,31 @@ class EngineContext(ReadingContext):
         sampling: Sampling | None = None,
     ) -> RequestResult:
         if decode:
-            return await self._run(
-                Request(
-                    self._slot,
-                    [*self._queue, *suffix],
-                    decode=decode,
-                    stops=self._lm.stops,
-                    limit=self._capacity,
-                    sampling=sampling,
-                )
+            request = Request(
+                self._slot,
+                [*self._queue, *suffix],
+                decode=decode,
+                stops=self._lm.stops,
+                limit=self._capacity,
+                sampling=sampling,
             )
-        return await self._run(Request(self._slot, self._queue, suffix, tuple(choices)))
+        else:
+            request = Request(self._slot, self._queue, suffix, tuple(choices))
+        if self._watched:
+            request.watched = [(span.start, span.end) for span in self._watched]
+            request.watch_from = self._watched_since[0]
+            request.heads = self._heads
+        try:
+            result = await self._lm.engine.run(request)
+        except BaseException:
+            self._unusable = self._unusable or "a forward of it failed"  # the cache may hold part of it
+            raise
+        self._queue = []
+        current_meter().reused_tokens += result.reused
+        if len(result.attention):
+            self._recorded.append(result.attention)
+            self._trim_recorded()
+        return result
 
     def watch(self, span: Span, heads: Heads | None = None) -> int:
         """See :meth:`bench.models.conversation.ReadingContext.watch`."""
@@ -241,24 +255,6 @@ class EngineContext(ReadingContext):
         """Free the memory of a context that was never closed."""
         if getattr(self, "_unusable", CLOSED) != CLOSED and hasattr(self, "_slot"):
             self.close()
-
-    async def _run(self, request: Request) -> RequestResult:
-        """Run ``request``, which includes the queue, on the engine; keep the recorded attention."""
-        if self._watched:
-            request.watched = [(span.start, span.end) for span in self._watched]
-            request.watch_from = self._watched_since[0]
-            request.heads = self._heads
-        try:
-            result = await self._lm.engine.run(request)
-        except BaseException:
-            self._unusable = self._unusable or "a forward of it failed"  # the cache may hold part of it
-            raise
-        self._queue = []
-        current_meter().reused_tokens += result.reused
-        if len(result.attention):
-            self._recorded.append(result.attention)
-            self._trim_recorded()
-        return result
 
     def _trim_recorded(self) -> None:
         """Drop rows of tokens that were rolled back, and columns of spans that are no longer watched."""

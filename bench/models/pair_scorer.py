@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bench.flops.architecture import Architecture
 from bench.flops.formulas import texts_usage
 from bench.flops.meter import current_meter
+from bench.models.embedder import BATCH
 
 
 class PairScorer:
@@ -21,11 +22,10 @@ class PairScorer:
     excluded, through the encoder; its last layer, one row per pair, is left out.
     """
 
-    def __init__(self, name: str, model: Any, architecture: Architecture, batch_size: int = 32) -> None:
-        """model: a ``CrossEncoder`` in eval mode; architecture: the encoder's; batch_size: pairs at once."""
+    def __init__(self, name: str, model: Any, architecture: Architecture) -> None:
+        """model: a ``CrossEncoder`` in eval mode; architecture: the encoder's."""
         self.name, self._model, self.architecture = name, model, architecture
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
-        self._batch_size = batch_size
         self.max_tokens = int(
             min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
         )
@@ -42,7 +42,7 @@ class PairScorer:
         lengths = [min(len(ids), self.max_tokens) for ids in encoded["input_ids"]]
         outputs = self._model.predict(
             [(query, text) for text in texts],
-            batch_size=self._batch_size,
+            batch_size=BATCH,
             activation_fn=Identity(),
             show_progress_bar=False,
         )

@@ -96,6 +96,7 @@ def cell_so_far(cell: Cell, folder: Path, first: int | None = None) -> FinishedC
 
 def describe(cell: Cell) -> CellDescription:
     """The content of ``cell.json``: the full identity, labels, and where the numbers come from."""
+    data_path = Path(cell.request.data).expanduser()
     return CellDescription.model_validate(
         {
             "cell_id": cell.identity.cell_id,
@@ -114,7 +115,7 @@ def describe(cell: Cell) -> CellDescription:
             "model_label": cell.reader.label,
             "model_small": cell.reader.small,
             **({"unfit_models": cell.unfit} if cell.unfit else {}),
-            **({"data_path": _absolute(cell.request.data)} if cell.data.source == "path" else {}),
+            **({"data_path": str(data_path.absolute())} if cell.data.source == "path" else {}),
             "dtype": cell.reader.actual_dtype,
             "limit": cell.request.limit,
             "flop_convention": FLOP_CONVENTION,
@@ -123,10 +124,6 @@ def describe(cell: Cell) -> CellDescription:
             **environment(),
         }
     )
-
-
-def _absolute(data: str) -> str:
-    return str(Path(data).expanduser().absolute())
 
 
 def _non_defaults(

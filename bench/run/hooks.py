@@ -47,7 +47,7 @@ class RunHooks:
         this many questions of each cell.
         """
 
-    def on_helper_progress(self, news: HelperProgress) -> None:
+    def on_helper_progress(self, progress: HelperProgress) -> None:
         """A helper process made progress; called from another thread."""
 
     def on_start(self, cells: Sequence[Cell], done: Sequence[Mapping[str, Record]]) -> None:

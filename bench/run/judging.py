@@ -26,7 +26,7 @@ from bench.files.hashing import stable_hash
 from bench.flops.meter import Meter, metered
 from bench.metrics.statistics import clustered_bootstrap
 from bench.models.conversation import LanguageModel
-from bench.results.comparison import paired
+from bench.results.comparison import Pair, paired
 from bench.results.json_lines import JsonLines, Row, valid_rows
 from bench.results.models import Interval
 from bench.results.records import TFLOP, Failure, Record
@@ -170,7 +170,7 @@ def judge_records(
         missing = [w for w in wanted if (w[0].example_id, w[2], w[3]) not in store.done]
         if missing:
             asyncio.run(_ask_all(missing, lm(), protocol, store, in_flight))
-        summary = summarize_replies(store.done, [(p.first, p.second) for p in pairs], protocol)
+        summary = summarize_replies(store.done, pairs, protocol)
         write_json(folder / SUMMARY_FILE, summary.model_dump(mode="json", exclude_unset=True))
     return Judgement(folder, summary, len(missing))
 
@@ -186,8 +186,7 @@ def stored_summary(
         return None
     replies = {reply.key: reply for reply in valid_rows(folder / VERDICTS_FILE, Reply)}
     try:
-        pairs = [(pair.first, pair.second) for pair in paired(first, second)]
-        return summarize_replies(replies, pairs, protocol)
+        return summarize_replies(replies, paired(first, second), protocol)
     except KeyError:
         return None
 
@@ -238,24 +237,20 @@ def _text(record: Record) -> str:
 
 def summarize_replies(
     replies: Mapping[tuple[str, str, str], Reply],
-    pairs: Sequence[tuple[Record, Record]],
+    pairs: Sequence[Pair],
     protocol: JudgeProtocol = BOTH_ORDERS,
-    seed: int = 0,
 ) -> JudgementSummary:
     """Per criterion: outcomes of the first method, and its preference (wins less losses), from all replies.
 
     The preference is in -1..1, unparsable pairs in it as 0, with a 95 % interval that resamples documents.
     ``inconsistent`` are ties of which the two orders disagree. Raises KeyError for a reply that is missing.
     """
-    clusters = [" ".join(first.document_ids) for first, _ in pairs]
+    clusters = [" ".join(one.first.document_ids) for one in pairs]
+    ids = [one.first.example_id for one in pairs]
     criteria: dict[str, CriterionSummary] = {}
     for criterion in protocol.criteria:
         verdicts: list[dict[Order, Verdict | None]] = [
-            {
-                order: replies[a.example_id, criterion, order].verdict
-                for order in protocol.orders(a.example_id)
-            }
-            for a, _ in pairs
+            {order: replies[id_, criterion, order].verdict for order in protocol.orders(id_)} for id_ in ids
         ]
         outcomes = [outcome(one) for one in verdicts]
         counts = Counter(outcomes)
@@ -271,8 +266,8 @@ def summarize_replies(
                 result == "tie" and set(one.values()) != {"tie"}
                 for result, one in zip(outcomes, verdicts, strict=True)
             ),
-            preference=_interval(values, clusters, seed),
-            win_rate=_interval(won, [clusters[at] for at in decided], seed) if decided else None,
+            preference=_interval(values, clusters),
+            win_rate=_interval(won, [clusters[at] for at in decided]) if decided else None,
         )
     judged = list(replies.values())
     errors = Counter(Failure.parsed(reply.error).kind for reply in judged if reply.error)
@@ -286,8 +281,8 @@ def summarize_replies(
     )
 
 
-def _interval(values: Sequence[float], clusters: Sequence[str], seed: int) -> Interval:
-    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng([seed, len(values)]))
+def _interval(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng([0, len(values)]))
     return Interval(mean=interval.mean, low=interval.low, high=interval.high)
 
 

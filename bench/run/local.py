@@ -75,14 +75,10 @@ class LocalWorkers:
         try:
             for at in range(1, count):
                 # Each starts with another group, so that they rarely want the same one.
-                first = at * len(groups) // count
-                ordered = [*groups[first:], *groups[:first]]
+                begin = at * len(groups) // count
+                ordered = [_as_json(group, results) for group in (*groups[begin:], *groups[:begin])]
                 gpu = gpus[at % len(gpus)] if gpus else None
-                helpers.started.append(
-                    _Helper(
-                        {**task, "groups": [_as_json(group, results) for group in ordered]}, gpu, on_progress
-                    )
-                )
+                helpers.started.append(_Helper({**task, "groups": ordered}, gpu, on_progress))
             yield helpers
             helpers.report_failures = True
         finally:

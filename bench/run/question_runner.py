@@ -30,7 +30,7 @@ from bench.run.cell import Cell
 from bench.run.hooks import IndexProgress
 from bench.run.redaction import fault_text
 from bench.run.time_limit import TimeLimit
-from bench.run.training import learn
+from bench.run.training_plan import training_parts
 from bench.schema import DocumentSet, Example, Index, Prediction
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,8 @@ class QuestionRunner:
                 + (", ".join(sorted(cells[0].method.replayed)) or "nothing")
             )
         self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
-        self._learned: StoredIndex | None = None
+        self.learned: StoredIndex | None = None
+        """What the method learned; None before :meth:`learn` and for a method without training."""
         self._index_meters: list[Meter] = []
         """One for each index that was begun here."""
 
@@ -118,18 +119,55 @@ class QuestionRunner:
                     raise NoAttentionError(f"{method.name}, {role}: {error} {needed.ways_out}") from None
 
     async def learn(self) -> None:
-        """Train the method before any question, once, or load the stored result."""
+        """Train the method before any question, once, or load the stored result; nothing without a plan.
 
-        async def build(sets: Sequence[DocumentSet]) -> list[StoredIndex | BaseException]:
-            slots = asyncio.Semaphore(self.at_once)
+        Documents that cannot be indexed are left out of the training, whose result is then stored under the
+        hash of the others. Its meter is one document set's share of the total cost. Raises BenchError, and
+        whatever the training raises.
+        """
+        cell = self.cells[0]
+        plan = cell.training
+        if plan is None:
+            return
 
-            async def one(documents: DocumentSet) -> StoredIndex:
-                async with slots:
-                    return await self.load_or_build(documents)
+        def key(sets: Sequence[DocumentSet]) -> str:
+            documents = training_parts(sets, plan.references)
+            return index_key({**cell.training_key_parts(), "documents": documents})
 
-            return await asyncio.gather(*map(one, sets), return_exceptions=True)
+        name, sets = cell.method.name, list(plan.sets)
+        stored = self.store.load(name, key(sets))
+        if stored is None:
+            indexes = await self._all_indexes(sets)
+            for outcome in indexes:
+                if isinstance(outcome, BenchError):
+                    raise outcome
+            usable = [(s, i) for s, i in zip(sets, indexes, strict=True) if isinstance(i, StoredIndex)]
+            if len(usable) < len(sets):
+                left_out = len(sets) - len(usable)
+                log.warning("%d of %d document sets cannot be learned from", left_out, len(sets))
+                sets = [documents for documents, _ in usable]
+                stored = self.store.load(name, key(sets))
+            if stored is None:
+                async with self.store.building(name, key(sets)):
+                    stored = self.store.load(name, key(sets))
+                    if stored is None:
+                        items = [TrainingItem(s, i.index, plan.references.get(s.id, ())) for s, i in usable]
+                        stored = await self.train(items)
+                        self.store.save(name, key(sets), stored.index, stored.meter)
+        asked = {example.documents.id for example in cell.data.examples}
+        others = await self._all_indexes([documents for documents in sets if documents.id not in asked])
+        spent = [stored.meter, *(index.meter for index in others if isinstance(index, StoredIndex))]
+        self.learned = StoredIndex(stored.index, Meter.combined(spent).shared(max(1, len(asked))))
 
-        self._learned = await learn(self.cells[0], self.store, build, self.train)
+    async def _all_indexes(self, sets: Sequence[DocumentSet]) -> list[StoredIndex | BaseException]:
+        """The indexes of document sets in order, with the exception for each that failed."""
+        slots = asyncio.Semaphore(self.at_once)
+
+        async def one(documents: DocumentSet) -> StoredIndex:
+            async with slots:
+                return await self.load_or_build(documents)
+
+        return await asyncio.gather(*map(one, sets), return_exceptions=True)
 
     async def train(self, items: Sequence[TrainingItem]) -> StoredIndex:
         """The result of training the method on the items, with its cost."""
@@ -247,11 +285,6 @@ class QuestionRunner:
     def _key(self, documents: DocumentSet) -> str:
         return index_key({**self._parts, "documents": documents.id})
 
-    @property
-    def learned(self) -> Index | None:
-        """What the method learned; None before :meth:`learn` and for a method without training."""
-        return None if self._learned is None else self._learned.index
-
     async def index(self, documents: DocumentSet) -> StoredIndex:
         """The index for answering questions on these documents; built once for all of them."""
         task = self._indexes.get(documents.id)
@@ -268,7 +301,7 @@ class QuestionRunner:
 
     async def _finished(self, documents: DocumentSet) -> StoredIndex:
         """The index for answering, with every cost that is not a single question's."""
-        stored, learned = await self.load_or_build(documents), self._learned
+        stored, learned = await self.load_or_build(documents), self.learned
         with metered(Meter()) as meter:
             index = self.cells[0].method.finish(stored.index, learned.index if learned else None)
         parts = [stored.meter, meter, *([learned.meter] if learned else [])]
@@ -411,4 +444,4 @@ async def prepare(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Seque
     async with runner.working():
         await runner.learn()
         stored = {documents.id: (await runner.load_or_build(documents)).index for documents in sets}
-    return Prepared(stored, runner.learned)
+    return Prepared(stored, runner.learned.index if runner.learned else None)

@@ -11,8 +11,8 @@ The text stays unchanged except that a byte order mark is removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from bench.data.entries import Entry, read_entries
@@ -62,10 +62,23 @@ def release_table(folder: Path) -> Path | None:
 
 
 def _parse_release(entry: Entry) -> Iterator[Parsed]:
-    release = _release_in(entry.place.path.parent)
+    folder = entry.place.path.parent
+    documents = folder / "documents.csv"
+    for table in (documents, folder / "qaps.csv"):
+        if not table.is_file():
+            raise EntryError(f"{table} is missing; pass the whole release folder")
     question = fields_of(entry, _Question)
-    document, notes = _story(release.folder, question.document_id)
-    yield release.example(question, entry.position, document, notes)
+    document, notes = _story(folder, question.document_id)
+    yield parsed(
+        id=f"{question.document_id}-{entry.position}",
+        question=question.question,
+        answers=(question.answer1, question.answer2),
+        documents=(document,),
+        metadata=_about(documents, documents.stat().st_mtime_ns).get(question.document_id),
+        datasets=("narrativeqa",),
+        split=question.set,
+        notes=notes,
+    )
 
 
 def _parse_row(entry: Entry) -> Iterator[Parsed]:
@@ -81,52 +94,17 @@ def _parse_row(entry: Entry) -> Iterator[Parsed]:
     )
 
 
-class _Release:
-    """The tables of a release folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def example(
-        self, question: _Question, position: int, document: Document, notes: Sequence[str] = ()
-    ) -> Parsed:
-        return parsed(
-            id=f"{question.document_id}-{position}",
-            question=question.question,
-            answers=(question.answer1, question.answer2),
-            documents=(document,),
-            metadata=self._about.get(question.document_id),
-            datasets=("narrativeqa",),
-            split=question.set,
-            notes=notes,
-        )
-
-    @cached_property
-    def _about(self) -> Mapping[str, dict[str, JsonValue]]:
-        return {
-            document.document_id: {"kind": document.kind, "title": document.wiki_title}
-            for document in (fields_of(entry, _About) for entry in self._rows("documents.csv"))
-        }
-
-    def _rows(self, name: str) -> Iterator[Entry]:
-        for entry in read_entries(self.folder / name, "CSV"):
-            if isinstance(entry, Entry):
-                yield entry
-            elif entry.severity == "error":
-                raise EntryError(str(entry))
-
-
-def _release_in(folder: Path) -> _Release:
-    tables = (folder / "documents.csv", folder / "qaps.csv")
-    for table in tables:
-        if not table.is_file():
-            raise EntryError(f"{table} is missing; pass the whole release folder")
-    return _cached_release(folder, tuple(table.stat().st_mtime_ns for table in tables))
-
-
 @lru_cache(maxsize=2)
-def _cached_release(folder: Path, changed: tuple[int, ...]) -> _Release:
-    return _Release(folder)
+def _about(table: Path, changed: int) -> Mapping[str, dict[str, JsonValue]]:
+    """Id of a document -> what the table of documents says of it."""
+    about = {}
+    for entry in read_entries(table, "CSV"):
+        if isinstance(entry, Entry):
+            document = fields_of(entry, _About)
+            about[document.document_id] = {"kind": document.kind, "title": document.wiki_title}
+        elif entry.severity == "error":
+            raise EntryError(str(entry))
+    return about
 
 
 def _story(folder: Path, document_id: str) -> tuple[Document, tuple[str, ...]]:

@@ -17,6 +17,7 @@ the extractive spans joined by ", ". The evidence is the annotators' paragraphs;
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bench.data.entries import Entry
@@ -64,10 +65,6 @@ def _recognises(entry: Entry) -> bool:
     return "qas" in entry.value and ("full_text" in entry.value or "abstract" in entry.value)
 
 
-def _parse(entry: Entry) -> Iterator[Parsed]:
-    yield from _questions(entry, str(entry.value.get("id", entry.key)))
-
-
 def _parse_columnar(entry: Entry) -> Iterator[Parsed]:
     rows = dict(entry.value)
     for name in ("full_text", "qas"):
@@ -76,9 +73,7 @@ def _parse_columnar(entry: Entry) -> Iterator[Parsed]:
     for question in rows.get("qas", []):
         if isinstance(question.get("answers"), dict):
             question["answers"] = _rows_of(question["answers"], "qas.answers")
-    yield from _questions(
-        Entry(rows, entry.place, entry.position, entry.key), str(entry.value.get("id", entry.key))
-    )
+    yield from _parse(replace(entry, value=rows))
 
 
 def _rows_of(columns: Any, name: str) -> list[dict[str, Any]]:
@@ -90,13 +85,12 @@ def _rows_of(columns: Any, name: str) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _questions(entry: Entry, paper_id: str) -> Iterator[Parsed]:
+def _parse(entry: Entry) -> Iterator[Parsed]:
     paper = fields_of(entry, _Paper)
     document = Document(paper.title, flatten(paper.abstract, paper.full_text))
     for question in paper.qas:
         references = [reference(annotation.answer) for annotation in question.answers]
         paragraphs = [text for annotation in question.answers for text in annotation.answer.evidence]
-        silent = references.count(None)
         yield parsed(
             id=question.question_id,
             question=question.question,
@@ -104,11 +98,11 @@ def _questions(entry: Entry, paper_id: str) -> Iterator[Parsed]:
             documents=(document,),
             evidence=[Evidence(0, text=text) for text in paragraphs if text and text in document.text],
             metadata={
-                "paper": paper_id,
+                "paper": str(entry.value.get("id", entry.key)),
                 "answer_types": [kind(annotation.answer) for annotation in question.answers],
             },
             datasets=("qasper",),
-            notes=["an annotator gave no answer"] if silent else [],
+            notes=["an annotator gave no answer"] if None in references else [],
         )
 
 

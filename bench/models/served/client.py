@@ -262,30 +262,26 @@ def _httpx() -> Any:
 
 @contextmanager
 def _transport() -> Iterator[None]:
-    """Inside the block, a fault of the transport is raised as what it means."""
+    """Inside the block, a fault of the transport is raised as what it means.
+
+    The text of a fault names addresses and reasons, never a header.
+    """
     httpx = _httpx()
     try:
         yield
     except httpx.HTTPError as error:
-        raise _fault(error) from None
-
-
-def _fault(error: Exception) -> Exception:
-    """What a fault of the transport means. Its text names addresses and reasons, never a header."""
-    httpx = _httpx()
-    reason: BaseException | None = error
-    while reason is not None:
-        if isinstance(reason, ssl.SSLError):
-            return ServerError(
-                f"TLS: {reason.reason or reason}. Check the address (http or https); for a certificate of"
-                " your own set SSL_CERT_FILE."
-            )
-        reason = reason.__cause__ or reason.__context__
-    if isinstance(error, httpx.LocalProtocolError | httpx.DecodingError):
-        return ServerError(f"the request cannot be sent ({type(error).__name__}); check address and key.")
-    kind = type(error).__name__
-    message = str(error)
-    return _AgainError(f"{kind}: {message}" if message else kind)
+        kind, message = type(error).__name__, str(error)
+        reason: BaseException | None = error
+        while reason is not None:
+            if isinstance(reason, ssl.SSLError):
+                raise ServerError(
+                    f"TLS: {reason.reason or reason}. Check the address (http or https); for a certificate of"
+                    " your own set SSL_CERT_FILE."
+                ) from None
+            reason = reason.__cause__ or reason.__context__
+        if isinstance(error, httpx.LocalProtocolError | httpx.DecodingError):
+            raise ServerError(f"the request cannot be sent ({kind}); check address and key.") from None
+        raise _AgainError(f"{kind}: {message}" if message else kind) from None
 
 
 def _seconds(response: Any) -> float:

@@ -312,4 +312,4 @@ def _result(
     logits: tuple[float, ...] = (), answer: tuple[int, ...] = (), finish: Any = "length"
 ) -> RequestResult:
     """A result of log-probabilities: their total mass over the vocabulary is 1."""
-    return RequestResult(logits, 0.0, answer, finish, np.zeros((0, 0), np.float32), 0)
+    return RequestResult(logits, 0.0, answer, finish, np.zeros((0, 0), np.float32))

@@ -27,17 +27,11 @@ def require_ray() -> None:
     require("Every machine of a Ray cluster", "ray")
 
 
-def load_ray() -> Any:
-    """The module ``ray``; raises ConfigError if it is not installed."""
-    require_ray()
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # by default Ray sends usage statistics
-    return importlib.import_module("ray")
-
-
 def connect(address: str | None) -> Any:
     """The module ``ray``, connected to the cluster at ``address``; None: to a new one on this machine.
 
-    An existing connection is reused. Raises BenchError if there is no cluster at the address.
+    An existing connection is reused. Raises BenchError if there is no cluster at the address, ConfigError if
+    Ray is not installed.
     """
     if address is None:
         # A cluster started here listens on this machine only and requires its token. Ray reads both on
@@ -46,7 +40,9 @@ def connect(address: str | None) -> Any:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     else:
         _require_reachable(address)
-    ray = load_ray()
+    require_ray()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # by default Ray sends usage statistics
+    ray: Any = importlib.import_module("ray")
     if ray.is_initialized():
         return ray
     with _own_signals():

@@ -68,10 +68,12 @@ class RayExecutor:
         models: called on a worker for a cell's models; must be importable there.
         """
         self.address, self.workers, self.gpus, self._models = address, workers, gpus, models
-        self._ray: Any = None
+        self.ray: Any = None
+        """The module, connected; None before there is work."""
         self._share = Share(1, 1, 0)
         self._workers: list[_WorkerHandle] = []
-        self._losses = 0
+        self.losses = 0
+        """Workers that were lost since a call has finished."""
         self._in_flight = IN_FLIGHT
 
     def question_runner(
@@ -81,11 +83,11 @@ class RayExecutor:
 
         Raises BenchError if there is no cluster.
         """
-        if self._ray is None:
-            self._ray = connect(self.address)
-            self._share = share_out(self._ray.nodes(), self.workers, self.gpus)
+        if self.ray is None:
+            self.ray = connect(self.address)
+            self._share = share_out(self.ray.nodes(), self.workers, self.gpus)
             self._in_flight = in_flight
-            log.info("%s on %s", self._share, self._ray.cluster_resources())
+            log.info("%s on %s", self._share, self.ray.cluster_resources())
         return RayQuestionRunner(self, cells, indexes, limit)
 
     @property
@@ -93,24 +95,19 @@ class RayExecutor:
         """Concurrent questions of all workers together."""
         return self._in_flight * self._share.workers
 
-    @property
-    def ray(self) -> Any:
-        """The module, connected."""
-        return self._ray
-
     def close(self) -> None:
         """Release the workers; a cluster that was started for this run ends."""
-        if self._ray is not None:
+        if self.ray is not None:
             for worker in self._workers:
-                self._ray.kill(worker.actor)
-            self._ray.shutdown()
-        self._ray, self._workers = None, []
+                self.ray.kill(worker.actor)
+            self.ray.shutdown()
+        self.ray, self._workers = None, []
 
     def replace_lost(self) -> list[_WorkerHandle]:
         """All workers, with new ones for those lost, which the cluster starts when it has room."""
         self._workers = [worker for worker in self._workers if not worker.lost]
         while len(self._workers) < self._share.workers:
-            make = self._ray.remote(
+            make = self.ray.remote(
                 num_cpus=self._share.cpus,
                 num_gpus=self._share.gpus,
                 max_restarts=0,
@@ -130,19 +127,15 @@ class RayExecutor:
         if worker.lost:
             return
         worker.lost, worker.usable = True, False
-        self._ray.kill(worker.actor)
-        self._losses += 1
+        self.ray.kill(worker.actor)
+        self.losses += 1
         log.warning("a worker was lost (%s); its calls are repeated", reason)
-        if self._losses >= max(MIN_LOSSES, 3 * self._share.workers):
+        if self.losses >= max(MIN_LOSSES, 3 * self._share.workers):
             raise BenchError(
-                f"{self._losses} workers were lost in a row, the last one with: {reason}. Check the memory "
+                f"{self.losses} workers were lost in a row, the last one with: {reason}. Check the memory "
                 "and the logs of the machines (ray status, /tmp/ray/session_latest/logs). What is finished "
                 "is recorded; run the same command again to resume."
             )
-
-    def reset_losses(self) -> None:
-        """Start counting lost workers from zero, after a call has finished."""
-        self._losses = 0
 
 
 @dataclass(frozen=True)
@@ -201,8 +194,8 @@ class RayQuestionRunner(QuestionRunner):
     async def learn(self) -> None:
         """Train the method, and put the result into the cluster's object store."""
         await super().learn()
-        if self._learned is not None:
-            self._learned_reference = self._ray.put(self._learned)
+        if self.learned is not None:
+            self._learned_reference = self._ray.put(self.learned)
 
     async def ask(self, example: Example, which: Sequence[int]) -> list[Record]:
         """The records of one example, from a worker."""
@@ -214,9 +207,9 @@ class RayQuestionRunner(QuestionRunner):
             about = [example.documents.id, index.documents, index.reference]
             if self._learned_reference is not None:
                 about.append(self._learned_reference)
-            lines = await self._call(
-                lambda actor: actor.ask.remote(self._group, _without_documents(example), about, list(which))
-            )
+            # Its documents are sent separately, once for all questions on them.
+            alone = replace(example, documents=DocumentSet(()))
+            lines = await self._call(lambda actor: actor.ask.remote(self._group, alone, about, list(which)))
         except BenchError:
             raise
         except Exception as fault:
@@ -224,15 +217,12 @@ class RayQuestionRunner(QuestionRunner):
                 return [record for at in which for record in await self.ask(example, [at])]
             text = str(fault) if isinstance(fault, RemoteFaultError) else fault_text(fault)
             wall_s = time.perf_counter() - started
-            index_meter = self._index_meter(index)
+            # Of the index and of the training; only the worker knows what finishing the index cost.
+            learned = [] if self.learned is None else [self.learned.meter]
+            index_meter = Meter() if index is None else Meter.combined([index.meter, *learned])
             return [self._record(example, None, text, Meter(), index_meter, wall_s) for _ in which]
         assert isinstance(lines, list)
         return [Record.model_validate_json(line) for line in lines]
-
-    def _index_meter(self, index: StoredIndex | None) -> Meter:
-        """The cost of the index and of the training; only the worker knows what finishing the index cost."""
-        learned = [] if self._learned is None else [self._learned.meter]
-        return Meter() if index is None else Meter.combined([index.meter, *learned])
 
     async def _finished(self, documents: DocumentSet) -> StoredIndex:
         """A reference to the stored index in the object store; each worker finishes it itself."""
@@ -251,7 +241,7 @@ class RayQuestionRunner(QuestionRunner):
             reference = None
             try:
                 reference = ask(worker.actor)
-                outcome = await _arrival(reference)
+                outcome = await reference
             except asyncio.CancelledError:
                 if reference is not None:
                     self._ray.cancel(reference)
@@ -264,7 +254,7 @@ class RayQuestionRunner(QuestionRunner):
             finally:
                 worker.calls -= 1
                 self._wake(1)
-            self._executor.reset_losses()
+            self._executor.losses = 0
             if isinstance(outcome, Failed):
                 raise (outcome.error or RemoteFaultError)(outcome.text)
             return outcome
@@ -306,7 +296,7 @@ class RayQuestionRunner(QuestionRunner):
 
         try:
             if not worker.usable:
-                require_same_software(await _arrival(worker.ready))
+                require_same_software(await worker.ready)
                 worker.usable = True
             self._wake()
         except BenchError as error:
@@ -350,15 +340,6 @@ def require_same_software(worker: Mapping[str, JsonValue]) -> None:
             f"A machine of the cluster has {', '.join(differing)}. Install the same versions on all of "
             "them (constraints.txt), so that all records come from the same software."
         )
-
-
-def _without_documents(example: Example) -> Example:
-    """The example without its documents, which are sent separately, once for all questions on them."""
-    return replace(example, documents=DocumentSet(()))
-
-
-async def _arrival(reference: Any) -> Any:
-    return await reference
 
 
 def _error_text(error: Exception) -> str:

@@ -109,7 +109,8 @@ class _WorkerQuestionRunner(QuestionRunner):
     """Answers with indexes from the driver; builds one only on request."""
 
     def __init__(self, group: Group, models: ModelSet) -> None:
-        super().__init__(group.cells, _nowhere(), models, TimeLimit(group.timeout_s))
+        nowhere = IndexStore(Path(os.devnull))  # it neither loads nor saves
+        super().__init__(group.cells, nowhere, models, TimeLimit(group.timeout_s))
         self._received: OrderedDict[str, _Received] = OrderedDict()
 
     @asynccontextmanager
@@ -129,10 +130,6 @@ class _WorkerQuestionRunner(QuestionRunner):
             unused = (id_ for id_, other in self._received.items() if not other.users)
             for other_id in list(islice(unused, max(0, len(self._received) - INDEXES_IN_MEMORY))):
                 del self._received[other_id]
-
-    def set_learned(self, learned: StoredIndex) -> None:
-        """Use what the method learned before any question."""
-        self._learned = learned
 
     async def load_or_build(self, documents: DocumentSet) -> StoredIndex:
         stored: StoredIndex = await self._received[documents.id].index
@@ -186,7 +183,7 @@ class Worker:
             id_, documents, index, *learned = about
             async with runner.documents(id_, documents, index) as own:
                 if learned and runner.learned is None:
-                    runner.set_learned(_own(await learned[0]))
+                    runner.learned = _own(await learned[0])
                 answered = await runner.ask(replace(example, documents=own), which)
                 return [record.to_line() for record in answered]
 
@@ -222,8 +219,3 @@ def _own(stored: StoredIndex) -> StoredIndex:
 def _own_arrays(index: Index) -> Index:
     """The index with copied arrays: those in shared memory are read-only."""
     return Index(index.data, {name: array.copy() for name, array in index.arrays.items()})
-
-
-def _nowhere() -> IndexStore:
-    """A store for a question runner that neither loads nor saves."""
-    return IndexStore(Path(os.devnull))
