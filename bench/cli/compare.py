@@ -17,7 +17,6 @@ from bench.cli.options import (
     OUTPUT,
     WHAT,
     Command,
-    gathered,
     in_flight_option,
     option,
     protocol_option,
@@ -79,34 +78,6 @@ class CellPair:
         return _finished_folder(text, request, self.results)
 
 
-@dataclass(frozen=True)
-class Judging:
-    """The command line's options about a judge."""
-
-    judge: str | None
-    protocol: ProtocolName
-    in_flight: int
-    retry_failed: bool
-
-    def verdicts(self, pair: CellPair) -> str:
-        """The judge's verdicts in a few lines; only missing ones are asked for."""
-        from bench.run.judge_protocol import PROTOCOLS
-        from bench.tables.judged import judge_cells
-
-        assert self.judge is not None
-        judged = judge_cells(
-            *pair.records(),
-            names=(pair.first, pair.second),
-            judge=self.judge,
-            dtype=pair.setting.dtype,
-            results=pair.results,
-            protocol=PROTOCOLS[self.protocol],
-            in_flight=self.in_flight,
-            retry_failed=self.retry_failed,
-        )
-        return describe_judgement(judged, pair.first, pair.second, self.judge)
-
-
 @click.command(name="compare", cls=Command)
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
@@ -128,24 +99,49 @@ class Judging:
 @protocol_option
 @in_flight_option
 @setting_options
-@gathered("pair", CellPair)
-@gathered("judging", Judging)
 @results_option
-def command(pair: CellPair, judging: Judging, metric: str, show: int, plan: float) -> None:
+def command(
+    first: str,
+    second: str,
+    dataset: str | None,
+    setting: CellRequest,
+    results: Path,
+    metric: str,
+    show: int,
+    plan: float,
+    judge: str | None,
+    protocol: ProtocolName,
+    in_flight: int,
+    retry_failed: bool,
+) -> None:
     """Compare A with B, question by question, from finished cells; only a judge is run.
 
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
-    if judging.judge is not None:
-        click.echo(judging.verdicts(pair))
+    records = CellPair(first, second, dataset, setting, results).records()
+    if judge is not None:
+        from bench.run.judge_protocol import PROTOCOLS
+        from bench.tables.judged import judge_cells
+
+        judged = judge_cells(
+            *records,
+            names=(first, second),
+            judge=judge,
+            dtype=setting.dtype,
+            results=results,
+            protocol=PROTOCOLS[protocol],
+            in_flight=in_flight,
+            retry_failed=retry_failed,
+        )
+        click.echo(describe_judgement(judged, first, second, judge))
         return
-    comparison = compare(*pair.records(), metric)
+    comparison = compare(*records, metric)
     console = standard_output()
-    print_labelled(console, describe(comparison, pair.first, pair.second, plan))
+    print_labelled(console, describe(comparison, first, second, plan))
     for question in most_different(comparison, show):
         console.print()
-        print_pair(console, question, metric, pair.first, pair.second)
+        print_pair(console, question, metric, first, second)
 
 
 def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
