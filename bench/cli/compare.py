@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from bench.cli.cells import named_folder, one_cell, options_of, warn_if_changed
+from bench.cli.cells import named_folder, one_cell, warn_if_changed
 from bench.cli.options import (
     HOW,
     OUTPUT,
@@ -26,6 +26,7 @@ from bench.cli.options import (
 )
 from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
+from bench.method.options import parse_method
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
@@ -74,7 +75,8 @@ class CellPair:
         if self.setting.data == "sample" and self.dataset not in card_names():  # the user's own, by its name
             model = self.setting.model if self.setting.model_named else ""
             return one_cell(text, self.results, self.dataset, model)
-        request = self.setting.of(text.partition(":")[0], self.dataset, options_of(text))
+        method, options = parse_method(text)
+        request = self.setting.of(method, self.dataset, options)
         return _finished_folder(text, request, self.results)
 
 

@@ -27,7 +27,7 @@ LOCK_FILE = ".lock"
 
 
 class Row(BaseModel):
-    """The fields of one line."""
+    """The fields of one line, or of a part of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

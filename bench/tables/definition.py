@@ -13,7 +13,7 @@ from bench.data.own import NOT_PATHS, datasets_at
 from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.files.paths import TABLES
 from bench.files.yaml import Definition, load_definition, read_definition
-from bench.method.options import parse_assignments
+from bench.method.options import parse_method
 from bench.method.registry import registered_methods
 from bench.models.presets import PAPER_CHUNK_TOKENS
 from bench.schema import JsonValue
@@ -175,10 +175,9 @@ def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefiniti
     methods = registered_methods()
     added: list[Row] = []
     for text in rows:
-        method, _, assignments = text.partition(":")
+        method, options = parse_method(text)
         if method not in methods:
             raise UnknownNameError("method", method, methods, hint="See: bench list methods")
-        options = parse_assignments(assignments.split(",")) if assignments else {}
         if text in {row.id for row in (*definition.rows, *added)}:
             raise ConfigError(f"--row {text}: {definition.id} already has this row. Leave the option out.")
         label = " ".join([method, *(f"{key}={value}" for key, value in options.items())])
