@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,43 +40,6 @@ if TYPE_CHECKING:
 SIGNIFICANT = 0.05
 PLAN = 5.0
 """Points of difference that a comparison says the number of questions for."""
-
-
-@dataclass(frozen=True)
-class CellPair:
-    """Two finished cells as the command line names them: methods with their options, or folders."""
-
-    first: str
-    second: str
-    dataset: str | None
-    setting: CellRequest
-    results: Path
-
-    def records(self) -> tuple[list[Record], list[Record]]:
-        """The records of both; for a missing cell raises BenchError with the command that runs it."""
-        first, second = self._folder(self.first), self._folder(self.second)
-        return list(read_records(first / RECORDS_FILE)), list(read_records(second / RECORDS_FILE))
-
-    def _folder(self, text: str) -> Path:
-        from bench.data.cards import card_names
-
-        folder = named_folder(text)
-        if folder is not None:
-            if not (folder / SUMMARY_FILE).is_file():
-                raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
-            warn_if_changed(folder)
-            return folder
-        if self.dataset is None:
-            raise ConfigError(
-                f"{text}: no folder of that name; for a method, say on which data: bench compare "
-                f"{self.first} {self.second} --dataset NAME (what has been run: bench list cells)"
-            )
-        if self.setting.data == "sample" and self.dataset not in card_names():  # the user's own, by its name
-            model = self.setting.model if self.setting.model_named else ""
-            return one_cell(text, self.results, self.dataset, model)
-        method, options = parse_method(text)
-        request = self.setting.of(method, self.dataset, options)
-        return _finished_folder(text, request, self.results)
 
 
 @click.command(name="compare", cls=Command)
@@ -121,13 +83,15 @@ def command(
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
-    records = CellPair(first, second, dataset, setting, results).records()
+    folders = list(_folders((first, second), dataset, setting, results))
+    one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
     if judge is not None:
         from bench.run.judge_protocol import PROTOCOLS
         from bench.tables.judged import judge_cells
 
         judged = judge_cells(
-            *records,
+            one,
+            other,
             names=(first, second),
             judge=judge,
             dtype=setting.dtype,
@@ -138,12 +102,37 @@ def command(
         )
         click.echo(describe_judgement(judged, first, second, judge))
         return
-    comparison = compare(*records, metric)
+    comparison = compare(one, other, metric)
     console = standard_output()
     print_labelled(console, describe(comparison, first, second, plan))
     for question in most_different(comparison, show):
         console.print()
         print_pair(console, question, metric, first, second)
+
+
+def _folders(
+    named: tuple[str, str], dataset: str | None, setting: CellRequest, results: Path
+) -> Iterator[Path]:
+    """The folders of both cells; for a missing one raises BenchError with the command that runs it."""
+    from bench.data.cards import card_names
+
+    for text in named:
+        folder = named_folder(text)
+        if folder is not None:
+            if not (folder / SUMMARY_FILE).is_file():
+                raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
+            warn_if_changed(folder)
+            yield folder
+        elif dataset is None:
+            raise ConfigError(
+                f"{text}: no folder of that name; for a method, say on which data: bench compare "
+                f"{' '.join(named)} --dataset NAME (what has been run: bench list cells)"
+            )
+        elif setting.data == "sample" and dataset not in card_names():  # the user's own, by its name
+            yield one_cell(text, results, dataset, setting.model if setting.model_named else "")
+        else:
+            method, options = parse_method(text)
+            yield _finished_folder(text, setting.of(method, dataset, options), results)
 
 
 def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:

@@ -62,7 +62,7 @@ class Comparison:
     """Questions that only one cell has; they are left out."""
 
 
-def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed: int = 0) -> Comparison:
+def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> Comparison:
     """The paired comparison of two cells' records; failed questions score 0 and keep their cost.
 
     Raises ConfigError for a metric without a value per question, for cells without a common question, and
@@ -79,7 +79,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed
     clusters = [" ".join(pair.first.document_ids) for pair in pairs]
     differences = np.array([pair.difference(metric) for pair in pairs])
     spent = np.array([[p.first.flops.query, p.second.flops.query] for p in pairs], dtype=np.float64)
-    rng = np.random.default_rng([seed, len(pairs)])
+    rng = np.random.default_rng([0, len(pairs)])
     return Comparison(
         metric=metric,
         first=float(np.mean([p.first.scores[metric] for p in pairs])),

@@ -57,7 +57,9 @@ class Row(BaseModel):
         the card does not have, and ModelUnavailableError for a role without a model.
         """
         return {
-            key: _look_up(_scaled(value, chunk_tokens), card, self.id, models or {}, as_published)
+            key: int(value["tokens"]) * chunk_tokens // PAPER_CHUNK_TOKENS
+            if isinstance(value, Mapping) and set(value) == {"tokens"}
+            else _look_up(value, card, self.id, models or {}, as_published)
             for key, value in self.set.items()
         }
 
@@ -138,13 +140,6 @@ def model_of_role(role: str, models: Mapping[str, str]) -> str:
     if role not in models:
         raise ModelUnavailableError(f"the table's definition has no {role} model for this reader")
     return models[role]
-
-
-def _scaled(value: Any, chunk_tokens: int) -> Any:
-    """``{tokens: n}`` scaled to the reader's chunks; anything else unchanged."""
-    if isinstance(value, Mapping) and set(value) == {"tokens"}:
-        return int(value["tokens"]) * chunk_tokens // PAPER_CHUNK_TOKENS
-    return value
 
 
 def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_published: bool) -> JsonValue:
