@@ -22,7 +22,7 @@ from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, Section, TextTable, csv_text, in_brackets, signed, three_digits
 from bench.tables.order import order_agreements
-from bench.tables.published import PublishedValues
+from bench.tables.published import PublishedValues, as_printed
 from bench.tables.ties import Ties
 
 
@@ -134,14 +134,11 @@ def _questions(cell: TableCell) -> str:
 
 def _published(table: TableData, cell: TableCell, metric: str, published: PublishedValues) -> str:
     """The published value and, in brackets, our difference from it where the two can be compared."""
-    printed = published.get((cell.row.id, cell.dataset, metric))
-    if printed is None:
-        return DASH
-    if not cell.comparable:
-        return f"{printed.value:g}"
-    ours = _value(table, cell, metric)
-    difference = "" if ours is None else f" ({_difference(ours.mean, printed.value, metric)})"
-    return f"{printed.value:g}{difference}"
+    place, ours = (cell.row.id, cell.dataset, metric), _value(table, cell, metric)
+    text = as_printed(published, place)
+    if place not in published or not cell.comparable or ours is None:
+        return text
+    return f"{text} ({_difference(ours.mean, published[place].value, metric)})"
 
 
 def _difference(ours: float, printed: float, metric: str) -> str:
