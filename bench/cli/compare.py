@@ -269,21 +269,16 @@ def print_pair(console: Console, pair: Pair, metric: str, first: str, second: st
     one = pair.first
     asked = f"example     {one.example_id}\nquestion    {one.question}\nreferences  {' | '.join(one.answers)}"
     print_labelled(console, asked)
-    print_columns(console, (first, second), _columns(pair, metric))
-
-
-def _columns(pair: Pair, metric: str) -> dict[str, tuple[str, str]]:
-    """What is said of both answers, by label."""
-    measures = list(dict.fromkeys([*(pair.first.retrieval or {}), *(pair.second.retrieval or {})]))
-    first, second = (_column(record, metric, measures) for record in (pair.first, pair.second))
-    return {name: (first[name], second[name]) for name in first}
+    measures = list(dict.fromkeys([*one.retrieval, *pair.second.retrieval]))
+    left, right = (_column(record, metric, measures) for record in (one, pair.second))
+    print_columns(console, (first, second), {label: (left[label], right[label]) for label in left})
 
 
 def _column(record: Record, metric: str, measures: Sequence[str]) -> dict[str, str]:
     """What a column says of one answer; measures: of the contexts, those that either answer has."""
-    retrieval = record.retrieval or {}
-    measured = [f"{measure_in_words(m)} {100 * retrieval[m]:.0f} %" for m in measures if m in retrieval]
-    undefined = " and ".join(measure_in_words(m) for m in measures if m not in retrieval)
+    held = record.retrieval
+    measured = [f"{measure_in_words(m)} {100 * held[m]:.0f} %" for m in measures if m in held]
+    undefined = " and ".join(measure_in_words(m) for m in measures if m not in held)
     if undefined:
         measured.append(f"{undefined} not defined")
     nodes = sum(item.node is not None for item in record.context)
