@@ -25,7 +25,6 @@ class UnknownNameError(BenchError):
         guess = f" Did you mean {near[0]!r}?" if near else ""
         listed = ", ".join(names) if names else "none"
         super().__init__(f"Unknown {kind} {name!r}.{guess} Known: {listed}.{' ' + hint if hint else ''}")
-        self.kind, self.name, self.known = kind, name, names
 
 
 class DataError(BenchError):

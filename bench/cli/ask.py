@@ -43,7 +43,7 @@ def command(
     Prints the answer, the passages or nodes that it rests on with page or line, and what it cost. Indexes are
     kept, so that the next question about the same files is quicker.
     """
-    from bench.cli.cells import options_of
+    from bench.method.options import parse_method
     from bench.run.asking import DEFAULT_METHOD, ask_documents
     from bench.run.progress import Progress
 
@@ -63,24 +63,23 @@ def command(
     for problem in collection.problems:
         click.echo(f"{'warning' if problem.severity == 'warning' else 'left out'}: {problem}", err=True)
     name = printable(Path(files[0]).resolve().stem) if len(files) == 1 and files[0] != STDIN else "documents"
-    progress = Waiting()
+    names, progress = methods or (DEFAULT_METHOD,), Waiting()
     try:
         answers = [
             ask_documents(
                 question,
                 collection.documents,
                 name,
-                method=method.partition(":")[0],
+                method=method,
                 model=model,
-                options=options_of(method),
+                options=options,
                 results=results,
                 hooks=[progress],
             )
-            for method in methods or (DEFAULT_METHOD,)
+            for method, options in map(parse_method, names)
         ]
     finally:
         progress.close()
-    names = methods or (DEFAULT_METHOD,)
     show(answers, names, len(collection.documents), full=full)
     if all(answer.error is not None for answer in answers):
         raise BenchError("No method could answer.")

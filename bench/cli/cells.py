@@ -9,21 +9,14 @@ from pathlib import Path
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.files.printable import printable
-from bench.method.options import parse_assignments
+from bench.method.options import parse_method
 from bench.method.registry import registered_methods
 from bench.results.curves import cell_label
 from bench.results.finished import changed_since_summary, find_cells, read_finished
 from bench.results.models import CellDescription, read_description
 from bench.results.records import CELL_FILE, RECORDS_FILE
-from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
-
-
-def options_of(text: str) -> dict[str, JsonValue]:
-    """The options in ``METHOD:KEY=VALUE,KEY=VALUE``."""
-    _, _, assignments = text.partition(":")
-    return parse_assignments(assignments.split(",")) if assignments else {}
 
 
 def named_folder(text: str) -> Path | None:
@@ -57,7 +50,7 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
     dataset, model: only cells on it, of that reader; empty: any. Raises UnknownNameError for a method that
     no cell and no installed package has, and BenchError if there is no such cell.
     """
-    method, options = text.partition(":")[0], options_of(text)
+    method, options = parse_method(text)
     every = described_cells(results)
     known = {about.method for about in every.values()} | set(registered_methods())
     if method not in known:
@@ -84,7 +77,7 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Pa
     BenchError if there is none.
     """
     matching = cells_named(text, results, dataset, model)
-    options = options_of(text)
+    _, options = parse_method(text)
     ranked: dict[tuple[int, int], list[Path]] = {}
     for folder, about in matching.items():
         if read_finished(folder) is not None:

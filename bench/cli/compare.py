@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
-from bench.cli.cells import named_folder, one_cell, options_of, warn_if_changed
+from bench.cli.cells import named_folder, one_cell, warn_if_changed
 from bench.cli.options import (
     HOW,
     OUTPUT,
     WHAT,
     Command,
-    gathered,
     in_flight_option,
     option,
     protocol_option,
@@ -27,6 +25,7 @@ from bench.cli.options import (
 )
 from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
+from bench.method.options import parse_method
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
@@ -41,70 +40,6 @@ if TYPE_CHECKING:
 SIGNIFICANT = 0.05
 PLAN = 5.0
 """Points of difference that a comparison says the number of questions for."""
-
-
-@dataclass(frozen=True)
-class CellPair:
-    """Two finished cells as the command line names them: methods with their options, or folders."""
-
-    first: str
-    second: str
-    dataset: str | None
-    setting: CellRequest
-    results: Path
-
-    def records(self) -> tuple[list[Record], list[Record]]:
-        """The records of both; for a missing cell raises BenchError with the command that runs it."""
-        first, second = self._folder(self.first), self._folder(self.second)
-        return list(read_records(first / RECORDS_FILE)), list(read_records(second / RECORDS_FILE))
-
-    def _folder(self, text: str) -> Path:
-        from bench.data.cards import card_names
-
-        folder = named_folder(text)
-        if folder is not None:
-            if not (folder / SUMMARY_FILE).is_file():
-                raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
-            warn_if_changed(folder)
-            return folder
-        if self.dataset is None:
-            raise ConfigError(
-                f"{text}: no folder of that name; for a method, say on which data: bench compare "
-                f"{self.first} {self.second} --dataset NAME (what has been run: bench list cells)"
-            )
-        if self.setting.data == "sample" and self.dataset not in card_names():  # the user's own, by its name
-            model = self.setting.model if self.setting.model_named else ""
-            return one_cell(text, self.results, self.dataset, model)
-        request = self.setting.of(text.partition(":")[0], self.dataset, options_of(text))
-        return _finished_folder(text, request, self.results)
-
-
-@dataclass(frozen=True)
-class Judging:
-    """The command line's options about a judge."""
-
-    judge: str | None
-    protocol: ProtocolName
-    in_flight: int
-    retry_failed: bool
-
-    def verdicts(self, pair: CellPair) -> str:
-        """The judge's verdicts in a few lines; only missing ones are asked for."""
-        from bench.run.judge_protocol import PROTOCOLS
-        from bench.tables.judged import judge_cells
-
-        assert self.judge is not None
-        judged = judge_cells(
-            *pair.records(),
-            names=(pair.first, pair.second),
-            judge=self.judge,
-            dtype=pair.setting.dtype,
-            results=pair.results,
-            protocol=PROTOCOLS[self.protocol],
-            in_flight=self.in_flight,
-            retry_failed=self.retry_failed,
-        )
-        return describe_judgement(judged, pair.first, pair.second, self.judge)
 
 
 @click.command(name="compare", cls=Command)
@@ -128,24 +63,76 @@ class Judging:
 @protocol_option
 @in_flight_option
 @setting_options
-@gathered("pair", CellPair)
-@gathered("judging", Judging)
 @results_option
-def command(pair: CellPair, judging: Judging, metric: str, show: int, plan: float) -> None:
+def command(
+    first: str,
+    second: str,
+    dataset: str | None,
+    setting: CellRequest,
+    results: Path,
+    metric: str,
+    show: int,
+    plan: float,
+    judge: str | None,
+    protocol: ProtocolName,
+    in_flight: int,
+    retry_failed: bool,
+) -> None:
     """Compare A with B, question by question, from finished cells; only a judge is run.
 
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
-    if judging.judge is not None:
-        click.echo(judging.verdicts(pair))
+    folders = list(_folders((first, second), dataset, setting, results))
+    one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
+    if judge is not None:
+        from bench.run.judge_protocol import PROTOCOLS
+        from bench.tables.judged import judge_cells
+
+        judged = judge_cells(
+            one,
+            other,
+            names=(first, second),
+            judge=judge,
+            dtype=setting.dtype,
+            results=results,
+            protocol=PROTOCOLS[protocol],
+            in_flight=in_flight,
+            retry_failed=retry_failed,
+        )
+        click.echo(describe_judgement(judged, first, second, judge))
         return
-    comparison = compare(*pair.records(), metric)
+    comparison = compare(one, other, metric)
     console = standard_output()
-    print_labelled(console, describe(comparison, pair.first, pair.second, plan))
+    print_labelled(console, describe(comparison, first, second, plan))
     for question in most_different(comparison, show):
         console.print()
-        print_pair(console, question, metric, pair.first, pair.second)
+        print_pair(console, question, metric, first, second)
+
+
+def _folders(
+    named: tuple[str, str], dataset: str | None, setting: CellRequest, results: Path
+) -> Iterator[Path]:
+    """The folders of both cells; for a missing one raises BenchError with the command that runs it."""
+    from bench.data.cards import card_names
+
+    for text in named:
+        folder = named_folder(text)
+        if folder is not None:
+            if not (folder / SUMMARY_FILE).is_file():
+                raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
+            warn_if_changed(folder)
+            yield folder
+        elif dataset is None:
+            raise ConfigError(
+                f"{text}: no folder of that name; for a method, say on which data: bench compare "
+                f"{' '.join(named)} --dataset NAME (what has been run: bench list cells)"
+            )
+        elif setting.data == "sample" and dataset not in card_names():  # the user's own, by its name
+            yield one_cell(text, results, dataset, setting.model if setting.model_named else "")
+        else:
+            method, options = parse_method(text)
+            yield _finished_folder(text, setting.of(method, dataset, options), results)
 
 
 def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
@@ -282,21 +269,16 @@ def print_pair(console: Console, pair: Pair, metric: str, first: str, second: st
     one = pair.first
     asked = f"example     {one.example_id}\nquestion    {one.question}\nreferences  {' | '.join(one.answers)}"
     print_labelled(console, asked)
-    print_columns(console, (first, second), _columns(pair, metric))
-
-
-def _columns(pair: Pair, metric: str) -> dict[str, tuple[str, str]]:
-    """What is said of both answers, by label."""
-    measures = list(dict.fromkeys([*(pair.first.retrieval or {}), *(pair.second.retrieval or {})]))
-    first, second = (_column(record, metric, measures) for record in (pair.first, pair.second))
-    return {name: (first[name], second[name]) for name in first}
+    measures = list(dict.fromkeys([*one.retrieval, *pair.second.retrieval]))
+    left, right = (_column(record, metric, measures) for record in (one, pair.second))
+    print_columns(console, (first, second), {label: (left[label], right[label]) for label in left})
 
 
 def _column(record: Record, metric: str, measures: Sequence[str]) -> dict[str, str]:
     """What a column says of one answer; measures: of the contexts, those that either answer has."""
-    retrieval = record.retrieval or {}
-    measured = [f"{measure_in_words(m)} {100 * retrieval[m]:.0f} %" for m in measures if m in retrieval]
-    undefined = " and ".join(measure_in_words(m) for m in measures if m not in retrieval)
+    held = record.retrieval
+    measured = [f"{measure_in_words(m)} {100 * held[m]:.0f} %" for m in measures if m in held]
+    undefined = " and ".join(measure_in_words(m) for m in measures if m not in held)
     if undefined:
         measured.append(f"{undefined} not defined")
     nodes = sum(item.node is not None for item in record.context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from bench.cli.options import (
     WHAT,
     Command,
     first_option,
-    gathered,
     option,
     session_options,
     setting_options,
@@ -23,16 +21,6 @@ from bench.cli.options import (
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
     from bench.run.session import Session
-
-
-@dataclass(frozen=True)
-class FigureFlags:
-    """The command line's options about a figure's content."""
-
-    datasets: tuple[str, ...]
-    render_only: bool
-    exported: Path | None
-    first: int
 
 
 @click.command(name="figure", cls=Command)
@@ -49,12 +37,14 @@ class FigureFlags:
     help="draw the cells of a bench table --export folder; needs neither data nor models",
 )
 @first_option
-@gathered("flags", FigureFlags)
 @session_options
 def command(
     name: str,
     setting: CellRequest,
-    flags: FigureFlags,
+    datasets: tuple[str, ...],
+    render_only: bool,
+    exported: Path | None,
+    first: int,
     session: Session,
 ) -> None:
     """Draw FIGURE as PNG, SVG and PDF, with its values as CSV; missing cells run first.
@@ -64,10 +54,10 @@ def command(
     from bench.figures.definition import load_figure
     from bench.figures.make import make_figure
 
-    figure = load_figure(name).only(flags.datasets, setting.data)
-    session.compute = not flags.render_only
-    for _ in session.passes(flags.first):
-        drawn = make_figure(figure, setting, session, flags.exported)
+    figure = load_figure(name).only(datasets, setting.data)
+    session.compute = not render_only
+    for _ in session.passes(first):
+        drawn = make_figure(figure, setting, session, exported)
         paths = drawn.save(session.results / "figures", figure.id)
         so_far = session.so_far and f" ({session.so_far})"
         click.echo(f"Written{so_far}: {', '.join(str(path) for path in paths)}")

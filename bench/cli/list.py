@@ -40,13 +40,10 @@ def _grouped(rows: Iterable[tuple[str, str, str]]) -> Groups:
     return groups
 
 
-def _paper(source: str) -> str:
-    """The paper of a table or figure; one that no paper has begins its source with a small letter."""
-    return source.partition(", ")[0] if source[:1].isupper() else _NO_PAPER
-
-
-def _is_in_no_paper(row: tuple[str, str, str]) -> bool:
-    return row[0] == _NO_PAPER
+def _print_by_paper(rows: Iterable[tuple[str, str, str]]) -> None:
+    """(source, name, text) by paper; last those of none, whose source begins with a small letter."""
+    papers = [(row[0].partition(", ")[0] if row[0][:1].isupper() else _NO_PAPER, *row[1:]) for row in rows]
+    _print(_grouped(sorted(papers, key=lambda row: row[0] == _NO_PAPER)))
 
 
 @command.command()
@@ -113,8 +110,7 @@ def tables() -> None:
     """Tables by paper, with their titles."""
     from bench.tables.definition import list_tables
 
-    rows = ((_paper(table.source), table.id, table.title) for table in list_tables())
-    _print(_grouped(sorted(rows, key=_is_in_no_paper)))
+    _print_by_paper((table.source, table.id, table.title) for table in list_tables())
 
 
 @command.command()
@@ -122,8 +118,7 @@ def figures() -> None:
     """Figures by paper, with their titles and sources."""
     from bench.figures.definition import list_figures
 
-    rows = ((_paper(f.source), f.id, f"{f.title}  [{f.source}]") for f in list_figures())
-    _print(_grouped(sorted(rows, key=_is_in_no_paper)))
+    _print_by_paper((f.source, f.id, f"{f.title}  [{f.source}]") for f in list_figures())
 
 
 @command.command()

@@ -94,16 +94,15 @@ class _Plain(logging.Formatter):
 class _Repeats(logging.Filter):
     """Drops a warning that was printed a short while ago: of the next cell, or the next of many requests."""
 
-    def __init__(self, quiet_s: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._quiet_s = quiet_s
         self._printed: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno != logging.WARNING:
             return True
         text, now = record.getMessage(), time.monotonic()
-        if now - self._printed.get(text, -math.inf) < self._quiet_s:
+        if now - self._printed.get(text, -math.inf) < QUIET_S:
             return False
         self._printed[text] = now
         return True
@@ -117,11 +116,11 @@ class _ToStderr(logging.StreamHandler[TextIO]):
         super().emit(record)
 
 
-def log_to_stderr(quiet_s: float = QUIET_S) -> None:
-    """Log our own steps and warnings to stderr, a warning once in quiet_s; libraries keep their logging."""
+def log_to_stderr() -> None:
+    """Log our own steps and warnings to stderr; libraries keep their logging."""
     handler = _ToStderr()
     handler.setFormatter(_Plain())
-    handler.addFilter(_Repeats(quiet_s))
+    handler.addFilter(_Repeats())
     for name in ("bench", "methods"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -6,7 +6,6 @@ What few people need is not listed by ``--help``: such an option is taken as a f
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -230,20 +229,6 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decora
 
     def decorate(command: Decorated) -> Decorated:
         return functools.reduce(lambda decorated, one: one(decorated), reversed(options), command)
-
-    return decorate
-
-
-def gathered(name: str, kind: type[Any]) -> Callable[[Decorated], Decorated]:
-    """Decorator that passes the options named like the fields of dataclass ``kind`` as one ``name``."""
-
-    def decorate(command: Decorated) -> Decorated:
-        @functools.wraps(command)
-        def with_one(*arguments: Any, **values: Any) -> Any:
-            own = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
-            return command(*arguments, **values, **{name: kind(**own)})
-
-        return cast("Decorated", with_one)
 
     return decorate
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -17,6 +16,8 @@ from bench.errors import BenchError, ConfigError
 from bench.results.finished import read_finished
 from bench.results.json_lines import is_locked
 from bench.results.models import CellDescription, read_description
+from bench.tracking.content import read_sweeps
+from bench.tracking.store import local_store, sqlite_path
 
 
 @click.command(name="rm")
@@ -56,12 +57,13 @@ def command(
         raise BenchError(f"{count}; nothing was removed. Without a terminal to ask, say --yes.")
     if not yes:
         click.confirm(f"Remove {count}, with every recorded answer?", abort=True)
-    with _mirror_of(results, selected):
-        for folder in selected:
-            try:
-                shutil.rmtree(folder)
-            except OSError as error:
-                raise BenchError(f"Cannot remove {folder}: {error.strerror or error}.") from error
+    sweeps = {name for folder in selected for name in read_sweeps(folder)}
+    for folder in selected:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise BenchError(f"Cannot remove {folder}: {error.strerror or error}.") from error
+    _forget(results, [about.cell_id for about in selected.values()], sweeps)
     click.echo(f"Removed {count}.")
 
 
@@ -83,17 +85,11 @@ def _selected(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path,
     return named
 
 
-@contextmanager
-def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator[None]:
-    """Bring the local MLflow store up to date with what the block removes; a failure is a warning.
+def _forget(results: Path, cell_ids: list[str], sweeps: Iterable[str]) -> None:
+    """Delete the runs of cells in the local MLflow store, and their points on the curves of their sweeps.
 
-    The cells' runs are deleted, and their points on the curves of their sweeps.
+    A failure is a warning.
     """
-    from bench.tracking.content import read_sweeps
-    from bench.tracking.store import local_store, sqlite_path
-
-    sweeps = {name for folder in selected for name in read_sweeps(folder)}
-    yield
     uri = local_store(results)
     database = sqlite_path(uri)
     if database is None or not database.is_file():
@@ -102,7 +98,7 @@ def _mirror_of(results: Path, selected: dict[Path, CellDescription]) -> Iterator
 
     try:
         mirror = Mirror(uri, results)
-        mirror.forget([about.cell_id for about in selected.values()])
+        mirror.forget(cell_ids)
         for name in sorted(sweeps):
             mirror.show_sweep(name)
     except Exception as error:  # noqa: BLE001 -- MLflow and its layers raise many types

@@ -98,6 +98,6 @@ def _scores(record: Record) -> str:
 def _retrieval_line(record: Record) -> list[str]:
     """The measures of the context, if it has any."""
     measured = ", ".join(
-        f"{measure_in_words(name)} {100 * value:.1f} %" for name, value in (record.retrieval or {}).items()
+        f"{measure_in_words(name)} {100 * value:.1f} %" for name, value in record.retrieval.items()
     )
     return [f"retrieval   {measured}"] if measured else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +17,6 @@ from bench.cli.options import (
     data_option,
     dtype_option,
     first_option,
-    gathered,
     limit_option,
     option,
     seed_option,
@@ -32,20 +31,6 @@ if TYPE_CHECKING:
     from bench.run.cell import Cell, CellRequest
     from bench.run.session import Session
     from bench.sweeps.grid import Experiment, GridCell
-
-
-@dataclass(frozen=True)
-class SweptFlags:
-    """The command line's options about the grid."""
-
-    methods: tuple[str, ...]
-    datasets: tuple[str, ...]
-    models: tuple[str, ...]
-    assignments: tuple[str, ...]
-    axes: tuple[str, ...]
-    """Axes of the grid."""
-    first: int
-    """Questions of each cell that come first; 0: all at once."""
 
 
 @click.command(name="sweep", cls=Command)
@@ -68,7 +53,6 @@ class SweptFlags:
 )
 @click.argument("axes", nargs=-1, metavar="[METHOD.]OPTION=VALUES...")
 @first_option
-@gathered("swept", SweptFlags)
 @option(
     "--dry-run",
     group=HOW,
@@ -76,7 +60,9 @@ class SweptFlags:
     help="only print the cells and what is known of their cost",
 )
 @session_options
-def command(swept: SweptFlags, setting: CellRequest, dry_run: bool, session: Session) -> None:
+def command(
+    setting: CellRequest, first: int, dry_run: bool, session: Session, **swept: tuple[str, ...]
+) -> None:
     """Run methods on data sets over grids of options.
 
     \b
@@ -93,7 +79,7 @@ def command(swept: SweptFlags, setting: CellRequest, dry_run: bool, session: Ses
     from bench.sweeps.grid import plan_experiment
     from bench.tables.formats import Section, TextTable
 
-    experiment = _experiment(swept, setting)
+    experiment = _experiment(setting, **swept)
     groups = plan_experiment(experiment)
     rows = tuple(cost_rows(survey(groups, session)))
     title = f"{experiment.title}: {sum(map(len, groups))} cells"
@@ -106,26 +92,32 @@ def command(swept: SweptFlags, setting: CellRequest, dry_run: bool, session: Ses
         )
         return
     failures: list[str] = []
-    for _ in session.passes(swept.first):
+    for _ in session.passes(first):
         failures = _run(session, groups, experiment.title)
     if failures:
         raise BenchError("Some cells could not run; the same command retries them:\n" + "\n".join(failures))
 
 
-def _experiment(swept: SweptFlags, setting: CellRequest) -> Experiment:
+def _experiment(
+    setting: CellRequest,
+    methods: tuple[str, ...],
+    datasets: tuple[str, ...],
+    models: tuple[str, ...],
+    assignments: tuple[str, ...],
+    axes: tuple[str, ...],
+) -> Experiment:
     """The experiment of the flags; raises ConfigError where they say too little."""
     from bench.data.own import NOT_PATHS, card_for
     from bench.sweeps.grid import from_flags
 
-    datasets = swept.datasets or ((card_for("", setting.data).name,) if setting.data not in NOT_PATHS else ())
-    for flag, names in (("--method", swept.methods), ("--dataset", datasets)):
+    datasets = datasets or ((card_for("", setting.data).name,) if setting.data not in NOT_PATHS else ())
+    for flag, names in (("--method", methods), ("--dataset", datasets)):
         if not names:
             raise ConfigError(f"a sweep needs {flag}")
-    if not swept.axes and len(swept.methods) * len(datasets) * max(1, len(swept.models)) == 1:
+    if not axes and len(methods) * len(datasets) * max(1, len(models)) == 1:
         raise ConfigError("a sweep needs a grid, such as: t_p=1:8 t_c=0.3,0.5")
-    models = swept.models or ("tiny",)
-    setting = replace(setting, model_named=bool(swept.models))
-    return from_flags(swept.methods, datasets, models, swept.assignments, swept.axes, setting)
+    setting = replace(setting, model_named=bool(models))
+    return from_flags(methods, datasets, models or ("tiny",), assignments, axes, setting)
 
 
 def _run(session: Session, groups: Sequence[Sequence[GridCell]], name: str) -> list[str]:

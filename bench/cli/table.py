@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +17,6 @@ from bench.cli.options import (
     WHAT,
     Command,
     first_option,
-    gathered,
     option,
     protocol_option,
     session_options,
@@ -27,30 +25,11 @@ from bench.cli.options import (
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
-    from bench.run.judge_protocol import ProtocolName
     from bench.run.session import Session
     from bench.tables.make import TableRequest
 
 
 COLUMNS = ("scores", "retrieval", "costs", "price", "paired", "published")
-
-
-@dataclass(frozen=True)
-class TableFlags:
-    """The command line's options about a table's content and rendering."""
-
-    datasets: tuple[str, ...]
-    rows: tuple[str, ...]
-    columns: Literal["scores", "retrieval", "costs", "price", "paired", "published"]
-    judge: str | None
-    protocol: ProtocolName
-    render_only: bool
-    exported: Path | None
-    export: Path | None
-    prices: Path | None
-    questions_per_document: int | None
-    first: int
-    open: bool
 
 
 @click.command(name="table", cls=Command)
@@ -59,6 +38,7 @@ class TableFlags:
 @option("--dataset", "datasets", group=WHAT, multiple=True, help="only this data set of it; repeatable")
 @option(
     "--columns",
+    "view",
     group=WHAT,
     type=click.Choice(COLUMNS),
     default="scores",
@@ -110,10 +90,20 @@ class TableFlags:
     help="of --columns price: questions that share an index; default: 1, 2, 4 and 8",
 )
 @first_option
-@option("--open", group=OUTPUT, listed=False, is_flag=True, help="show the figure of the rows")
-@gathered("flags", TableFlags)
+@option("--open", "browse", group=OUTPUT, listed=False, is_flag=True, help="show the figure of the rows")
 @session_options
-def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Session) -> None:
+def command(
+    table_id: str,
+    setting: CellRequest,
+    datasets: tuple[str, ...],
+    rows: tuple[str, ...],
+    render_only: bool,
+    questions_per_document: int | None,
+    first: int,
+    browse: bool,
+    session: Session,
+    **content: Any,  # the options that are fields of TableRequest
+) -> None:
     """Make TABLE (see: bench list tables) from its cells; missing ones run first.
 
     The first questions of every cell are asked first, and the whole table is printed; then the rest, and the
@@ -127,36 +117,31 @@ def command(table_id: str, setting: CellRequest, flags: TableFlags, session: Ses
     from bench.tables.price import QUESTIONS
 
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
-    session.compute = not flags.render_only
-    data = "hub" if flags.columns == "published" else setting.data
+    session.compute = not render_only
+    data = "hub" if content["view"] == "published" else setting.data
     request = TableRequest(
-        with_rows(load_table(table_id), flags.rows).on(data, flags.datasets),
+        with_rows(load_table(table_id), rows).on(data, datasets),
         setting,
         session,
-        view=flags.columns,
-        judge=flags.judge,
-        protocol=flags.protocol,
-        exported=flags.exported,
-        export=flags.export,
-        prices=flags.prices,
-        questions=(flags.questions_per_document,) if flags.questions_per_document else QUESTIONS,
+        questions=(questions_per_document,) if questions_per_document else QUESTIONS,
+        **content,
     )
     path = session.results / "tables" / request.name
     show_while_made(request)
-    for _ in session.passes(flags.first):
+    for _ in session.passes(first):
         rendered = make_table(request)
         files = rendered.files()
         for suffix, text in files.items():
             write_text(path.with_name(f"{path.name}.{suffix}"), text)
         print_table(standard_output(), rendered, path.with_name(f"{path.name}.md"))
         click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")
-    picture = _picture(request) if session.compute or flags.open else None
+    picture = _picture(request) if session.compute or browse else None
     if picture is not None:
         click.echo(f"Score over cost, as a figure: {picture}")
         drawing = inline_picture(picture.read_bytes(), os.environ) if sys.stdout.isatty() else None
         if drawing is not None:
             click.echo(drawing)
-        if flags.open:
+        if browse:
             click.launch(str(picture))
 
 

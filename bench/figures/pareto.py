@@ -139,8 +139,7 @@ def _points(
     """
     definition, metric = table.definition, table.definition.metrics[0]
     finished: list[tuple[int, TableCell, Summary]] = []
-    for i, row in enumerate(definition.rows):
-        cell = table.cells[row.id, dataset]
+    for i, cell in enumerate(table.of(dataset)):
         if cell.finished is None or not cell.finished.summary.n_scored:
             continue
         if all(cell.finished != other.finished for _, other, _ in finished):

@@ -34,6 +34,12 @@ def parse_assignments(pairs: Sequence[str]) -> dict[str, JsonValue]:
     return values
 
 
+def parse_method(text: str) -> tuple[str, dict[str, JsonValue]]:
+    """``bm25:k=5,order=document`` -> the method's name and its options, as :func:`parse_assignments`."""
+    method, _, assignments = text.partition(":")
+    return method, parse_assignments(assignments.split(",")) if assignments else {}
+
+
 def build_config(
     config_type: type[MethodConfig], values: Mapping[str, JsonValue], method: str
 ) -> MethodConfig:

@@ -6,7 +6,7 @@ method gains nothing by failing; for BLEU-4 it counts as an empty prediction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -147,21 +147,18 @@ def parse_answered(stream: BinaryIO | Iterable[bytes], name: str) -> tuple[Answe
     ``name`` stands for the stream in messages. Raises DataError for a line that is not JSON or lacks
     a field that scoring needs, and for a stream without any record.
     """
-    questions = tuple(_parse_lines(stream, name))
-    if not questions:
-        raise DataError(f"{name} holds no record; expected one JSON object per line.")
-    return questions
-
-
-def _parse_lines(stream: BinaryIO | Iterable[bytes], name: str) -> Iterator[Answered]:
+    questions = []
     for number, raw in enumerate(stream, start=1):
         if number == 1:
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         if raw.strip():
-            yield _parse_line(raw, number, f"{name}:{number}")
+            questions.append(_parse_line(raw, number, f"{name}:{number}"))
+    if not questions:
+        raise DataError(f"{name} holds no record; expected one JSON object per line.")
+    return tuple(questions)
 
 
-_EXAMPLE = '{"prediction": "Paris", "answers": ["Paris", "the city of Paris"]}'
+_EXPECTED = 'Expected one object a line: {"prediction": "Paris", "answers": ["Paris", "the city of Paris"]}.'
 
 
 class _Line(BaseModel):
@@ -181,12 +178,10 @@ def _parse_line(raw: bytes, number: int, place: str) -> Answered:
             f"{'.'.join(map(str, fault['loc'])) or 'the line'}: {fault['msg']}"
             for fault in error.errors(include_url=False)
         ]
-        raise DataError(f"{place}: {'; '.join(faults)}. Expected one object a line: {_EXAMPLE}.") from None
+        raise DataError(f"{place}: {'; '.join(faults)}. {_EXPECTED}") from None
     if line.prediction is None and not line.error:
-        raise DataError(
-            f'{place}: there is no prediction. For a question that failed, say why in "error". Expected one '
-            f"object a line: {_EXAMPLE}."
-        )
+        why = 'there is no prediction. For a question that failed, say why in "error".'
+        raise DataError(f"{place}: {why} {_EXPECTED}")
     return Answered(
         prediction=None if line.error else line.prediction,
         references=tuple(line.answers),

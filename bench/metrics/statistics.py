@@ -59,7 +59,7 @@ def clustered_bootstrap(
     return clustered_bootstrap_of(
         np.stack([column, np.ones_like(column)], axis=1),
         clusters,
-        _mean_of_sums,
+        ratio_of_sums,
         rng=rng,
         n_resamples=n_resamples,
         level=level,
@@ -107,8 +107,10 @@ def clustered_bootstrap_of(
     return Interval(estimate, float(low), float(high), n, documents, level)
 
 
-def _mean_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(sums[..., 0] / sums[..., 1])
+def ratio_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The first sum over the second, shape (..., 2) to (...); not finite over 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(sums[..., 0] / sums[..., 1])
 
 
 def sums_by_cluster(rows: NDArray[np.float64], clusters: Sequence[str]) -> NDArray[np.float64]:

@@ -47,7 +47,8 @@ def grouped(cells: Sequence[FinishedCell]) -> list[DataGroup]:
     """
     by_data: dict[tuple[str, str, str], list[FinishedCell]] = {}
     for cell in cells:
-        by_data.setdefault(cell.data_key, []).append(cell)
+        d = cell.description
+        by_data.setdefault((d.dataset, d.data_source, d.data_revision), []).append(cell)
     labels = [members[0].description.data for members in by_data.values()]
     groups = []
     for label, ((dataset, source, revision), members) in zip(labels, by_data.items(), strict=True):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bench.errors import ConfigError
-from bench.metrics.statistics import Interval, clustered_bootstrap, clustered_bootstrap_of
+from bench.metrics.statistics import Interval, clustered_bootstrap, clustered_bootstrap_of, ratio_of_sums
 from bench.results.power import Power, power_of
 from bench.results.records import Record
 
@@ -62,7 +62,7 @@ class Comparison:
     """Questions that only one cell has; they are left out."""
 
 
-def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed: int = 0) -> Comparison:
+def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> Comparison:
     """The paired comparison of two cells' records; failed questions score 0 and keep their cost.
 
     Raises ConfigError for a metric without a value per question, for cells without a common question, and
@@ -79,7 +79,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed
     clusters = [" ".join(pair.first.document_ids) for pair in pairs]
     differences = np.array([pair.difference(metric) for pair in pairs])
     spent = np.array([[p.first.flops.query, p.second.flops.query] for p in pairs], dtype=np.float64)
-    rng = np.random.default_rng([seed, len(pairs)])
+    rng = np.random.default_rng([0, len(pairs)])
     return Comparison(
         metric=metric,
         first=float(np.mean([p.first.scores[metric] for p in pairs])),
@@ -87,7 +87,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str, seed
         difference=clustered_bootstrap(differences, clusters, rng=rng),
         p_value=permutation_p_value(differences, clusters, rng=rng),
         power=power_of(differences, clusters),
-        flop_ratio=clustered_bootstrap_of(spent, clusters, _ratio, rng=rng),
+        flop_ratio=clustered_bootstrap_of(spent, clusters, ratio_of_sums, rng=rng),
         better=int((differences > _TOLERANCE).sum()),
         equal=int((abs(differences) <= _TOLERANCE).sum()),
         worse=int((differences < -_TOLERANCE).sum()),
@@ -153,8 +153,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _distance_from_zero(sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """The absolute sum, rounded so that sums that differ in the order of addition alone are equal."""
     return np.asarray(np.round(abs(sums.sum(axis=axis)), 12))
-
-
-def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(sums[..., 0] / sums[..., 1])

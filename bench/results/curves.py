@@ -12,6 +12,12 @@ from bench.schema import JsonValue
 ENVIRONMENT = ("versions", "python", "platform")
 """Fields of a cell's description that describe the machine and its software."""
 
+NO_SETTINGS = {
+    *ENVIRONMENT,
+    *("cell_id", "created_at", "git_commit", "data_path", "choices", "non_defaults", "replayed"),
+}
+"""Fields that say when and where a cell ran, or follow from others."""
+
 _MAX_OPTIONS = 4
 """Maximum number of options in a cell's label; its description has all of them."""
 
@@ -48,9 +54,7 @@ def curve_point(cell: CellDescription) -> CurvePoint | None:
     """
     for option, step in cell.config.items():
         if option in cell.replayed and isinstance(step, int) and not isinstance(step, bool):
-            derived = {"choices", "non_defaults", "replayed"}
-            excluded = {*ENVIRONMENT, *derived, "cell_id", "created_at", "git_commit", "data_path"}
-            shared = {key: value for key, value in cell.to_json().items() if key not in excluded}
+            shared = {key: value for key, value in cell.to_json().items() if key not in NO_SETTINGS}
             shared["config"] = {key: value for key, value in cell.config.items() if key != option}
             key = hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:16]
             name = " ".join([*_chosen(cell, without=option), cell.method, "over", option])

@@ -54,12 +54,6 @@ class FinishedCell:
         """The hash of its identity."""
         return self.description.cell_id
 
-    @property
-    def data_key(self) -> tuple[str, str, str]:
-        """Cells with the same key were asked questions of the same data."""
-        d = self.description
-        return d.dataset, d.data_source, d.data_revision
-
 
 @dataclass(frozen=True)
 class CellScan:

@@ -27,7 +27,7 @@ LOCK_FILE = ".lock"
 
 
 class Row(BaseModel):
-    """The fields of one line."""
+    """The fields of one line, or of a part of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -89,8 +89,8 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
             with writing(folder):
                 for name in (self.file_name, *self.sibling_files):
                     remove_drafts(folder / name)
-                self._recover()
                 self._file: IO[bytes] = self._opened()
+                self._recover()
         except BaseException:
             self._lock.close()
             raise
@@ -170,8 +170,6 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
 
     def _recover(self) -> None:
         """Index the valid rows, line by line, and set damaged lines aside."""
-        if not self.path.exists():
-            return
         damaged: list[bytes] = []
         repeated = at = 0
         with self.path.open("rb") as file:
@@ -184,21 +182,19 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
                     repeated += key in self._places
                     self._places[key] = at, len(line)
                 at += len(line)
-            if damaged:
-                aside = f"{self.path.stem}.damaged.jsonl"
-                log.warning(
-                    "%s: %d incomplete line(s) set aside in %s; %s",
-                    self.path,
-                    len(damaged),
-                    aside,
-                    self.damage_notice,
-                )
-                with (self.folder / aside).open("ab") as handle:
-                    handle.writelines(damaged)
-            if damaged or repeated:
-                source = file.fileno()
-                kept = self._places.items()
-                self._places = self._write((key, os.pread(source, size, at)) for key, (at, size) in kept)
+        if damaged:
+            aside = f"{self.path.stem}.damaged.jsonl"
+            log.warning(
+                "%s: %d incomplete line(s) set aside in %s; %s",
+                self.path,
+                len(damaged),
+                aside,
+                self.damage_notice,
+            )
+            with (self.folder / aside).open("ab") as handle:
+                handle.writelines(damaged)
+        if damaged or repeated:
+            self._rewrite(list(self._places))
 
     def _write(self, lines: Iterable[tuple[KeyT, bytes]]) -> dict[KeyT, tuple[int, int]]:
         """Replace the file by one with these lines; returns key -> offset and length of its line."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from bench.errors import BenchError
 from bench.metrics import METRICS
@@ -36,11 +36,7 @@ FLOP_CONVENTION = "paper"
 _Count = Annotated[int, Field(ge=0, le=10**30)]
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ContextRecord(_Row):
+class ContextRecord(Row):
     """One passage or node of the reader's prompt, in the prompt's order."""
 
     document: int | None = Field(description="position of the document in the example, from 0")
@@ -56,7 +52,7 @@ class ContextRecord(_Row):
     text: str | None = Field(default=None, description="a node's text; a chunk's is the source span")
 
 
-class TokenCounts(_Row):
+class TokenCounts(Row):
     """Tokens of the reader's tokenizer; ``forwarded`` counts every model's forward passes."""
 
     prompt: _Count
@@ -69,7 +65,7 @@ class TokenCounts(_Row):
     )
 
 
-class FlopCounts(_Row):
+class FlopCounts(Row):
     """FLOPs, one multiply-add = 2, in the named convention."""
 
     query: _Count = Field(description="spent on this question")

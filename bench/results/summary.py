@@ -20,7 +20,6 @@ SUMMARY_VERSION = 4
 def summarize(
     records: Sequence[Record],
     metrics: Sequence[str],
-    seed: int = 0,
     *,
     cell_id: str = "",
     records_sha256: str = "",
@@ -40,15 +39,15 @@ def summarize(
     scored_clusters = [" ".join(record.document_ids) for record in scored]
     intervals: dict[str, Interval] = {}
     for metric in get_metrics(metrics) if scored else ():
-        rng = np.random.default_rng([seed, len(scored)])
+        rng = np.random.default_rng([0, len(scored)])
         if isinstance(metric, CorpusMetric):
             rows = np.stack([question_counts(r.prediction, r.answers, metric, r.drawn) for r in scored])
             interval = clustered_bootstrap_of(rows, scored_clusters, metric.value, rng=rng)
         else:
             interval = clustered_bootstrap([_score(r, metric) for r in scored], scored_clusters, rng=rng)
         intervals[metric.name] = _interval(interval)
-    retrieval = {name: _measured(name, records, seed) for name in RETRIEVAL_MEASURES}
-    rng = np.random.default_rng([seed, len(records)])
+    retrieval = {name: _measured(name, records) for name in RETRIEVAL_MEASURES}
+    rng = np.random.default_rng([0, len(records)])
     index_flops = {cluster: r.flops.index for cluster, r in zip(clusters, records, strict=True)}
     return Summary(
         summary_version=SUMMARY_VERSION,
@@ -85,7 +84,7 @@ def _score(record: Record, metric: QuestionMetric) -> float:
     return question_scores(record.prediction, record.answers, [metric], record.drawn)[metric.name]
 
 
-def _measured(name: str, records: Sequence[Record], seed: int) -> Interval | None:
+def _measured(name: str, records: Sequence[Record]) -> Interval | None:
     """The interval of a measure of the contexts; ``n`` counts the questions that have it.
 
     None if no answered question has it. Failed questions, which have no context, count 0 along with answered
@@ -97,7 +96,7 @@ def _measured(name: str, records: Sequence[Record], seed: int) -> Interval | Non
     interval = clustered_bootstrap(
         [record.retrieval[name] for record in defined],
         [" ".join(record.document_ids) for record in defined],
-        rng=np.random.default_rng([seed, len(defined)]),
+        rng=np.random.default_rng([0, len(defined)]),
     )
     return _interval(interval).model_copy(update={"n": len(defined)})
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean
 
 from bench.errors import BenchError, ConfigError
-from bench.method.options import parse_assignments
+from bench.method.options import parse_method
 from bench.method.registry import load_method
 from bench.results.finished import FinishedCell, records_so_far
 from bench.results.models import CellDescription, read_description
@@ -174,10 +174,10 @@ def cost_match(request: CellRequest) -> CostMatch | None:
     option = waiting_option(request.options)
     if option is None:
         return None
-    _, method, assignments = [*str(request.options[option]).split(":", 2), ""][:3]
+    method, own = parse_method(str(request.options[option]).partition(":")[2])
     kept = load_method(method).editions if method == request.method else frozenset()
     options = {name: value for name, value in request.options.items() if name in kept}
-    options |= parse_assignments(assignments.split(",")) if assignments else {}
+    options |= own
     trial = plan_cell(replace(request, options={**request.options, option: FIRST_K}))
     return CostMatch(request, option, plan_cell(replace(request, method=method, options=options)), trial)
 

@@ -62,11 +62,10 @@ def survey(groups: Sequence[Sequence[GridCell]], session: Session) -> list[Group
 
 def group_title(cells: Sequence[GridCell]) -> str:
     """The method with the options that all cells of the group share."""
-    member = cells[0]
-    replayed = member.cell.method.replayed
-    varied = {key: value for key, value in member.point.items() if key not in replayed}
-    options = {**member.fixed, **varied}
-    return " ".join([member.cell.request.method, *(f"{key}={value}" for key, value in options.items())])
+    first = cells[0]
+    request, own = first.cell.request, first.point.keys() & first.cell.method.replayed
+    options = (f"{key}={value}" for key, value in request.options.items() if key not in own)
+    return " ".join([request.method, *options])
 
 
 def duration(seconds: float) -> str:

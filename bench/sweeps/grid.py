@@ -64,12 +64,6 @@ class GridCell:
     cell: Cell
 
     @property
-    def fixed(self) -> dict[str, JsonValue]:
-        """The options that are set and that the grid does not vary."""
-        options = self.cell.request.options
-        return {key: value for key, value in options.items() if key not in self.point}
-
-    @property
     def name(self) -> str:
         """Readable name of the point, such as ``t_p=3,t_c=0.5``."""
         return ",".join(f"{key}={value}" for key, value in self.point.items()) or "default"

@@ -7,7 +7,7 @@ from bench.tables.caption import about_amortised, about_shares, caption, without
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
-from bench.tables.published import PublishedValues
+from bench.tables.published import PublishedValues, as_printed
 
 QUESTIONS = (1, 2, 4, 8)
 """Questions per document (PECAN, Table A4)."""
@@ -23,7 +23,9 @@ def amortised_table(
     printed = published or {}
     parts = {"_index": "index", "": "question", **{f"_total_{n}": f"total, {n} q." for n in QUESTIONS}}
     printed_parts = {
-        part: name for part, name in parts.items() if any(_has(row, part, printed) for row in table.cells)
+        part: name
+        for part, name in parts.items()
+        if any((row + part, dataset, "tflops") in printed for row, dataset in table.cells)
     }
     columns = (
         "Data and method",
@@ -39,7 +41,8 @@ def amortised_table(
             spent = (index, question, *(index / n + question for n in QUESTIONS))
             full = table.cells.get(("full_context", cell.dataset))
             measured = [*(three_digits(flops / TFLOP) for flops in spent), _break_even(cell, full)]
-        return [*measured, *(_printed(printed, cell.row.id + part, cell.dataset) for part in printed_parts)]
+        places = ((cell.row.id + part, cell.dataset, "tflops") for part in printed_parts)
+        return [*measured, *(as_printed(printed, place) for place in places)]
 
     definition = table.definition
     return plain_table(
@@ -50,15 +53,6 @@ def amortised_table(
         (*caption(table, amortised=True), about_amortised(published=bool(printed_parts))),
         (*about_shares(shares_of(table, costs or {})), *without_values(table)),
     )
-
-
-def _has(cell: tuple[str, str], part: str, printed: PublishedValues) -> bool:
-    return (cell[0] + part, cell[1], "tflops") in printed
-
-
-def _printed(printed: PublishedValues, row: str, dataset: str) -> str:
-    value = printed.get((row, dataset, "tflops"))
-    return DASH if value is None else f"{value.value:g}"
 
 
 def _break_even(cell: TableCell, full: TableCell | None) -> str:

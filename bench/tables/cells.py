@@ -89,10 +89,13 @@ class TableData:
         }
         return TableData(self.definition, cells)
 
+    def of(self, dataset: str) -> list[TableCell]:
+        """The cells of a data set, in the order of the rows."""
+        return [self.cells[row.id, dataset] for row in self.definition.rows]
+
     def lines(self, values: Callable[[TableCell], Sequence[str]]) -> tuple[tuple[str, ...], ...]:
         """A line of text per data set and row: the data and the method, then the cell's values."""
-        rows, datasets = self.definition.rows, self.definition.datasets
-        cells = [self.cells[row.id, dataset] for dataset in datasets for row in rows]
+        cells = [cell for dataset in self.definition.datasets for cell in self.of(dataset)]
         return tuple((f"{cell.data}: {cell.row.label}", *values(cell)) for cell in cells)
 
     @property

@@ -13,7 +13,7 @@ from bench.data.own import NOT_PATHS, datasets_at
 from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
 from bench.files.paths import TABLES
 from bench.files.yaml import Definition, load_definition, read_definition
-from bench.method.options import parse_assignments
+from bench.method.options import parse_method
 from bench.method.registry import registered_methods
 from bench.models.presets import PAPER_CHUNK_TOKENS
 from bench.schema import JsonValue
@@ -57,7 +57,9 @@ class Row(BaseModel):
         the card does not have, and ModelUnavailableError for a role without a model.
         """
         return {
-            key: _look_up(_scaled(value, chunk_tokens), card, self.id, models or {}, as_published)
+            key: int(value["tokens"]) * chunk_tokens // PAPER_CHUNK_TOKENS
+            if isinstance(value, Mapping) and set(value) == {"tokens"}
+            else _look_up(value, card, self.id, models or {}, as_published)
             for key, value in self.set.items()
         }
 
@@ -140,13 +142,6 @@ def model_of_role(role: str, models: Mapping[str, str]) -> str:
     return models[role]
 
 
-def _scaled(value: Any, chunk_tokens: int) -> Any:
-    """``{tokens: n}`` scaled to the reader's chunks; anything else unchanged."""
-    if isinstance(value, Mapping) and set(value) == {"tokens"}:
-        return int(value["tokens"]) * chunk_tokens // PAPER_CHUNK_TOKENS
-    return value
-
-
 def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_published: bool) -> JsonValue:
     if not (isinstance(value, Mapping) and set(value) - {"otherwise"} in ({"card"}, {"model"})):
         return value
@@ -175,10 +170,9 @@ def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefiniti
     methods = registered_methods()
     added: list[Row] = []
     for text in rows:
-        method, _, assignments = text.partition(":")
+        method, options = parse_method(text)
         if method not in methods:
             raise UnknownNameError("method", method, methods, hint="See: bench list methods")
-        options = parse_assignments(assignments.split(",")) if assignments else {}
         if text in {row.id for row in (*definition.rows, *added)}:
             raise ConfigError(f"--row {text}: {definition.id} already has this row. Leave the option out.")
         label = " ".join([method, *(f"{key}={value}" for key, value in options.items())])

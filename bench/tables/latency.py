@@ -36,7 +36,7 @@ from bench.schema import Example
 from bench.tables.caption import about_times, caption, lacking, without_values
 from bench.tables.cells import Plan, TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
-from bench.tables.published import Published
+from bench.tables.published import PublishedValues, as_printed
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def _path(cell: Cell, results: Path) -> Path:
 def timed_table(
     table: TableData,
     planned: Mapping[tuple[str, str], Plan],
-    published: Mapping[tuple[str, str, str], Published],
+    published: PublishedValues,
     session: Session,
 ) -> TextTable:
     """One line per row and data set: seconds of ranking with the published ones, and with the reader.
@@ -148,7 +148,7 @@ def timed_table(
 
     def values(cell: TableCell) -> list[str]:
         place = cell.row.id, cell.dataset
-        plan, printed, measured = planned[place], published.get((*place, "seconds")), None
+        plan, measured = planned[place], None
         if cell.summary is not None and isinstance(plan, Cell):
             measured = stored_time(plan, session.results)
             if session.compute and (measured is None or measured.machine != machine()):
@@ -159,7 +159,7 @@ def timed_table(
             untimed.append(f"{cell.data}: {cell.row.label}")
         return [
             three_digits(fmean(measured.ranking)) if measured and measured.ranking else DASH,
-            DASH if printed is None else f"{printed.value:g}",
+            as_printed(published, (*place, "seconds")),
             f"{fmean(measured.seconds):.2f}" if measured else DASH,
             str(len(measured.seconds)) if measured else DASH,
             DASH if cell.summary is None else three_digits(cell.summary.tflops),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +63,7 @@ def lengths_table(
         lengths = _lengths(spec, name, list(sets.values()), references, cache, measure)
         if lengths is None:
             missing.append(loaded.label)
-        statistics = (DASH,) * (len(COLUMNS) - 2) if lengths is None else _measured(lengths, window)
+        statistics = (DASH,) * (len(COLUMNS) - 2) if lengths is None else _statistics(window, **lengths)
         rows.append(
             (
                 *(loaded.label, f"{len(loaded.examples):,}", *statistics),
@@ -78,14 +77,6 @@ def lengths_table(
     )
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Tokens of each document set, and of each question's first reference."""
-
-    tokens: Sequence[int]
-    references: Sequence[int]
-
-
 def _lengths(
     spec: ModelSpec,
     dataset: str,
@@ -93,8 +84,8 @@ def _lengths(
     references: Sequence[str],
     cache: Path | None,
     measure: bool,
-) -> Measured | None:
-    """The cached lengths, or those measured now; None if they are not cached and ``measure`` is False."""
+) -> dict[str, list[int]] | None:
+    """Tokens of each document set and each reference, cached or measured now; None if neither may be."""
     key = stable_hash(
         {
             "tokenizer": [spec.name, str(spec.source), spec.revision],
@@ -105,7 +96,7 @@ def _lengths(
     path = None if cache is None else cache / f"{dataset}--{key}.json"
     if path is not None and path.is_file():
         stored = json.loads(path.read_bytes())
-        return Measured(stored["tokens"], stored["references"])
+        return {part: stored[part] for part in ("tokens", "references")}
     if not measure:
         return None
     from bench.models.loader import load_tokenizer
@@ -115,9 +106,9 @@ def _lengths(
     def count(text: str) -> int:
         return len(tokenizer.encode(text).ids)
 
-    measured = Measured(token_lengths(sets, count), [count(text) for text in references])
+    measured = {"tokens": token_lengths(sets, count), "references": [count(text) for text in references]}
     if path is not None:
-        write_json(path, {"dataset": dataset, "tokenizer": spec.name, **asdict(measured)})
+        write_json(path, {"dataset": dataset, "tokenizer": spec.name, **measured})
     return measured
 
 
@@ -129,20 +120,19 @@ def token_lengths(sets: Iterable[DocumentSet], count: Callable[[str], int]) -> l
     return [sum(tokens[document.id] for document in own) for own in distinct.values()]
 
 
-def _measured(measured: Measured, window: int) -> tuple[str, ...]:
+def _statistics(window: int, tokens: Sequence[int], references: Sequence[int]) -> tuple[str, ...]:
     """The values for ``COLUMNS`` from the third on."""
-    lengths = measured.tokens
-    if not lengths:
+    if not tokens:
         return ("0", *(DASH,) * (len(COLUMNS) - 3))
-    over = float(np.mean([length > window for length in lengths]))
+    over = float(np.mean([length > window for length in tokens]))
     return (
-        f"{len(lengths):,}",
-        f"{np.mean(lengths):,.0f}",
-        f"{np.median(lengths):,.0f}",
-        f"{min(lengths):,}",
-        f"{max(lengths):,}",
+        f"{len(tokens):,}",
+        f"{np.mean(tokens):,.0f}",
+        f"{np.median(tokens):,.0f}",
+        f"{min(tokens):,}",
+        f"{max(tokens):,}",
         f"{100 * over:.0f} %",
-        f"{np.mean(measured.references):,.0f}" if measured.references else DASH,
+        f"{np.mean(references):,.0f}" if references else DASH,
     )
 
 

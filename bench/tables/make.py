@@ -107,10 +107,9 @@ def collected(request: TableRequest) -> TableData:
 
 def _scores(request: TableRequest) -> TextTable:
     printed = published(request.definition.published_as) if request.definition.printed else {}
+    table = collected(request)
     if request.exported is not None:
-        table = exported_table(request.definition, request.exported)
         return render(table, printed, ties=ties_of(table))
-    table, _ = _collected(request)
     if request.export is not None and request.session.asking.first is None:
         export_table(table, request.export)
     if request.view == "retrieval":

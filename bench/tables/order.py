@@ -53,8 +53,8 @@ def order_agreement(
     all rows, over the questions that all rows have. None if fewer than three rows have both values.
     """
     rows: list[tuple[FinishedCell, float]] = []
-    for row in table.definition.rows:
-        cell, printed = table.cells[row.id, dataset], published.get((row.id, dataset, metric))
+    for cell in table.of(dataset):
+        printed = published.get((cell.row.id, dataset, metric))
         if printed is not None and cell.finished is not None:
             rows.append((cell.finished, printed.value))
     if len(rows) < MIN_ROWS:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from bench.errors import UnknownNameError
 from bench.files.paths import TABLES
 from bench.tables.definition import TableDefinition
+from bench.tables.formats import DASH
 
 FOLDER = TABLES / "published"
 METRICS = (
@@ -60,6 +61,11 @@ def published(table: str, folder: Path = FOLDER) -> PublishedValues:
             for line in csv.DictReader(stream, strict=True)
             if line["value"]
         }
+
+
+def as_printed(values: PublishedValues, place: Cell) -> str:
+    """A value as the paper prints it; a dash where it prints none."""
+    return f"{values[place].value:g}" if place in values else DASH
 
 
 def has_published(table: str) -> bool:

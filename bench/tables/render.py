@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from bench.metrics import METRIC_LABELS
 from bench.results.models import Interval
@@ -22,7 +22,7 @@ from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, Section, TextTable, csv_text, in_brackets, signed, three_digits
 from bench.tables.order import order_agreements
-from bench.tables.published import PublishedValues
+from bench.tables.published import PublishedValues, as_printed
 from bench.tables.ties import Ties
 
 
@@ -30,9 +30,10 @@ def sections(table: TableData, published: PublishedValues, ties: Ties | None = N
     """The table's cells as text, one section per data set; ties: for the marks of the top groups."""
     return [
         Section(
-            _data_label(cells, dataset), tuple(tuple(_line(table, published, cell, ties)) for cell in cells)
+            _data_label(table, dataset),
+            tuple(tuple(_line(table, published, cell, ties)) for cell in table.of(dataset)),
         )
-        for dataset, cells in _by_dataset(table)
+        for dataset in table.definition.datasets
     ]
 
 
@@ -134,14 +135,11 @@ def _questions(cell: TableCell) -> str:
 
 def _published(table: TableData, cell: TableCell, metric: str, published: PublishedValues) -> str:
     """The published value and, in brackets, our difference from it where the two can be compared."""
-    printed = published.get((cell.row.id, cell.dataset, metric))
-    if printed is None:
-        return DASH
-    if not cell.comparable:
-        return f"{printed.value:g}"
-    ours = _value(table, cell, metric)
-    difference = "" if ours is None else f" ({_difference(ours.mean, printed.value, metric)})"
-    return f"{printed.value:g}{difference}"
+    place, ours = (cell.row.id, cell.dataset, metric), _value(table, cell, metric)
+    text = as_printed(published, place)
+    if place not in published or not cell.comparable or ours is None:
+        return text
+    return f"{text} ({_difference(ours.mean, published[place].value, metric)})"
 
 
 def _difference(ours: float, printed: float, metric: str) -> str:
@@ -160,13 +158,8 @@ def _spans(table: TableData, published: PublishedValues) -> tuple[tuple[str, int
     return (("measured", measured), (f"published{against}", printed)) if printed else ()
 
 
-def _by_dataset(table: TableData) -> Iterable[tuple[str, list[TableCell]]]:
-    for dataset in table.definition.datasets:
-        yield dataset, [table.cells[row.id, dataset] for row in table.definition.rows]
-
-
-def _data_label(cells: Sequence[TableCell], dataset: str) -> str:
-    labels = {c.description.data for c in cells if c.description is not None}
+def _data_label(table: TableData, dataset: str) -> str:
+    labels = {cell.description.data for cell in table.of(dataset) if cell.description is not None}
     return ", ".join(sorted(labels)) or dataset
 
 
@@ -179,8 +172,8 @@ def _csv(table: TableData, published: PublishedValues) -> str:
         ]
     ]
     metrics = (*table.definition.metrics, "tflops", *(["ratio"] if _has_ratio(table) else []))
-    for dataset, cells in _by_dataset(table):
-        for cell in cells:
+    for dataset in table.definition.datasets:
+        for cell in table.of(dataset):
             about, summary = cell.description, cell.summary
             data = ("", "") if about is None else (about.data, about.model)
             counts = ("",) * 3 if summary is None else (summary.n, summary.n_failed, summary.n_truncated)

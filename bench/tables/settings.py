@@ -8,7 +8,7 @@ from bench.schema import JsonValue
 from bench.tables.caption import about_settings
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.formats import DASH, TextTable, plain_table
-from bench.tables.published import published
+from bench.tables.published import as_printed, published
 
 
 def settings_table(definition: TableDefinition, model: str) -> TextTable:
@@ -21,10 +21,10 @@ def settings_table(definition: TableDefinition, model: str) -> TextTable:
     for row in definition.rows:
         values = []
         for dataset in definition.datasets:
-            default, paper = _default(row, dataset, model), printed.get((row.id, dataset, "setting"))
+            default = _default(row, dataset, model)
             values += [
                 DASH if default is None else f"{default:g}",
-                DASH if paper is None else f"{paper.value:g}",
+                as_printed(printed, (row.id, dataset, "setting")),
             ]
         rows.append((row.label, *values))
     columns = ("Setting", *(text for name in definition.datasets for text in (name, f"{name} publ.")))

@@ -24,16 +24,10 @@ def ties_of(table: TableData) -> Ties:
     """
     found: dict[tuple[str, str], Standing] = {}
     for dataset in table.definition.datasets:
-        cells: dict[str, FinishedCell] = {}
-        for row in table.definition.rows:
-            cell = table.cells[row.id, dataset].finished
-            if cell is not None and cell.summary.n_scored:
-                cells[cell.id] = cell
+        of_row = {cell.row.id: cell.finished for cell in table.of(dataset) if cell.finished is not None}
+        cells = {cell.id: cell for cell in of_row.values() if cell.summary.n_scored}
         standing = dict(zip(cells, _standings(table, list(cells.values())), strict=False))
-        for row in table.definition.rows:
-            cell = table.cells[row.id, dataset].finished
-            if cell is not None and cell.id in standing:
-                found[row.id, dataset] = standing[cell.id]
+        found |= {(row, dataset): standing[cell.id] for row, cell in of_row.items() if cell.id in standing}
     return found
 
 

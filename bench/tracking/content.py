@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.files.atomic import write_json
-from bench.results.curves import ENVIRONMENT, CurvePoint, as_text, cell_label, curve_point, cut
+from bench.results.curves import ENVIRONMENT, NO_SETTINGS, CurvePoint, as_text, cell_label, curve_point, cut
 from bench.results.finished import find_cells, records_so_far
 from bench.results.models import CellDescription, Interval, Summary, read_description, read_summary
 from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, TFLOP, Record, read_records
@@ -41,10 +41,6 @@ _MAX_TEXT = 2_000
 """Characters of a question, prediction or answer in the table; the records have the full text."""
 _MAX_LISTED = 20
 """Longest list shown as a parameter."""
-_NOT_PARAMETERS = {
-    *("cell_id", "git_commit", "created_at", "data_path", "metrics", "choices", "non_defaults", "replayed"),
-    *ENVIRONMENT,
-}
 
 
 def read_sweeps(cell_dir: Path) -> list[str]:
@@ -190,7 +186,7 @@ def _cells(record: Record) -> dict[str, JsonValue]:
 def _params(cell: CellDescription) -> Iterator[tuple[str, str]]:
     """Flat, comparable parameters: ``method``, ``data``, ``config.k``, ``geometry.window`` ..."""
     for key, value in cell.to_json().items():
-        if key not in _NOT_PARAMETERS:
+        if key not in NO_SETTINGS and key != "metrics":
             for name, leaf in _flatten("data" if key == "data_label" else key, value):
                 yield _legal_name(name), cut(as_text(leaf), _MAX_PARAM)
 
