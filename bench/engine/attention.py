@@ -17,7 +17,7 @@ import torch
 from transformers import AttentionInterface
 
 from bench.engine.decode import DecodeOneByOne, DecodeTogether
-from bench.engine.kernel import Job, Kernel, Layer, Row, Workspace
+from bench.engine.kernel import Job, Kernel, Layer, PackedRow, Workspace
 from bench.engine.kv_cache import KVCache
 from bench.engine.prefill import Blocks, FewerKeys, Fused
 from bench.engine.span_attention import NearSpans
@@ -42,7 +42,7 @@ KERNELS: tuple[type[Kernel], ...] = (
 class Batch:
     """The rows of one forward pass, each with its kernels."""
 
-    def __init__(self, rows: Sequence[Row], kv_cache: KVCache, device: Any, traits: Traits) -> None:
+    def __init__(self, rows: Sequence[PackedRow], kv_cache: KVCache, device: Any, traits: Traits) -> None:
         self.rows, self.kv_cache, self.device, self.traits = rows, kv_cache, device, traits
         positions = [(row.base, p) for row in rows for p in range(row.cached, row.total)]
         self.positions = torch.tensor([p for _, p in positions], device=device)

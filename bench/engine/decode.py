@@ -14,7 +14,7 @@ from bench.engine.kernel import (
     Job,
     Kernel,
     Layer,
-    Row,
+    PackedRow,
     Workspace,
     additive_mask,
     by_heads,
@@ -31,14 +31,14 @@ DENSE_SHARE = 0.6
 class _KeyAttention:
     """Attention of one-token rows to each key of their contexts, so that spans are looked at once a pass."""
 
-    rows: list[Row]
+    rows: list[PackedRow]
     sums: torch.Tensor
     """(R, longest context), fp32: over the heads that count and layers."""
     heads: int = 1
     """Of a layer, whether they count or not."""
 
     @classmethod
-    def of(cls, rows: list[Row], device: Any) -> _KeyAttention:
+    def of(cls, rows: list[PackedRow], device: Any) -> _KeyAttention:
         """Nothing attended to yet."""
         return cls(rows, torch.zeros(len(rows), max((row.total for row in rows), default=0), device=device))
 
@@ -65,7 +65,7 @@ class DecodeOneByOne(Kernel):
     """
 
     @staticmethod
-    def answers(row: Row, traits: Traits) -> bool:
+    def answers(row: PackedRow, traits: Traits) -> bool:
         """Rows of one token on a processor."""
         return row.new == 1 and not traits.together
 
@@ -130,7 +130,7 @@ class DecodeOneByOne(Kernel):
 class _Group:
     """One-token rows, laid out for one attention call."""
 
-    rows: list[Row]
+    rows: list[PackedRow]
     queries: torch.Tensor
     """Their positions in the packed sequence, (R,)."""
     keys: int
@@ -146,7 +146,7 @@ class _Group:
     masks: dict[int | None, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Sequence[Row], cache_tokens: int, device: Any) -> _Group:
+    def of(cls, rows: Sequence[PackedRow], cache_tokens: int, device: Any) -> _Group:
         """The rows as a strided view of the KV cache if their ranges are evenly spaced, else as copies."""
         rows = sorted(rows, key=lambda row: row.base)
         longest = max(row.total for row in rows)
@@ -204,7 +204,7 @@ class DecodeTogether(Kernel):
     """One-token rows in one call; contexts at uneven distances are copied for it."""
 
     @staticmethod
-    def answers(row: Row, traits: Traits) -> bool:
+    def answers(row: PackedRow, traits: Traits) -> bool:
         """Rows of one token on a GPU."""
         return row.new == 1 and traits.together
 

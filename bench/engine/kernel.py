@@ -42,7 +42,7 @@ class Watch:
 
 
 @dataclass
-class Row:
+class PackedRow:
     """The new tokens of one context in a batch."""
 
     first: int
@@ -82,7 +82,7 @@ class Row:
 class Job:
     """What a kernel does for a row."""
 
-    row: Row
+    row: PackedRow
     answers: bool
     records: bool
 
@@ -108,12 +108,12 @@ class Layer:
     lse: torch.Tensor
     """(Hq, T) fp32: log-sum-exp of each query's scores, where the kernel that answers it gives them."""
 
-    def context(self, row: Row) -> tuple[torch.Tensor, torch.Tensor]:
+    def context(self, row: PackedRow) -> tuple[torch.Tensor, torch.Tensor]:
         """A row's keys and values so far, this batch's included, as views (Hkv, total, hd)."""
         end = row.base + row.total
         return self.keys[row.base : end].transpose(0, 1), self.values[row.base : end].transpose(0, 1)
 
-    def context_transposed(self, row: Row, first: int = 0) -> torch.Tensor:
+    def context_transposed(self, row: PackedRow, first: int = 0) -> torch.Tensor:
         """A row's keys from ``first`` on with the tokens last, as a view (Hkv, hd, total - first)."""
         start, count = row.base + first, row.total - first
         if self.keys_transposed is not None:
@@ -132,7 +132,7 @@ class Workspace:
         self._memory = torch.empty(0, device=device)
         self._triangle = torch.empty(0, 0, device=device)
 
-    def mask(self, row: Row, start: int, stop: int, keys: int, window: int | None) -> torch.Tensor:
+    def mask(self, row: PackedRow, start: int, stop: int, keys: int, window: int | None) -> torch.Tensor:
         """Additive causal mask (stop - start, keys) of a row's new tokens ``start..stop``, cached."""
         key = (row.first + start, row.first + stop, window)
         mask = self._masks.get(key)
@@ -159,12 +159,12 @@ class Kernel:
     """Attention of some rows of a batch; made once a pass, run in every layer."""
 
     @staticmethod
-    def answers(row: Row, traits: Traits) -> bool:
+    def answers(row: PackedRow, traits: Traits) -> bool:
         """Whether it can write the outputs of the row's new tokens."""
         return False
 
     @staticmethod
-    def records(row: Row, traits: Traits) -> bool:
+    def records(row: PackedRow, traits: Traits) -> bool:
         """Whether it can record the attention of a row that watches spans."""
         return False
 
@@ -202,9 +202,9 @@ def product_into(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
             result.copy_(left @ right)
 
 
-def by_heads(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def by_heads(rows: Iterable[PackedRow]) -> Iterator[list[PackedRow]]:
     """Rows that watch spans, those with the same choice of heads together."""
-    groups: dict[Heads | None, list[Row]] = {}
+    groups: dict[Heads | None, list[PackedRow]] = {}
     for row in rows:
         groups.setdefault(row.recording.heads, []).append(row)
     yield from groups.values()

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
 from bench.engine.heads import selected_heads
-from bench.engine.kernel import Job, Kernel, Layer, Row, Workspace, product_into
+from bench.engine.kernel import Job, Kernel, Layer, PackedRow, Workspace, product_into
 from bench.engine.kv_cache import KVCache
 from bench.engine.span_attention import NearSpans
 from bench.engine.traits import Traits
@@ -29,7 +29,7 @@ class Fused(Kernel):
     """One row after the other by torch's fused attention over a view of its context."""
 
     @staticmethod
-    def answers(row: Row, traits: Traits) -> bool:
+    def answers(row: PackedRow, traits: Traits) -> bool:
         """Any row."""
         return True
 
@@ -70,7 +70,7 @@ class FewerKeys(Kernel):
     """
 
     @staticmethod
-    def answers(row: Row, traits: Traits) -> bool:
+    def answers(row: PackedRow, traits: Traits) -> bool:
         """Rows with such a choice."""
         return row.kept is not None
 
@@ -97,7 +97,7 @@ class Blocks(Kernel):
     """One row after the other by explicit probabilities, which also are what is recorded."""
 
     @staticmethod
-    def answers(row: Row, traits: Traits) -> bool:
+    def answers(row: PackedRow, traits: Traits) -> bool:
         """Rows whose probabilities are formed anyway, and all in half precision on a processor without AMX.
 
         Measured there with 512 new tokens and up to 1,536 before them, the fused kernel takes three times as
@@ -107,7 +107,7 @@ class Blocks(Kernel):
         return formed or (traits.rounds and not traits.tiles)
 
     @staticmethod
-    def records(row: Row, traits: Traits) -> bool:
+    def records(row: PackedRow, traits: Traits) -> bool:
         """Any row."""
         return True
 
@@ -128,7 +128,7 @@ class Blocks(Kernel):
             if job.records:
                 self._record(layer, job.row, answer=once)
 
-    def _record(self, layer: Layer, row: Row, *, answer: bool) -> None:
+    def _record(self, layer: Layer, row: PackedRow, *, answer: bool) -> None:
         heads = len(layer.query)
         chosen = selected_heads(row.recording.heads, layer.index, heads)
         if chosen == []:
@@ -143,7 +143,7 @@ class Blocks(Kernel):
     def _attend(
         self,
         layer: Layer,
-        row: Row,
+        row: PackedRow,
         tokens: range,
         *,
         answer: bool,

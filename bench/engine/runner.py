@@ -10,7 +10,7 @@ import torch
 
 from bench.engine.attention import Batch, serving
 from bench.engine.heads import Heads
-from bench.engine.kernel import Row, Watch
+from bench.engine.kernel import PackedRow, Watch
 from bench.engine.kv_cache import KVCache
 from bench.engine.output_head import OutputHead
 from bench.engine.placement import index_device
@@ -81,13 +81,13 @@ class Runner:
         return logits
 
 
-def _packed(steps: Sequence[Step]) -> list[Row]:
+def _packed(steps: Sequence[Step]) -> list[PackedRow]:
     """The steps' tokens one after the other."""
     rows, first = [], 0
     for step in steps:
         request, new = step.request, len(step.tokens)
         cached = request.slot.length
-        row = Row(first, new, cached, request.slot.range.start, kept=request.slot.kept)
+        row = PackedRow(first, new, cached, request.slot.range.start, kept=request.slot.kept)
         begin = max(0, request.watch_from - cached)
         if request.watched and begin < new:
             row.watch = Watch(request.watched, slice(begin, new), request.heads)

@@ -14,7 +14,7 @@ import torch
 from bench.engine.attention import Batch, UnservableError
 from bench.engine.engine import Engine
 from bench.engine.feed_forward import by_columns
-from bench.engine.kernel import Row
+from bench.engine.kernel import PackedRow
 from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.output_head import output_head
@@ -179,7 +179,7 @@ def _self_check(
     )
     rows, first = [], 0
     for at, ids in enumerate(probe):
-        rows.append(Row(first, len(ids), 0, at * PAGE))
+        rows.append(PackedRow(first, len(ids), 0, at * PAGE))
         first += len(ids)
     runner = Runner(model, kv_cache)
     batch = Batch(rows, kv_cache, model.device, runner.traits)

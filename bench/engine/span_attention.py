@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from bench.engine.heads import selected_heads
-from bench.engine.kernel import Job, Kernel, Layer, Row, Workspace, by_heads
+from bench.engine.kernel import Job, Kernel, Layer, PackedRow, Workspace, by_heads
 from bench.engine.kv_cache import KVCache
 from bench.engine.traits import Traits
 
@@ -38,7 +38,7 @@ class Watching:
     """Half-open ranges of positions in the context."""
 
     @classmethod
-    def of(cls, row: Row) -> Watching:
+    def of(cls, row: PackedRow) -> Watching:
         """Those of a row that watches spans."""
         start, spans = row.watching.start, row.recording.spans
         return cls(row.first + start, len(row.watching), row.cached + start, row.base, spans)
@@ -153,7 +153,7 @@ class NearSpans(Kernel):
     """Records rows whose spans lie close together, after others have answered them."""
 
     @staticmethod
-    def records(row: Row, traits: Traits) -> bool:
+    def records(row: PackedRow, traits: Traits) -> bool:
         """Rows with spans near each other, where the kernel that answers them gives log-sum-exps."""
         return (traits.varlen or (traits.tiles and row.new > 1)) and Watching.of(row).near
 

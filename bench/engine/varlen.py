@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bench.engine.kernel import Job, Kernel, Layer, Row, Workspace
+from bench.engine.kernel import Job, Kernel, Layer, PackedRow, Workspace
 from bench.engine.kv_cache import PAGE, KVCache
 from bench.engine.traits import Traits
 
@@ -15,7 +15,7 @@ class Varlen(Kernel):
     """Answers every row of a GPU in half precision."""
 
     @staticmethod
-    def answers(row: Row, traits: Traits) -> bool:
+    def answers(row: PackedRow, traits: Traits) -> bool:
         """Every row, where it serves at all."""
         return traits.varlen
 

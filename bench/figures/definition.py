@@ -15,9 +15,9 @@ from bench.files.yaml import Definition, load_definition, read_definition
 
 FOLDER = TABLES / "figures"
 
-Kind = Literal["pareto", "curve", "histogram", "bars", "history", "graph", "calibration"]
+FigureKind = Literal["pareto", "curve", "histogram", "bars", "history", "graph", "calibration"]
 
-_NEEDED: dict[Kind, frozenset[str]] = {
+_NEEDED: dict[FigureKind, frozenset[str]] = {
     "pareto": frozenset({"table"}),
     "curve": frozenset({"method", "datasets", "metric", "option", "values"}),
     "histogram": frozenset({"method", "datasets"}),
@@ -26,7 +26,7 @@ _NEEDED: dict[Kind, frozenset[str]] = {
     "graph": frozenset({"method", "datasets"}),
     "calibration": frozenset({"method", "datasets", "variants"}),
 }
-_ALLOWED: dict[Kind, frozenset[str]] = {
+_ALLOWED: dict[FigureKind, frozenset[str]] = {
     "curve": frozenset({"axis", "index_cost"}),
     "histogram": frozenset({"axis"}),
     "graph": frozenset({"example", "least"}),
@@ -45,7 +45,7 @@ class Variant(BaseModel):
 class Figure(Definition):
     """Which cells a figure shows, and how; the kind determines the valid keys."""
 
-    kind: Kind
+    kind: FigureKind
     """pareto: a table's rows, score over cost; curve: score and cost over an option's values; histogram:
     number of passages or nodes read; bars: a score per variant; history: loss and entropy over the epochs of
     each variant's training, which its method stores as ``history``; graph: the two lowest levels of the graph
@@ -111,7 +111,7 @@ class Figure(Definition):
 def list_figures(folder: Path = FOLDER) -> list[Figure]:
     """Every figure, in the order of the kinds, then sorted by id; raises DataError for a bad definition."""
     figures = [read_definition(path, Figure) for path in folder.glob("*.yaml")]
-    return sorted(figures, key=lambda figure: (get_args(Kind).index(figure.kind), figure.id))
+    return sorted(figures, key=lambda figure: (get_args(FigureKind).index(figure.kind), figure.id))
 
 
 def load_figure(name: str, folder: Path = FOLDER) -> Figure:

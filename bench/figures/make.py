@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.figures.calibration import calibration_of
-from bench.figures.definition import Figure, Kind
+from bench.figures.definition import Figure, FigureKind
 from bench.figures.drawing import (
     Curve,
     Drawn,
@@ -200,7 +200,7 @@ def _calibration(figure: Figure, setting: CellRequest, session: Session) -> Draw
     return calibrations(panels, [variant.label for variant in figure.variants], reader_note(setting))
 
 
-_DRAWERS: Mapping[Kind, Callable[[Figure, CellRequest, Session], Drawn]] = {
+_DRAWERS: Mapping[FigureKind, Callable[[Figure, CellRequest, Session], Drawn]] = {
     "pareto": _pareto,
     "curve": _curve,
     "histogram": _histogram,

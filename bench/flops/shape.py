@@ -7,8 +7,6 @@ from typing import Literal
 
 from bench.errors import ConfigError
 
-Kind = Literal["decoder", "encoder"]
-
 
 @dataclass(frozen=True)
 class Architecture:
@@ -16,7 +14,7 @@ class Architecture:
 
     family: str
     """Transformers' ``model_type``."""
-    kind: Kind
+    kind: Literal["decoder", "encoder"]
     layers: int
     hidden: int
     heads: int

@@ -17,7 +17,7 @@ from bench.models.api import Geometry
 from bench.models.packed import PackedSource
 from bench.models.sources import AssetSource, HubSource, PackageSource
 
-Kind = Literal["causal", "encoder"]
+ModelKind = Literal["causal", "encoder"]
 Pooling = Literal["mean", "cls"]
 """How an encoder turns its token vectors into one: their mean, or the first one."""
 
@@ -34,7 +34,7 @@ class Preset(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    kind: Kind
+    kind: ModelKind
     label: str
     """As printed in tables."""
     description: str

@@ -27,7 +27,7 @@ from bench.models.presets import (
     PAPER_INPUT_LIMIT,
     PAPER_SUMMARY_TOKENS,
     PAPER_WINDOW,
-    Kind,
+    ModelKind,
     Preset,
     presets,
 )
@@ -225,7 +225,7 @@ class ModelSpec:
         return self.source.locate(self.name, CONFIG_FILES)
 
     @cached_property
-    def kind(self) -> Kind:
+    def kind(self) -> ModelKind:
         """Causal language model or text encoder; without a preset, read from its config."""
         if self.preset:
             return self.preset.kind

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 
 
-class Row(BaseModel):
+class Line(BaseModel):
     """The fields of one line, or of a part of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -36,7 +36,7 @@ class Row(BaseModel):
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, allow_nan=False) + "\n"
 
 
-RowT = TypeVar("RowT", bound=Row)
+RowT = TypeVar("RowT", bound=Line)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 

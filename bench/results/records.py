@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from bench.errors import BenchError
 from bench.metrics import METRICS
 from bench.metrics.scoring import question_scores
-from bench.results.json_lines import JsonLines, Row
+from bench.results.json_lines import JsonLines, Line
 from bench.schema import JsonValue
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ FLOP_CONVENTION = "paper"
 _Count = Annotated[int, Field(ge=0, le=10**30)]
 
 
-class ContextRecord(Row):
+class ContextRecord(Line):
     """One passage or node of the reader's prompt, in the prompt's order."""
 
     document: int | None = Field(description="position of the document in the example, from 0")
@@ -52,7 +52,7 @@ class ContextRecord(Row):
     text: str | None = Field(default=None, description="a node's text; a chunk's is the source span")
 
 
-class TokenCounts(Row):
+class TokenCounts(Line):
     """Tokens of the reader's tokenizer; ``forwarded`` counts every model's forward passes."""
 
     prompt: _Count
@@ -65,7 +65,7 @@ class TokenCounts(Row):
     )
 
 
-class FlopCounts(Row):
+class FlopCounts(Line):
     """FLOPs, one multiply-add = 2, in the named convention."""
 
     query: _Count = Field(description="spent on this question")
@@ -104,7 +104,7 @@ class Failure:
         return cls(kind, message.strip())
 
 
-class Record(Row):
+class Record(Line):
     """One answered or failed question: answer, scores, context and cost."""
 
     example_id: str

@@ -27,7 +27,7 @@ from bench.flops.meter import Meter, metered
 from bench.metrics.statistics import clustered_bootstrap
 from bench.models.conversation import LanguageModel
 from bench.results.comparison import Pair, paired
-from bench.results.json_lines import JsonLines, Row, valid_rows
+from bench.results.json_lines import JsonLines, Line, valid_rows
 from bench.results.models import Interval
 from bench.results.records import TFLOP, Failure, Record
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict
@@ -57,7 +57,7 @@ def outcome(verdicts: Mapping[Order, Verdict | None]) -> Outcome:
     return "tie"
 
 
-class Reply(Row):
+class Reply(Line):
     """What the judge said once."""
 
     example_id: str

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from torch import nn
 from torch_geometric.nn import BatchNorm, GATConv, GCNConv, GINConv, JumpingKnowledge, SAGEConv, SGConv
 
-Kind = Literal["gat", "gcn", "sgc", "gin", "sage"]
+NetworkKind = Literal["gat", "gcn", "sgc", "gin", "sage"]
 
 
 @dataclass(frozen=True)
 class Shape:
     """What a network looks like."""
 
-    kind: Kind
+    kind: NetworkKind
     dim: int
     """Of the embeddings, given and learned."""
     layers: int

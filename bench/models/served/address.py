@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from bench.errors import ConfigError
 from bench.schema import JsonValue
 
-Kind = Literal["vllm", "llamacpp"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+ServerKind = Literal["vllm", "llamacpp"]
+KINDS: tuple[ServerKind, ...] = get_args(ServerKind)
 
 SCHEME = "server:"
 DEFAULT_KEY = "BENCH_API_KEY"
@@ -36,7 +36,7 @@ class ServerAddress:
     """As given, without a slash at its end; no user, password or query."""
     model: str
     """The server's name for it."""
-    kind: Kind | None = None
+    kind: ServerKind | None = None
     """None: recognised from what the server says."""
     tokenizer: str | None = None
     """The same model as a preset, hub id or folder: its tokenizer, chat template, architecture. None: by

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bench.engine.sampling import Sampling
-from bench.models.served.address import Kind, ServerAddress, public_name
+from bench.models.served.address import ServerAddress, ServerKind, public_name
 from bench.models.served.client import ServerError
 from bench.schema import JsonValue
 
@@ -41,7 +41,7 @@ MOST_PROBABILITIES = 512
 class ServerInfo:
     """What a server says of itself and of a model."""
 
-    kind: Kind
+    kind: ServerKind
     version: str
     revision: str
     """What it says that pins the weights: a path's last part, a size, a revision. May be empty."""
@@ -89,7 +89,7 @@ class Answer:
 class Dialect(ABC):
     """One kind of server."""
 
-    kind: Kind
+    kind: ServerKind
 
     def __init__(self, address: ServerAddress) -> None:
         """address: the server and the name of the model."""
@@ -115,7 +115,7 @@ class Dialect(ABC):
 class CompletionsDialect(Dialect):
     """vLLM's ``/v1/completions`` with token ids on both sides."""
 
-    kind: Kind = "vllm"
+    kind: ServerKind = "vllm"
 
     def describe(self, entry: Body, get: Get) -> ServerInfo:
         """Version from ``/version``; the model's entry has where it was loaded from and its length."""
@@ -166,7 +166,7 @@ class CompletionsDialect(Dialect):
 class LlamaCppDialect(Dialect):
     """llama.cpp's native ``/completion``."""
 
-    kind: Kind = "llamacpp"
+    kind: ServerKind = "llamacpp"
 
     def describe(self, entry: Body, get: Get) -> ServerInfo:
         """Build and context length from ``/props``; the weights are pinned by file name and size."""
@@ -224,12 +224,12 @@ class LlamaCppDialect(Dialect):
         )
 
 
-TITLES: Mapping[Kind, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp"}
+TITLES: Mapping[ServerKind, str] = {"vllm": "vLLM", "llamacpp": "llama.cpp"}
 """Kind of server -> its name in tables and messages."""
-DIALECTS: Mapping[Kind, type[Dialect]] = {
+DIALECTS: Mapping[ServerKind, type[Dialect]] = {
     dialect.kind: dialect for dialect in (CompletionsDialect, LlamaCppDialect)
 }
-_OWNERS: Mapping[str, Kind] = {"vllm": "vllm", "llamacpp": "llamacpp", "llama.cpp": "llamacpp"}
+_OWNERS: Mapping[str, ServerKind] = {"vllm": "vllm", "llamacpp": "llamacpp", "llama.cpp": "llamacpp"}
 """``owned_by`` in a list of models -> kind of server."""
 
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from methods.gor.model import GraphEncoder, Kind, Shape, message_edges
+from methods.gor.model import GraphEncoder, NetworkKind, Shape, message_edges
 
 SHAPE = Shape("gat", dim=8, layers=2, heads=4, dropout=0.0, attention_dropout=0.0)
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[NetworkKind, ...] = get_args(NetworkKind)
 ARCS = np.array([[0, 1, 2, 3], [4, 4, 5, 5]])
 
 
-def network(kind: Kind = "gat", seed: int = 0, **changes: float) -> GraphEncoder:
+def network(kind: NetworkKind = "gat", seed: int = 0, **changes: float) -> GraphEncoder:
     torch.manual_seed(seed)
     return GraphEncoder(replace(SHAPE, kind=kind, **changes))  # type: ignore[arg-type]
 
@@ -28,7 +28,7 @@ def edges(undirected: bool = True) -> torch.Tensor:
     return torch.from_numpy(message_edges(ARCS, undirected=undirected).copy())
 
 
-def heard(kind: Kind, undirected: bool) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+def heard(kind: NetworkKind, undirected: bool) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
     """(i, j): whether node i's learned embedding depends on node j's text."""
     model, inputs = network(kind).eval(), features().requires_grad_()
     learned = model(inputs, edges(undirected))
@@ -37,14 +37,14 @@ def heard(kind: Kind, undirected: bool) -> np.ndarray[tuple[int, int], np.dtype[
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_layers_hear_two_steps_far_along_undirected_edges(kind: Kind) -> None:
+def test_two_layers_hear_two_steps_far_along_undirected_edges(kind: NetworkKind) -> None:
     joined = np.eye(7, dtype=bool)
     joined[ARCS[0], ARCS[1]] = joined[ARCS[1], ARCS[0]] = True
     np.testing.assert_array_equal(heard(kind, undirected=True), joined @ joined)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_along_directed_edges_chunks_hear_nothing_from_answers(kind: Kind) -> None:
+def test_along_directed_edges_chunks_hear_nothing_from_answers(kind: NetworkKind) -> None:
     dependence = heard(kind, undirected=False)
     assert dependence[4, [0, 1, 4]].all() and not dependence[4, [2, 3, 5]].any()
     for chunk in range(4):
@@ -81,7 +81,7 @@ def test_the_larger_of_the_layers_outputs_is_the_embedding() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_flops_are_those_of_the_linear_maps(kind: Kind) -> None:
+def test_the_flops_are_those_of_the_linear_maps(kind: NetworkKind) -> None:
     model = network(kind).eval()
     with FlopCounterMode(display=False) as counter:
         model(features(), edges())
