@@ -38,7 +38,7 @@ from performance.report import Measurement, NotRun, rate, ratio
 from performance.serve import SERVERS, serving
 
 READER = os.environ.get("BENCH_READER", "qwen2.5-coder-0.5b")
-_LLAMA = ["-fa", "auto", "-ctk", "f16", "-ctv", "f16", "-np", "32", "--kv-unified"]
+_LLAMA = ["-fa", "auto", "-ctk", "f16", "-ctv", "f16", "-np", "32", "--kv-unified", "-c", "65536"]
 QUICKLY = {"vllm": ["--dtype", "bfloat16"], "llamacpp:BF16": _LLAMA, "llamacpp:Q4_0": _LLAMA}
 """What a server is started with to be fast, after what makes it exact."""
 FOUR_BITS = "llamacpp:Q4_0"
@@ -103,13 +103,19 @@ class Load:
 
     def compared(self, engines: Mapping[str, Read]) -> Iterator[Measurement]:
         """Our rate over the best of the others, and every engine's."""
-        work = {name: Candidate(partial(self.run, read), self.units) for name, read in engines.items()}
-        timed = by_turns(work, self.rounds, warm_up=self.rounds > 1)
+        work, failed = dict[str, Candidate](), dict[str, str]()
+        for name, read in engines.items():
+            try:
+                self.run(read)  # warms up as well
+            except OSError as error:  # a server's refusal among them
+                failed[name] = str(error)
+            else:
+                work[name] = Candidate(partial(self.run, read), self.units)
+        timed = by_turns(work, self.rounds, warm_up=False)
         others = [name for name in timed if name not in ("ours", FOUR_BITS)]
         best = min(others, key=lambda name: timed[name].wall_s)
-        yield ratio(
-            f"{self.what}: ours over {best}, the best of the others", timed[best], timed["ours"], ">= 1"
-        )
+        name = f"{self.what}: ours over {best}, the best of the others"
+        yield ratio(name, timed[best], timed["ours"], ">= 1", failed=failed)
         if FOUR_BITS in timed:
             name = f"{self.what}: ours over llama-server with 4-bit weights"
             yield ratio(name, timed[FOUR_BITS], timed["ours"], self.four_bits)
@@ -164,8 +170,10 @@ def _served(kind: str, address: str, prompts: Sequence[Prompt], new: int, most: 
     url = address.removeprefix("server:").partition("/v1#")[0]
     path, count = ("/v1/completions", "max_tokens") if kind == "vllm" else ("/completion", "n_predict")
 
-    def one(prompt: Prompt) -> tuple[int, ...]:
+    def one(at: int, prompt: Prompt) -> tuple[int, ...]:
         body = {"model": READER, "prompt": prompt, count: new, "temperature": 0, "ignore_eos": True}
+        if kind != "vllm":
+            body["id_slot"] = at % most  # else it keeps every slot's last prompt, until there is no room left
         request = urllib.request.Request(
             f"{url}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
@@ -174,7 +182,7 @@ def _served(kind: str, address: str, prompts: Sequence[Prompt], new: int, most: 
         return ()
 
     with ThreadPoolExecutor(most) as pool:
-        return list(pool.map(one, prompts))
+        return list(pool.map(one, range(len(prompts)), prompts))
 
 
 def _whole(addresses: Mapping[str, str], folder: Path, questions: int) -> Iterator[Measurement]:
