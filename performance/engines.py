@@ -6,6 +6,7 @@ the loopback address, and take drawn tokens, no text. *Prefill*: one prompt, one
 prompts of 32 tokens and 32 tokens of answer each. *Six questions a story*: 2,048 tokens that all six begin
 with, 32 of their own, 16 of answer, one after the other. *bm25*: questions of HotpotQA's sample set as a
 whole, models loaded before; transformers has no such run. Rates are per token, or per question.
+``python -m performance.engines`` draws what was found last into ``docs/images/engines.png``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from bench.models.spec import resolve
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
 from performance.drawn import in_flight, random_tokens
-from performance.measuring import Candidate, Timed, by_turns
+from performance.measuring import REPOSITORY, Candidate, Timed, by_turns
 from performance.report import Measurement, NotRun, rate, ratio
 from performance.serve import SERVERS, serving
 
@@ -209,3 +210,37 @@ def _session(results: Path) -> Iterator[Session]:
         yield session
     finally:
         session.close()
+
+
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Every engine's rate over ours, by load."""
+    from matplotlib.figure import Figure
+
+    from bench.figures.drawing import COLOURS, styled
+
+    rates: dict[str, dict[str, float]] = {}
+    for one in result["measurements"]:
+        if one["unit"].endswith("/s"):
+            load, _, engine = one["name"].partition(": ")
+            rates.setdefault(load, {})[engine] = one["value"]
+    names = list(dict.fromkeys(name for own in rates.values() for name in own if name != "ours"))
+    height = 0.8 / len(names)
+    with styled:
+        figure = Figure(figsize=(6.4, 0.55 * len(rates) + 0.8), layout="constrained")
+        axes = figure.subplots()
+        for at, name in enumerate(names):
+            shown = [(row, own[name] / own["ours"]) for row, own in enumerate(rates.values()) if name in own]
+            places = [row + (at - (len(names) - 1) / 2) * height for row, _ in shown]
+            bars = axes.barh(places, [share for _, share in shown], height, label=name, color=COLOURS[at])
+            axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(rates)), list(rates))
+        axes.invert_yaxis()
+        axes.set_xlabel("rate over ours; the line is this engine")
+        axes.legend(frameon=False, loc="best")
+        figure.savefig(path, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    RESULT = REPOSITORY / "performance" / "results" / "engines.json"
+    draw(json.loads(RESULT.read_bytes()), REPOSITORY / "docs" / "images" / "engines.png")
