@@ -63,7 +63,7 @@ def measure(quick: bool) -> list[Measurement]:
             try:
                 addresses[kind] = stack.enter_context(start)
             except BenchError as error:  # such as instructions that this processor does not have
-                left_out[kind] = str(error)
+                left_out[kind] = str(error).replace(f"{REPOSITORY}/", "").replace(folder, "")
         engines: dict[str, Read] = {
             "ours": partial(_ours, lm),
             "transformers": partial(_transformers, stock),
