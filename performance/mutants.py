@@ -2,14 +2,16 @@
 
 ``python -m performance.mutants`` applies every fault by itself to a copy of the repository, runs the test
 that guards the line and prints whether the fault was killed, then the score. ``python -m performance.mutants
-U1 J1`` applies these two; ``--list`` runs nothing and says where each of them lies. A line is found by its
-text, wherever its module lies; one that is gone, or is there twice, is reported. The exit status is 1 where a
-fault survived that is not known to change nothing, or could not be applied.
+U1 J1`` applies these two; what came of all is kept in ``results/mutants.json``. ``--list`` runs nothing and
+says where each of them lies. A line is found by its text, wherever its module lies; one that is gone, or is
+there twice, is reported. The exit status is 1 where a fault survived that is not known to change nothing, or
+could not be applied. Nothing of ``bench`` is imported here: the tests, which are forked, import the copy.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import multiprocessing
 import os
 import re
@@ -26,6 +28,7 @@ from pathlib import Path
 import click
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+RESULT = REPOSITORY / "performance" / "results" / "mutants.json"
 SOURCES = ("bench", "methods")
 LEFT_OUT = (".*", "results", "mlruns", "build", "dist")
 """Of the repository's own folder not copied: no test reads them."""
@@ -182,6 +185,10 @@ def main(ids: tuple[str, ...], only_list: bool) -> None:
     killed = sum(results[mutant] == "killed" for mutant in real)
     stale = sum(result.startswith("not run") for result in results.values())
     click.echo(f"{killed} of {len(real)} killed ({killed / max(1, len(real)):.1%}), {stale} not run")
+    if not ids:
+        outcomes = {mutant.id: results[mutant] for mutant in mutants}
+        found = {"killed": killed, "of": len(real), "outcomes": outcomes}
+        RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     sys.exit(killed < len(real))
 
 
@@ -198,6 +205,54 @@ def all_sound(mutants: Sequence[Mutant], root: Path) -> set[str]:
 
 
 MUTANTS = (
+    Mutant(
+        "PR1",
+        "kept.cache.crop(len(tokens) - len(kept.tokens))",
+        "kept.cache.crop(len(tokens) - len(kept.tokens) - 1)",
+        "test_what_is_read_piece_by_piece_probed_and_rolled_back_answers_as_the_whole_text",
+    ),
+    Mutant(
+        "PR2",
+        "weights = mean_attention(out.attentions, request.heads)[begin:]",
+        "weights = mean_attention(out.attentions, None)[begin:]",
+        "test_its_attention_is_that_of_packed_passes",
+    ),
+    Mutant(
+        "AK1",
+        "counted = drops[: len(drops) - len(drops) // 10]",
+        "counted = drops",
+        "test_k_gap_is_the_authors_rule",
+    ),
+    Mutant(
+        "PC1",
+        "use.new_tokens, use.cached = 0, use.new_tokens + (use.cached or 0)",
+        "use.new_tokens, use.cached = 0, use.cached or 0",
+        "test_dollars_are_the_closed_form_of_the_tokens",
+    ),
+    Mutant(
+        "PC2",
+        "return self.question + self.index / questions",
+        "return self.question + self.index",
+        "test_a_table_says_for_how_many_questions_an_index_is_cheaper",
+    ),
+    Mutant(
+        "RO1",
+        "                if role.index\n",
+        "",
+        "test_rows_take_larger_and_smaller_models_from_the_tables_roles",
+    ),
+    Mutant(
+        "RO2",
+        'if needed.needs in ("tokens", "attention") and roles[role].server',
+        'if needed.needs == "attention" and roles[role].server',
+        "test_attention_refuses_a_served_searcher_and_names_both_ways_out",
+    ),
+    Mutant(
+        "RO3",
+        "if order.index(self.needs) > order.index(needs)",
+        "if order.index(self.needs) < order.index(needs)",
+        "test_attention_refuses_a_served_searcher_and_names_both_ways_out",
+    ),
     Mutant(
         "K1",
         "request.prompt - request.forwarded - nearer * request.passed_over",
