@@ -147,10 +147,12 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         "|---|---|---|---|",
     ]
     for result in results:
-        name = result["benchmark"]
+        name, before = result["benchmark"], ""
         for one in result["measurements"]:
             if one["target"]:
-                lines.append(f"| {name} | {one['name']} | {_value(one)} | {_target(one)} |")
+                shown = _shortened(one["name"], before)
+                lines.append(f"| {name} | {shown} | {_value(one)} | {_target(one)} |")
+                before = one["name"]
         if result["not_run"]:
             lines.append(f"| {name} | not run: {result['not_run']} | | |")
     for result in results:
@@ -166,15 +168,21 @@ def section(result: Mapping[str, Any], machine: str = "") -> list[str]:
     lines = [f"## {result['benchmark']}: {result['title']}", "", _origin(result, machine or _machine(result))]
     if any(one["target"] for one in result["measurements"]) or result["not_run"]:
         return lines
-    rows = list[str]()
-    subject = None
+    rows, before = list[str](), ""
     for one in result["measurements"]:
-        if subject and one["name"].startswith(f"{subject}: "):  # such as "...: memory" behind its time
-            rows[-1] += f"; {one['name'].removeprefix(f'{subject}: ')} {_value(one)}"
+        name = one["name"]
+        if before and name.startswith(f"{before}: "):  # such as "...: memory" behind its time
+            rows[-1] += f"; {name.removeprefix(f'{before}: ')} {_value(one)}"
         else:
-            subject = one["name"]
-            rows.append(f"| {subject} | {_value(one)}")
+            rows.append(f"| {_shortened(name, before)} | {_value(one)}")
+            before = name
     return [*lines, "", "| measured | |", "|---|---|", *(f"{row} |" for row in rows)]
+
+
+def _shortened(name: str, before: str) -> str:
+    """The name without what stands before its colon, where the name before it begins with the same."""
+    head, colon, what = name.rpartition(": ")
+    return f"… {what}" if colon and before.startswith(head + colon) else name
 
 
 def _machine(result: Mapping[str, Any]) -> str:
