@@ -10,7 +10,8 @@ the options that follow it: ``k=auto:pecan:variant=garlic`` (GARLIC, Table 1: "s
 on average, rounded (PECAN, Sec. 4.2: "corresponding to the average used by PECAN").
 
 Costs are measured, not estimated: every k that the search tries is a cell with its own records. Cost
-grows almost linearly with k, so a few cells are enough.
+grows almost linearly with k, so a few cells are enough. Requests that differ only in ``order`` get one k,
+that of the request without it: the same passages, in another order.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _MOST_OTHERS = 4
 
 PASSAGES, NODES = "k", "n_nodes"
 """Options that can depend on another cell: to match its cost, or the number of nodes it reads."""
+ORDER = "order"
+"""Arranges the passages. The answers' lengths differ, so each order by itself could get another k."""
 
 
 def reference_method(value: JsonValue, option: str = PASSAGES) -> str | None:
@@ -67,7 +70,7 @@ class CostMatch:
     reference: Cell
     """The other cell."""
     trial: Cell
-    """The request's cell with a number in place of ``auto:METHOD``."""
+    """The request's cell with a number in place of ``auto:METHOD``, without ``order``."""
 
     @property
     def asked(self) -> str:
@@ -76,7 +79,11 @@ class CostMatch:
 
     def with_number(self, number: int) -> Cell:
         """The request's cell with that k or number of nodes."""
-        return plan_cell(replace(self.request, options={**self.request.options, self.option: number}))
+        return _with(self.request, self.option, number)
+
+    def _measured(self, number: int) -> Cell:
+        """The cell whose cost speaks for that number."""
+        return _with(self.trial.request, self.option, number)
 
     def settled(self, session: Session) -> Cell | None:
         """The cell that matches; None as long as a cost that is needed is not measured."""
@@ -109,7 +116,7 @@ class CostMatch:
             near = list(range(k - (2 if expected.keys() == costs.keys() else 1), k + 2))
         low, high = bracket(target, costs)
         near = [n for n in near if n > low and not 0 < high <= n]
-        return [self.with_number(n) for n in near or [next_k(target, costs)]]
+        return [self._measured(n) for n in near or [next_k(target, costs)]]
 
     def _expected(
         self, session: Session, reference: FinishedCell, costs: Mapping[int, float]
@@ -149,7 +156,7 @@ class CostMatch:
 
     def _own(self, session: Session) -> dict[int, Cell]:
         """K -> the request's cell with it, for each that it has been asked with."""
-        cells = ((k, self.with_number(k), folder) for k, _, folder in self._others(session))
+        cells = ((k, self._measured(k), folder) for k, _, folder in self._others(session))
         return {k: cell for k, cell, folder in cells if cell.identity.folder == folder.name}
 
     def _others(self, session: Session) -> Iterator[tuple[int, CellDescription, Path]]:
@@ -178,8 +185,13 @@ def cost_match(request: CellRequest) -> CostMatch | None:
     kept = load_method(method).editions if method == request.method else frozenset()
     options = {name: value for name, value in request.options.items() if name in kept}
     options |= own
-    trial = plan_cell(replace(request, options={**request.options, option: FIRST_K}))
-    return CostMatch(request, option, plan_cell(replace(request, method=method, options=options)), trial)
+    reference = plan_cell(replace(request, method=method, options=options))
+    measured = {name: value for name, value in request.options.items() if name != ORDER}
+    return CostMatch(request, option, reference, _with(replace(request, options=measured), option, FIRST_K))
+
+
+def _with(request: CellRequest, option: str, number: int) -> Cell:
+    return plan_cell(replace(request, options={**request.options, option: number}))
 
 
 def match_costs(

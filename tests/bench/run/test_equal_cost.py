@@ -137,6 +137,19 @@ def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_p
     assert match_costs([match], Costing(tmp_path / "empty", cost, compute=False)) == [None]
 
 
+def test_rows_in_other_orders_of_the_passages_get_one_k(tmp_path: Path) -> None:
+    """Answers in another order are longer or shorter: Top-X of one block had k = 5, 8 and 5."""
+
+    def cost(cell: Cell) -> float:
+        longer = {"document": 31.0}.get(str(cell.identity.config.get("order")), 0.0)
+        return longer + 10.0 * int(cell.identity.config.get("k", 8))
+
+    session = Costing(tmp_path, cost)
+    orders = [match_of(options={"order": order}) for order in ("rank", "document", "reverse")]
+    found = [cell.identity.config for cell in match_costs(orders, session)]
+    assert [(one["order"], one["k"]) for one in found] == [("rank", 8), ("document", 8), ("reverse", 8)]
+
+
 def test_the_search_begins_where_cells_with_other_options_say_that_the_cost_is(tmp_path: Path) -> None:
     """RAPTOR-CT Top-X stood at a quarter of PECAN's cost in a first pass, beside a measured Top-5."""
     session = Costing(tmp_path, lambda cell: 10.0 * int(cell.identity.config.get("k", 30)))
