@@ -79,7 +79,7 @@ class DecodeOneByOne(Kernel):
         self._first_recording = len(rows) - len(recording)
         self._attended = _KeyAttention.of(recording, space.device)
         self._longest = max(row.total for row in rows)
-        self._views: dict[tuple[int, int, int], torch.Tensor] = {}
+        self._views: dict[tuple[int, int, int, torch.dtype], torch.Tensor] = {}
 
     def run(self, layer: Layer) -> None:
         """Outputs of all rows; the last of them record."""
@@ -87,7 +87,6 @@ class DecodeOneByOne(Kernel):
         heads = len(layer.query)
         queries = (layer.query[:, self._positions] * layer.scale).transpose(0, 1).contiguous()
         outputs = torch.empty_like(queries)
-        exact = layer.values.dtype == torch.float32
         parts = queries.view(-1, kv_heads, heads // kv_heads, width).unbind()
         results = outputs.view(-1, kv_heads, heads // kv_heads, width).unbind()
         self._attended.heads = heads
@@ -95,11 +94,13 @@ class DecodeOneByOne(Kernel):
             row = job.row
             first = 0 if layer.window is None else max(0, row.total - layer.window)
             seen = row.total - first
-            p = self._probabilities(kv_heads, heads // kv_heads, seen)
+            # Unrecorded, half precision keeps them as its softmax rounds them, and moves half as much memory.
+            dtype = torch.float32 if job.records else layer.values.dtype
+            p = self._probabilities(kv_heads, heads // kv_heads, seen, dtype)
             product_into(q, layer.context_transposed(row, first), p)
             torch.softmax(p, dim=-1, out=p)
             v = layer.values.narrow(0, row.base + first, seen).transpose(0, 1)
-            if exact:
+            if p.dtype == v.dtype:
                 torch.bmm(p, v, out=o)
             else:
                 o.copy_(torch.bmm(p.to(v.dtype), v))
@@ -116,13 +117,13 @@ class DecodeOneByOne(Kernel):
         """Give the rows that record their totals."""
         self._attended.settle()
 
-    def _probabilities(self, kv_heads: int, group: int, seen: int) -> torch.Tensor:
+    def _probabilities(self, kv_heads: int, group: int, seen: int, dtype: torch.dtype) -> torch.Tensor:
         """Uninitialised memory for a row's probabilities; all layers use the same views."""
-        shape = (kv_heads, group, seen)
-        view = self._views.get(shape)
+        key = (kv_heads, group, seen, dtype)
+        view = self._views.get(key)
         if view is None:
-            memory = self.space.memory(kv_heads * group * self._longest)
-            view = self._views[shape] = memory[: kv_heads * group * seen].view(shape)
+            memory = self.space.memory(kv_heads * group * self._longest, dtype)
+            view = self._views[key] = memory[: kv_heads * group * seen].view(key[:3])
         return view
 
 

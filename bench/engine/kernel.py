@@ -17,9 +17,9 @@ from bench.engine.heads import Heads
 from bench.engine.kv_cache import KVCache
 from bench.engine.traits import Traits
 
-CPU_BLOCK_ELEMENTS = 1 << 19
+CPU_BLOCK_ELEMENTS = 1 << 21
 CUDA_BLOCK_ELEMENTS = 1 << 25
-"""Most attention probabilities held at once while spans are watched (fp32: 2 MB, a core's cache; 128 MB)."""
+"""Most attention probabilities held at once (fp32: 8 MB, a processor's cache; 128 MB)."""
 
 
 @dataclass
@@ -148,11 +148,11 @@ class Workspace:
             self._triangle = torch.full((size, size), float("-inf"), device=self.device).triu_(1)
         return self._triangle[:size, :size]
 
-    def memory(self, count: int) -> torch.Tensor:
-        """Uninitialised memory for ``count`` fp32 numbers; valid until the next call."""
+    def memory(self, count: int, dtype: Any = torch.float32) -> torch.Tensor:
+        """Uninitialised memory for ``count`` numbers; valid until the next call."""
         if len(self._memory) < count:
             self._memory = torch.empty(count, device=self.device)
-        return self._memory[:count]
+        return self._memory.view(dtype)[:count]
 
 
 class Kernel:
@@ -188,15 +188,18 @@ def additive_mask(queries: torch.Tensor, keys: torch.Tensor, window: int | None)
 
 
 def product_into(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-    """Batched matrix product into fp32 memory; of half precision, its rounded product.
+    """Batched matrix product into memory of its own format or fp32; of half precision, its rounded product.
 
     On a processor that one matrix after the other: of keys, which lie token by token, torch's batched product
     in half precision takes twice to twenty times as long (measured with AMX, 700 to 6,000 keys).
     """
-    if a.dtype == out.dtype:
+    if a.dtype == torch.float32:
         torch.bmm(a, b, out=out)
     elif a.is_cuda:
         out.copy_(torch.bmm(a, b))
+    elif a.dtype == out.dtype:
+        for left, right, result in zip(a, b, out, strict=True):
+            torch.mm(left, right, out=result)
     else:
         for left, right, result in zip(a, b, out, strict=True):
             result.copy_(left @ right)

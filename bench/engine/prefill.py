@@ -21,6 +21,9 @@ from bench.engine.traits import Traits
 MASKED_QUERIES = 512
 """Most queries of a row in one call of the fused kernel with a mask, on a CPU."""
 
+ALIKE = 128
+"""Keys of a product in half precision are as many times this: torch compiles one for each number of keys."""
+
 QUERIES_OF_A_MASK = 64
 """The same where every head has a mask of its own."""
 
@@ -153,7 +156,8 @@ class Blocks(Kernel):
         """Attention of some of a row's new tokens, with outputs if ``answer``; no keys after their block.
 
         chosen: the heads to form (None: all). With the averaging ``matrix`` of spans, returns each block's
-        attention to them, (block, spans), mean over these heads.
+        attention to them, (block, spans), mean over these heads. Without, half precision on a processor
+        keeps the probabilities as its softmax rounds them, and moves half as much memory.
         """
         heads, kv_heads = len(layer.query), layer.keys.shape[1]
         scaled = layer.query[:, row.first : row.first + row.new] * layer.scale  # (Hq, n, hd)
@@ -162,18 +166,22 @@ class Blocks(Kernel):
             scaled, k = scaled[chosen], k[[head * kv_heads // heads for head in chosen]]
             heads = kv_heads = len(chosen)
         step = max(1, self.space.most // (heads * row.total))
-        memory = self.space.memory(heads * min(step, len(tokens)) * row.total)
+        dtype = v.dtype if matrix is None and self.traits.rounds else torch.float32
+        memory = self.space.memory(heads * min(step, len(tokens)) * row.total, dtype)
         means = []
         for a in tokens[::step]:
             b = min(a + step, tokens.stop)
             seen = row.cached + b
+            if self.traits.rounds:
+                seen = min(-(-seen // ALIKE) * ALIKE, row.total)
             p = memory[: heads * (b - a) * seen].view(heads, b - a, seen)
             by_key_head = p.view(kv_heads, -1, seen)
             product_into(scaled[:, a:b].reshape(kv_heads, -1, scaled.shape[-1]), k[:, :, :seen], by_key_head)
             if layer.window is None:
-                p[:, :, row.cached + a :] += self.space.triangle(b - a)
+                after = seen - row.cached - a
+                p[:, :, row.cached + a :] += self.space.triangle(after)[: b - a].to(dtype)
             else:
-                p += self.space.mask(row, a, b, seen, layer.window)
+                p += self.space.mask(row, a, b, seen, layer.window).to(dtype)
             torch.softmax(p, dim=-1, out=p)
             if matrix is not None:
                 means.append(p.mean(0) @ matrix[:seen])

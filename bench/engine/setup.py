@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from bench.engine.attention import Batch, UnservableError
+from bench.engine.blocked_weights import block_weights
 from bench.engine.engine import Engine
 from bench.engine.feed_forward import by_columns
 from bench.engine.kernel import PackedRow
@@ -109,6 +110,8 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
             model(torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].float()
             for ids in probe
         ]
+        by_columns(model)
+        block_weights(model)
         _self_check(name, model, shape, probe, expected, HALF_TOLERANCE if half else TOLERANCE)
     devices = layer_devices(model, layers)
     kv_cache = KVCache(
@@ -118,7 +121,6 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
         key_centres=centres,
         **shape,
     )
-    by_columns(model)
     runner = Runner(model, kv_cache, output_head(model))
     limits = CPU_TILE_LIMITS if runner.traits.tiles else CPU_LIMITS
     retained = min(2 * max_context, int(CPU_RETAINED_SHARE * kv_cache.tokens))
