@@ -14,7 +14,6 @@ import torch
 from bench.engine.attention import Batch, UnservableError
 from bench.engine.blocked_weights import block_weights
 from bench.engine.engine import Engine
-from bench.engine.feed_forward import by_columns
 from bench.engine.kernel import PackedRow
 from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
@@ -110,7 +109,6 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
             model(torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].float()
             for ids in probe
         ]
-        by_columns(model)
         block_weights(model)
         _self_check(name, model, shape, probe, expected, HALF_TOLERANCE if half else TOLERANCE)
     devices = layer_devices(model, layers)
