@@ -557,6 +557,24 @@ MUTANTS = (
         "test_attention_of_chosen_heads_is_that_of_a_full_eager_recomputation",
     ),
     Mutant(
+        "AA5",
+        "seen = min(-(-seen // ALIKE) * ALIKE, row.total)",
+        "seen = -(-seen // ALIKE) * ALIKE",
+        "test_blocks_of_any_size_attend_as_a_whole_matrix_does",
+    ),
+    Mutant(
+        "AA6",
+        "triangle(after)[: b - a].to(dtype)",
+        "triangle(after)[: b - a].to(dtype).tril()",
+        "test_blocks_of_any_size_attend_as_a_whole_matrix_does",
+    ),
+    Mutant(
+        "EC1",
+        "measured = {name: value for name, value in request.options.items() if name != ORDER}",
+        "measured = dict(request.options)",
+        "test_rows_in_other_orders_of_the_passages_get_one_k",
+    ),
+    Mutant(
         "N1",
         "request.following(left)",
         "request.following(self.limits.tokens)",
