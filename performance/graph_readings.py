@@ -157,6 +157,10 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
                 return
             async with slots:
                 graph = Graph.from_index(index, example.documents)
+                search = SearchTrace.read(record.trace)
+                if search is not None and not {node.id for node in search.read_nodes} <= set(graph.ids):
+                    click.echo(f"{record.example_id}: left out, its graph was built again since its search")
+                    return
                 kept.extend(await readings(cell, record, example, graph, models))
             if out:
                 out.write_text(json.dumps([reading.__dict__ for reading in kept], indent=1), "utf-8")
