@@ -2,8 +2,8 @@
 
 A linear layer keeps them row by row, and every product with few tokens pays for reading them in another
 order. Measured on Qwen2.5-0.5B's shape (EPYC, AVX512-BF16, two cores): a layer takes 0.5 to 0.75 of the time
-with 1 to 16 tokens, 0.95 with 512; outputs are the same to the bit. The copies take as
-much memory again; of a stored bfloat16 model the originals are pages of its file, which may leave.
+with 1 to 16 tokens, 0.95 with 512; outputs are the same to the bit. The copies take as much memory again. The
+originals of a model that is stored in bfloat16 are pages of its file, which the system may drop.
 """
 
 from __future__ import annotations
