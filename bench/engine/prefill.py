@@ -24,9 +24,6 @@ MASKED_QUERIES = 512
 ALIKE = 128
 """Keys of a product in half precision are as many times this: torch compiles one for each number of keys."""
 
-QUERIES_OF_A_MASK = 64
-"""The same where every head has a mask of its own."""
-
 
 class Fused(Kernel):
     """One row after the other by torch's fused attention over a view of its context."""
@@ -63,36 +60,6 @@ class Fused(Kernel):
                     o = F.scaled_dot_product_attention(
                         q, k, v, mask, is_causal=mask is None, scale=layer.scale, enable_gqa=grouped
                     )
-                layer.out[part] = o[0].transpose(0, 1)
-
-
-class FewerKeys(Kernel):
-    """Rows of contexts that dropped keys, a choice for each layer and key head: fused, with a mask.
-
-    The keys stay where they are, so nothing is saved but what a cost counts.
-    """
-
-    @staticmethod
-    def answers(row: PackedRow, traits: Traits) -> bool:
-        """Rows with such a choice."""
-        return row.kept is not None
-
-    def run(self, layer: Layer) -> None:
-        """One row after the other, some queries at a time, so that the masks of all heads stay small."""
-        for job in self.jobs:
-            row, (keys, values) = job.row, layer.context(job.row)
-            dropped = ~row.kept[layer.index, :, : row.total].to(keys.device)
-            group = len(layer.query) // len(keys)
-            for start in range(0, row.new, QUERIES_OF_A_MASK):
-                stop = min(start + QUERIES_OF_A_MASK, row.new)
-                causal = self.space.mask(row, start, stop, row.total, layer.window).to(keys.dtype)
-                mask = causal.repeat(len(keys), 1, 1)
-                mask[..., : dropped.shape[1]].masked_fill_(dropped[:, None], float("-inf"))
-                part = slice(row.first + start, row.first + stop)
-                q, k, v, m = (
-                    x[None] for x in (layer.query[:, part], keys, values, mask.repeat_interleave(group, 0))
-                )
-                o = F.scaled_dot_product_attention(q, k, v, m, scale=layer.scale, enable_gqa=group > 1)
                 layer.out[part] = o[0].transpose(0, 1)
 
 
@@ -162,8 +129,11 @@ class Blocks(Kernel):
         heads, kv_heads = len(layer.query), layer.keys.shape[1]
         scaled = layer.query[:, row.first : row.first + row.new] * layer.scale  # (Hq, n, hd)
         k, v = layer.context_transposed(row), layer.context(row)[1]
+        dropped = None if row.kept is None else ~row.kept[layer.index, :, None].to(k.device)
         if chosen is not None:
-            scaled, k = scaled[chosen], k[[head * kv_heads // heads for head in chosen]]
+            key_heads = [head * kv_heads // heads for head in chosen]
+            scaled, k = scaled[chosen], k[key_heads]
+            dropped = None if dropped is None else dropped[key_heads]
             heads = kv_heads = len(chosen)
         step = max(1, self.space.most // (heads * row.total))
         dtype = v.dtype if matrix is None and self.traits.rounds else torch.float32
@@ -177,6 +147,8 @@ class Blocks(Kernel):
             p = memory[: heads * (b - a) * seen].view(heads, b - a, seen)
             by_key_head = p.view(kv_heads, -1, seen)
             product_into(scaled[:, a:b].reshape(kv_heads, -1, scaled.shape[-1]), k[:, :, :seen], by_key_head)
+            if dropped is not None:
+                by_key_head[..., : dropped.shape[-1]].masked_fill_(dropped, float("-inf"))
             if layer.window is None:
                 after = seen - row.cached - a
                 p[:, :, row.cached + a :] += self.space.triangle(after)[: b - a].to(dtype)
@@ -189,6 +161,20 @@ class Blocks(Kernel):
                 o = torch.bmm(by_key_head.to(v.dtype), v[:, :seen]).view(heads, b - a, -1)
                 layer.out[row.first + a : row.first + b] = o.transpose(0, 1)
         return means
+
+
+class FewerKeys(Blocks):
+    """Rows of contexts that dropped keys, a choice for each layer and key head.
+
+    The keys stay where they are, so nothing is saved but what a cost counts.
+    """
+
+    @staticmethod
+    def answers(row: PackedRow, traits: Traits) -> bool:
+        """Rows with such a choice."""
+        return row.kept is not None
+
+    records = answers
 
 
 def _averaging(spans: Sequence[tuple[int, int]], positions: int, device: Any) -> torch.Tensor:
