@@ -155,19 +155,39 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
                 before = one["name"]
         if result["not_run"]:
             lines.append(f"| {name} | not run: {result['not_run']} | | |")
+    lines += [
+        "",
+        "| benchmark | machine | date | commit | seconds | load before |",
+        "|---|---|---|---|---:|---:|",
+    ]
     for result in results:
-        lines += ["", *section(result, f"machine {machines.index(_machine(result)) + 1}")]
+        load, machine = result["machine"]["load_before"], machines.index(_machine(result)) + 1
+        seconds = f"{result['seconds']:.0f}{', quick' if result['quick'] else ''}"
+        origin = (result["date"], result["commit"], seconds, load)
+        lines.append(f"| {' | '.join(map(str, (result['benchmark'], machine, *origin)))} |")
+    for result in results:
+        if rows := _without_target(result):
+            lines += ["", f"## {result['benchmark']}: {result['title']}", "", *rows]
     return "\n".join(lines) + "\n"
 
 
-def section(result: Mapping[str, Any], machine: str = "") -> list[str]:
-    """One benchmark's part of the report, in lines; with a table where nothing in it has a target.
+def section(result: Mapping[str, Any]) -> list[str]:
+    """What is said of one benchmark when it has run, in lines; with a table if nothing in it has a target."""
+    quick = (
+        " **Quick run: shows that the benchmark works, not how fast anything is.**" if result["quick"] else ""
+    )
+    origin = (
+        f"*{_machine(result)}; {result['date']}, commit {result['commit']}; "
+        f"{result['seconds']:.0f} s; load before: {result['machine']['load_before']}.*{quick}"
+    )
+    rows = _without_target(result)
+    return [f"## {result['benchmark']}: {result['title']}", "", origin, *([""] if rows else []), *rows]
 
-    machine: a name for the machine that stands elsewhere in full.
-    """
-    lines = [f"## {result['benchmark']}: {result['title']}", "", _origin(result, machine or _machine(result))]
+
+def _without_target(result: Mapping[str, Any]) -> list[str]:
+    """The table of a benchmark in which nothing has a target; else empty."""
     if any(one["target"] for one in result["measurements"]) or result["not_run"]:
-        return lines
+        return []
     rows, before = list[str](), ""
     for one in result["measurements"]:
         name = one["name"]
@@ -176,7 +196,7 @@ def section(result: Mapping[str, Any], machine: str = "") -> list[str]:
         else:
             rows.append(f"| {_shortened(name, before)} | {_value(one)}")
             before = name
-    return [*lines, "", "| measured | |", "|---|---|", *(f"{row} |" for row in rows)]
+    return ["| measured | |", "|---|---|", *(f"{row} |" for row in rows)]
 
 
 def _shortened(name: str, before: str) -> str:
@@ -192,16 +212,6 @@ def _machine(result: Mapping[str, Any]) -> str:
         f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
         f"{machine['memory_gb']:.0f} GB{card}; "
         f"torch {versions['torch']}, transformers {versions['transformers']}"
-    )
-
-
-def _origin(result: Mapping[str, Any], machine: str) -> str:
-    quick = (
-        " **Quick run: shows that the benchmark works, not how fast anything is.**" if result["quick"] else ""
-    )
-    return (
-        f"*{machine[:1].upper()}{machine[1:]}; {result['date']}, commit {result['commit']}; "
-        f"{result['seconds']:.0f} s; load before: {result['machine']['load_before']}.*{quick}"
     )
 
 
