@@ -131,9 +131,7 @@ class Blocks(Kernel):
         k, v = layer.context_transposed(row), layer.context(row)[1]
         dropped = None if row.kept is None else ~row.kept[layer.index, :, None].to(k.device)
         if chosen is not None:
-            key_heads = [head * kv_heads // heads for head in chosen]
-            scaled, k = scaled[chosen], k[key_heads]
-            dropped = None if dropped is None else dropped[key_heads]
+            scaled, k = scaled[chosen], k[[head * kv_heads // heads for head in chosen]]
             heads = kv_heads = len(chosen)
         step = max(1, self.space.most // (heads * row.total))
         dtype = v.dtype if matrix is None and self.traits.rounds else torch.float32
@@ -164,7 +162,7 @@ class Blocks(Kernel):
 
 
 class FewerKeys(Blocks):
-    """Rows of contexts that dropped keys, a choice for each layer and key head.
+    """Rows of contexts that dropped keys, a choice for each layer and key head; these watch no spans.
 
     The keys stay where they are, so nothing is saved but what a cost counts.
     """
