@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import psutil
@@ -104,12 +104,13 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     centres = key_centres(model, layers)
     probe = _probe_tokens(int(config.vocab_size))
     half = model.dtype in (torch.bfloat16, torch.float16)
-    with _without_key_biases(model) if half else nullcontext(), torch.inference_mode():
+    with _comparable(model), torch.inference_mode():
         expected = [
             model(torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].float()
             for ids in probe
         ]
-        block_weights(model)
+    block_weights(model)
+    with _comparable(model), torch.inference_mode():
         _self_check(name, model, shape, probe, expected, HALF_TOLERANCE if half else TOLERANCE)
     devices = layer_devices(model, layers)
     kv_cache = KVCache(
@@ -143,13 +144,15 @@ def _probe_tokens(vocab: int) -> list[list[int]]:
 
 
 @contextmanager
-def _without_key_biases(model: Any) -> Iterator[None]:
-    """Inside the block the key projections have no bias.
+def _comparable(model: Any) -> Iterator[None]:
+    """Inside the block the key projections of a model in half precision have no bias.
 
-    In half precision a large one rounds the keys themselves, so far that a model's own logits depend on its
-    attention function: two right answers would differ by more than a wrong one may.
+    A large one rounds the keys themselves, so far that a model's own logits depend on its attention function:
+    two right answers would differ by more than a wrong one may.
     """
-    biased = [part.k_proj for part in model.modules() if getattr(part, "k_proj", None) is not None]
+    half = model.dtype in (torch.bfloat16, torch.float16)
+    parts = model.modules() if half else ()
+    biased = [part.k_proj for part in parts if getattr(part, "k_proj", None) is not None]
     biases = [projection.bias for projection in biased]
     for projection in biased:
         projection.bias = None
