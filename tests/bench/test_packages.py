@@ -110,18 +110,12 @@ def test_the_core_scores_counts_and_renders(tmp_path: Path) -> None:
     assert "not installed" not in done.stderr
 
 
-def test_what_needs_a_model_names_the_extra_before_any_question(tmp_path: Path) -> None:
-    done = core("run --method bm25 --dataset hotpotqa --limit 1", cwd=tmp_path)
-
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "pip install 'longdoc-bench[readers]'" in done.stderr
-
-
-def test_the_quickstart_says_what_is_missing_before_anything_else(tmp_path: Path) -> None:
-    done = core("quickstart", cwd=tmp_path)
+@pytest.mark.parametrize("command", ["run --method bm25 --dataset hotpotqa --limit 1", "quickstart"])
+def test_what_needs_a_model_names_the_extra_before_anything_else(tmp_path: Path, command: str) -> None:
+    done = core(command, cwd=tmp_path)
 
     assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
     assert "pip install 'longdoc-bench[readers]'" in done.stderr
 
 

@@ -19,29 +19,6 @@ def identity() -> CellIdentity:
     return cell_identity
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"method_version": "2"},
-        {"config": {"suffix": "!"}},
-        {"data_revision": "1" * 64},
-        {"examples": "other"},
-        {"models": {"reader": {"name": "other"}}},
-        {"geometry": {"window": 128}},
-        {"prompts": "1"},
-        {"max_new_tokens": 9},
-        {"seed": 1},
-        {"training": "other documents"},
-        {"inner": ("ranker 2",)},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_whatever_can_change_a_record_makes_another_cell(
-    identity: CellIdentity, changes: dict[str, Any]
-) -> None:
-    assert replace(identity, **changes).cell_id != identity.cell_id
-
-
 def test_documents_learned_from_tell_two_cells_apart(identity: CellIdentity) -> None:
     """The same options, and a file of training documents whose content has changed."""
     first, second = (replace(identity, training=stable_hash(content)) for content in ("a", "b"))
@@ -85,10 +62,11 @@ def written(value: Any) -> str:
     return repr([(key, written(inner)) for key, inner in sorted(value.items())])
 
 
-@settings(max_examples=100, deadline=None)
-@given(parts=st.fixed_dictionaries(FIELDS), field=st.sampled_from(sorted(FIELDS)), data=st.data())
+@pytest.mark.parametrize("field", sorted(FIELDS))
+@settings(max_examples=12, deadline=None)
+@given(parts=st.fixed_dictionaries(FIELDS), data=st.data())
 def test_the_id_follows_every_part_and_no_order_of_keys(
-    parts: dict[str, Any], field: str, data: st.DataObject
+    field: str, parts: dict[str, Any], data: st.DataObject
 ) -> None:
     cell_id = CellIdentity(**parts).cell_id
     assert CellIdentity(**{name: turned_round(part) for name, part in parts.items()}).cell_id == cell_id
