@@ -1,15 +1,12 @@
-"""Data that swell, text that would command a screen or a page, and the doors of the UI: docs/attacks.md."""
+"""Data that swell, and text that would command a screen or a page: docs/attacks.md."""
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +18,6 @@ from bench.report.page import report_page
 from bench.results.records import RecordStore
 from bench.run.cell import CellRequest
 from bench.tables.formats import plain_table
-from bench.tracking import ui
 from bench.tracking.content import question_table, read_run
 from tests import cells
 from tests.bench.faults.hostile import PIECES
@@ -109,21 +105,6 @@ def test_an_edited_description_is_shown(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "created_at": "yesterday", "metrics": []}))
     assert read_run(path.parent).metrics["f1"] == 0.5
     assert "hotpotqa" in report_page(collect_report(tmp_path))
-
-
-def test_the_ui_answers_to_this_machines_names_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlflow.server.security_utils import is_allowed_host_header
-
-    started: dict[str, Any] = {}
-    monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
-    monkeypatch.setattr(subprocess, "Popen", lambda words, **options: started.update(options, words=words))
-    ui._start(tmp_path / "mlflow.db", 5000, io.BytesIO())
-    assert started["words"][started["words"].index("--host") + 1] == "127.0.0.1"
-    assert "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE" not in started["env"]
-    hosts = started["env"]["MLFLOW_SERVER_ALLOWED_HOSTS"].split(",")
-    wrong = ("evil.example", "10.evil.example", "192.168.evil.example:80", "localhost.evil.example", "")
-    assert not any(is_allowed_host_header(hosts, host) for host in wrong)
-    assert all(is_allowed_host_header(hosts, host) for host in ("127.0.0.1:5000", "localhost"))
 
 
 def test_every_attack_names_a_test_that_exists() -> None:
