@@ -52,32 +52,39 @@ class RequestError(Exception):
 
 
 class Service:
-    """A reader of this machine that answers as vLLM's routes do."""
+    """The shipped reader, which answers as vLLM's route for completions does."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.model: Any = load_language_model(resolve(name))
+    def __init__(self) -> None:
+        self.model: Any = load_language_model(resolve("tiny"))
 
     async def complete(self, body: Body) -> Body:
         """A completion of token ids; ``logprob_token_ids`` are those of its first token."""
         ids, choices = list(body["prompt"]), tuple(body.get("logprob_token_ids") or ())
         result = await self._run(ids, body, choices)
-        choice = self._choice(result) | {"text": self._text(result), "token_ids": list(result.answer)}
+        answer, stopped = list(result.answer), result.finish == "stop"
+        choice: Body = {
+            "text": self.model.hf_tokenizer.decode(answer, skip_special_tokens=True),
+            "token_ids": answer,
+            "logprobs": None,
+            "finish_reason": "stop" if stopped else "length",
+        }
         if choices:
             listed = {
                 f"token_id:{id_}": logit - result.log_mass
                 for id_, logit in zip(choices, result.logits, strict=True)
             }
             choice["logprobs"] = {"top_logprobs": [listed]}
-        return self._reply(choice, len(ids), result)
+        usage = {
+            "prompt_tokens": len(ids),
+            "completion_tokens": len(answer) + stopped,
+            "prompt_tokens_details": {"cached_tokens": result.reused},
+        }
+        return {"model": "tiny", "choices": [choice], "usage": usage}
 
     async def _run(self, ids: list[int], body: Body, choices: tuple[int, ...]) -> RequestResult:
         """Generate after the ids; the context is kept for requests with the same beginning."""
         lm, most = self.model, body["max_tokens"]
-        room, longest = (
-            len(ids) + most,
-            min(self.model.max_positions, self.model.engine.runner.kv_cache.tokens),
-        )
+        room, longest = len(ids) + most, min(lm.max_positions, lm.engine.runner.kv_cache.tokens)
         if room > longest:
             raise RequestError(f"{len(ids)} tokens and {most} to come: expected at most {longest}.")
         temperature = body.get("temperature")
@@ -99,20 +106,6 @@ class Service:
             lm.engine.release(slot, retain=done)
         return result
 
-    def _text(self, result: RequestResult) -> str:
-        return str(self.model.hf_tokenizer.decode(list(result.answer), skip_special_tokens=True))
-
-    def _choice(self, result: RequestResult) -> Body:
-        return {"logprobs": None, "finish_reason": "stop" if result.finish == "stop" else "length"}
-
-    def _reply(self, choice: Body, prompt: int, result: RequestResult) -> Body:
-        usage = {
-            "prompt_tokens": prompt,
-            "completion_tokens": len(result.answer) + (result.finish == "stop"),
-            "prompt_tokens_details": {"cached_tokens": result.reused},
-        }
-        return {"model": self.name, "choices": [choice], "usage": usage}
-
 
 Post = Callable[[Body], Awaitable[Body]]
 Around = Callable[[Body, Post], Awaitable[Any]]
@@ -124,29 +117,23 @@ async def plainly(body: Body, post: Post) -> Any:
     return await post(body)
 
 
-def dialect_app(kind: str, around: Around = plainly, *, model: str = "tiny", **entry: Any) -> Starlette:
-    """A shipped model behind the routes of one kind of server; entry: fields of its list of models."""
-    service = Service(model)
-    routes = {"vllm": _vllm, "llamacpp": _llamacpp}[kind](service)
-    listing = {"data": [{"id": model, "object": "model", "owned_by": kind, **entry}]}
+def vllm_app(around: Around = plainly, **entry: Any) -> Starlette:
+    """The shipped reader behind vLLM's routes; entry: fields of its list of models."""
+    service = Service()
+    listing = {"data": [{"id": "tiny", "object": "model", "owned_by": "vllm", **entry}]}
 
-    def handler(answer: Any) -> Callable[[Request], Awaitable[Any]]:
-        async def get(request: Request) -> Any:
-            return JSONResponse(answer)
-
-        async def post(request: Request) -> Any:
-            try:
-                reply = await around(await request.json(), answer)
-            except RequestError as error:
-                return JSONResponse({"error": {"message": str(error)}}, 400)
-            return JSONResponse(reply) if isinstance(reply, dict) else reply
-
-        return post if callable(answer) else get
+    async def completions(request: Request) -> Any:
+        try:
+            reply = await around(await request.json(), service.complete)
+        except RequestError as error:
+            return JSONResponse({"error": {"message": str(error)}}, 400)
+        return JSONResponse(reply) if isinstance(reply, dict) else reply
 
     return Starlette(
         routes=[
-            Route(path, handler(answer), methods=["POST" if callable(answer) else "GET"])
-            for path, answer in {"/v1/models": listing, **routes}.items()
+            Route("/v1/models", lambda request: JSONResponse(listing)),
+            Route("/version", lambda request: JSONResponse({"version": "0.33.0"})),
+            Route("/v1/completions", completions, methods=["POST"]),
         ]
     )
 
@@ -161,49 +148,3 @@ def replaying_app(replies: dict[str, Any]) -> Starlette:
         return JSONResponse(reply["body"], reply["status"])
 
     return Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
-
-
-def _vllm(service: Service) -> Body:
-    return {"/version": {"version": "0.33.0"}, "/v1/completions": service.complete}
-
-
-def _llamacpp(service: Service) -> Body:
-    async def complete(body: Body) -> Body:
-        most, n = body["n_predict"], body.get("n_probs", 0)
-        asked: Body = {
-            "model": "tiny",
-            "prompt": body["prompt"],
-            "max_tokens": most,
-            "return_token_ids": True,
-        }
-        asked |= {"temperature": body["temperature"], "seed": body.get("seed")}
-        if n:
-            asked["logprob_token_ids"] = list(range(2048))
-        answer = await service.complete(asked)
-        (choice,), usage = answer["choices"], answer["usage"]
-        stopped = choice["finish_reason"] == "stop"
-        completion: Body = {
-            "content": choice["text"],
-            "tokens": [*choice["token_ids"], *([2] if stopped else [])],
-            "stop_type": "eos" if stopped else "limit",
-            "tokens_evaluated": usage["prompt_tokens"],
-            "tokens_predicted": usage["completion_tokens"],
-            "truncated": False,
-            "timings": {"cache_n": usage["prompt_tokens_details"]["cached_tokens"]},
-        }
-        if n:
-            (listed,) = choice["logprobs"]["top_logprobs"]
-            best = sorted(listed.items(), key=lambda pair: -pair[1])[:n]
-            completion["completion_probabilities"] = [
-                {"top_logprobs": [{"id": int(t.removeprefix("token_id:")), "logprob": v} for t, v in best]}
-            ]
-        return completion
-
-    return {
-        "/props": {
-            "build_info": "b9000",
-            "model_path": "/models/tiny.gguf",
-            "default_generation_settings": {"n_ctx": 8192},
-        },
-        "/completion": complete,
-    }

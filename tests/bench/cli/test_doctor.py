@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from bench.cli.doctor import Check
 from bench.cli.main import command
 from bench.errors import ConfigError
-from tests.servers import Body, Post, dialect_app, serving
+from tests.servers import Body, Post, serving, vllm_app
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -67,7 +67,7 @@ def of_server(app: Any, model: str = "tiny") -> Result:
 
 
 def test_a_sound_server_passes() -> None:
-    done = of_server(dialect_app("vllm"))
+    done = of_server(vllm_app())
     assert done.exit_code == 0 and set(states(done).values()) == {"ok"}
     assert "vLLM 0.33.0" in done.output
     assert "4 M parameters" in done.output
@@ -78,7 +78,7 @@ def test_a_server_that_says_of_no_word_how_likely_it_is_can_still_generate() -> 
         answer = await post(body)
         return {**answer, "choices": [{**answer["choices"][0], "logprobs": None}]}
 
-    done = of_server(dialect_app("vllm", without))
+    done = of_server(vllm_app(without))
     assert list(states(done).values()) == ["ok", "ok", "ok", "warning"]
     assert "gives no log-probabilities" in done.output and "only generate work" in done.output
 

@@ -21,7 +21,7 @@ from bench.models.served.client import ServerError, ServerGoneError
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
-from tests.servers import Body, Post, dialect_app, free_port, serving
+from tests.servers import Body, Post, free_port, serving, vllm_app
 
 pytestmark = pytest.mark.usefixtures("cache")
 CHECKS = 6
@@ -92,14 +92,14 @@ def test_a_wrong_url_is_one_message() -> None:
 
 def test_a_model_that_the_server_does_not_have_is_named_with_those_it_has() -> None:
     with (
-        serving(dialect_app("vllm")) as url,
+        serving(vllm_app()) as url,
         pytest.raises(ServerError, match="no model 'giant'. It has: tiny"),
     ):
         plan_cell(CellRequest("closed_book", "musique", model=f"server:{url}#giant"))
 
 
 def test_https_to_a_server_without_tls_says_so() -> None:
-    with serving(dialect_app("vllm")) as url, pytest.raises(ServerError, match="TLS: .*http or https"):
+    with serving(vllm_app()) as url, pytest.raises(ServerError, match="TLS: .*http or https"):
         plan_cell(request(url.replace("http:", "https:")))
 
 
@@ -120,7 +120,7 @@ def test_a_malformed_address_says_what_is_wrong_and_repeats_no_secret(address: s
 
 
 def test_a_model_without_a_known_tokenizer_asks_for_one() -> None:
-    with serving(dialect_app("vllm", id="mystery")) as url:
+    with serving(vllm_app(id="mystery")) as url:
         with pytest.raises(ConfigError, match="tokenizer=NAME"):
             plan_cell(CellRequest("closed_book", "musique", model=f"server:{url}#mystery"))
         cell = plan_cell(CellRequest("closed_book", "musique", model=f"server:{url}#mystery#tokenizer=tiny"))
@@ -128,7 +128,7 @@ def test_a_model_without_a_known_tokenizer_asks_for_one() -> None:
 
 
 def test_a_server_of_text_and_a_served_encoder_are_refused_with_the_way_out() -> None:
-    with serving(dialect_app("vllm", owned_by="library")) as url:
+    with serving(vllm_app(owned_by="library")) as url:
         with pytest.raises(ServerError, match="library.* neither vLLM nor llama.cpp.*#kind=vllm"):
             plan_cell(request(url))
         plan_cell(CellRequest("closed_book", "musique", model=f"server:{url}#tiny#kind=vllm"))
@@ -138,13 +138,13 @@ def test_a_server_of_text_and_a_served_encoder_are_refused_with_the_way_out() ->
 
 
 def test_a_server_with_less_room_than_the_window_is_refused() -> None:
-    with serving(dialect_app("vllm", max_model_len=1024)) as url:
+    with serving(vllm_app(max_model_len=1024)) as url:
         with pytest.raises(ConfigError, match="takes 1024 tokens.*window of 2048"):
             plan_cell(request(url))
 
 
 def test_attention_refuses_a_served_searcher_and_names_both_ways_out() -> None:
-    with serving(dialect_app("vllm")) as url:
+    with serving(vllm_app()) as url:
         with pytest.raises(ConfigError, match="searcher server:tiny.*attention=off.*search_model=NAME"):
             plan_cell(request(url, method="pecan"))
         plan_cell(request(url, method="pecan", search_model="tiny", graph_model="tiny"))
@@ -189,7 +189,7 @@ def replying(*response: Any) -> Any:
 def test_a_server_that_would_answer_wrongly_is_noticed_before_the_first_question(
     fault: Any, message: str, tmp_path: Path
 ) -> None:
-    with serving(dialect_app("vllm", Counted(fault))) as url, pytest.raises(ServerError) as error:
+    with serving(vllm_app(Counted(fault))) as url, pytest.raises(ServerError) as error:
         answered(tmp_path, request(url))
     assert message in str(error.value)
     assert kept(tmp_path) == []
@@ -204,7 +204,7 @@ def test_log_probabilities_refused_end_the_run_with_the_reason(tmp_path: Path) -
 
     for fault, message in ((refusing, "logprobs are off"), (ignoring, "gives no log-probabilities")):
         counted, results = Counted(fault), tmp_path / message
-        with serving(dialect_app("vllm", counted)) as url, pytest.raises(BenchError) as error:
+        with serving(vllm_app(counted)) as url, pytest.raises(BenchError) as error:
             answered(results, request(url, method="pecan", limit=1, attention="off"))
         assert message in str(error.value) and "search_model=NAME" in str(error.value)
         assert len(counted.bodies) == CHECKS + 1, "refused before a graph is built"
@@ -218,7 +218,7 @@ def test_only_methods_that_probe_ask_for_log_probabilities(tmp_path: Path) -> No
         ("self_route", {"decline": "p_yes"}, True),
     ):
         counted = Counted()
-        with serving(dialect_app("vllm", counted)) as url:
+        with serving(vllm_app(counted)) as url:
             answered(tmp_path / method / str(len(options)), request(url, method=method, limit=1, **options))
         asked = ["logprobs" in body for body in counted.bodies]
         assert asked[:CHECKS] == [False] * CHECKS and asked[CHECKS] == probes, method
@@ -233,7 +233,7 @@ def test_a_question_of_which_the_server_counts_other_tokens_fails_with_both_numb
         return (lambda answer: {**answer, "usage": {**answer["usage"], **more}}) if at == 2 else None
 
     counted = Counted(one_more)
-    with serving(dialect_app("vllm", counted)) as url:
+    with serving(vllm_app(counted)) as url:
         records = answered(tmp_path, request(url), in_flight=1)
     ours = len(counted.bodies[CHECKS + 1]["prompt"])
     assert [record.error is None for record in records] == [True, False, True, True]
@@ -245,7 +245,7 @@ def test_an_answer_of_another_model_ends_the_run_and_keeps_what_was_answered(tmp
     def other(at: int, body: Body) -> Any:
         return (lambda answer: {**answer, "model": "tiny-s"}) if at == 3 else None
 
-    with serving(dialect_app("vllm", Counted(other))) as url:
+    with serving(vllm_app(Counted(other))) as url:
         with pytest.raises(ServerError, match="'tiny-s' has answered, and 'tiny' before"):
             answered(tmp_path, request(url), in_flight=1)
         assert len(kept(tmp_path)) == 2
@@ -257,7 +257,7 @@ def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
         return Response("busy", {1: 429, 2: 503}[at], {"retry-after": "0.1"}) if at in (1, 2) else None
 
     counted = Counted(busy)
-    with serving(dialect_app("vllm", counted)) as url:
+    with serving(vllm_app(counted)) as url:
         records = answered(tmp_path, request(url), in_flight=1)
     assert [record.error for record in records] == [None] * 4
     assert len(counted.bodies) == CHECKS + 4 + 2
@@ -274,7 +274,7 @@ def test_a_request_that_hangs_is_asked_again_after_its_time(
             return answer
 
     counted = Hanging()
-    with serving(dialect_app("vllm", counted)) as url, caplog.at_level(logging.WARNING):
+    with serving(vllm_app(counted)) as url, caplog.at_level(logging.WARNING):
         model = f"server:{url}#tiny{PATIENCE}#timeout=2"
         records = answered(tmp_path, CellRequest("closed_book", "musique", model=model, limit=4), in_flight=1)
     assert [record.error for record in records] == [None] * 4
@@ -293,7 +293,7 @@ def test_a_request_that_always_breaks_the_server_fails_its_question_alone(
             poisoned.append(body["prompt"])
         return Response("oops", 500) if body["prompt"] in poisoned else None
 
-    with serving(dialect_app("vllm", Counted(broken))) as url:
+    with serving(vllm_app(Counted(broken))) as url:
         records = answered(tmp_path, request(url), in_flight=1)
     assert [record.error is None for record in records] == [True, False, True, True]
     assert "gave 500 'oops'; given up after 5 tries" in (records[1].error or "")
@@ -303,7 +303,7 @@ def test_half_a_body_is_asked_for_again(tmp_path: Path) -> None:
     def half(at: int, body: Body) -> Any:
         return Response('{"choices": [{"te', media_type="application/json") if at == 1 else None
 
-    with serving(dialect_app("vllm", Counted(half))) as url:
+    with serving(vllm_app(Counted(half))) as url:
         assert [record.error for record in answered(tmp_path, request(url))] == [None] * 4
     cut = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{"
     with raw(cut) as url, pytest.raises(ServerGoneError, match="RemoteProtocolError"):
@@ -313,7 +313,7 @@ def test_half_a_body_is_asked_for_again(tmp_path: Path) -> None:
 def test_a_server_killed_and_started_again_in_the_middle_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(dialect_app("vllm")) as url:
+    with serving(vllm_app()) as url:
         undisturbed = answered(tmp_path / "undisturbed", request(url))
     port, first = free_port(), threading.Event()
 
@@ -321,10 +321,10 @@ def test_a_server_killed_and_started_again_in_the_middle_changes_nothing(
         first.set()
 
     def servers() -> None:
-        with serving(dialect_app("vllm", Counted(fall)), port):
+        with serving(vllm_app(Counted(fall)), port):
             first.wait()
         time.sleep(0.7)
-        with serving(dialect_app("vllm"), port):
+        with serving(vllm_app(), port):
             over.wait()
 
     over, thread = threading.Event(), threading.Thread(target=servers)
@@ -341,7 +341,7 @@ def test_a_server_killed_and_started_again_in_the_middle_changes_nothing(
 
 
 def test_a_server_that_comes_back_as_another_ends_the_run(tmp_path: Path) -> None:
-    with serving(dialect_app("vllm", max_model_len=8192)) as url:
+    with serving(vllm_app(max_model_len=8192)) as url:
         cell = plan_cell(request(url))
         assert cell.identity.models["reader"]["max_tokens"] == 8192
     port = int(url.rpartition(":")[2].split("/")[0])
@@ -349,7 +349,7 @@ def test_a_server_that_comes_back_as_another_ends_the_run(tmp_path: Path) -> Non
     def away(at: int, body: Body) -> Any:
         return Response("starting", 503) if at + CHECKS == 1 else None
 
-    with serving(dialect_app("vllm", Counted(away), max_model_len=4096), port):
+    with serving(vllm_app(Counted(away), max_model_len=4096), port):
         with pytest.raises(ServerError, match="planned with: max_tokens 4096 instead of 8192"):
             Session(tmp_path).run(cell)
 
@@ -363,19 +363,19 @@ def test_a_server_that_is_gone_ends_the_run_once_and_the_same_command_continues(
         return Response("gone", 503) if at >= 3 else None
 
     first, second = Counted(fall), Counted()
-    with serving(dialect_app("vllm", first)) as url:
+    with serving(vllm_app(first)) as url:
         with pytest.raises(ServerGoneError, match="gave 503 'gone'.*give the same command"):
             answered(tmp_path, request(url), in_flight=1)
     before = kept(tmp_path)
     assert len(before) == 2 and all(record["error"] is None for record in before)
-    with serving(dialect_app("vllm", second)) as url:
+    with serving(vllm_app(second)) as url:
         records = answered(tmp_path, request(url))
     assert [record.error for record in records] == [None] * 4
     assert len(second.bodies) == CHECKS + 2, "the two that had an answer are not asked again"
 
 
 def test_a_finished_cell_needs_no_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with serving(dialect_app("vllm")) as url:
+    with serving(vllm_app()) as url:
         first = answered(tmp_path / "results", request(url))
     assert answered(tmp_path / "results", request(url)) == first
     assert "planned with what it said last" in caplog.text
@@ -393,7 +393,7 @@ def test_the_key_goes_into_the_header_and_nowhere_else(
         message = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
         return JSONResponse(message, 400) if at == 1 else None
 
-    app, seen = dialect_app("vllm", Counted(leaking)), list[str]()
+    app, seen = vllm_app(Counted(leaking)), list[str]()
 
     async def locked(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -436,7 +436,7 @@ def test_the_url_is_no_part_of_a_cell(tmp_path: Path) -> None:
     """Two addresses of one model, also as an option of a method, are one cell and one index."""
     cells = []
     for _ in range(2):
-        with serving(dialect_app("vllm")) as url:
+        with serving(vllm_app()) as url:
             served = f"server:{url}#tiny"
             options = {"attention": "off", "search_model": served}
             cells.append(plan_cell(CellRequest("pecan", "musique", model=served, options=options)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,10 @@ import pytest
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
-from tests.servers import dialect_app, serving
+from performance.recording import CELLS, MODEL, REPLIES, cell_request
+from tests.servers import replaying_app, serving, vllm_app
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-@pytest.fixture(scope="module")
-def reader() -> Iterator[str]:
-    """The shipped reader behind vLLM's routes."""
-    with serving(dialect_app("vllm")) as url:
-        yield url
 
 
 def answered(results: Path, request: CellRequest) -> list[Record]:
@@ -39,48 +33,28 @@ def same(one: Record, other: Record) -> None:
     assert (other.flops.query, other.flops.index) == (one.flops.query, one.flops.index)
 
 
-METHODS: dict[str, dict[str, Any]] = {
-    "full_context": {},
-    "memwalker": {},
-    "gor": {"train": "off", "queries": 2},
-}
-"""A long prompt, turns of a walk, drawn queries and an index; PECAN's search is below."""
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_served_reader_gives_the_same_texts_tokens_and_flops(
-    method: str, reader: str, tmp_path: Path
+@pytest.mark.parametrize("kind", ["llamacpp", "vllm"])
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: str(cell[0]))
+def test_the_replies_of_a_real_server_give_the_answer_of_this_process(
+    kind: str, cell: tuple[str, str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    dataset = "chronicles" if method == "gor" else "musique"
-    here, there = (
-        answered(tmp_path / name, CellRequest(method, dataset, model=model, options=METHODS[method], limit=1))
-        for name, model in (("here", "tiny"), ("there", f"server:{reader}#tiny"))
-    )
-    assert len(here) == 1
-    for one, other in zip(here, there, strict=True):
-        same(one, other)
-        assert "server:tiny" in other.flops.query_by_model
+    """Every request that we make today is one that the server was asked, word for word."""
+    replies = json.loads((REPLIES / f"{kind}.json").read_text())
+    with serving(replaying_app(replies)) as url:
+        (there,) = answered(tmp_path / "there", cell_request(*cell, f"server:{url}#{MODEL}"))
+    (here,) = answered(tmp_path / "here", cell_request(*cell, MODEL))
+    same(here, there)
+    asked, served = ([step.get("p_yes") for step in one.trace.get("steps", [])] for one in (here, there))
+    assert served == (pytest.approx(asked, abs=1e-4) if cell[0] == "pecan" else asked)
 
 
-SEARCH = {"attention": "off", "t_p": 2}
-
-
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    """A search in this process."""
-    request = CellRequest("pecan", "hotpotqa", options=SEARCH, limit=1)
-    return answered(tmp_path_factory.mktemp("here"), request)
-
-
-@pytest.mark.parametrize("kind", ["vllm", "llamacpp"])
-def test_every_dialect_gives_the_same_search_and_answer(
-    kind: str, searched: list[Record], tmp_path: Path
-) -> None:
-    """PECAN's search asks Yes or No, answers in a second turn, and goes on behind a rewind."""
-    with serving(dialect_app(kind)) as url:
-        request = CellRequest("pecan", "hotpotqa", model=f"server:{url}#tiny", options=SEARCH, limit=1)
-        there = answered(tmp_path / "there", request)
-    for one, other in zip(searched, there, strict=True):
-        same(one, other)
-        here, served = ([step["p_yes"] for step in record.trace["steps"]] for record in (one, other))
-        assert here and served == pytest.approx(here, abs=1e-4)
+def test_a_served_reader_draws_the_same_queries(tmp_path: Path) -> None:
+    """What a real server draws is its own."""
+    options: dict[str, Any] = {"train": "off", "queries": 2}
+    with serving(vllm_app()) as url:
+        (here,), (there,) = (
+            answered(tmp_path / name, CellRequest("gor", "chronicles", model=model, options=options, limit=1))
+            for name, model in (("here", "tiny"), ("there", f"server:{url}#tiny"))
+        )
+    same(here, there)
+    assert "server:tiny" in there.flops.query_by_model
