@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 import zlib
@@ -33,6 +34,7 @@ from bench.tracking.store import choose_store, is_shown, local_store, public_uri
 from bench.tracking.sync import StoreError, main as sync_command, sync
 from tests import cells
 from tests.servers import free_port
+from tests.stand_ins import StandInSession, examples, stand_in_cell
 
 DEFAULTS = {"k": 5, "order": "rank", "chunk_tokens": None, "prompt": "pecan", "k1": 1.5}
 LONG = "Ilse, and six other people with her"
@@ -417,6 +419,19 @@ def test_a_store_that_refuses_every_cell_is_warned_of_once(
 
 
 @pytest.mark.usefixtures("_synced_here")
+def test_a_store_of_another_schema_is_a_warning_with_the_way_out(
+    results: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    show(results, make_cell(results, dataset="schema"))
+    shutil.copy(results / "mlflow.db", tmp_path)
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+    run_hooks(tmp_path, [make_cell(tmp_path)])
+    assert "made by another version of MLflow" in caplog.text
+    assert "bench ui --rebuild" in caplog.text
+
+
+@pytest.mark.usefixtures("_synced_here")
 def test_an_unreachable_server_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cells = [make_cell(tmp_path), make_cell(tmp_path, k=9)]
     uri = f"http://somebody:s3cret@127.0.0.1:{free_port()}"
@@ -457,6 +472,19 @@ def test_a_run_never_waits_for_a_server_that_hangs(
     assert time.monotonic() - start < 5
     assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench ui" in caplog.text
     assert process is not None and process.returncode == -signal.SIGKILL  # it has been ended
+
+
+def test_a_run_is_finished_although_its_tracking_server_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("BENCH_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
+    before = signal.getsignal(signal.SIGTERM)
+    session = StandInSession(tmp_path, hooks=[MlflowHooks(tmp_path)])
+    result = session.run(stand_in_cell(examples(3)))
+    session.close()
+    assert result.summary.n == 3 and result.summary.n_failed == 0
+    assert "1 cell(s)" in caplog.text and "bench ui" in caplog.text
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_store_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path) -> None:
