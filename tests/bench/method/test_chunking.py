@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -67,11 +68,11 @@ def test_the_chunks_of_a_document_are_exactly_its_text(
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=60), chunk_tokens=st.integers(1, 5))
 def test_a_chunk_is_too_long_only_where_one_run_of_characters_cannot_be_cut(
-    tokenizer: object, text: str, chunk_tokens: int
+    tokenizer: Any, text: str, chunk_tokens: int
 ) -> None:
-    tokens = tokenizer.encode(text)  # type: ignore[attr-defined]
+    tokens = tokenizer.encode(text)
     at = 0
-    for chunk in chunk_documents(_one(text), tokenizer.encode, chunk_tokens):  # type: ignore[attr-defined]
+    for chunk in chunk_documents(_one(text), tokenizer.encode, chunk_tokens):
         offsets = tokens.offsets[at : at + chunk.tokens]
         assert all(chunk.start <= begin and end <= chunk.end for begin, end in offsets)
         at += chunk.tokens
@@ -104,10 +105,52 @@ def test_a_lone_surrogate_keeps_its_place() -> None:
     assert "".join(chunk.text for chunk in chunks) == text
 
 
-@pytest.mark.parametrize("chunk_tokens", [0, -5])
-def test_a_chunk_length_below_one_is_refused(chunk_tokens: int) -> None:
-    with pytest.raises(ConfigError, match="chunk_tokens must be 1 or more"):
-        chunk_documents(_one("text"), _words, chunk_tokens)
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [((0,), "chunk_tokens must"), ((-5,), "chunk_tokens must be 1 or more")]
+    + [((4, overlap), "overlap_tokens") for overlap in (4, 5, -1)],
+)
+def test_lengths_that_leave_no_step_are_refused(lengths: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        chunk_documents(_one("a b c d e f"), _words, *lengths)
+
+
+@pytest.mark.parametrize(
+    ("words", "overlap", "chunks"),
+    [
+        (10, 1, ["0 1 2 3", "3 4 5 6", "6 7 8 9"]),
+        (11, 1, ["0 1 2 3", "3 4 5 6", "6 7 8 9", "9 10"]),
+        (8, 0, ["0 1 2 3", "4 5 6 7"]),
+        *((length, 1, ["0 1 2 3"[: 2 * length - 1]]) for length in (1, 3, 4)),  # what fits a chunk is one
+    ],
+)
+def test_each_chunk_begins_a_step_after_the_last_and_shares_the_overlap(
+    words: int, overlap: int, chunks: list[str]
+) -> None:
+    text = " ".join(map(str, range(words)))
+    cut = chunk_documents(_one(text), _words, 4, overlap)
+    assert [chunk.text.strip() for chunk in cut] == chunks
+    assert [chunk.index for chunk in cut] == list(range(len(cut)))
+
+
+def test_documents_share_no_overlapping_chunk_and_blank_ones_have_none() -> None:
+    documents = DocumentSet((Document("Title", "a b c"), Document("", " \n "), Document("", "a b c d e")))
+    chunks = chunk_documents(documents, _words, 4, 2)
+    expected = [(0, "Title\na b c"), (2, "a b c d"), (2, "c d e")]
+    assert [(chunk.document, chunk.text.strip()) for chunk in chunks] == expected
+    assert chunk_documents(DocumentSet(()), _words, 4, 2) == []
+
+
+@pytest.mark.parametrize("text", ["東京の本屋。👨‍👩‍👧 naïve e\u0301 " * 9, "hi hi é hi 🧁 " * 12])
+@pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, BYTE_FALLBACK])
+def test_every_character_is_in_an_overlapping_chunk_and_every_chunk_is_the_source(
+    text: str, tokenizer: Any
+) -> None:
+    chunks = chunk_documents(_one(text), tokenizer.encode, 20, 5)
+    assert len(chunks) > 2 and chunks[0].start == 0 and chunks[-1].end == len(text)
+    for one, other in zip(chunks, chunks[1:], strict=False):
+        assert one.start < other.start <= one.end < other.end
+        assert one.text == text[one.start : one.end]
 
 
 PARAGRAPHS = DocumentSet(
