@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import torch
 from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM, CohereConfig, DynamicCache
+from transformers import AutoModelForCausalLM, CohereConfig, DynamicCache
 
 from bench.errors import ConfigError
 from bench.flops.architecture import UnknownFamilyError, architecture_from_config, architecture_from_modules
@@ -52,6 +51,7 @@ def test_parameters_of_a_decoder_are_those_of_the_real_class(family: str) -> Non
     architecture = architecture_from_config(model.config)
     assert architecture.parameters == sum(p.numel() for p in model.parameters())
     assert architecture == architecture_from_modules(model)
+    assert architecture_from_config(json.loads(model.config.to_json_string(use_diff=True))) == architecture
 
 
 @pytest.mark.parametrize("family", ENCODER_FAMILIES)
@@ -62,13 +62,7 @@ def test_parameters_of_an_encoder_are_those_of_the_real_class(family: str) -> No
     counted = architecture_from_modules(model)
     assert counted.layer_weights == architecture.layer_weights
     assert counted.head_weights == architecture.head_weights
-
-
-@pytest.mark.parametrize("family", CAUSAL_FAMILIES + ENCODER_FAMILIES)
-def test_a_saved_config_json_says_the_same_as_the_config_object(family: str) -> None:
-    model = causal_model(family) if family in CAUSAL_FAMILIES else encoder_model(family)
-    saved = json.loads(model.config.to_json_string(use_diff=True))
-    assert architecture_from_config(saved) == architecture_from_config(model.config)
+    assert architecture_from_config(json.loads(model.config.to_json_string(use_diff=True))) == architecture
 
 
 @pytest.mark.parametrize(
@@ -104,46 +98,6 @@ def test_an_unknown_family_is_named_and_can_be_counted_from_its_modules() -> Non
     assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == counted
 
 
-SMALL = {"vocab_size": 300, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "intermediate_size": 40, "max_position_embeddings": 64}  # fmt: skip
-
-
-def small(family: str, **options: Any) -> Any:
-    config = AutoConfig.for_model(family, **SMALL, **options, attn_implementation="eager")
-    torch.manual_seed(3)
-    return AutoModelForCausalLM.from_config(config, experts_implementation="eager").eval()
-
-
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [
-        ("gemma", {"head_dim": 16}),
-        ("mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2}),
-        ("mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3}),
-        ("ministral", {"head_dim": 16}),
-        ("gemma3_text", {"head_dim": 16, "attention_bias": True}),
-        ("qwen3", {"head_dim": 16}),
-        ("qwen3", {"head_dim": 8, "attention_bias": True}),
-        ("qwen3_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}),
-        ("phi3", {"pad_token_id": 0}),
-        ("smollm3", {"attention_bias": True, "mlp_bias": True, "pad_token_id": 0}),
-        ("olmo3", {"pad_token_id": 0}),
-        ("granite", {"mlp_bias": True}),
-        ("glm4", {"head_dim": 8, "pad_token_id": 0}),
-        ("gpt_oss", {"num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 16}),
-    ],
-)
-def test_todays_families_have_closed_forms(family: str, options: dict[str, Any]) -> None:
-    model = small(family, **options)
-    architecture = architecture_from_config(model.config)
-    assert architecture.parameters == sum(p.numel() for p in model.parameters())
-    assert architecture == architecture_from_modules(model)
-    saved = json.loads(model.config.to_json_string(use_diff=True))
-    assert architecture_from_config(saved) == architecture
-    counted = _counted_by_torch(model, input_ids=_ids(1, 11) % 300)
-    assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == counted
-
-
 def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:
     shape = presets()["mixtral-8x7b"].architecture
     dense = presets()["mistral-7b-instruct"].architecture
@@ -153,27 +107,6 @@ def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:
     assert dense.active_parameters == dense.parameters
     one, other = (forward_flops(each, 100) for each in (shape, dense))
     assert one - other == 2 * 100 * (shape.active_parameters - dense.parameters)
-
-
-def test_a_mixture_of_experts_without_a_closed_form_is_counted_from_its_modules() -> None:
-    more = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 2}
-    model = small("qwen3_moe", **more)
-    architecture = architecture_from_modules(model)
-    counted = _counted_by_torch(model, input_ids=_ids(1, 11) % 300)
-    assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == counted
-    assert architecture.idle_parameters == 2 * 3 * (3 * 32 * 24)
-
-
-def test_what_cannot_be_counted_is_refused() -> None:
-    chosen = AutoConfig.for_model("deepseek_v32", **SMALL, n_routed_experts=4, num_experts_per_tok=2)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(chosen)
-    with pytest.raises(ConfigError, match="index_topk=.* is not multiplied by every weight"):
-        architecture_from_modules(model)
-    dense = small("mistral")
-    dense.config.num_experts = 4  # experts that lie otherwise than transformers lays them
-    with pytest.raises(ConfigError, match="num_experts=4"):
-        architecture_from_modules(dense)
 
 
 # -------------------------------------------------------------------------- convention matmul is measured

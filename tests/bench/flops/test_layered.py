@@ -1,4 +1,4 @@
-"""Closed forms of decoders whose layers differ, against their modules and against what torch counts."""
+"""Closed forms of today's decoders, against their modules and against what torch counts."""
 
 from __future__ import annotations
 
@@ -41,6 +41,20 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ),
     ("deepseek_v3", LATENT),
     ("deepseek_v3", {**LATENT, "q_lora_rank": None, "attention_bias": True, "n_shared_experts": 2}),
+    ("gemma", {"head_dim": 32}),
+    ("mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2}),
+    ("mixtral", {"num_local_experts": 3, "num_experts_per_tok": 3}),
+    ("ministral", {"head_dim": 32}),
+    ("gemma3_text", {"head_dim": 32, "attention_bias": True}),
+    ("qwen3", {"head_dim": 32}),
+    ("qwen3", {"head_dim": 8, "attention_bias": True}),
+    ("qwen3_moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24}),
+    ("phi3", {"pad_token_id": 0}),
+    ("smollm3", {"attention_bias": True, "mlp_bias": True, "pad_token_id": 0}),
+    ("olmo3", {"pad_token_id": 0}),
+    ("granite", {"mlp_bias": True}),
+    ("glm4", {"head_dim": 8, "pad_token_id": 0}),
+    ("gpt_oss", {"num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 32}),
 ]  # fmt: skip
 WITH_ATTENTION = [case for case in CASES if case[0] != "qwen3_5_text"]
 
@@ -140,6 +154,26 @@ def test_of_a_config_for_text_and_images_the_text_part_is_counted(family: str) -
     expected = architecture_from_config(alone)
     assert architecture_from_config(config) == architecture_from_config(saved) == expected
     assert not expected.tied
+
+
+def test_a_mixture_of_experts_without_a_closed_form_is_counted_from_its_modules() -> None:
+    more = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 2}
+    model = small("qwen3_moe", more)
+    architecture, total = architecture_from_modules(model), sum(counted(model, 11).values())
+    assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == total
+    assert architecture.idle_parameters == 2 * 3 * (3 * 64 * 24)
+
+
+def test_what_cannot_be_counted_is_refused() -> None:
+    chosen = AutoConfig.for_model("deepseek_v32", **SMALL, n_routed_experts=4, num_experts_per_tok=2)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(chosen)
+    with pytest.raises(ConfigError, match="index_topk=.* is not multiplied by every weight"):
+        architecture_from_modules(model)
+    dense = small("mistral", {})
+    dense.config.num_experts = 4  # experts that lie otherwise than transformers lays them
+    with pytest.raises(ConfigError, match="num_experts=4"):
+        architecture_from_modules(dense)
 
 
 def test_a_field_that_is_missing_is_named() -> None:
