@@ -18,7 +18,7 @@ CONTROL_WORDS = (
 )
 MARKUP = (
     '</script><script>alert(1)</script><img src=x onerror="alert(2)">',
-    "<!-- ]]> --></title></svg></style><style>@import url(//evil)</style>",
+    "<!-- <script> ]]> --></title></svg></style><style>@import url(//evil)</style>",
     "\" onmouseover='alert(3)' x=\"",
     "<svg/onload=alert(5)>{{constructor.constructor('alert(6)')()}}",
     "javascript:alert(4) &lt;script&gt; &#x3c;script&#x3e;",

@@ -16,11 +16,11 @@ from bench.errors import BenchError
 from bench.report.content import Report, collect_report
 from bench.report.page import report_page
 from bench.run.cell import CellRequest
+from tests.bench.faults.hostile import MARKUP
 from tests.bench.report.finished import bm25, finish, own, own_file, pecan, steps
-from tests.bench.report.seen import HOSTILE as WITH_HALF_CHARACTERS, Seen
+from tests.bench.report.seen import Seen
 
-HOSTILE = tuple(text.replace("\ud800", "\u2029") for text in WITH_HALF_CHARACTERS)
-"""Data with half a character are refused before anything runs on them."""
+HOSTILE = (*MARKUP[:3], f"{MARKUP[4]} \u2028 \u2029 \u0000 \ufffe \x1b[31m", MARKUP[3])
 FOREIGN = (
     "Thermohaline circulation redistributes heat; isotopic stratigraphy corroborates palaeoclimatic proxies. "
     * 20
