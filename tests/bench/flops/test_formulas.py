@@ -193,23 +193,6 @@ def test_full_context_costs_what_the_papers_print(dataset: str) -> None:
     assert ours == pytest.approx(FULL_CONTEXT_TFLOPS[dataset], rel=0.005)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "chunks", "published_tokens"),
-    [  # tokens per query that the published TFLOPs stand for (methods.md, Sec. 0)
-        ("narrativeqa", 5, 1581),
-        ("qasper", 5, 1558),
-        ("hotpotqa", 5, 1365),
-        ("musique", 5, 1558),
-        ("narrativeqa", 7, 1581 + 2 * 297),  # 297 tokens for each further chunk
-        ("musique", 7, 1558 + 2 * 297),
-    ],
-)
-def test_bm25_top_k_costs_what_the_papers_print(dataset: str, chunks: int, published_tokens: int) -> None:
-    context = min(chunks * 300, MEAN_TOKENS.get(dataset, 79_457))  # five chunks are more than HotpotQA has
-    ours = _paper_tflops(context + PROMPT_AND_ANSWER)
-    assert ours == pytest.approx(_paper_tflops(published_tokens), rel=0.05)
-
-
 # ----------------------------------------------------------------------------- ledgers and bad input
 
 

@@ -457,20 +457,6 @@ async def test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_t
     assert meter.flops == flops_of_usage(lm.architecture, total(meter), "paper")
 
 
-def test_each_question_pays_for_itself_when_many_are_in_flight() -> None:
-    lm = language_model()
-
-    async def ask(question: str) -> tuple[Generation, dict[str, Any]]:
-        with metered(Meter()) as meter:
-            return await lm.generate(question, 9), meter.to_json()
-
-    async def all_at_once(questions: list[str]) -> list[tuple[Generation, dict[str, Any]]]:
-        return await asyncio.gather(*(ask(question) for question in questions))
-
-    questions = [QUESTION * (i + 1) for i in range(4)]
-    assert run(all_at_once(questions)) == [run(ask(question)) for question in questions]
-
-
 # -------------------------------------------------------------------------------------------- bad input
 
 

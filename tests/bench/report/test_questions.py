@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bench.report.cells import grouped
-from bench.report.questions import Browser, Limits, browse, search_path, shortened
+from bench.report.questions import Browser, Limits, browse, shortened
 from bench.results.finished import find_finished
-from tests.bench.report.finished import OWN_TEXT, bm25, finish, own, own_file, pecan, record, steps
+from tests.bench.report.finished import OWN_TEXT, bm25, finish, own, own_file, pecan, steps
 
 
 def browsed(results: Path, own_files: Sequence[Path] = (), **limits: int) -> Browser:
@@ -108,17 +106,6 @@ def test_the_search_path_has_every_node_with_its_step(tmp_path: Path) -> None:
     }
     assert "log" not in first
     assert "path" not in second and "t_c: 0.5" in second["log"], "two nodes, but one passage: no path"
-
-
-@pytest.mark.parametrize(
-    "trace", [{}, {"steps": []}, {"steps": [{"node": 3}]}, {"steps": "x"}, {"steps": [{"nodes": [], "p": 1}]}]
-)
-def test_other_traces_are_no_search_path(tmp_path: Path, trace: dict[str, Any]) -> None:
-    from bench.data import load
-    from bench.data.cards import load_card
-
-    example = load(load_card("hotpotqa"), "sample", 1).examples[0]
-    assert search_path(record(example, 1.0, trace=trace)) is None
 
 
 def test_a_method_with_a_path_is_among_those_chosen_at_first(tmp_path: Path) -> None:
