@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from bench.conformance import DOCUMENTS, MethodConformance
 from bench.method.registry import registered_methods
 from tests.bench.models.builders import save_cross_encoder
+from tests.methods.writers import needs_gensim
 
 
 class Variant(MethodConformance):
@@ -114,9 +114,7 @@ GRAPHS = {"k": [1, 6, 500]}
 TestGor = suite("gor", Costly, options={"queries": 4, "epochs": 2}, grid=GRAPHS, long_words=1700)
 TestGorWithoutTraining = suite("gor", Variant, options={"queries": 3, "train": "off"}, grid={"k": [2, 5]})
 TestThoughtRetriever = suite("thought_retriever", Costly, options={"queries": 3}, grid=GRAPHS, long_words=700)
-TestNode2Vec = pytest.mark.skipif(
-    find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14"
-)(suite("node2vec", Costly, options={"queries": 3}, grid=GRAPHS, long_words=700))
+TestNode2Vec = needs_gensim(suite("node2vec", Costly, options={"queries": 3}, grid=GRAPHS, long_words=700))
 
 TestRerank = suite("rerank", options={"n": 4}, grid={"k": [1, 3, 500]}, long_words=1500)
 

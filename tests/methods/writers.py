@@ -6,9 +6,11 @@ import asyncio
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from bench.engine.sampling import Sampling
@@ -16,6 +18,7 @@ from bench.flops.meter import Usage, current_meter
 from bench.models.api import Generation, Geometry, Tokenization
 
 GEOMETRY = Geometry(chunk_tokens=30, window=1024, input_limit=2048, summary_tokens=200)
+needs_gensim = pytest.mark.skipif(find_spec("gensim") is None, reason="gensim has no wheel for Python 3.14")
 
 
 class Writer:

@@ -17,9 +17,8 @@ import pytest
 import bench.run.cell_folder
 from bench.tracking.store import local_store
 from bench.tracking.sync import sync
+from tests.bench.faults.runs import REPOSITORY
 from tests.stand_ins import StandInSession, examples, stand_in_cell
-
-REPOSITORY = Path(__file__).parents[3]
 
 
 def test_a_run_killed_at_any_step_goes_on_to_the_same_records_indexes_and_table(tmp_path: Path) -> None:

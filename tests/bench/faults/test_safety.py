@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bench.run.redaction import HIDDEN, fault_text, redacted
+from tests.bench.faults.runs import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[3]
 SOURCES = [
     path
     for folder in ("bench", "methods", "training", "performance")

@@ -61,13 +61,3 @@ def test_the_example_passes_the_conformance_suite() -> None:
     assert len(promises) > 10
     for name in promises:
         getattr(suite, name)()
-
-
-def test_a_row_of_a_method_that_is_not_installed_is_refused() -> None:
-    from bench.errors import ConfigError, UnknownNameError
-    from bench.tables.definition import load_table, with_rows
-
-    with pytest.raises(UnknownNameError, match="laed"):
-        with_rows(load_table("table1"), ["laed"])
-    with pytest.raises(ConfigError, match="already has this row"):
-        with_rows(load_table("table1"), ["pecan"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from bench.run.session import Session
 from bench.sweeps.cost import survey
 from bench.sweeps.grid import from_flags, parse_grid, plan_experiment, plan_sweep, shared_runs
 from performance.scale import synthetic_records
+from tests.bench.faults.runs import records_of
 from tests.stand_ins import run_cells
 
 
@@ -66,9 +66,9 @@ def test_an_option_is_fixed_or_varied_and_checked_before_anything_runs() -> None
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    records = [json.loads(line) for line in (path / "records.jsonl").read_text("utf-8").splitlines()]
+    records = records_of(path)
     for row in records:  # of the moment: another run may have forwarded its beginning already
-        del row["wall_s"], row["tokens"]["computed"]
+        del row["tokens"]["computed"]
     return records
 
 

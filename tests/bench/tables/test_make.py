@@ -34,9 +34,14 @@ def test_an_option_that_the_table_would_ignore_is_refused(
         make_table(TableRequest(load_table(table), setting, Session(tmp_path), **options))
 
 
-def test_a_table_without_rows_of_methods_takes_none() -> None:
-    with pytest.raises(ConfigError, match="--row bm25: tableA3 has no rows of methods"):
-        with_rows(load_table("tableA3"), ["bm25"])
+def test_a_row_that_cannot_be_added_is_refused() -> None:
+    for table, row, message in (
+        ("tableA3", "bm25", "--row bm25: tableA3 has no rows of methods"),
+        ("table1", "laed", "Unknown method 'laed'"),
+        ("table1", "pecan", "already has this row"),
+    ):
+        with pytest.raises(BenchError, match=message):
+            with_rows(load_table(table), [row])
 
 
 def test_a_judge_that_does_not_exist_is_an_error_before_the_answers(

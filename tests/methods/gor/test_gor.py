@@ -22,6 +22,7 @@ from bench.schema import Document, DocumentSet, Index, JsonValue, Question
 from methods.gor import Gor, GorConfig
 from methods.gor.records import Records, cosines
 from methods.gor.retrieval import RecordsConfig
+from tests.methods.writers import needs_gensim
 from tests.stand_ins import run_cell
 
 SMALL: dict[str, JsonValue] = {"queries": 4, "k": 3}
@@ -45,9 +46,7 @@ def kept(folder: Path, name: str) -> dict[str, bytes]:
     return {p.parent.name: p.read_bytes() for p in sorted((folder / "indexes" / name).glob("*/arrays.*"))}
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14"
-)
+@needs_gensim
 def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_each_training(
     tmp_path: Path,
 ) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ from bench.schema import Chunk, Index, Question
 from methods.gor.node2vec import SKIP_GRAM, Node2Vec, random_walks, skip_gram
 from methods.gor.records import Node, Records
 from methods.gor.retrieval import RecordsConfig
+from tests.methods.writers import needs_gensim
 
 GEOMETRY = resolve("tiny").geometry
 # A square 0-1-2-3 with the diagonal 0-2, and 4 hanging on 3; 5 alone.
@@ -39,7 +39,7 @@ def test_walks_are_those_of_their_seed() -> None:
     assert random_walks(0, EDGES[:, :0], walks=2, length=3, rng=np.random.default_rng(0)) == []
 
 
-@pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
+@needs_gensim
 def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
     """Two cliques of six joined by one edge."""
     inside = [(a, b) for a in range(6) for b in range(a)]
@@ -56,7 +56,7 @@ def test_nodes_that_meet_on_walks_get_similar_vectors() -> None:
     np.testing.assert_array_equal(vectors, skip_gram(paths, 12, dimensions=16, window=3, passes=5, seed=0))
 
 
-@pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
+@needs_gensim
 @pytest.mark.parametrize("nodes", [0, 1, 2])
 def test_graphs_without_edges_have_vectors_too(nodes: int) -> None:
     index = Index({"queries": []}, {"embeddings": np.ones((nodes, 4), np.float32)})
@@ -64,7 +64,7 @@ def test_graphs_without_edges_have_vectors_too(nodes: int) -> None:
     assert vectors.shape == (nodes, 128) and np.isfinite(vectors).all()
 
 
-@pytest.mark.skipif(find_spec("gensim") is None, reason="needs gensim, which has no wheel for Python 3.14")
+@needs_gensim
 def test_the_question_stands_where_its_record_would() -> None:
     texts = np.eye(4, dtype=np.float32)
     nodes = tuple(Node(f"t{i}", Chunk(0, i, i, i + 1, f"t{i}", 1)) for i in range(4))
