@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 
 def pdf(pages: Sequence[str]) -> bytes:
@@ -64,4 +65,14 @@ def docx(*paragraphs: str, row: Sequence[str] = ()) -> bytes:
             cell.text = text
     stream = io.BytesIO()
     document.save(stream)
+    return stream.getvalue()
+
+
+def parquet(rows: Sequence[dict[str, Any]]) -> bytes:
+    """A parquet file of these rows."""
+    import pyarrow
+    import pyarrow.parquet
+
+    stream = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), stream)
     return stream.getvalue()

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 from bench.data import entries
 from bench.data.entries import Entry, Problem, container_of, read_entries
 from bench.errors import DataError
+from tests.bench.data.files_of_every_kind import parquet
 
 
 def write(folder: Path, content: str | bytes) -> Path:
@@ -180,12 +181,9 @@ def test_what_is_no_container(tmp_path: Path, content: bytes, says: str) -> None
 
 
 def test_parquet_rows_and_damaged_parquet(tmp_path: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
     path = tmp_path / "rows"
     rows = [{"id": "a", "parts": [{"x": 1}, {"x": 2}]}, {"id": "b", "parts": []}]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    path.write_bytes(parquet(rows))
     items, problems = read(path)
     assert [entry.value for entry in items] == rows
     assert str(items[1].place) == f"{path}: row 2"
@@ -196,7 +194,6 @@ def test_parquet_rows_and_damaged_parquet(tmp_path: Path) -> None:
     assert items == []
     assert "not readable as parquet" in problems[0].message
 
-    zeros = pyarrow.ListArray.from_arrays([0, 10_000_001], pyarrow.nulls(10_000_001))
-    pyarrow.parquet.write_table(pyarrow.table({"question": zeros}), path)
+    path.write_bytes(parquet([{"question": [None] * 10_000_001}]))
     items, problems = read(path)
     assert items == [] and "more than 10,000,000 values in a row group" in problems[0].message

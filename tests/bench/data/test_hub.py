@@ -16,7 +16,8 @@ from bench.cli.data import command as data_command
 from bench.data import hub, load
 from bench.data.cards import Card, HubFile, load_card
 from bench.errors import DataError
-from tests.bench.data.test_formats import COLUMNAR, MEETING
+from tests.bench.data.files_of_every_kind import parquet
+from tests.bench.data.test_formats import COLUMNAR, HOTPOT_COLUMNS, MEETING
 
 
 def cached(cache: Path, card: Card, contents: dict[str, bytes]) -> None:
@@ -38,25 +39,9 @@ def with_files(card: Card, examples: int, **files: bytes) -> Card:
     return card.model_copy(update={"hub": changed})
 
 
-def parquet(rows: list[dict[str, Any]]) -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), sink)
-    return bytes(sink.getvalue().to_pybytes())
-
-
 def hotpot_row(number: int) -> dict[str, Any]:
-    return {
-        "id": f"h{number}",
-        "question": f"Question {number}?",
-        "answer": "Bob",
-        "type": "bridge",
-        "level": "hard",
-        "supporting_facts": {"title": ["T"], "sent_id": [1]},
-        "context": {"title": ["T", "U"], "sentences": [["One.", " Two."], ["Three."]]},
-    }
+    own = {"id": f"h{number}", "question": f"Question {number}?"}
+    return {**HOTPOT_COLUMNS, **own, "supporting_facts": {"title": ["T"], "sent_id": [1]}}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from bench.data import check, load, loading
 from bench.data.cards import load_card
 from bench.data.loading import DataUnavailableError, has_training_part
 from bench.errors import ConfigError, DataError
+from tests.bench.data.files_of_every_kind import parquet
 
 QASPER = load_card("qasper")
 
@@ -137,13 +138,9 @@ def test_folders(tmp_path: Path) -> None:
 
 
 def test_parquet_shards_of_a_folder(tmp_path: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
     for shard in range(2):
-        rows = [line(2 * shard + n) for n in range(2)]
         path = tmp_path / f"test-{shard:05d}-of-00002.parquet"
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        path.write_bytes(parquet([line(2 * shard + n) for n in range(2)]))
     assert [example.id for example in load(QASPER, str(tmp_path)).examples] == ["q0", "q1", "q2", "q3"]
     path.unlink()
     with pytest.raises(DataError, match="1 of 2 shards"):
