@@ -92,7 +92,4 @@ def test_garlic_shows_the_baselines_that_were_run_for_pecan(results: Path) -> No
 
 def test_a_figure_is_drawn_from_what_is_there(results: Path) -> None:
     render(results, "figure", "pareto")
-    first = files(results / "figures")
-    assert set(first) == {"pareto.png", "pareto.svg", "pareto.pdf", "pareto.csv"}
-    render(results, "figure", "pareto")
-    assert files(results / "figures") == first
+    assert set(files(results / "figures")) == {"pareto.png", "pareto.svg", "pareto.pdf", "pareto.csv"}
