@@ -69,19 +69,13 @@ def test_random_spans_are_contiguous_fill_the_window_and_differ() -> None:
     assert meter.new_tokens > 4 * 250  # all of them are paid for
 
 
-def test_a_text_that_fits_is_read_once() -> None:
-    prediction, writer, _ = answer(SHORT, max_tokens="window", cut="spans")
-    assert len(writer.prompts) == 1 and not prediction.truncated
-    assert prediction.drawn == prediction.flags == ()
-
-
 def test_equal_draws_of_a_text_just_over_the_limit_all_count() -> None:
     words = DocumentSet((Document("", " ".join(WORDS[:260])),))
     for narrower in range(260, 400):
         limited = replace(NARROW, window=narrower)
         prediction, writer, _ = answer(words, limited, max_tokens="window", cut="spans")
         if not prediction.truncated:
-            assert len(writer.prompts) == 1
+            assert len(writer.prompts) == 1 and prediction.drawn == prediction.flags == ()
             break
         assert len(writer.prompts) == 5 and prediction.flags == ("mean_of_5_spans",)
     assert not prediction.truncated and narrower > 260

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench.errors import UnknownNameError
 from bench.method import registry
 from bench.method.registry import BrokenPluginError, load_method, registered_methods
 
@@ -18,17 +17,6 @@ def install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
 
 def point(name: str, value: str) -> EntryPoint:
     return EntryPoint(name, value, registry.GROUP)
-
-
-def test_our_methods_are_registered_and_load() -> None:
-    assert {"bm25", "sbert", "full_context"} <= set(registered_methods())
-    for name in ("bm25", "sbert", "full_context"):
-        assert load_method(name).name == name
-
-
-def test_an_unknown_method_gets_a_suggestion() -> None:
-    with pytest.raises(UnknownNameError, match=r"Unknown method 'bm52'\. Did you mean 'bm25'\?"):
-        load_method("bm52")
 
 
 @pytest.mark.parametrize(

@@ -154,11 +154,6 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
         Gor(GorConfig(chunk_tokens=9_000), GEOMETRY)
 
 
-def test_supervision_on_a_data_set_without_summaries_is_an_error_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match="has none, its task is 'qa'"):
-        cell(supervised="on", train_on="sample")
-
-
 def test_a_missing_package_is_an_error_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
