@@ -147,6 +147,15 @@ def test_what_does_not_fit_is_left_out_and_has_no_edge() -> None:
     assert all(0 < len(query.retrieved) < 6 for query in records.queries)
 
 
+def test_the_graph_survives_its_index() -> None:
+    records, _ = build(document(9))
+    again = Records.from_index(records.to_index(), document(9))
+    assert again.nodes == records.nodes and again.queries == records.queries
+    np.testing.assert_array_equal(again.embeddings, records.embeddings)
+    np.testing.assert_array_equal(again.edges, records.edges)
+    assert [again.id(node) for node in (0, 8, 9)] == ["c1", "c9", "r1"]
+
+
 @pytest.mark.parametrize(
     ("text", "question"),
     [
