@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import random
 import tempfile
@@ -37,6 +38,8 @@ from performance.drawn import in_flight, random_tokens
 from performance.measuring import REPOSITORY, Candidate, Timed, by_turns
 from performance.report import Measurement, NotRun, rate, ratio
 from performance.serve import SERVERS, serving
+
+log = logging.getLogger(__name__)
 
 READER = os.environ.get("BENCH_READER", "qwen2.5-coder-0.5b")
 _LLAMA = ["-fa", "auto", "-ctk", "f16", "-ctv", "f16", "-np", "32", "--kv-unified", "-c", "65536"]
@@ -69,7 +72,11 @@ def measure(quick: bool) -> list[Measurement]:
             "transformers": partial(_transformers, stock),
             **{kind: partial(_served, kind, address) for kind, address in addresses.items()},
         }
-        found = [one for load in ([QUICK] if quick else LOADS) for one in load.compared(engines)]
+        found = list[Measurement]()
+        for load in [QUICK] if quick else LOADS:
+            for one in load.compared(engines):
+                log.info("%s: %.3g %s", one.name, one.value, one.unit)
+                found.append(one)
         without = Measurement("servers that did not start", len(left_out), "", details=left_out)
         return [without, *found, *_whole(addresses, Path(folder), 2 if quick else 24)]
 
@@ -104,15 +111,17 @@ class Load:
 
     def compared(self, engines: Mapping[str, Read]) -> Iterator[Measurement]:
         """Our rate over the best of the others, and every engine's."""
-        work, failed = dict[str, Candidate](), dict[str, str]()
-        for name, read in engines.items():
+        failed = dict[str, str]()
+
+        def run(name: str, read: Read) -> None:
             try:
-                self.run(read)  # warms up as well
+                self.run(read)
             except OSError as error:  # a server's refusal among them
                 failed[name] = str(error)
-            else:
-                work[name] = Candidate(partial(self.run, read), self.units)
-        timed = by_turns(work, self.rounds, warm_up=False)
+
+        work = {name: Candidate(partial(run, name, read), self.units) for name, read in engines.items()}
+        timed = by_turns(work, self.rounds)
+        timed = {name: one for name, one in timed.items() if name not in failed}
         others = [name for name in timed if name not in ("ours", FOUR_BITS)]
         best = min(others, key=lambda name: timed[name].wall_s)
         name = f"{self.what}: ours over the best other, {best}"
