@@ -31,7 +31,7 @@ def write_gguf(folder: Path, file: Path, weights: str = "F32") -> None:
     kv_heads = config["num_key_value_heads"]
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
 
-    writer = gguf.GGUFWriter(file, family)
+    writer = gguf.GGUFWriter(file, family, use_temp_file=True)  # else it keeps all of them in memory
     writer.add_name(folder.name)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
