@@ -25,7 +25,7 @@ def measured(name: str, out: Path) -> dict[str, dict[str, Any]]:
     assert done.exit_code == 0, done.output
     result = json.loads((out / "results" / f"{name}.json").read_text())
     assert result["quick"] and result["not_run"] is None and f"## {name}: " in done.output
-    assert f"## {name}: " in (out / "RESULTS.md").read_text()
+    assert f"| {name} | 1 | {result['date']} | " in (out / "RESULTS.md").read_text()
     return {one["name"]: one for one in result["measurements"]}
 
 
