@@ -116,7 +116,7 @@ class Load:
         def run(name: str, read: Read) -> None:
             try:
                 self.run(read)
-            except OSError as error:  # a server's refusal among them
+            except OSError as error:  # a server's refusal among them: the engine is left out of this load
                 failed[name] = str(error)
 
         work = {name: Candidate(partial(run, name, read), self.units) for name, read in engines.items()}

@@ -30,11 +30,11 @@ class Linear(torch.nn.Linear):
 
 
 class OnlyBlocked(Linear):
-    """One without its own weights, which come back row by row for whoever asks."""
+    """One without its own weights; whoever reads them gets a copy."""
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """A copy, (out, in)."""
+        """Row by row, (out, in), made anew for every reader."""
         return self.blocked.to_dense()
 
 

@@ -52,6 +52,7 @@ PREFIX_SHARING = "BENCH_PREFIX_SHARING"
 
 TOLERANCE = 1e-3
 """Largest relative difference of logits to stock attention that the self-check accepts, fp32."""
+HALF = (torch.bfloat16, torch.float16)
 HALF_TOLERANCE = 6e-2
 """The same in half precision."""
 
@@ -103,7 +104,6 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     shape = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
     centres = key_centres(model, layers)
     probe = _probe_tokens(int(config.vocab_size))
-    half = model.dtype in (torch.bfloat16, torch.float16)
     with _comparable(model), torch.inference_mode():
         expected = [
             model(torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].float()
@@ -111,7 +111,7 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
         ]
     block_weights(model)
     with _comparable(model), torch.inference_mode():
-        _self_check(name, model, shape, probe, expected, HALF_TOLERANCE if half else TOLERANCE)
+        _self_check(name, model, shape, probe, expected)
     devices = layer_devices(model, layers)
     kv_cache = KVCache(
         tokens=_cache_tokens(name, model, max_context, shape, devices),
@@ -150,8 +150,7 @@ def _comparable(model: Any) -> Iterator[None]:
     A large one rounds the keys themselves, so far that a model's own logits depend on its attention function:
     two right answers would differ by more than a wrong one may.
     """
-    half = model.dtype in (torch.bfloat16, torch.float16)
-    parts = model.modules() if half else ()
+    parts = model.modules() if model.dtype in HALF else ()
     biased = [part.k_proj for part in parts if getattr(part, "k_proj", None) is not None]
     biases = [projection.bias for projection in biased]
     for projection in biased:
@@ -169,9 +168,9 @@ def _self_check(
     shape: Mapping[str, int],
     probe: list[list[int]],
     expected: list[Any],
-    tolerance: float,
 ) -> None:
     """Serve the probe texts packed and compare with the model's own answers, one text at a time."""
+    tolerance = HALF_TOLERANCE if model.dtype in HALF else TOLERANCE
     kv_cache = KVCache(
         tokens=PAGE * len(probe),
         dtype=model.dtype,

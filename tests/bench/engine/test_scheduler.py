@@ -83,6 +83,32 @@ def test_answers_take_turns_where_a_pass_has_fewer_rows() -> None:
     assert [len(one.answer) for one in answers] == [5, 5, 5]
 
 
+def test_an_answer_ends_at_a_stop_at_its_length_or_at_the_end_of_its_context() -> None:
+    queue = scheduler(tokens=512)
+    stops = request(queue, 5, decode=9)
+    stops.stops = frozenset({7})
+    asked = [stops, request(queue, 5, decode=2), request(queue, 5, decode=9, limit=7)]
+    for one in asked:
+        queue.add(one)
+    while queue.requests:
+        turn(queue)
+    assert [(one.finish, one.answer) for one in asked] == [
+        ("stop", []),
+        ("length", [7, 7]),
+        ("window", [7, 7]),
+    ]
+
+
+def test_a_suffix_is_rolled_back_and_no_more_rows_go_than_the_limit() -> None:
+    queue = scheduler(tokens=100, rows=2)
+    probes = [request(queue, 4) for _ in range(3)]
+    for probe in probes:
+        probe.suffix, probe.choices = [90, 91], [1]
+        queue.add(probe)
+    assert len(turn(queue)) == 2 and len(turn(queue)) == 1
+    assert [probe.slot.tokens for probe in probes] == [[0, 1, 2, 3]] * 3
+
+
 def test_the_scheduler_needs_no_torch() -> None:
     code = "import sys, bench.engine.scheduler; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -36,6 +36,19 @@ def test_the_interval_is_that_of_a_plain_loop_over_resampled_documents() -> None
     assert (interval.n, interval.clusters, interval.level, interval.reason) == (len(values), 12, 0.9, "")
 
 
+def test_95_percent_intervals_cover_the_truth_where_questions_share_documents() -> None:
+    rng = _rng(3)
+    covered = naive = 0
+    for _ in range(300):
+        values, ids = _questions(rng, documents=40, share=0.6)
+        ours = clustered_bootstrap(values, ids, rng=rng, n_resamples=400)
+        alone = clustered_bootstrap(values, [str(i) for i in range(len(ids))], rng=rng, n_resamples=400)
+        covered += ours.low <= 0 <= ours.high
+        naive += alone.low <= 0 <= alone.high
+    assert 0.90 <= covered / 300 <= 0.98
+    assert naive / 300 < 0.85  # resampling questions claims more than it knows
+
+
 def test_the_order_of_the_questions_does_not_matter_and_the_seed_decides() -> None:
     values, ids = _questions(_rng(5), documents=15, share=0.5)
     order = _rng(6).permutation(len(ids))

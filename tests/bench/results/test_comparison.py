@@ -108,6 +108,16 @@ def test_a_drawn_p_value_is_never_0() -> None:
     assert permutation_p_value(np.full(30, 0.5), documents, rng=rng, draws=999) == 1 / 1000
 
 
+def test_under_the_null_hypothesis_the_test_rejects_one_in_twenty() -> None:
+    rng = np.random.default_rng(1)
+    clusters = [f"d{i // 3}" for i in range(30)]
+    p = [
+        permutation_p_value(np.repeat(rng.normal(size=10), 3) + rng.normal(size=30), clusters, rng=rng)
+        for _ in range(400)
+    ]
+    assert 0.02 < np.mean([x <= 0.05 for x in p]) < 0.09
+
+
 def test_questions_of_one_cell_alone_are_left_out_and_counted() -> None:
     comparison = compare(cell([1, 1, 0], "abc"), cell([1, 0], "ab"), "f1")
 

@@ -22,6 +22,19 @@ def test_questions_of_one_document_that_agree_are_one_question() -> None:
     assert three.detectable == pytest.approx(one.detectable)
 
 
+def test_a_true_difference_of_that_size_is_found_four_times_in_five() -> None:
+    """By simulation: 120 documents of two questions that share half of their variance."""
+    rng, documents = np.random.default_rng(1), np.repeat(np.arange(120), 2)
+    names = list(map(str, documents))
+    spread = [rng.normal(0, 0.3, 120)[documents] + rng.normal(0, 0.3, 240) for _ in range(400)]
+    size = float(np.mean([power_of(one, names).detectable for one in spread]))  # type: ignore[union-attr]
+    found = 0
+    for one in spread:
+        sums = np.bincount(documents, weights=one + size) / 2
+        found += stats.ttest_1samp(sums, 0).pvalue < 0.05
+    assert found / len(spread) == pytest.approx(0.8, abs=0.05)
+
+
 def test_half_the_difference_needs_four_times_the_questions() -> None:
     power = Power(detectable=0.1, n=48)
     assert power.questions_for(0.1) == 48 and power.questions_for(0.05) == 192
