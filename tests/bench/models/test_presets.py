@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,12 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
         resolve(str(tmp_path))
     with pytest.raises(ConfigError, match="a local folder has no revisions"):
         resolve(f"{tmp_path}@main")
+
+
+def test_resolving_a_preset_loads_no_torch() -> None:
+    code = (
+        "import sys; from bench.models.spec import resolve; s = resolve('llama-3.1-8b', dtype='bfloat16');"
+        "s.identity(), s.geometry, s.architecture;"
+        "assert not {'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
