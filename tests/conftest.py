@@ -26,6 +26,17 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ.pop("BENCH_TRACKING_URI", None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups for ``--dist loadgroup``: a file's tests share a process, and so do all that cluster with UMAP.
+
+    A process that loads UMAP for the first time compiles it, for up to a minute.
+    """
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        clusters = file.startswith("tests/methods/") and "raptor" in item.nodeid.lower()
+        item.add_marker(pytest.mark.xdist_group("raptor" if clusters else file))
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real samples named by BENCH_REAL_DATA; a test that needs it skips only without it."""

@@ -186,7 +186,6 @@ def nearest_neighbours(
     Of equally near ones the first counts. Distances are held for :data:`ROWS` texts at a time.
     """
     from sklearn.metrics.pairwise import cosine_distances
-    from umap.utils import fast_knn_indices
 
     vectors = embeddings.astype(np.float64)
     nearest, distances = [], []
@@ -194,7 +193,7 @@ def nearest_neighbours(
         block = np.round(cosine_distances(vectors[first : first + ROWS], vectors), DECIMALS)
         rows = np.arange(len(block))
         block[rows, first + rows] = 0  # a text to itself; products leave a rest
-        nearest.append(fast_knn_indices(block, count))
+        nearest.append(np.argsort(block, axis=1, kind="stable")[:, :count].astype(np.int32))
         distances.append(np.take_along_axis(block, nearest[-1], axis=1))
     return np.concatenate(nearest), np.concatenate(distances)
 
@@ -211,20 +210,25 @@ def _without_faint_edges(graph: Any) -> Any:
 def _umap() -> Any:
     """UMAP's module ``umap_``, compiled for any processor.
 
-    The functions that it compiles on first use are kept on disk: ten seconds for each process.
+    The functions that it compiles on first use are kept on disk: ten seconds for each process. Its search for
+    neighbours, pynndescent, is not used and not compiled: that takes longer than all the rest.
     """
     # Numba compiles for the processor at hand; wider or fused instructions round otherwise. Read when the
     # first function is compiled, so that a process that has compiled one before keeps its own target.
-    os.environ.update(NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="")
+    os.environ.update(NUMBA_CPU_NAME="generic", NUMBA_CPU_FEATURES="", NUMBA_DISABLE_JIT="1")
     from numba.core import config
     from numba.core.registry import cpu_target
 
     config.reload_config()  # type: ignore[no-untyped-call]
-    from umap import umap_, utils
+    import pynndescent  # noqa: F401
+
+    del os.environ["NUMBA_DISABLE_JIT"]
+    config.reload_config()  # type: ignore[no-untyped-call]
+    from umap import umap_
 
     if features := cpu_target.target_context.codegen().magic_tuple()[2]:
         log.warning("numba compiled for %s before UMAP was loaded: clusters may differ elsewhere", features)
-    for function in (utils.fast_knn_indices, umap_.smooth_knn_dist, umap_.compute_membership_strengths):
+    for function in (umap_.smooth_knn_dist, umap_.compute_membership_strengths):
         # Numba's switch for a function that exists; without it, or without a folder to write to, all is
         # compiled as before.
         with contextlib.suppress(AttributeError, RuntimeError):

@@ -64,7 +64,7 @@ TestBm25InDocumentOrder = suite(
     "bm25", Variant, options={"order": "document", "k": 3, "chunk_tokens": 20}, grid={"k": [4, 2]}
 )
 TestTfidf = suite("tfidf", grid={"k": [1, 3, 500]})
-TestAttentionRanker = suite("attention_ranker", grid={"k": [1, 7, "gap"]})
+TestAttentionRanker = suite("attention_ranker", grid={"k": [1, 7, "gap"]}, long_words=1700)
 TestAttentionRankerWithHeads = suite(
     "attention_ranker", Variant, options={"heads": "0.0+0.1"}, grid={"k": [2]}
 )
@@ -91,7 +91,7 @@ TestGarlicOnATreeWithoutProgressControl = suite(
 
 # test_full_context.py has texts beyond what the model takes
 TestFullContext = suite("full_context", long_words=1700)
-TestCachedContext = suite("cached_context")
+TestCachedContext = suite("cached_context", long_words=1700)
 TestCachedContextWithoutHalfItsKeys = suite("cached_context", Variant, options={"ratio": 0.5})
 TestCachedContextByExpectedAttention = suite(
     "cached_context", Variant, options={"ratio": 0.3, "evict": "expected"}
