@@ -42,7 +42,7 @@ METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("bm25", {}),
     ("tfidf", {}),
     ("sbert", {}),
-    ("hyde", {}),
+    ("hyde", {"encoder": "minilm"}),
     ("iter_retgen", {}),
     ("ircot", {}),
     ("rerank", {}),
@@ -54,7 +54,7 @@ METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("chain_of_agents", {}),
     ("read_agent", {}),
     ("longllmlingua", {"compressor": "tiny"}),
-    ("raptor", {}),
+    ("raptor", {"embedder": "minilm"}),
     ("memwalker", {}),
     ("pecan", {"attention": "off"}),
 )
