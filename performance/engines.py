@@ -31,6 +31,7 @@ from bench.errors import BenchError
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import load_causal
 from bench.models.model_set import load_language_model
+from bench.models.processor import faster_dtype
 from bench.models.spec import resolve
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
@@ -53,7 +54,12 @@ Read = Callable[[Sequence[Prompt], int, int], list[tuple[int, ...]]]
 
 
 def measure(quick: bool) -> list[Measurement]:
-    """Each load by each engine; quick: a few tokens. Raises NotRun without the reader or any server."""
+    """Each load by each engine; quick: a few tokens.
+
+    Raises NotRun without the reader or any server, and where bfloat16 is emulated.
+    """
+    if faster_dtype() != "bfloat16":
+        raise NotRun("this processor has no bfloat16 units, and emulating them takes hours")
     spec = resolve(READER, dtype="bfloat16", device="cpu")
     kinds = [kind for kind in QUICKLY if (SERVERS / kind.partition(":")[0] / ".installed").is_file()]
     if not spec.source.here() or not kinds:
