@@ -59,8 +59,6 @@ class Entry:
     place: Place
     position: int
     """Index of the entry in its file, from 0."""
-    key: str = ""
-    """Key of the entry in a surrounding object, such as a Qasper paper id."""
 
 
 @dataclass(frozen=True)
@@ -207,10 +205,10 @@ def _json_values(path: Path) -> Iterator[Entry | Problem]:
     position = 0
     try:
         with _opened_behind_mark(path) as file:
-            for key, value in _keyed_values(_Bounded(file), _entry_level(path)):
+            for value in _values(_Bounded(file), _entry_level(path)):
                 place = Place(path, position + 1, "item")
                 if isinstance(value, dict):
-                    yield Entry(value, place, position, key)
+                    yield Entry(value, place, position)
                 else:
                     yield Problem(str(place), f"expected a JSON object, found {_kind(value)}")
                 position += 1
@@ -265,22 +263,21 @@ def _entry_level(path: Path) -> int:
     return level
 
 
-def _keyed_values(file: _Bounded, level: int) -> Iterator[tuple[str, JsonValue]]:
-    """The values at a level of concatenated JSON values, each with its key if it has one there.
+def _values(file: _Bounded, level: int) -> Iterator[JsonValue]:
+    """The values at a level of concatenated JSON values.
 
     Half of a surrogate pair, which is no character, becomes a question mark. Raises _TooLargeError, and
     RecursionError for a value that is nested too deeply.
     """
     import ijson
 
-    builder, depth, count, key = ijson.ObjectBuilder(), 0, 0, ""
+    builder, depth, count = ijson.ObjectBuilder(), 0, 0
     for event, value in ijson.basic_parse(file, multiple_values=True, buf_size=_PIECE):
         step = _DEEPER.get(event, 0)
         if step and min(depth, depth + step) < level:  # what surrounds the entries
-            depth, key = depth + step, ""
+            depth += step
             continue
         if event == "map_key" and depth == level:
-            key = value
             continue
         depth += step
         count += event not in ("map_key", "end_map", "end_array")
@@ -290,7 +287,7 @@ def _keyed_values(file: _Bounded, level: int) -> Iterator[tuple[str, JsonValue]]
             raise _TooLargeError(_TOO_MANY)
         builder.event(event, float(value) if isinstance(value, Decimal) else value)
         if depth <= level:
-            yield key, builder.value
+            yield builder.value
             builder, count, file.used = ijson.ObjectBuilder(), 0, 0
 
 

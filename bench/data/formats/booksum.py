@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 
 from bench.data.entries import Entry
 from bench.data.format import Fields, Format, Parsed, fields_of, has, parsed
-from bench.schema import Document, JsonValue
+from bench.schema import Document
 
 LENGTH = "chapter_length"
 """Metadata field: length of the chapter in words, as the row states it."""
@@ -40,7 +40,6 @@ class _Row(Fields):
 
 class _Summary(Fields):
     text: str
-    source: str = ""
 
 
 class _Chapter(Fields):
@@ -52,16 +51,13 @@ class _Chapter(Fields):
 
 def _parse_row(entry: Entry) -> Iterator[Parsed]:
     row = fields_of(entry, _Row)
-    metadata: dict[str, JsonValue] = {"source": row.source}
-    if row.chapter_length is not None:
-        metadata[LENGTH] = row.chapter_length
     yield parsed(
         id="-".join(part for part in ("booksum", row.book_id, row.source) if part),
         question="",
         answers=[row.summary_text],
         documents=(Document("", row.chapter),),
         task="summarization",
-        metadata=metadata,
+        metadata=None if row.chapter_length is None else {LENGTH: row.chapter_length},
         datasets=("booksum",),
     )
 

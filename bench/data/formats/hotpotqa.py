@@ -26,8 +26,6 @@ class _Common(Fields):
     id: str = Field(validation_alias=AliasChoices("_id", "id"))
     question: str
     answer: str
-    type: str | None = None
-    level: str | None = None
 
 
 class _Entry(_Common):
@@ -98,7 +96,6 @@ def _example(
         else:  # known faults of the release: the document still counts as evidence
             notes.append("a supporting fact names a sentence that its document does not have")
             evidence.append(Evidence(document))
-    labels = {"type": fields.type, "level": fields.level}
     joined = " " if dataset == "2wikimqa" else ""  # HotpotQA's sentences carry the blank before them
     return parsed(
         id=fields.id,
@@ -106,7 +103,6 @@ def _example(
         answers=[fields.answer],
         documents=(Document(title, joined.join(sentences)) for title, sentences in context),
         evidence=evidence,
-        metadata={name: value for name, value in labels.items() if value},
         datasets=(dataset,),
         notes=dict.fromkeys(notes),
     )

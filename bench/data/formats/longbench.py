@@ -19,7 +19,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from bench.data.entries import Entry
 from bench.data.format import Fields, Format, Parsed, fields_of, parsed
-from bench.schema import Document, Task
+from bench.schema import Document
 
 _UNTITLED = {"multi_news"}
 """Multi-document sets whose passages have no title line."""
@@ -43,16 +43,11 @@ def _list_literal(value: Any) -> Any:
     return [ast.literal_eval(string) for string in strings]  # Python reads strings without a comma as one
 
 
-def _number(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
 class _Line(Fields):
     input: str
     context: str
     answers: Annotated[list[str], BeforeValidator(_list_literal)]
     dataset: str
-    length: Annotated[int | None, BeforeValidator(_number)] = None
     id: str = Field(default="", validation_alias=AliasChoices("_id", "id"))
 
 
@@ -62,25 +57,15 @@ def _recognises(entry: Entry) -> bool:
 
 def _parse(entry: Entry) -> Iterator[Parsed]:
     line = fields_of(entry, _Line)
+    name = line.dataset.removesuffix("_e")  # of LongBench-E
     yield parsed(
         id=line.id or f"{line.dataset}-{entry.position}",
         question=line.input,
         answers=line.answers,
-        documents=split_passages(line.context, titled=base_name(line.dataset) not in _UNTITLED),
-        task=task_of(line.dataset),
-        metadata={} if line.length is None else {"longbench_length": line.length},
+        documents=split_passages(line.context, titled=name not in _UNTITLED),
+        task="summarization" if name in _SUMMARIES else "qa",
         datasets=(line.dataset,),
     )
-
-
-def base_name(dataset: str) -> str:
-    """The data set's name without LongBench-E's ``_e``."""
-    return dataset.removesuffix("_e")
-
-
-def task_of(dataset: str) -> Task:
-    """Whether the LongBench set ``dataset`` asks for an answer or a summary."""
-    return "summarization" if base_name(dataset) in _SUMMARIES else "qa"
 
 
 def split_passages(context: str, *, titled: bool = True) -> tuple[Document, ...]:

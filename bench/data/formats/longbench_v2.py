@@ -20,10 +20,6 @@ from bench.schema import Document
 
 class _Entry(Fields):
     id: str = Field(alias="_id")
-    domain: str = ""
-    sub_domain: str = ""
-    difficulty: str = ""
-    length: str = ""
     question: str
     choice_A: str
     choice_B: str
@@ -41,19 +37,11 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
     line = fields_of(entry, _Entry)
     texts = (line.choice_A, line.choice_B, line.choice_C, line.choice_D)
     choices = "\n".join(f"({letter}) {text.strip()}" for letter, text in zip("ABCD", texts, strict=True))
-    about = {
-        "domain": line.domain,
-        "sub_domain": line.sub_domain,
-        "difficulty": line.difficulty,
-        "length_class": line.length,
-    }
     yield parsed(
         id=line.id,
         question=f"{line.question.strip()}\nChoices:\n{choices}",
         answers=[line.answer],
         documents=[Document("", line.context.strip())],
-        task="qa",
-        metadata={name: value for name, value in about.items() if value},
         datasets=("longbench_v2",),
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from bench.data.entries import Entry
 from bench.data.format import Fields, Format, Parsed, fields_of, parsed
-from bench.schema import Document, Evidence, JsonValue
+from bench.schema import Document, Evidence
 
 UNANSWERABLE = "Unanswerable"
 
@@ -48,17 +48,14 @@ def _recognises(entry: Entry) -> bool:
 
 def _parse(entry: Entry) -> Iterator[Parsed]:
     fields = fields_of(entry, _Entry)
-    metadata: dict[str, JsonValue] = {"answerable": fields.answerable}
     hops = re.match(r"(\d)hop", fields.id)
-    if hops:
-        metadata["hops"] = int(hops[1])
     yield parsed(
         id=fields.id if fields.answerable else f"{fields.id}-unanswerable",
         question=fields.question,
         answers=[fields.answer, *fields.answer_aliases] if fields.answerable else [UNANSWERABLE],
         documents=(Document(part.title, part.paragraph_text) for part in fields.paragraphs),
         evidence=[Evidence(index) for index, part in enumerate(fields.paragraphs) if part.is_supporting],
-        metadata=metadata,
+        metadata={"hops": int(hops[1])} if hops else None,
         datasets=("musique",),
         notes=[] if fields.answerable else [f"an unanswerable question (MuSiQue-Full): {UNANSWERABLE!r}"],
     )

@@ -1,9 +1,9 @@
 """NarrativeQA: the authors' release folder and the hub's rows (Kočiský et al. 2018).
 
-The release is ``documents.csv``, ``qaps.csv`` (document_id, set, question, answer1, answer2, ...), and the
-stories that its ``download_stories.sh`` writes to ``tmp/<document_id>.content``; the document of a question
-is the whole story. A hub row has the question and its story: ``document: {id, kind, text, summary}, question:
-{text}, answers: [{text}]``. Questions have no ids; theirs are made of the document id and the row number.
+The release is ``qaps.csv`` (document_id, set, question, answer1, answer2, ...), and the stories that its
+``download_stories.sh`` writes to ``tmp/<document_id>.content``; the document of a question is the whole
+story. A hub row has the question and its story: ``document: {id, text}``, ``question: {text}``,
+``answers: [{text}]``. Questions have no ids; theirs are made of the document id and the row number.
 
 Stories are stored as the web sites served them: mostly UTF-8, some Latin-1, some with HTML left in.
 The text stays unchanged except that a byte order mark is removed.
@@ -11,13 +11,13 @@ The text stays unchanged except that a byte order mark is removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from bench.data.entries import Entry, read_entries
+from bench.data.entries import Entry
 from bench.data.format import EntryError, Fields, Format, Parsed, fields_of, has, parsed
-from bench.schema import Document, JsonValue
+from bench.schema import Document
 
 
 class _Question(Fields):
@@ -28,25 +28,13 @@ class _Question(Fields):
     answer2: str
 
 
-class _About(Fields):
-    document_id: str
-    kind: str
-    wiki_title: str
-
-
 class _Text(Fields):
     text: str
-
-
-class _HubTitle(Fields):
-    title: str | None = None
 
 
 class _HubDocument(Fields):
     id: str
     text: str
-    kind: str | None = None
-    summary: _HubTitle = _HubTitle()
 
 
 class _Row(Fields):
@@ -58,23 +46,17 @@ class _Row(Fields):
 def release_table(folder: Path) -> Path | None:
     """The question table of a release folder; None for any other folder."""
     table = folder / "qaps.csv"
-    return table if table.is_file() and (folder / "documents.csv").is_file() else None
+    return table if table.is_file() else None
 
 
 def _parse_release(entry: Entry) -> Iterator[Parsed]:
-    folder = entry.place.path.parent
-    documents = folder / "documents.csv"
-    for table in (documents, folder / "qaps.csv"):
-        if not table.is_file():
-            raise EntryError(f"{table} is missing; pass the whole release folder")
     question = fields_of(entry, _Question)
-    document, notes = _story(folder, question.document_id)
+    document, notes = _story(entry.place.path.parent, question.document_id)
     yield parsed(
         id=f"{question.document_id}-{entry.position}",
         question=question.question,
         answers=(question.answer1, question.answer2),
         documents=(document,),
-        metadata=_about(documents, documents.stat().st_mtime_ns).get(question.document_id),
         datasets=("narrativeqa",),
         split=question.set,
         notes=notes,
@@ -83,28 +65,13 @@ def _parse_release(entry: Entry) -> Iterator[Parsed]:
 
 def _parse_row(entry: Entry) -> Iterator[Parsed]:
     row = fields_of(entry, _Row)
-    extras = {"kind": row.document.kind, "title": row.document.summary.title}
     yield parsed(
         id=f"{row.document.id}-{entry.position}",
         question=row.question.text,
         answers=(answer.text for answer in row.answers),
         documents=(Document("", row.document.text),),
-        metadata={name: value for name, value in extras.items() if value},
         datasets=("narrativeqa",),
     )
-
-
-@lru_cache(maxsize=2)
-def _about(table: Path, changed: int) -> Mapping[str, dict[str, JsonValue]]:
-    """Id of a document -> what the table of documents says of it."""
-    about = {}
-    for entry in read_entries(table, "CSV"):
-        if isinstance(entry, Entry):
-            document = fields_of(entry, _About)
-            about[document.document_id] = {"kind": document.kind, "title": document.wiki_title}
-        elif entry.severity == "error":
-            raise EntryError(str(entry))
-    return about
 
 
 def _story(folder: Path, document_id: str) -> tuple[Document, tuple[str, ...]]:
@@ -124,7 +91,7 @@ def _read_story(path: Path, changed: int) -> tuple[Document, tuple[str, ...]]:
 
 
 def _release_files(path: Path) -> list[Path]:
-    return [path.parent / "documents.csv", *sorted((path.parent / "tmp").glob("*.content"))]
+    return sorted((path.parent / "tmp").glob("*.content"))
 
 
 def _is_row(entry: Entry) -> bool:

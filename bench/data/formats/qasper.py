@@ -97,10 +97,6 @@ def _parse(entry: Entry) -> Iterator[Parsed]:
             answers=[answer for answer in references if answer is not None],
             documents=(document,),
             evidence=[Evidence(0, text=text) for text in paragraphs if text and text in document.text],
-            metadata={
-                "paper": str(entry.value.get("id", entry.key)),
-                "answer_types": [kind(annotation.answer) for annotation in question.answers],
-            },
             datasets=("qasper",),
             notes=["an annotator gave no answer"] if None in references else [],
         )
@@ -114,29 +110,15 @@ def flatten(abstract: str, sections: Sequence[_Section]) -> str:
     return "\n".join(lines)
 
 
-def kind(answer: _Answer) -> str:
-    """``unanswerable``, ``boolean``, ``abstractive``, ``extractive`` or ``none``."""
-    if answer.unanswerable:
-        return "unanswerable"
-    if answer.yes_no is not None:
-        return "boolean"
-    if answer.free_form_answer:
-        return "abstractive"
-    return "extractive" if answer.extractive_spans else "none"
-
-
 def reference(answer: _Answer) -> str | None:
     """One annotator's answer as text; None if the annotator gave none."""
-    match kind(answer):
-        case "unanswerable":
-            return UNANSWERABLE
-        case "boolean":
-            return "Yes" if answer.yes_no else "No"
-        case "abstractive":
-            return answer.free_form_answer
-        case "extractive":
-            return ", ".join(answer.extractive_spans)
-    return None
+    if answer.unanswerable:
+        return UNANSWERABLE
+    if answer.yes_no is not None:
+        return "Yes" if answer.yes_no else "No"
+    if answer.free_form_answer:
+        return answer.free_form_answer
+    return ", ".join(answer.extractive_spans) if answer.extractive_spans else None
 
 
 QASPER_RELEASE = Format("qasper-release", "Qasper release", _recognises, _parse)

@@ -51,7 +51,6 @@ def test_entries_and_their_lines(tmp_path: Path, content: str, container: str, p
     assert [entry.value for entry in items] == AB
     assert [entry.place.number for entry in items] == places
     assert [entry.position for entry in items] == [0, 1]
-    assert [entry.key for entry in items] == (["p", "q"] if '"p"' in content else ["", ""])
     assert problems == []
 
 
