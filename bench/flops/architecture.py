@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.errors import ConfigError
-from bench.flops.layered import LAYERED, SIZES, given_fields, text_part
-from bench.flops.shape import (
-    Architecture as Architecture,
-    UnevenArchitecture,
-    UnknownFamilyError as UnknownFamilyError,
-)
+from bench.flops.layered import LAYERED, SIZES, decoder_of, given_fields, text_part
+from bench.flops.shape import Architecture as Architecture, UnknownFamilyError as UnknownFamilyError
 
 
 @dataclass(frozen=True)
@@ -103,37 +99,25 @@ DECODERS: Mapping[str, Family] = {
 """Model type -> what its closed form needs. Sliding windows are counted as full attention."""
 
 
-def decoder(
-    family: str,
-    *,
-    layers: int,
-    hidden: int,
-    heads: int,
-    ffn: int,
-    vocab: int,
-    max_positions: int,
-    kv_heads: int | None = None,
-    head_dim: int | None = None,
-    tied: bool = False,
-    attention_bias: bool = False,
-    mlp_bias: bool = False,
-    qk_norm: bool = False,
-    experts: int = 1,
-    experts_per_token: int = 1,
-) -> Architecture:
-    """Architecture of a decoder of one of the families in ``DECODERS``.
+def _decoder(given: Mapping[str, Any], traits: Family, experts: int) -> Architecture:
+    """Architecture of a decoder of one of the families in ``DECODERS``; given: the fields of its config.
 
     ``attention_bias`` and ``mlp_bias`` are options of the configs of Llama and its kin; Qwen2 always has
     biases on q, k and v; Phi has them everywhere, the output head included, and LayerNorm (weight and bias)
-    instead of RMSNorm; ``qk_norm`` is Phi's ``qk_layernorm``. ``experts`` feed-forward networks of width
-    ``ffn`` stand side by side in a layer, of which a router (one row for each) sends every token through
-    ``experts_per_token``; Mixtral has 8 and 2. The defaults of ``kv_heads`` and ``head_dim`` are
-    transformers'.
+    instead of RMSNorm, and its ``qk_layernorm``. Experts are feed-forward networks that stand side by side in
+    a layer, of which a router (one row for each) sends every token through some; Mixtral has 8 and 2. The
+    defaults of key heads and head size are transformers'.
     """
-    kv_heads = heads if kv_heads is None else kv_heads
-    head_dim = hidden // heads if head_dim is None else head_dim
+    family = given["model_type"]
+    layers, hidden, heads, ffn, vocab, _ = (given[key] for key in SIZES)
+    kv_heads = given.get("num_key_value_heads", heads)
+    head_dim = given.get("head_dim", hidden // heads)
+    experts_per_token = 1
+    if traits.experts:
+        ffn, experts_per_token = given[traits.expert_ffn], given["num_experts_per_tok"]
+    attention_bias = given.get("attention_bias", False)
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
-    traits, is_phi = DECODERS[family], family == "phi"
+    is_phi = family == "phi"
     gated = not is_phi
     expert = (3 if gated else 2) * hidden * ffn
     router = experts * hidden if experts > 1 else 0
@@ -147,8 +131,8 @@ def decoder(
     if is_phi or (attention_bias if traits.out_bias is None else traits.out_bias):
         vectors += hidden
     if is_phi:
-        vectors += ffn + hidden + (4 * head_dim if qk_norm else 0)
-    elif mlp_bias:
+        vectors += ffn + hidden + (4 * head_dim if given.get("qk_layernorm") else 0)
+    elif family in ("llama", "smollm3", "granite") and given.get("mlp_bias"):
         vectors += 2 * ffn + hidden
     vectors += {"": 0, "head": 2 * head_dim, "width": q_width + kv_width}[traits.qk_norm]
     vectors += heads if traits.sinks else 0
@@ -156,55 +140,33 @@ def decoder(
     if traits.expert_bias:
         each = 2 * ffn + hidden
         vectors += experts * (1 + each)
-    parameters = vocab * hidden + layers * (matrices + idle + vectors) + norm
-    if not tied:
-        parameters += vocab * hidden
-    if is_phi:
-        parameters += vocab
-    return Architecture(
-        family=family,
-        kind="decoder",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
+    return decoder_of(
+        given,
+        matrices=layers * matrices,
+        others=layers * vectors + (hidden + vocab if is_phi else 0),
+        idle=layers * idle,
         head_dim=head_dim,
         ffn=ffn,
         gated=gated,
-        vocab=vocab,
-        max_positions=max_positions,
-        tied=tied,
-        parameters=parameters,
-        layer_weights=layers * matrices,
-        head_weights=vocab * hidden,
-        idle_parameters=layers * idle,
     )
 
 
-def encoder(
-    family: str,
-    *,
-    layers: int,
-    hidden: int,
-    heads: int,
-    ffn: int,
-    vocab: int,
-    max_positions: int,
-    token_types: int = 2,
-    relative_buckets: int = 32,
-    projection: int = 0,
-) -> Architecture:
-    """Architecture of an encoder of family ``bert``, ``mpnet`` or ``dpr``.
+def _encoder(given: Mapping[str, Any]) -> Architecture:
+    """Architecture of an encoder of family ``bert``, ``mpnet`` or ``dpr``; given: the fields of its config.
 
-    ``token_types`` is BERT's segment vocabulary; ``relative_buckets`` is MPNet's shared position bias;
-    ``projection`` is the width of DPR's optional projection (0: none). DPR is a BERT without the pooler
-    that the other two have.
+    ``type_vocab_size`` is BERT's segment vocabulary; ``relative_attention_num_buckets`` is MPNet's shared
+    position bias; ``projection_dim`` is the width of DPR's optional projection (0: none). DPR is a BERT
+    without the pooler that the other two have.
     """
+    family = given["model_type"]
+    layers, hidden, heads, ffn, vocab, max_positions = (given[key] for key in SIZES)
     matrices = 4 * hidden * hidden + 2 * hidden * ffn
     vectors = 4 * hidden + ffn + hidden + 4 * hidden
-    extra = relative_buckets * heads if family == "mpnet" else token_types * hidden
+    extra = given.get("type_vocab_size", 2) * hidden
+    if family == "mpnet":
+        extra = given.get("relative_attention_num_buckets", 32) * heads
     embeddings = (vocab + max_positions) * hidden + extra + 2 * hidden
-    head = projection if family == "dpr" else hidden
+    head = given.get("projection_dim", 0) if family == "dpr" else hidden
     return Architecture(
         family=family,
         kind="encoder",
@@ -246,43 +208,14 @@ def architecture_from_config(config: Any) -> Architecture:
         )
     traits = DECODERS.get(family)
     given = given_fields({**values, "model_type": family}, traits.left_out if traits else {}, *SIZES)
-    layers, hidden, heads, ffn, vocab, max_positions = (int(given[key]) for key in SIZES)
     if traits is None:
-        return encoder(
-            family,
-            layers=layers,
-            hidden=hidden,
-            heads=heads,
-            ffn=ffn,
-            vocab=vocab,
-            max_positions=max_positions,
-            token_types=int(given.get("type_vocab_size", 2)),
-            relative_buckets=int(given.get("relative_attention_num_buckets", 32)),
-            projection=int(given.get("projection_dim", 0)),
-        )
+        return _encoder(given)
     if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
         raise UnknownFamilyError(
             f"A {family!r} with layers without experts has no closed form for its FLOPs."
         )
     named = [key for key in _EXPERTS if values.get(key) is not None] or [traits.experts]
-    experts = int(given[named[0]]) if traits.experts else 1
-    return decoder(
-        family,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        ffn=int(given[traits.expert_ffn]) if traits.experts else ffn,
-        vocab=vocab,
-        max_positions=max_positions,
-        kv_heads=given.get("num_key_value_heads"),
-        head_dim=given.get("head_dim"),
-        tied=bool(given.get("tie_word_embeddings", False)),
-        attention_bias=bool(given.get("attention_bias", False)),
-        mlp_bias=family in ("llama", "smollm3", "granite") and bool(given.get("mlp_bias", False)),
-        qk_norm=family == "phi" and bool(given.get("qk_layernorm", False)),
-        experts=experts,
-        experts_per_token=int(given["num_experts_per_tok"]) if traits.experts else 1,
-    )
+    return _decoder(given, traits, given[named[0]] if traits.experts else 1)
 
 
 _MATRIX_MODULES = ("Linear", "Conv1D", "Conv1d")
@@ -339,7 +272,7 @@ def architecture_from_modules(model: Any) -> Architecture:
     heads = config.num_attention_heads
     # Where layers differ, their config gives no one value for all.
     one = config.to_dict() if attended else vars(config)
-    counted = Architecture(
+    return Architecture(
         family=config.model_type,
         kind="encoder" if head is None else "decoder",
         layers=config.num_hidden_layers,
@@ -361,12 +294,12 @@ def architecture_from_modules(model: Any) -> Architecture:
         state=state,
         attention_layers=attention_layers,
         idle_parameters=all_experts - all_experts * chosen // experts,
+        attended=attended,
     )
-    return UnevenArchitecture(**vars(counted), attended=attended) if attended else counted
 
 
-def _attended_by(model: Any) -> int:
-    """Elements of keys and values that a token meets for each one it attends to; 0: all heads are alike.
+def _attended_by(model: Any) -> int | None:
+    """Elements of keys and values that a token meets for each one it attends to; None: all heads are alike.
 
     Counted from the layers' attention modules: the input of ``o_proj`` is as wide as all heads' values, and
     queries are, but for latent attention, as wide as these (``qk_head_dim`` each).
@@ -379,7 +312,7 @@ def _attended_by(model: Any) -> int:
     keys = {getattr(module, "qk_head_dim", None) or getattr(module, "head_dim", None) for module in layers}
     latent = any(hasattr(module, "qk_head_dim") for module in layers)
     if not latent and len(keys) < 2:
-        return 0
+        return None
     heads = model.config.get_text_config().num_attention_heads
     values = sum(int(module.o_proj.in_features) for module in layers)
     return values + (sum(int(heads * module.qk_head_dim) for module in layers) if latent else values)

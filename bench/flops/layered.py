@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.errors import ConfigError
-from bench.flops.shape import Architecture, UnevenArchitecture
+from bench.flops.shape import Architecture
 
 Fields = Mapping[str, Any]
 
@@ -49,13 +49,13 @@ SIZES = (
 """Fields of every config: layers, hidden, heads, ffn, vocab and max_positions of an architecture."""
 
 
-def _decoder(given: Fields, *, matrices: int, others: int, idle: int = 0, **sizes: Any) -> dict[str, Any]:
-    """The fields of an architecture that follow from its config and what was counted.
+def decoder_of(given: Fields, *, matrices: int, others: int, idle: int = 0, **sizes: Any) -> Architecture:
+    """The architecture of a decoder, from its config and what was counted over its layers.
 
     matrices: elements of the layers' matrices that a token meets; others: of all further parameters but the
     last norm and the embeddings; idle: of experts that it does not meet. sizes: fields that are not as usual.
     """
-    hidden, vocab, tied = given["hidden_size"], given["vocab_size"], bool(given["tie_word_embeddings"])
+    hidden, vocab, tied = given["hidden_size"], given["vocab_size"], bool(given.get("tie_word_embeddings"))
     usual = {
         "family": given["model_type"],
         "kind": "decoder",
@@ -74,7 +74,7 @@ def _decoder(given: Fields, *, matrices: int, others: int, idle: int = 0, **size
         "head_weights": vocab * hidden,
         "idle_parameters": idle,
     }
-    return {**usual, **sizes}
+    return Architecture(**{**usual, **sizes})
 
 
 def qwen3_5(values: Fields) -> Architecture:
@@ -128,8 +128,10 @@ def qwen3_5(values: Fields) -> Architecture:
     feed_forward = 3 * hidden * given["intermediate_size"]
     matrices = linear * rule + full * attention + layers * feed_forward
     vectors = linear * rule_vectors + full * attention_vectors + layers * 2 * hidden
-    return Architecture(
-        **_decoder(given, matrices=matrices, others=vectors),
+    return decoder_of(
+        given,
+        matrices=matrices,
+        others=vectors,
         state=3 * linear * value_heads * key_dim * value_dim,
         attention_layers=None if full == layers else full,
     )
@@ -194,9 +196,7 @@ def gemma4(values: Fields) -> Architecture:
     matrices += hidden * layers * small
     vectors += given["vocab_size_per_layer_input"] * layers * small + small
     idle = layers * (experts - chosen) * expert
-    return UnevenArchitecture(
-        **_decoder(given, matrices=matrices, others=vectors, idle=idle, ffn=expert_ffn), attended=attended
-    )
+    return decoder_of(given, matrices=matrices, others=vectors, idle=idle, ffn=expert_ffn, attended=attended)
 
 
 def _gemma4_layers(given: Fields, full: Sequence[bool]) -> Mapping[int, Fields]:
@@ -256,15 +256,13 @@ def deepseek_v3(values: Fields) -> Architecture:
     met = experts * hidden + (chosen + given["n_shared_experts"]) * expert  # the router, and the experts
     matrices = layers * attention + dense * 3 * hidden * given["intermediate_size"] + (layers - dense) * met
     idle = (layers - dense) * (experts - chosen) * expert
-    return UnevenArchitecture(
-        **_decoder(
-            given,
-            matrices=matrices,
-            others=layers * (2 * hidden + vectors),
-            idle=idle,
-            head_dim=key_dim,
-            ffn=given["moe_intermediate_size"],
-        ),
+    return decoder_of(
+        given,
+        matrices=matrices,
+        others=layers * (2 * hidden + vectors),
+        idle=idle,
+        head_dim=key_dim,
+        ffn=given["moe_intermediate_size"],
         attended=layers * heads * (key_dim + value_dim),
     )
 

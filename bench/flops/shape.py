@@ -39,6 +39,9 @@ class Architecture:
     """Layers whose tokens attend to all before them; None: every layer."""
     idle_parameters: int = 0
     """Of the parameters, those that a token does not meet: of the experts that its router does not choose."""
+    attended: int | None = None
+    """Of heads that differ in size from layer to layer, or between keys and values: ``attended_elements``,
+    counted layer by layer."""
 
     @property
     def active_parameters(self) -> int:
@@ -53,21 +56,10 @@ class Architecture:
     @property
     def attended_elements(self) -> int:
         """Elements of keys and values that a token meets for each token it attends to: 2*L*d."""
+        if self.attended is not None:
+            return self.attended
         layers = self.layers if self.attention_layers is None else self.attention_layers
         return 2 * layers * self.attention_width
-
-
-@dataclass(frozen=True)
-class UnevenArchitecture(Architecture):
-    """One whose heads differ in size from layer to layer, or between keys and values."""
-
-    attended: int = 0
-    """Elements of keys and values that a token meets for each token it attends to, counted layer by layer."""
-
-    @property
-    def attended_elements(self) -> int:
-        """``attended``."""
-        return self.attended
 
 
 class UnknownFamilyError(ConfigError):

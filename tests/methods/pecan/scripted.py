@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bench.engine.heads import Heads
 from bench.errors import WindowExceededError
-from bench.flops.architecture import Architecture, decoder
+from bench.flops.architecture import Architecture, architecture_from_config
 from bench.flops.meter import Meter, Usage, current_meter
 from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
 
@@ -57,8 +57,16 @@ class ScriptedModel:
     geometry: Geometry = GEOMETRY
     flops_per_token: int = 1000
     contexts: list[ScriptedContext] = field(default_factory=list)
-    architecture: Architecture = decoder(
-        "llama", layers=4, hidden=16, heads=2, ffn=16, vocab=100, max_positions=1000
+    architecture: Architecture = architecture_from_config(
+        {
+            "model_type": "llama",
+            "num_hidden_layers": 4,
+            "hidden_size": 16,
+            "num_attention_heads": 2,
+            "intermediate_size": 16,
+            "vocab_size": 100,
+            "max_position_embeddings": 1000,
+        }
     )
 
     chat_overhead = len(OPENING) + len(CLOSING)
