@@ -777,8 +777,8 @@ MUTANTS = (
     ),
     Mutant(
         "Z3",
-        "confidence_level=level,",
-        "confidence_level=2 * level - 1,",
+        "confidence_level=LEVEL,",
+        "confidence_level=2 * LEVEL - 1,",
         "test_the_interval_is_that_of_a_plain_loop_over_resampled_documents",
     ),
     Mutant(

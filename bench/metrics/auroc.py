@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bench.metrics.statistics import RESAMPLES, Interval
-
-LEVEL = 0.95
+from bench.metrics.statistics import LEVEL, RESAMPLES, Interval
 
 
 def auroc(
@@ -36,11 +34,11 @@ def auroc(
     estimate = float(higher.mean())
     if count == 1:
         reason = f"all {len(truth)} cases share one document"
-        return Interval(estimate, None, None, len(truth), count, LEVEL, reason)
+        return Interval(estimate, None, None, len(truth), count, reason)
     times = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     pairs = (times @ trues) * (times @ falses)
     drawn = np.einsum("ri,ij,rj->r", times, won, times, optimize=True)[pairs > 0] / pairs[pairs > 0]
     if not len(drawn):
-        return Interval(estimate, None, None, len(truth), count, LEVEL, "no resample has a pair")
+        return Interval(estimate, None, None, len(truth), count, "no resample has a pair")
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(estimate, float(low), float(high), len(truth), count, LEVEL)
+    return Interval(estimate, float(low), float(high), len(truth), count)

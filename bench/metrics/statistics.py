@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 RESAMPLES = 2000
 """Default number of bootstrap resamples.  # our choice"""
+LEVEL = 0.95
+"""Nominal coverage of every interval."""
 
 _BLOCK = 1 << 18
 """Most document draws held in memory at a time."""
@@ -33,8 +35,6 @@ class Interval:
     """Questions."""
     clusters: int
     """Documents (or document sets) that the questions are about."""
-    level: float
-    """Nominal coverage, such as 0.95."""
     reason: str = ""
     """Why there is no interval; empty when there is one."""
 
@@ -45,7 +45,6 @@ def clustered_bootstrap(
     *,
     rng: np.random.Generator,
     n_resamples: int = RESAMPLES,
-    level: float = 0.95,
 ) -> Interval:
     """The mean of ``values`` over questions, with its interval under resampling of documents.
 
@@ -62,7 +61,6 @@ def clustered_bootstrap(
         ratio_of_sums,
         rng=rng,
         n_resamples=n_resamples,
-        level=level,
     )
 
 
@@ -73,7 +71,6 @@ def clustered_bootstrap_of(
     *,
     rng: np.random.Generator,
     n_resamples: int = RESAMPLES,
-    level: float = 0.95,
 ) -> Interval:
     """A value of summed statistics (a corpus metric), with its interval under resampling of documents.
 
@@ -88,7 +85,7 @@ def clustered_bootstrap_of(
     estimate = float(value(sums.sum(axis=0)))
     if documents == 1:
         reason = f"all {n} questions share one document" if n > 1 else "there is one question only"
-        return Interval(estimate, None, None, n, documents, level, reason)
+        return Interval(estimate, None, None, n, documents, reason)
     from scipy import stats
 
     def estimates(*columns: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -100,11 +97,11 @@ def clustered_bootstrap_of(
         paired=True,
         n_resamples=n_resamples,
         batch=max(1, _BLOCK // documents),
-        confidence_level=level,
+        confidence_level=LEVEL,
         method="percentile",
         rng=rng,
     ).confidence_interval
-    return Interval(estimate, float(low), float(high), n, documents, level)
+    return Interval(estimate, float(low), float(high), n, documents)
 
 
 def ratio_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -29,11 +29,11 @@ def test_the_interval_is_that_of_a_plain_loop_over_resampled_documents() -> None
     for _ in range(300):
         picked = rng.integers(len(documents), size=len(documents))
         means.append(np.mean([v for p in picked for v in by_document[p]]))
-    interval = clustered_bootstrap(values, ids, rng=_rng(), n_resamples=300, level=0.9)
+    interval = clustered_bootstrap(values, ids, rng=_rng(), n_resamples=300)
     assert interval.mean == pytest.approx(values.mean())
-    assert interval.low == pytest.approx(np.quantile(means, 0.05))
-    assert interval.high == pytest.approx(np.quantile(means, 0.95))
-    assert (interval.n, interval.clusters, interval.level, interval.reason) == (len(values), 12, 0.9, "")
+    assert interval.low == pytest.approx(np.quantile(means, 0.025))
+    assert interval.high == pytest.approx(np.quantile(means, 0.975))
+    assert (interval.n, interval.clusters, interval.reason) == (len(values), 12, "")
 
 
 def test_95_percent_intervals_cover_the_truth_where_questions_share_documents() -> None:
