@@ -11,7 +11,7 @@ import click
 from bench.data.cards import card_names, load_card
 from bench.data.checking import Report, check
 from bench.data.entries import Problem
-from bench.data.loading import Tally
+from bench.data.loading import by_kind
 from bench.data.own import card_for
 from bench.data.source import data_files, open_source
 from bench.errors import DataError
@@ -102,11 +102,7 @@ def _problem_lines(problems: tuple[Problem, ...]) -> Iterator[str]:
     errors = sum(problem.severity == "error" for problem in problems)
     yield f"  problems   {errors} error(s), {len(problems) - errors} warning(s)"
     for severity in ("error", "warning"):
-        kinds = Tally()
-        for problem in problems:
-            if problem.severity == severity:
-                kinds.add(problem.place, problem.message)
-        lines = kinds.lines()
+        lines = by_kind(problem for problem in problems if problem.severity == severity)
         yield from (f"    {severity}: {line}" for line in lines[:_SHOWN_KINDS])
         if len(lines) > _SHOWN_KINDS:
             yield f"    ... and {len(lines) - _SHOWN_KINDS} more kinds of {severity}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -117,7 +117,7 @@ def _select(
     most = (selection.documents, selection.rows, selection.skip if kind == "hub" else None)
     most_documents, most_rows, skip = (None, None, None) if training else most
     examples: list[Example] = []
-    warnings = Tally()
+    warnings: list[Problem] = []
     documents: dict[str, DocumentSet] = {}  # questions on one text share it in memory
     as_in, bound = f"as in {selection.source}", f"{longer_than:,} ({selection.measured_by or 'words'})"
     other_splits: Counter[str] = Counter()
@@ -158,7 +158,7 @@ def _select(
         )
     if not examples:
         raise DataError(f"{source.path}: no examples" + (f": {'; '.join(remarks)}." if remarks else "."))
-    lines = warnings.lines() + [f"{source.path}: {remark}" for remark in remarks]
+    lines = by_kind(warnings) + [f"{source.path}: {remark}" for remark in remarks]
     expected = card.hub.examples if card.hub and kind == "hub" and not training else None
     if limit is None and expected is not None and seen != expected:
         lines.append(f"{source.path}: {seen} examples; the card expects {expected}")
@@ -173,34 +173,26 @@ def length(example: Example, selection: Selection) -> float:
     return sum(len(document.full_text.split()) for document in example.documents.documents)
 
 
-def _sound_examples(card: Card, source: Source, warnings: Tally) -> Iterator[Parsed]:
-    """The examples up to the first error, which is raised; warnings are tallied."""
+def _sound_examples(card: Card, source: Source, warnings: list[Problem]) -> Iterator[Parsed]:
+    """The examples up to the first error, which is raised; warnings are collected."""
     for item in source.examples():
         problem = item if isinstance(item, Problem) else claim(card, item)
         if problem is None:
             assert isinstance(item, Parsed)
             yield item
         elif problem.severity == "warning":
-            warnings.add(problem.place, problem.message)
+            warnings.append(problem)
         else:
             right = f" A right line: {source.format.example}" if source.format.example else ""
             raise DataError(f"{problem}.{right} (All problems of a file: bench data check {source.path})")
 
 
-class Tally:
-    """Warnings grouped by message."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._places: dict[str, list[str]] = {}
-
-    def add(self, place: str, message: str) -> None:
-        """Count one warning."""
-        self._places.setdefault(message, []).append(place)
-
-    def lines(self) -> list[str]:
-        """``place: message`` per kind, with the number of further lines or the names of further files."""
-        return [f"{places[0]}: {message}{_further(places)}" for message, places in self._places.items()]
+def by_kind(problems: Iterable[Problem]) -> list[str]:
+    """``place: message`` per message, with the number of further lines or the names of further files."""
+    places: dict[str, list[str]] = {}
+    for problem in problems:
+        places.setdefault(problem.message, []).append(problem.place)
+    return [f"{at[0]}: {message}{_further(at)}" for message, at in places.items()]
 
 
 _MOST_NAMED = 8
