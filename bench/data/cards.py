@@ -194,22 +194,13 @@ def load_card(name: str, folder: Path = DATASET_CARDS) -> Card:
     known = card_names(folder)
     if name not in known:
         raise UnknownNameError("data set", name, known, hint="See: bench list datasets")
-    card = read_card(folder / f"{name}.yaml")
+    card = _read_card(folder / f"{name}.yaml")
     if card.name != name:
         raise DataError(f"{folder / name}.yaml: name is {card.name!r}; it must be the file's name, {name!r}.")
     return card
 
 
-def read_card(path: Path) -> Card:
-    """The card in a YAML file; raises DataError naming file:line and key."""
-    try:
-        status = path.stat()
-    except OSError:
-        return _read_card(path, 0, 0)  # raises the readable error
-    return _read_card(path, status.st_mtime_ns, status.st_size)
-
-
 @lru_cache(maxsize=64)
-def _read_card(path: Path, changed_ns: int, size: int) -> Card:
-    """The card in a file, cached by modification time and size: a sweep reads it for each of its cells."""
+def _read_card(path: Path) -> Card:
+    """The card in a file, cached: a sweep reads it for each of its cells."""
     return read_yaml(path, Card, "data set card", MAX_CARD_BYTES)

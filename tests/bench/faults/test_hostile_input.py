@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bench.cli.show import command as show
 from bench.data import load
-from bench.data.cards import load_card, read_card
+from bench.data.cards import Card, load_card
 from bench.errors import BenchError
 from bench.files.paths import DATASET_CARDS
 from bench.files.yaml import read_definition
@@ -141,6 +141,10 @@ ODD_YAML = {
 }
 
 
+def read_hotpotqa(path: Path) -> Card:
+    return load_card("hotpotqa", path.parent)
+
+
 def read_table(path: Path) -> TableDefinition:
     return read_definition(path, TableDefinition)
 
@@ -149,7 +153,7 @@ def read_table(path: Path) -> TableDefinition:
 def test_odd_yaml_is_a_clear_error(tmp_path: Path, name: str) -> None:
     path = tmp_path / "hotpotqa.yaml"
     path.write_text(ODD_YAML[name], encoding="utf-8")
-    for read in (read_card, read_table) if name in ("a list as a key", "nothing") else (read_card,):
+    for read in (read_hotpotqa, read_table) if name in ("a list as a key", "nothing") else (read_hotpotqa,):
         with pytest.raises(BenchError, match=r"hotpotqa\.yaml"):
             read(path)
 
@@ -163,7 +167,7 @@ def test_a_file_with_anything_thrown_in_is_read_or_a_clear_error(
     lines = CARD.split("\n")
     path.write_text("\n".join([*lines[:line], junk, *lines[line:]]), encoding="utf-8")
     try:
-        read_card(path)
+        read_hotpotqa(path)
     except BenchError as error:
         assert "hotpotqa.yaml" in str(error)
 
