@@ -28,10 +28,9 @@ GITHUB = "https://raw.githubusercontent.com"
 _TIMEOUT_S = 60
 
 
-def fetch(card: Card, cache: Path | None = None, *, training: bool = False) -> list[Path]:
+def fetch(card: Card, *, training: bool = False) -> list[Path]:
     """Paths of the set's files in the hub cache, downloaded if missing and verified if a checksum is known.
 
-    cache: the cache folder; by default huggingface_hub's (HF_HOME, HF_HUB_CACHE).
     training: the files that a method may learn from instead of the evaluated ones.
     Raises DataError if a file is neither cached nor downloadable, if it is damaged (it is then removed),
     and for a card that names no files.
@@ -44,16 +43,16 @@ def fetch(card: Card, cache: Path | None = None, *, training: bool = False) -> l
             f"{card.name}: its card names no training files. Use a file or folder: --set train_on=PATH."
         )
     fetch_file = _fetch_github if card.hub.host == "github" else _fetch_hub
-    return [fetch_file(card, card.hub, file, cache) for file in files]
+    return [fetch_file(card, card.hub, file) for file in files]
 
 
-def _fetch_github(card: Card, source: HubSource, file: HubFile, cache: Path | None) -> Path:
+def _fetch_github(card: Card, source: HubSource, file: HubFile) -> Path:
     """One file of a commit on GitHub, written atomically."""
     from urllib.request import urlopen
 
     from huggingface_hub import constants
 
-    folder = (cache or Path(constants.HF_HUB_CACHE)) / "longdoc-bench" / source.repo / source.revision
+    folder = Path(constants.HF_HUB_CACHE) / "longdoc-bench" / source.repo / source.revision
     path = folder / file.path
     if not path.is_file():
         if constants.HF_HUB_OFFLINE:
@@ -69,17 +68,13 @@ def _fetch_github(card: Card, source: HubSource, file: HubFile, cache: Path | No
     return path
 
 
-def _fetch_hub(card: Card, source: HubSource, file: HubFile, cache: Path | None) -> Path:
+def _fetch_hub(card: Card, source: HubSource, file: HubFile) -> Path:
     """One file of a commit, from the cache where it is there."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        path = Path(
-            hf_hub_download(
-                source.repo, file.path, repo_type="dataset", revision=source.revision, cache_dir=cache
-            )
-        )
+        path = Path(hf_hub_download(source.repo, file.path, repo_type="dataset", revision=source.revision))
     except (HfHubHTTPError, OSError) as error:
         raise DataError(_download_error(card, source, file, error)) from None
     _verify(card, file, path)
