@@ -17,7 +17,7 @@ import re
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -167,7 +167,8 @@ def document_of(content: bytes, path: str, title: str) -> tuple[Document, list[s
         raise UnreadableFileError(
             path, f"{len(text):,} characters; at most {MAX_TEXT_CHARS:,} are read. Split it."
         )
-    return Document(_one_line(title), _sound(text)), notes
+    sound = text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")  # no half characters either
+    return Document(_one_line(title), sound), notes
 
 
 def place_of(document: Document, start: int, end: int) -> str:
@@ -293,7 +294,11 @@ def _docx_text(content: bytes, path: str) -> str:
             if unpacked > MAX_FILE_BYTES:
                 size = f"{unpacked / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read."
                 raise UnreadableFileError(path, f"unpacks to {size}")
-            _require_few_tags(path, filter(_XML.match, map(archive.read, archive.infolist())))
+            marked_up = filter(_XML.match, map(archive.read, archive.infolist()))
+            # Five attributes weigh as much in the tree as a tag.
+            tags = sum(part.count(b"<") + (part.count(b"=") + part.count(b"&")) // 5 for part in marked_up)
+            if tags > MAX_TAGS:
+                raise UnreadableFileError(path, f"{tags:,} tags; at most {MAX_TAGS:,} are read. Split it.")
         lines = []
         for part in docx.Document(io.BytesIO(content)).iter_inner_content():
             if isinstance(part, Table):
@@ -367,13 +372,6 @@ _XML = re.compile(rb"(\xef\xbb\xbf)?\s*<|\0|\xff\xfe|\xfe\xff")
 """How a part of a Word document begins that is XML, in any encoding, rather than a picture."""
 
 
-def _require_few_tags(path: str, parts: Iterable[bytes]) -> None:
-    """Raise UnreadableFileError for markup whose tree would be large; five attributes weigh as a tag."""
-    tags = sum(part.count(b"<") + (part.count(b"=") + part.count(b"&")) // 5 for part in parts)
-    if tags > MAX_TAGS:
-        raise UnreadableFileError(path, f"{tags:,} tags; at most {MAX_TAGS:,} are read. Split it.")
-
-
 @contextmanager
 def _parsing(path: str, what: str) -> Iterator[None]:
     """Turn anything that a parser raises of a damaged file into UnreadableFileError."""
@@ -393,8 +391,3 @@ def _parsing(path: str, what: str) -> Iterator[None]:
 def _one_line(name: str) -> str:
     """A file's name as a title: what cannot be printed, line ends too, is replaced."""
     return "".join(character if character.isprintable() else "\ufffd" for character in name)
-
-
-def _sound(text: str) -> str:
-    """The text without zero bytes and half characters."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

@@ -95,8 +95,9 @@ def container_of(path: Path) -> Container:
         return _lines_or_objects(path)
     if re.match(rb'"?[A-Za-z_]\w*"?([,;\t]"?[A-Za-z_]\w*"?)+\r?\n|"?question"?\r?\n', start, re.IGNORECASE):
         return "CSV"
+    excerpt = repr(start[:40].decode("utf-8", "replace"))
     raise DataError(
-        f"{path}:1: neither JSON nor CSV with a header line; it starts with {_excerpt(start)}. To ask about "
+        f"{path}:1: neither JSON nor CSV with a header line; it starts with {excerpt}. To ask about "
         f'a document: bench ask "QUESTION" {path}. To make a data set of documents: put them into a folder '
         "with a questions.csv."
     )
@@ -366,7 +367,7 @@ def _parquet_rows(path: Path) -> Iterator[Entry | Problem]:
         for number, row in enumerate(rows, start=1):
             yield Entry(row, Place(path, number, "row"), number - 1)
     except (pyarrow.ArrowException, datasets.exceptions.DatasetGenerationError, OSError) as error:
-        cause = _one_line(error.__cause__ or error)
+        cause = " ".join(str(error.__cause__ or error).split())
         yield Problem(f"{path}: row {number + 1}", f"not readable as parquet: {cause}; fetch the file again")
 
 
@@ -400,11 +401,3 @@ def _kind(value: Any) -> str:
 def _fault(error: Exception) -> str:
     """The first line of a JSON error, whose others show the place."""
     return str(error).removeprefix("b'").partition("\\n")[0].splitlines()[0].rstrip(".")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
-
-
-def _excerpt(start: bytes, length: int = 40) -> str:
-    return repr(start[:length].decode("utf-8", "replace"))
