@@ -239,7 +239,7 @@ def steps_of(record: Record, example: Example, told_by: str) -> list[Case]:
     search = None if record.error else SearchTrace.read(record.trace)
     if search is None or len(search.read_nodes) != len(record.context):
         return []
-    unread = search.about.get("base") if search.about.get("confidence") == "over_nothing" else None
+    unread = search.details.get("base") if search.details.get("confidence") == "over_nothing" else None
     gold = {evidence.document for evidence in example.evidence or ()}
     found, read, tokens, top = list[Case](), 0, 0, 0.0
     for step in search.steps:

@@ -11,90 +11,65 @@ Further keys of a step or node are details and shown as they are. A trace withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.schema import JsonValue
 
 
-@dataclass(frozen=True)
-class VisitedNode:
-    """A node that a step read or visited."""
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    @property
+    def details(self) -> Mapping[str, JsonValue]:
+        """Its further keys."""
+        return self.model_extra or {}
+
+
+class VisitedNode(_Part):
+    """A node that a step read or visited; further keys are details."""
 
     id: str
     level: int | None = None
     """0 for the text itself, more for summaries."""
     score: float | None = None
     """The score that it was chosen by."""
-    details: Mapping[str, JsonValue] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """As a record keeps it."""
-        return {"id": self.id, "level": self.level, "score": self.score, **self.details}
-
-    @classmethod
-    def read(cls, value: Mapping[str, JsonValue]) -> Self:
-        """The node of a record; raises ValueError for one without a name."""
-        rest = dict(value)
-        id_, level = rest.pop("id", None), rest.pop("level", None)
-        if not isinstance(id_, str):
-            raise ValueError(f"a node has the id {id_!r}; expected text")
-        return cls(id_, level, rest.pop("score", None), rest)
 
 
-@dataclass(frozen=True)
-class SearchStep:
-    """The nodes read between two decisions, and the model's decision after them."""
+class SearchStep(_Part):
+    """The nodes read between two decisions, and the model's decision after them; further keys are details."""
 
-    nodes: tuple[VisitedNode, ...]
+    nodes: list[VisitedNode]
     """In the order in which they were read. Without replies, those of all steps are the context."""
     p_yes: float | None = None
     """Probability that the nodes read so far suffice; None if the model was not asked."""
     reply: str | None = None
     """Of a walk: the model's reply, in words, at the current node."""
-    details: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, JsonValue]:
         """As a record keeps it."""
-        reply = {} if self.reply is None else {"reply": self.reply}
-        nodes = [node.to_json() for node in self.nodes]
-        return {"nodes": nodes, "p_yes": self.p_yes, **reply, **self.details}
-
-    @classmethod
-    def read(cls, value: Mapping[str, JsonValue]) -> Self:
-        """The step of a record; raises ValueError if it is not a step."""
-        rest = dict(value)
-        nodes = rest.pop("nodes", None)
-        if not isinstance(nodes, list) or not all(isinstance(node, Mapping) for node in nodes):
-            raise ValueError("a step has no list of nodes")
-        read = tuple(VisitedNode.read(node) for node in nodes)
-        return cls(read, rest.pop("p_yes", None), rest.pop("reply", None), rest)
+        return self.model_dump(exclude={"reply"} if self.reply is None else None)
 
 
-@dataclass(frozen=True)
-class SearchTrace:
-    """All steps of a search, and the values logged for the search."""
+class SearchTrace(_Part):
+    """All steps of a search; further keys are the values logged for the search."""
 
-    steps: tuple[SearchStep, ...]
-    about: Mapping[str, JsonValue] = field(default_factory=dict)
+    steps: list[SearchStep]
 
     def to_json(self) -> dict[str, JsonValue]:
         """As a record keeps it."""
-        return {**self.about, "steps": [step.to_json() for step in self.steps]}
+        return {**self.details, "steps": [step.to_json() for step in self.steps]}
 
     @classmethod
     def read(cls, trace: JsonValue) -> Self | None:
         """The search in a record's trace; None if the trace is not of a search."""
-        steps = trace.get("steps") if isinstance(trace, Mapping) else None
-        if not isinstance(steps, Sequence) or isinstance(steps, str) or not steps:
-            return None
         try:
-            read = tuple(SearchStep.read(step) for step in steps if isinstance(step, Mapping))
-        except ValueError:
+            search = cls.model_validate(trace)
+        except ValidationError:
             return None
-        about = {key: value for key, value in trace.items() if key != "steps"}
-        return cls(read, about) if len(read) == len(steps) else None
+        return search if search.steps else None
 
     @property
     def read_nodes(self) -> tuple[VisitedNode, ...]:
@@ -109,7 +84,7 @@ def described(trace: Mapping[str, JsonValue]) -> str:
     search = SearchTrace.read(trace)
     if search is None:
         return "\n".join(f"trace       {name}: {value}" for name, value in trace.items())
-    lines = [f"search      {name}: {value}" for name, value in search.about.items()]
+    lines = [f"search      {name}: {value}" for name, value in search.details.items()]
     lines.append("            step  node      level     score   p_yes")
     for number, step in enumerate(search.steps):
         for at, node in enumerate(step.nodes):

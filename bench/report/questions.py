@@ -243,15 +243,14 @@ def search_path(record: Record) -> dict[str, JsonValue] | None:
     if trace is None or not trace.read_nodes or len(trace.read_nodes) != len(record.context):
         return None
     return {
-        **{key: value for key, value in trace.about.items() if isinstance(value, str | int | float)},
+        **{key: value for key, value in trace.details.items() if isinstance(value, str | int | float)},
         "steps": [_step(step) for step in trace.steps],
     }
 
 
 def _step(step: SearchStep) -> dict[str, JsonValue]:
     nodes = [
-        {key: value for key, value in node.to_json().items() if key in _SHOWN and value is not None}
-        for node in step.nodes
+        {key: value for key, value in node if key in _SHOWN and value is not None} for node in step.nodes
     ]
     measures = {"p_yes": step.p_yes, "mass": step.details.get("mass")}
     return {"nodes": nodes, **{key: round(value, 4) for key, value in measures.items() if value is not None}}

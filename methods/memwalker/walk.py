@@ -111,7 +111,7 @@ class Walk:
             flags.append("illegal_action")
         if self.over_window:
             flags.append("over_window")
-        trace = SearchTrace(tuple(self.steps), {"rejected_replies": self.rejected, "failure": failure})
+        trace = SearchTrace(steps=self.steps, rejected_replies=self.rejected, failure=failure)
         return Prediction(
             text=text,
             context=self.context,
@@ -220,9 +220,9 @@ class Walk:
         assert self.last is not None
         self.rejected += len(rejected)
         number = None if action is None else action.number
-        here = VisitedNode(self.tree.ids[self.path[-1]])
-        details: dict[str, JsonValue] = {**step, "action": number, "rejected": [*rejected]}
-        self.steps.append(SearchStep((here,), reply=self.last.text[:SHOWN_CHARACTERS], details=details))
+        here = VisitedNode(id=self.tree.ids[self.path[-1]])
+        reply = self.last.text[:SHOWN_CHARACTERS]
+        self.steps.append(SearchStep(nodes=[here], reply=reply, **step, action=number, rejected=rejected))
         return action
 
     def _content(self, node: int) -> str:

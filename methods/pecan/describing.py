@@ -41,13 +41,11 @@ def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: St
         truncated=end.cut or end.stop == "window" or answer.truncated,
         flags=(*flags, *answer.flags),
         trace=SearchTrace(
-            tuple(_step(graph, step) for step in end.steps),
-            {
-                "stop": end.stop,
-                "variant": config.variant,
-                "graph": dict(graph.notes),
-                "top_level": {"nodes": len(graph.top), "left_out": end.left_out},
-            },
+            steps=[_step(graph, step) for step in end.steps],
+            stop=end.stop,
+            variant=config.variant,
+            graph=dict(graph.notes),
+            top_level={"nodes": len(graph.top), "left_out": end.left_out},
         ).to_json(),
     )
 
@@ -61,22 +59,20 @@ def stopped_by(prediction: Prediction, rule: StopRule) -> Prediction:
 
 
 def _step(graph: Graph, step: Step) -> SearchStep:
-    nodes = (
+    nodes = [
         VisitedNode(
-            graph.ids[visit.node],
-            graph.nodes[visit.node].level,
-            _short(visit.score),
-            {
-                "position": visit.position,
-                "tokens": visit.tokens,
-                "z": _short(visit.z),
-                "similarity": _short(visit.similarity),
-                "r": _short(visit.r),
-            },
+            id=graph.ids[visit.node],
+            level=graph.nodes[visit.node].level,
+            score=_short(visit.score),
+            position=visit.position,
+            tokens=visit.tokens,
+            z=_short(visit.z),
+            similarity=_short(visit.similarity),
+            r=_short(visit.r),
         )
         for visit in step.visits
-    )
-    return SearchStep(tuple(nodes), step.p_yes, details={"mass": step.mass})
+    ]
+    return SearchStep(nodes=nodes, p_yes=step.p_yes, mass=step.mass)
 
 
 def _short(value: float | None) -> float | None:

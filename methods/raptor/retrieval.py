@@ -59,5 +59,8 @@ def _best_first(candidates: Sequence[int], scores: Scores) -> list[int]:
 def _step(
     tree: Tree, scores: Scores, layer: int | None, candidates: int, picked: Sequence[int]
 ) -> dict[str, JsonValue]:
-    nodes = (VisitedNode(tree.id(node), tree.nodes[node].layer, float(scores[node])) for node in picked)
-    return SearchStep(tuple(nodes), details={"layer": layer, "candidates": candidates}).to_json()
+    nodes = [
+        VisitedNode(id=tree.id(node), level=tree.nodes[node].layer, score=float(scores[node]))
+        for node in picked
+    ]
+    return SearchStep(nodes=nodes, layer=layer, candidates=candidates).to_json()

@@ -9,26 +9,28 @@ import pytest
 from bench.method import SearchStep, SearchTrace, VisitedNode
 from bench.method.trace import described
 
+NODES = [VisitedNode(id="1.1", level=1, z=0.5), VisitedNode(id="1.2", level=1, score=0.25)]
+
 
 def test_a_search_is_read_as_it_was_written() -> None:
-    steps = (
-        SearchStep((VisitedNode("1.1", 1, None, {"z": 0.5}), VisitedNode("1.2", 1, 0.25)), p_yes=0.75),
-        SearchStep((VisitedNode("0.1"),), details={"mass": None}),
-    )
-    trace = SearchTrace(steps, {"stop": "patience"})
+    steps = [
+        SearchStep(nodes=NODES, p_yes=0.75),
+        SearchStep(nodes=[VisitedNode(id="0.1")], mass=None),
+    ]
+    trace = SearchTrace(steps=steps, stop="patience")
     assert SearchTrace.read(trace.to_json()) == trace
     assert [node.id for node in trace.read_nodes] == ["1.1", "1.2", "0.1"]
     assert trace.to_json()["steps"][0]["nodes"][1] == {"id": "1.2", "level": 1, "score": 0.25}
 
 
 def test_a_walk_reads_no_nodes_in_order() -> None:
-    walk = SearchTrace((SearchStep((VisitedNode("0.1"),), reply="Action: -2"),))
+    walk = SearchTrace(steps=[SearchStep(nodes=[VisitedNode(id="0.1")], reply="Action: -2")])
     assert SearchTrace.read(walk.to_json()) == walk and walk.read_nodes == ()
 
 
 def test_a_search_is_told_as_a_table_with_a_row_for_each_node_and_any_other_log_field_by_field() -> None:
-    step = SearchStep((VisitedNode("1.1", 1, None, {"z": 0.5}), VisitedNode("1.2", 1, 0.25)), p_yes=0.75)
-    lines = described(SearchTrace((step,), {"stop": "patience"}).to_json()).splitlines()
+    step = SearchStep(nodes=NODES, p_yes=0.75)
+    lines = described(SearchTrace(steps=[step], stop="patience").to_json()).splitlines()
     assert lines[0] == "search      stop: patience"
     rows = [line.split() for line in lines[2:]]
     assert rows == [["0", "1.1", "1", "z", "0.5"], ["1.2", "1", "0.25", "0.75"]]
