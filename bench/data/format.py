@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,6 +100,15 @@ def parsed(
         metadata=metadata or {},
     )
     return Parsed(example, datasets, split, tuple(notes))
+
+
+def rows_of(columns: JsonValue, name: str) -> list[dict[str, JsonValue]]:
+    """``{a: [1, 2], b: [3, 4]}`` as ``[{a: 1, b: 3}, {a: 2, b: 4}]``; raises EntryError for other columns."""
+    if not isinstance(columns, Mapping) or not all(isinstance(c, Sequence) for c in columns.values()):
+        raise EntryError(f"{name}: expected an object of columns (lists)")
+    if len({len(column) for column in columns.values()}) > 1:
+        raise EntryError(f"{name}: its columns have different lengths")
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def has(*names: str) -> Callable[[Entry], bool]:

@@ -10,42 +10,25 @@ text is their concatenation. 2WikiMultihopQA uses the same JSON with an addition
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import AliasChoices, Field, Strict
 
 from bench.data.entries import Entry
-from bench.data.format import EntryError, Fields, Format, Parsed, fields_of, parsed
+from bench.data.format import Fields, Format, Parsed, fields_of, parsed, rows_of
 from bench.schema import Document, Evidence
 
 _Pair = Strict(False)  # JSON has no tuples: a list of two
 
 
-class _Common(Fields):
+class _Entry(Fields):
     id: str = Field(validation_alias=AliasChoices("_id", "id"))
     question: str
     answer: str
-
-
-class _Entry(_Common):
     context: list[Annotated[tuple[str, list[str]], _Pair]]
     supporting_facts: list[Annotated[tuple[str, int], _Pair]]
-
-
-class _Context(Fields):
-    title: list[str]
-    sentences: list[list[str]]
-
-
-class _Facts(Fields):
-    title: list[str]
-    sent_id: list[int]
-
-
-class _Row(_Common):
-    context: _Context
-    supporting_facts: _Facts
 
 
 def _recognises(entry: Entry) -> bool:
@@ -57,37 +40,23 @@ def _is_columnar(entry: Entry) -> bool:
     return isinstance(context, dict) and "sentences" in context
 
 
+def _parse_columnar(entry: Entry) -> Iterator[Parsed]:
+    pairs = dict(entry.value)
+    for name, columns in (("context", ("title", "sentences")), ("supporting_facts", ("title", "sent_id"))):
+        if name in pairs:
+            pairs[name] = [[row.get(column) for column in columns] for row in rows_of(pairs[name], name)]
+    yield from _parse(replace(entry, value=pairs))
+
+
 def _parse(entry: Entry) -> Iterator[Parsed]:
     fields = fields_of(entry, _Entry)
-    dataset = "2wikimqa" if "evidences" in entry.value else "hotpotqa"
-    yield _example(fields, fields.context, fields.supporting_facts, dataset)
-
-
-def _parse_columnar(entry: Entry) -> Iterator[Parsed]:
-    row = fields_of(entry, _Row)
-    context, facts = row.context, row.supporting_facts
-    if len(context.title) != len(context.sentences) or len(facts.title) != len(facts.sent_id):
-        raise EntryError("context and supporting_facts need columns of equal length")
-    yield _example(
-        row,
-        list(zip(context.title, context.sentences, strict=True)),
-        list(zip(facts.title, facts.sent_id, strict=True)),
-        "hotpotqa",
-    )
-
-
-def _example(
-    fields: _Common,
-    context: Sequence[tuple[str, list[str]]],
-    facts: Sequence[tuple[str, int]],
-    dataset: str,
-) -> Parsed:
+    dataset, context = "2wikimqa" if "evidences" in entry.value else "hotpotqa", fields.context
     position: dict[str, int] = {}
     for index, (title, _) in enumerate(context):
         position.setdefault(title, index)
     evidence: list[Evidence] = []
     notes: list[str] = []
-    for title, sentence in facts:
+    for title, sentence in fields.supporting_facts:
         document = position.get(title)
         if document is None:
             notes.append("a supporting fact names a title that the context does not have")
@@ -97,7 +66,7 @@ def _example(
             notes.append("a supporting fact names a sentence that its document does not have")
             evidence.append(Evidence(document))
     joined = " " if dataset == "2wikimqa" else ""  # HotpotQA's sentences carry the blank before them
-    return parsed(
+    yield parsed(
         id=fields.id,
         question=fields.question,
         answers=[fields.answer],

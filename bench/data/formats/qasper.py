@@ -16,12 +16,11 @@ the extractive spans joined by ", ". The evidence is the annotators' paragraphs;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from bench.data.entries import Entry
-from bench.data.format import EntryError, Fields, Format, Parsed, fields_of, parsed
+from bench.data.format import Fields, Format, Parsed, fields_of, parsed, rows_of
 from bench.data.formats.musique import UNANSWERABLE
 from bench.schema import Document, Evidence
 
@@ -69,20 +68,11 @@ def _parse_columnar(entry: Entry) -> Iterator[Parsed]:
     rows = dict(entry.value)
     for name in ("full_text", "qas"):
         if name in rows:
-            rows[name] = _rows_of(rows[name], name)
+            rows[name] = rows_of(rows[name], name)
     for question in rows.get("qas", []):
         if isinstance(question.get("answers"), dict):
-            question["answers"] = _rows_of(question["answers"], "qas.answers")
+            question["answers"] = rows_of(question["answers"], "qas.answers")
     yield from _parse(replace(entry, value=rows))
-
-
-def _rows_of(columns: Any, name: str) -> list[dict[str, Any]]:
-    """``{a: [1, 2], b: [3, 4]}`` as ``[{a: 1, b: 3}, {a: 2, b: 4}]``."""
-    if not isinstance(columns, Mapping) or not all(isinstance(c, Sequence) for c in columns.values()):
-        raise EntryError(f"{name}: expected an object of columns (lists)")
-    if len({len(column) for column in columns.values()}) > 1:
-        raise EntryError(f"{name}: its columns have different lengths")
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _parse(entry: Entry) -> Iterator[Parsed]:
