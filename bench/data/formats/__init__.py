@@ -41,7 +41,6 @@ FORMATS: tuple[Format, ...] = (
     qmsum.QMSUM_SPEAKERS,
     squality.SQUALITY,
     booksum.BOOKSUM,
-    booksum.BOOKSUM_CHAPTERS,
     wcep.WCEP,
     academic_eval.ACADEMIC_EVAL,
     document_summary.DOCUMENT_SUMMARY,

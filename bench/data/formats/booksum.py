@@ -1,8 +1,7 @@
 """BookSum: chapters with summaries from study guides (Kryściński et al. 2022).
 
-Two layouts contain the texts: rows of one chapter and one summary (``chapter``, ``chapter_length``,
-``summary_text``, ``book_id``, ``source``), as CSV or parquet; and rows of one chapter and all its summaries
-(``text``, ``summary: [{source, text}]``).
+Rows of one chapter and one summary (``chapter``, ``chapter_length``, ``summary_text``, ``book_id``,
+``source``), as CSV or parquet.
 """
 
 from __future__ import annotations
@@ -38,18 +37,7 @@ class _Row(Fields):
     chapter_length: Annotated[float | None, BeforeValidator(_number)] = None
 
 
-class _Summary(Fields):
-    text: str
-
-
-class _Chapter(Fields):
-    text: str
-    summary: list[_Summary]
-    book_title: str = ""
-    chapter_id: str | int | None = None
-
-
-def _parse_row(entry: Entry) -> Iterator[Parsed]:
+def _parse(entry: Entry) -> Iterator[Parsed]:
     row = fields_of(entry, _Row)
     yield parsed(
         id="-".join(part for part in ("booksum", row.book_id, row.source) if part),
@@ -62,22 +50,4 @@ def _parse_row(entry: Entry) -> Iterator[Parsed]:
     )
 
 
-def _parse_chapter(entry: Entry) -> Iterator[Parsed]:
-    chapter = fields_of(entry, _Chapter)
-    name = chapter.book_title if chapter.chapter_id is None else f"{chapter.book_title}-{chapter.chapter_id}"
-    yield parsed(
-        id=f"booksum-{name}-{entry.position}",
-        question="",
-        answers=(summary.text for summary in chapter.summary),
-        documents=(Document("", chapter.text),),
-        task="summarization",
-        datasets=("booksum",),
-    )
-
-
-def _is_chapter(entry: Entry) -> bool:
-    return "text" in entry.value and isinstance(entry.value.get("summary"), list)
-
-
-BOOKSUM = Format("booksum", "BookSum, one summary per row", has("chapter", "summary_text"), _parse_row)
-BOOKSUM_CHAPTERS = Format("booksum-chapters", "BookSum, all summaries per row", _is_chapter, _parse_chapter)
+BOOKSUM = Format("booksum", "BookSum", has("chapter", "summary_text"), _parse)

@@ -460,12 +460,6 @@ def test_two_booksum_summaries_of_one_chapter_by_one_source_are_two_examples(tmp
     assert f"repeats the example {name!r}" in problems[1].message
 
 
-def test_booksum_chapters_have_all_their_summaries_as_references(tmp_path: Path) -> None:
-    summaries = [{"source": "a", "text": "One."}, {"source": "b", "text": "Two."}]
-    example = one(tmp_path, {"book_title": "Emma", "chapter_id": "1", "text": "T.", "summary": summaries})
-    assert example.answers == ("One.", "Two.")
-
-
 def test_wcep_articles_are_documents_with_their_titles(tmp_path: Path) -> None:
     articles = [{"title": "A", "text": "One."}, {"title": None, "text": "Two."}]
     example = one(tmp_path, {"id": 7, "summary": "S.", "articles": articles, "date": "2019"})
