@@ -51,7 +51,10 @@ def release_table(folder: Path) -> Path | None:
 
 def _parse_release(entry: Entry) -> Iterator[Parsed]:
     question = fields_of(entry, _Question)
-    document, notes = _story(entry.place.path.parent, question.document_id)
+    path = entry.place.path.parent / "tmp" / f"{question.document_id}.content"
+    if "/" in question.document_id or not path.is_file():
+        raise EntryError(f"its story {path} is missing; run download_stories.sh in {path.parent.parent}")
+    document, notes = _read_story(path, path.stat().st_mtime_ns)
     yield parsed(
         id=f"{question.document_id}-{entry.position}",
         question=question.question,
@@ -72,13 +75,6 @@ def _parse_row(entry: Entry) -> Iterator[Parsed]:
         documents=(Document("", row.document.text),),
         datasets=("narrativeqa",),
     )
-
-
-def _story(folder: Path, document_id: str) -> tuple[Document, tuple[str, ...]]:
-    path = folder / "tmp" / f"{document_id}.content"
-    if "/" in document_id or not path.is_file():
-        raise EntryError(f"its story {path} is missing; run download_stories.sh in {folder}")
-    return _read_story(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=2)  # questions on one story are adjacent
