@@ -44,7 +44,6 @@ class HubSource(_Part):
     repo: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
     revision: str = Field(pattern=r"^[0-9a-f]{40}$")
     """A commit, never a branch: a branch moves."""
-    config: str | None = None
     split: str
     files: tuple[HubFile, ...] = Field(min_length=1, strict=False)
     train_files: tuple[HubFile, ...] = Field(default=(), strict=False)
@@ -79,8 +78,6 @@ class Lengths(_Part):
     mean_tokens: int | None = Field(default=None, gt=0)
     min_tokens: int | None = Field(default=None, gt=0)
     max_tokens: int | None = Field(default=None, gt=0)
-    over_100k_share: float | None = Field(default=None, ge=0, le=1)
-    """Share of documents longer than the 100K tokens that full context may read."""
 
 
 class PaperValues(_Part):
