@@ -155,8 +155,9 @@ def plain_model(lm: CausalLanguageModel, attention: str) -> PlainModel:
     from bench.models.loader import load_causal
     from bench.models.spec import resolve
 
-    spec = resolve(lm.name, dtype="float32", device="cpu")
-    return PlainModel(lm, load_causal(spec.loaded(attention=attention)))
+    model = load_causal(resolve(lm.name, dtype="float32", device="cpu"))
+    model.set_attn_implementation(attention)
+    return PlainModel(lm, model)
 
 
 def search_on_a_cache(

@@ -43,7 +43,7 @@ def info(name: str) -> None:
         "geometry": asdict(spec.geometry) if spec.kind == "causal" else None,
         "dtype": spec.actual_dtype,
         "device": spec.actual_device,
-        "attention": None if spec.server else spec.local.attention,
+        "attention": spec.identity().get("attention"),
         "chat": spec.chat if spec.kind == "causal" else None,
         "pooling": preset.pooling if preset else None,
         "normalised": preset.normalised if preset and preset.pooling else None,

@@ -82,8 +82,8 @@ At 0.6 MB each, for texts of all lengths, they took more memory than keys and va
 def load_causal(spec: ModelSpec) -> Any:
     """The causal language model (a ``PreTrainedModel`` in eval mode) on its device or devices, in its dtype.
 
-    Raises ModelUnavailableError for missing, damaged or incomplete weights, ConfigError for a device,
-    dtype or attention kernel that is not available here.
+    Raises ModelUnavailableError for missing, damaged or incomplete weights, ConfigError for a device that is
+    not available here.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -104,7 +104,7 @@ def load_causal(spec: ModelSpec) -> Any:
             folder,
             device_map=SPREAD if spread else None,
             dtype=getattr(torch, spec.actual_dtype),
-            attn_implementation=spec.local.attention,
+            attn_implementation="sdpa",
             use_safetensors=True,
             trust_remote_code=False,
             local_files_only=True,
@@ -136,13 +136,14 @@ def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
     sentence-transformers).
     Raises ModelUnavailableError, and ConfigError for an encoder that states another pooling.
     """
+    import torch
     from sentence_transformers import SentenceTransformer
 
     if spec.kind != "encoder":
         raise ConfigError(f"{spec.name} is a causal language model; expected an encoder such as 'minilm'.")
     device = _device(spec)
     folder = fetch(spec)
-    weights = _encoder_weights(spec)
+    weights = {"use_safetensors": True, "dtype": torch.float32}
     with loading_errors(spec, folder), _quiet():
         if (folder / "modules.json").is_file():
             model = SentenceTransformer(
@@ -173,6 +174,7 @@ def load_cross_encoder(spec: ModelSpec) -> Any:
 
     Raises ModelUnavailableError, and ConfigError for a model that does not score pairs.
     """
+    import torch
     from sentence_transformers import CrossEncoder
 
     config = spec.config
@@ -191,20 +193,11 @@ def load_cross_encoder(spec: ModelSpec) -> Any:
             device=str(_device(spec)),
             trust_remote_code=False,
             local_files_only=True,
-            model_kwargs=_encoder_weights(spec),
+            model_kwargs={"use_safetensors": True, "dtype": torch.float32},
         )
     names = {name for name, _ in model.model.named_parameters()}
     _require_complete(spec, folder, sorted(names - _stored_weights(folder)))
     return model.eval().requires_grad_(False)
-
-
-def _encoder_weights(spec: ModelSpec) -> dict[str, Any]:
-    """How transformers reads an encoder's weights."""
-    import torch
-
-    # Not every encoder has an sdpa path (MPNet has none), so transformers chooses the default.
-    kernel = {} if spec.local.attention == "sdpa" else {"attn_implementation": spec.local.attention}
-    return {"use_safetensors": True, "dtype": torch.float32, **kernel}
 
 
 def _stored_weights(folder: Path) -> set[str]:

@@ -72,8 +72,6 @@ class Local:
     (:mod:`bench.models.processor`); else float32. Encoders always use float32."""
     device: str | None = None
     """None: CUDA if available, else the CPU. SPREAD: a causal model over several GPUs."""
-    attention: str = "sdpa"
-    """Attention kernel: ``sdpa``, ``eager`` or any name that transformers has registered."""
 
     def actual_dtype(self, model: ModelSpec) -> DType:
         """The number format in use: the requested one, or the default for kind and device."""
@@ -99,7 +97,7 @@ class Local:
             "source": str(model.source),
             "revision": model.revision,
             "dtype": model.actual_dtype,
-            "attention": self.attention,
+            "attention": "sdpa",
             "max_tokens": model.preset.max_tokens if model.preset else None,
         }
 
@@ -180,7 +178,7 @@ class ModelSpec:
         return self.backend if isinstance(self.backend, Served) else None
 
     def loaded(self, **how: Any) -> ModelSpec:
-        """A new spec of the model, loaded with another dtype, device or attention; a served one as before."""
+        """A new spec of the model, loaded with another dtype or device; a served one as before."""
         return replace(self, backend=replace(self.server) if self.server else replace(self.local, **how))
 
     @property
@@ -281,9 +279,7 @@ class ModelSpec:
         return self.backend.identity(self)
 
 
-def resolve(
-    text: str, *, dtype: str | None = None, device: str | None = None, attention: str = "sdpa"
-) -> ModelSpec:
+def resolve(text: str, *, dtype: str | None = None, device: str | None = None) -> ModelSpec:
     """The model that ``text`` names: a preset, a local folder or a hub id, with an optional ``@revision``.
 
     ``server:URL#MODEL`` is a model behind a server (:mod:`bench.models.served.address`).
@@ -296,7 +292,7 @@ def resolve(
     if dtype is not None and dtype not in DTYPES:
         raise ConfigError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     name, revision = _split_revision(text)
-    spec = ModelSpec(name, FolderSource(Path()), backend=Local(dtype, device, attention))
+    spec = ModelSpec(name, FolderSource(Path()), backend=Local(dtype, device))
     if name in presets():
         preset = presets()[name]
         return replace(spec, name=text, source=_preset_source(preset, revision), preset=preset)
