@@ -17,7 +17,7 @@ from bench.engine.eviction import REPEAT, REPEAT_FROM, Eviction, repetitions
 from bench.engine.heads import Heads
 from bench.engine.prefixes import Slot
 from bench.engine.sampling import Sampling
-from bench.engine.scheduler import Limits, Request, RequestResult
+from bench.engine.scheduler import Request, RequestResult
 from bench.errors import NoAttentionError, WindowExceededError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Usage, current_meter
@@ -41,12 +41,8 @@ class CausalLanguageModel(LanguageModel):
         geometry: Geometry,
         architecture: Architecture,
         chat_style: str = "template",
-        limits: Limits | None = None,
     ) -> None:
-        """model: a ``PreTrainedModel`` in eval mode; chat_style: see :func:`bench.models.chat.chat_format`.
-
-        limits: the size of one forward pass; default: by device.
-        """
+        """model: a ``PreTrainedModel`` in eval mode; the others: see :class:`LanguageModel`."""
         super().__init__(
             name,
             tokenizer,
@@ -55,7 +51,7 @@ class CausalLanguageModel(LanguageModel):
             configs=[model.config, getattr(model, "generation_config", None)],
             chat_style=chat_style,
         )
-        self._hf_model, self._limits = model, limits
+        self._hf_model = model
 
     @property
     def hf_model(self) -> Any:
@@ -81,10 +77,7 @@ class CausalLanguageModel(LanguageModel):
         from bench.engine.setup import engine_for
 
         longest = min(self.max_positions, max(self.geometry.window, self.geometry.input_limit))
-        engine = engine_for(self.name, self._hf_model, max_context=longest)
-        if self._limits is not None:
-            engine.scheduler.limits = self._limits
-        return engine
+        return engine_for(self.name, self._hf_model, max_context=longest)
 
     def require_attention(self) -> None:
         """Raise NoAttentionError for a model without attention weights in every layer; sets the engine up."""

@@ -187,9 +187,9 @@ def language_model(
         geometry=GEOMETRY,
         architecture=architecture_from_config(model.config),
         chat_style=chat_style,
-        limits=limits,
     )
     lm.engine.scheduler.share_prefixes = share_prefixes
+    lm.engine.scheduler.limits = limits or lm.engine.scheduler.limits
     return lm
 
 
