@@ -86,13 +86,13 @@ class Request:
 class RequestResult:
     """The outcome of a request."""
 
-    logits: tuple[float, ...]
-    """Of ``choices``, fp32."""
-    log_mass: float
+    logits: tuple[float, ...] = ()
+    """Of ``choices``, fp32; behind a server log-probabilities."""
+    log_mass: float = 0.0
     """Log of the sum of exp over all logits at that position."""
-    answer: tuple[int, ...]
-    finish: Literal["stop", "length", "window"]
-    attention: Any
+    answer: tuple[int, ...] = ()
+    finish: Literal["stop", "length", "window"] = "length"
+    attention: Any = None
     """(tokens, spans): mean over the heads that count, fp32 numpy, of its tokens from ``watch_from`` on."""
     reused: int = 0
     """Tokens whose keys and values were reused from another context."""

@@ -98,7 +98,7 @@ class ServerClient:
             try:
                 with _transport():
                     response = http.get(url)
-                return self._read(response, missing=None)
+                return self._read(response, may_be_missing=True)
             except _AgainError as fault:
                 raise self._gone_error(str(fault)) from None
             except RefusedRequestError as fault:
@@ -188,11 +188,10 @@ class ServerClient:
             "trust_env": not self.address.is_local,  # no proxy between this machine and itself
         }
 
-    def _read(self, response: Any, **default: JsonValue) -> JsonValue:
-        """The JSON of a response.
+    def _read(self, response: Any, *, may_be_missing: bool = False) -> JsonValue:
+        """The JSON of a response; None for a route that the server does not have, where it may be missing.
 
-        default: ``missing`` is returned for a route that the server does not have. Raises _AgainError,
-        RefusedRequestError, ServerError.
+        Raises _AgainError, RefusedRequestError, ServerError.
         """
         status, text = int(response.status_code), str(response.text)
         kind = str(response.headers.get("content-type", "")).partition(";")[0]
@@ -214,8 +213,8 @@ class ServerClient:
                 f"{self.address.url}: the server wants a key ({status}); {variable} {state}. Put the key"
                 f" into the environment variable {variable}, or name another variable with #key=NAME."
             )
-        if status in (404, 405) and "missing" in default:
-            return default["missing"]
+        if status in (404, 405) and may_be_missing:
+            return None
         if status == 404:
             raise ServerError(
                 f"{self.address.url}: {where} gave 404 {self._excerpt(text)}. Check the URL (it ends in /v1"

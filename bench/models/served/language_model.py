@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -237,7 +237,7 @@ class ServedContext(ReadingContext):
         kept = [*self._ids, *self._queue]
         if not choices and not decode:  # nothing is read: the server forwards it with what follows
             self._keep(kept)
-            return _result()
+            return RequestResult()
         room = self._capacity - len(kept) - len(suffix)
         question = Question(
             ids=[*kept, *suffix],
@@ -262,12 +262,12 @@ class ServedContext(ReadingContext):
         if choices:
             self._lm.has_probed = True
             self._keep(kept)
-            return _result(logits=self._log_probabilities(choices, answer))
+            return RequestResult(logits=self._log_probabilities(choices, answer))
         ids, stopped = self._generated(answer, question.most)
-        finish = "stop" if stopped else "length" if question.most == decode else "window"
+        finish: Literal["stop", "length", "window"] = "length" if question.most == decode else "window"
         decoded = ids if stopped else ids[:-1]
         self._keep([*kept, *suffix, *decoded])
-        return _result(answer=tuple(ids), finish=finish)
+        return RequestResult(answer=tuple(ids), finish="stop" if stopped else finish)
 
     def _keep(self, ids: list[int]) -> None:
         self._ids, self._queue = ids, []
@@ -306,10 +306,3 @@ class ServedContext(ReadingContext):
 
     def _cut(self, mark: int) -> None:
         del self._ids[mark:]
-
-
-def _result(
-    logits: tuple[float, ...] = (), answer: tuple[int, ...] = (), finish: Any = "length"
-) -> RequestResult:
-    """A result of log-probabilities: their total mass over the vocabulary is 1."""
-    return RequestResult(logits, 0.0, answer, finish, np.zeros((0, 0), np.float32))
