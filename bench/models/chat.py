@@ -39,11 +39,6 @@ class ChatFormat:
     answer_prefix: str = ""
     """Text before the answer's first word: empty after a header, a space after ``Output:``."""
 
-    @property
-    def overhead(self) -> int:
-        """Tokens around one user turn, BOS and assistant header included."""
-        return len(self.opening) + len(self.closing)
-
 
 @dataclass(frozen=True)
 class _Pieces:

@@ -81,7 +81,7 @@ class LanguageModel(ABC):
     @property
     def chat_overhead(self) -> int:
         """Tokens that the chat template adds around one user turn, BOS and assistant header included."""
-        return self.chat.overhead
+        return len(self.chat.opening) + len(self.chat.closing)
 
     @abstractmethod
     async def open(self, max_tokens: int | None = None) -> ReadingContext:

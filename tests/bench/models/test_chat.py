@@ -78,7 +78,6 @@ def test_the_pieces_put_together_are_the_template_of_the_whole_conversation(mode
     roles = ["user", "assistant", "user"]
     whole = render(tokenizer, [{"role": r, "content": c} for r, c in zip(roles, turns, strict=True)])
     assert built == tokenizer.encode_template(whole)
-    assert chat.overhead == len(chat.opening) + len(chat.closing)
 
 
 def test_answers_stop_at_every_eos_and_at_the_end_of_the_turn() -> None:
