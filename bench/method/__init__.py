@@ -42,7 +42,6 @@ from bench.method.contract import (
 from bench.method.dense import (
     DenseRanker as DenseRanker,
     DualEncoderRanker as DualEncoderRanker,
-    EncoderPair as EncoderPair,
     PairConfig as PairConfig,
     unit_rows as unit_rows,
 )

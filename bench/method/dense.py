@@ -8,7 +8,6 @@ query-independent and kept in the index; the question's embedding is query-depen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
@@ -82,33 +81,25 @@ class DualEncoderRanker(DenseRanker[PairConfigT]):
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader, by whose tokenizer chunks are cut, and both encoders."""
-        pair = encoder_pair(self.pair_name)
+        query, context = encoder_pair(self.pair_name)
         return {
             "reader": Role(),
-            self.query_role: Role(pair.query, index=False),
-            self.context_role: Role(pair.context),
+            self.query_role: Role(query, index=False),
+            self.context_role: Role(context),
         }
 
 
-@dataclass(frozen=True)
-class EncoderPair:
-    """The two models of a dual encoder, by preset name or folder."""
-
-    query: str
-    context: str
-
-
-def encoder_pair(name: str) -> EncoderPair:
-    """The two models that ``name`` stands for; never those of another pair.
+def encoder_pair(name: str) -> tuple[str, str]:
+    """The models that ``name`` stands for, of questions and of chunks, by preset name or folder.
 
     Raises UnknownNameError for a name that is neither a pair of presets nor a folder.
     """
-    pair = EncoderPair(f"{name}-query", f"{name}-context")
-    if pair.query in presets() and pair.context in presets():
-        return pair
+    query, context = f"{name}-query", f"{name}-context"
+    if query in presets() and context in presets():
+        return query, context
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return EncoderPair(str((folder / "query").resolve()), str((folder / "context").resolve()))
+        return str((folder / "query").resolve()), str((folder / "context").resolve())
     known = sorted(n.removesuffix("-query") for n in presets() if n.endswith("-query"))
     hint = "A folder with folders query and context works as well."
     raise UnknownNameError("encoder pair", name, known, hint=hint)

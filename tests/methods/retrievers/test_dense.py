@@ -128,7 +128,7 @@ def test_the_default_pair_is_that_of_the_readers_scale() -> None:
 
 
 def test_a_pair_is_two_presets_or_two_folders(encoders: Path) -> None:
-    assert encoder_pair("dpr").context == "dpr-context"
-    assert encoder_pair(str(encoders)).query == str(encoders / "query")
+    assert encoder_pair("dpr")[1] == "dpr-context"
+    assert encoder_pair(str(encoders))[0] == str(encoders / "query")
     with pytest.raises(UnknownNameError, match=r"Unknown encoder pair 'dragon'.*dragon-plus"):
         encoder_pair("dragon")
