@@ -88,16 +88,13 @@ METRICS: Mapping[str, Metric] = {
 """Metric name -> metric."""
 
 
-def get_metric(name: str) -> Metric:
-    """The metric of that name; raises UnknownNameError."""
-    if name not in METRICS:
-        raise UnknownNameError("metric", name, METRICS)
-    return METRICS[name]
-
-
 def get_metrics(names: Iterable[str]) -> tuple[Metric, ...]:
     """The metrics of those names in that order, each once; raises UnknownNameError."""
-    return tuple(get_metric(name) for name in dict.fromkeys(names))
+    distinct = list(dict.fromkeys(names))
+    for name in distinct:
+        if name not in METRICS:
+            raise UnknownNameError("metric", name, METRICS)
+    return tuple(METRICS[name] for name in distinct)
 
 
 METRIC_LABELS: Mapping[str, str] = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from bench.errors import UnknownNameError
-from bench.metrics import METRICS, CorpusMetric, Metric, get_metric, get_metrics
+from bench.metrics import METRICS, CorpusMetric, Metric, get_metrics
 from bench.metrics.bleu import bleu_statistics, corpus_bleu_4
 from bench.metrics.choices import choice_accuracy, chosen_letter
 from bench.metrics.rouge import rouge_l
@@ -65,7 +65,7 @@ def test_metrics_are_found_by_name_and_an_unknown_one_gets_a_guess() -> None:
     assert [name for name, m in METRICS.items() if m.corpus_level] == ["bleu_4"]
     assert all(name == metric.name and metric.summary for name, metric in METRICS.items())
     with pytest.raises(UnknownNameError, match=r"Unknown metric 'rouge'\. Did you mean 'rouge_"):
-        get_metric("rouge")
+        get_metrics(["rouge"])
 
 
 def test_normalisation_drops_punctuation_before_articles() -> None:
