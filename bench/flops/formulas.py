@@ -98,16 +98,3 @@ def texts_usage(architecture: Architecture, lengths: Iterable[int]) -> Usage:
     for n in lengths:
         usage.add(Usage(calls=1, new_tokens=n, attended=n * n, logit_rows=1))
     return priced(architecture, usage)
-
-
-def forward_flops(
-    architecture: Architecture,
-    new_tokens: int,
-    cached: int = 0,
-    *,
-    convention: Convention = "paper",
-    logit_rows: int | None = None,
-) -> int:
-    """FLOPs of one forward of ``new_tokens`` on ``cached`` ones; see :func:`forward_usage`."""
-    usage = forward_usage(architecture, new_tokens, cached, logit_rows=logit_rows)
-    return flops_of_usage(architecture, usage, convention)

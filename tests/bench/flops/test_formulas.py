@@ -10,9 +10,10 @@ from transformers import AutoModelForCausalLM, CohereConfig, DynamicCache
 
 from bench.errors import ConfigError
 from bench.flops.architecture import UnknownFamilyError, architecture_from_config, architecture_from_modules
-from bench.flops.formulas import flops_of_usage, flops_terms, forward_flops, forward_usage, texts_usage
+from bench.flops.formulas import flops_of_usage, flops_terms, forward_usage, texts_usage
 from bench.flops.meter import Usage
 from bench.models.presets import presets
+from tests.bench.flops.forwards import forward_flops
 from tests.bench.models.builders import CAUSAL_FAMILIES, ENCODER_FAMILIES, VOCAB, causal_model, encoder_model
 
 

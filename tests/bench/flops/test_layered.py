@@ -12,8 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from bench.errors import ConfigError
 from bench.flops.architecture import architecture_from_config, architecture_from_modules
-from bench.flops.formulas import flops_terms, forward_flops, forward_usage
+from bench.flops.formulas import flops_terms, forward_usage
 from performance.families import IDS, LATENT, LINEAR, SIZES, SMALL
+from tests.bench.flops.forwards import forward_flops
 
 GEMMA = SIZES["gemma4_text"]
 CASES: list[tuple[str, dict[str, Any]]] = [
