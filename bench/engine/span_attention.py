@@ -8,7 +8,6 @@ read a second time, and all rows are served together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -23,37 +22,10 @@ PIECE = 64
 """Most queries of a row in one piece; shorter pieces are padded to the longest."""
 
 
-@dataclass(frozen=True)
-class Watching:
-    """A row's queries that watch spans of its context."""
-
-    first: int
-    """Position of the first query in the packed sequence."""
-    count: int
-    position: int
-    """Position of the first query in its context."""
-    base: int
-    """First position of its context in the KV cache."""
-    spans: Sequence[tuple[int, int]]
-    """Half-open ranges of positions in the context."""
-
-    @classmethod
-    def of(cls, row: PackedRow) -> Watching:
-        """Those of a row that watches spans."""
-        start, spans = row.watching.start, row.recording.spans
-        return cls(row.first + start, len(row.watching), row.cached + start, row.base, spans)
-
-    @property
-    def reach(self) -> tuple[int, int]:
-        """The range that holds all watched tokens; (0, 0) if there are none."""
-        full = [(start, end) for start, end in self.spans if start < end]
-        return (min(a for a, _ in full), max(b for _, b in full)) if full else (0, 0)
-
-    @property
-    def near(self) -> bool:
-        """Whether its spans lie close enough together."""
-        start, end = self.reach
-        return 0 < end - start <= FEW
+def reach_of(row: PackedRow) -> tuple[int, int]:
+    """The range that holds all tokens that a row watches; (0, 0) if there are none."""
+    full = [(start, end) for start, end in row.recording.spans if start < end]
+    return (min(a for a, _ in full), max(b for _, b in full)) if full else (0, 0)
 
 
 class SpanAttention:
@@ -62,24 +34,26 @@ class SpanAttention:
     Rows are cut into P pieces of at most N queries; K is the longest reach, S the most spans of a row.
     """
 
-    def __init__(self, rows: Sequence[Watching], device: torch.device, most: int) -> None:
-        """most: probabilities formed at once."""
+    def __init__(self, rows: Sequence[PackedRow], device: torch.device, most: int) -> None:
+        """rows: such that watch spans; most: probabilities formed at once."""
         self.rows, self.most = rows, most
-        pieces = [(row, at) for row in rows for at in range(0, row.count, PIECE)]
-        counts = [min(PIECE, row.count - at) for row, at in pieces]
-        spans = max(len(row.spans) for row in rows)
-        padded = [[*row.spans, *[(0, 0)] * (spans - len(row.spans))] for row, _ in pieces]
+        pieces = [(row, at) for row in rows for at in row.watching[::PIECE]]
+        counts = [min(PIECE, row.watching.stop - at) for row, at in pieces]
+        spans = max(len(row.recording.spans) for row in rows)
+        watched = [row.recording.spans for row, _ in pieces]
+        padded = [[*of_row, *[(0, 0)] * (spans - len(of_row))] for of_row in watched]
 
         def column(values: Sequence[int]) -> torch.Tensor:
             return torch.tensor(values, device=device)[:, None]
 
         queries = torch.minimum(torch.arange(max(counts), device=device)[None], column(counts) - 1)
-        low, high = (column([row.reach[end] for row, _ in pieces]) for end in (0, 1))
-        reach = low + torch.arange(max(row.reach[1] - row.reach[0] for row in rows), device=device)[None]
+        reaches = [reach_of(row) for row, _ in pieces]
+        low, high = (column([reach[end] for reach in reaches]) for end in (0, 1))
+        reach = low + torch.arange(max(end - start for start, end in reaches), device=device)[None]
         keys = torch.minimum(reach, high - 1)
         starts, ends = torch.tensor(padded, device=device).unbind(-1)  # (P, S)
         self._queries = column([row.first + at for row, at in pieces]) + queries  # (P, N)
-        self._positions = column([row.position + at for row, at in pieces]) + queries
+        self._positions = column([row.cached + at for row, at in pieces]) + queries
         self._keys = column([row.base for row, _ in pieces]) + keys  # (P, K)
         self._reach = reach
         inside = (reach[..., None] >= starts[:, None]) & (reach[..., None] < ends[:, None])
@@ -132,8 +106,9 @@ class SpanAttention:
         """Each row's (queries, spans), fp32."""
         of_rows, at = [], 0
         for row in self.rows:
-            pieces = -(-row.count // PIECE)  # only the last is padded
-            of_rows.append(self._sums[at : at + pieces].flatten(0, 1)[: row.count, : len(row.spans)])
+            count, spans = len(row.watching), len(row.recording.spans)
+            pieces = -(-count // PIECE)  # only the last is padded
+            of_rows.append(self._sums[at : at + pieces].flatten(0, 1)[:count, :spans])
             at += pieces
         return of_rows
 
@@ -155,12 +130,13 @@ class NearSpans(Kernel):
     @staticmethod
     def records(row: PackedRow, traits: Traits) -> bool:
         """Rows with spans near each other, where the kernel that answers them gives log-sum-exps."""
-        return (traits.varlen or (traits.tiles and row.new > 1)) and Watching.of(row).near
+        start, end = reach_of(row)
+        return (traits.varlen or (traits.tiles and row.new > 1)) and 0 < end - start <= FEW
 
     def __init__(self, jobs: Sequence[Job], cache: KVCache, space: Workspace, traits: Traits) -> None:
         super().__init__(jobs, cache, space, traits)
         self._groups = [
-            (rows, SpanAttention([Watching.of(row) for row in rows], space.device, space.most))
+            (rows, SpanAttention(rows, space.device, space.most))
             for rows in by_heads(job.row for job in jobs)
         ]
 
