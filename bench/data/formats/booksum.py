@@ -7,9 +7,8 @@ Rows of one chapter and one summary (``chapter``, ``chapter_length``, ``summary_
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import Field
 
 from bench.data.entries import Entry
 from bench.data.format import Fields, Format, Parsed, fields_of, has, parsed
@@ -19,22 +18,12 @@ LENGTH = "chapter_length"
 """Metadata field: length of the chapter in words, as the row states it."""
 
 
-def _number(value: Any) -> Any:
-    """A CSV cell as a number; anything else as it is."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return float(value) if isinstance(value, int) else value
-
-
 class _Row(Fields):
     book_id: str
     chapter: str
     summary_text: str
     source: str = ""
-    chapter_length: Annotated[float | None, BeforeValidator(_number)] = None
+    chapter_length: float | None = Field(default=None, strict=False)  # text in a CSV cell
 
 
 def _parse(entry: Entry) -> Iterator[Parsed]:
