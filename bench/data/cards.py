@@ -20,9 +20,6 @@ from bench.files.yaml import read_yaml
 from bench.metrics import get_metrics
 from bench.schema import Example, Task
 
-MAX_CARD_BYTES = 64 * 1024
-"""A card is a page of text; a larger file is refused."""
-
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -200,4 +197,4 @@ def load_card(name: str, folder: Path = DATASET_CARDS) -> Card:
 @lru_cache(maxsize=64)
 def _read_card(path: Path) -> Card:
     """The card in a file, cached: a sweep reads it for each of its cells."""
-    return read_yaml(path, Card, "data set card", MAX_CARD_BYTES)
+    return read_yaml(path, Card, "data set card")

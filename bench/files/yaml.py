@@ -20,7 +20,7 @@ from bench.errors import DataError, UnknownNameError
 from bench.schema import JsonValue
 
 MAX_BYTES = 1 << 20
-"""Default size limit of a YAML file."""
+"""Size limit of a YAML file."""
 
 
 class Definition(BaseModel):
@@ -54,9 +54,7 @@ def read_definition(path: Path, model: type[DefinitionT]) -> DefinitionT:
     return definition
 
 
-def read_yaml(
-    path: Path, model: type[ModelT], what: str = "definition", max_bytes: int = MAX_BYTES
-) -> ModelT:
+def read_yaml(path: Path, model: type[ModelT], what: str = "definition") -> ModelT:
     """The content of a YAML file as a ``model``.
 
     what: kind of file, for messages. Raises DataError naming file:line and key for invalid values, and for
@@ -64,8 +62,8 @@ def read_yaml(
     non-finite numbers.
     """
     try:
-        if path.stat().st_size > max_bytes:
-            raise DataError(f"{path}: larger than {max_bytes:,} bytes; this is not a {what}.")
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(f"{path}: larger than {MAX_BYTES:,} bytes; this is not a {what}.")
         text = path.read_text("utf-8")
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}. Expected a YAML file.") from None
