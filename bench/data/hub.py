@@ -43,7 +43,10 @@ def fetch(card: Card, *, training: bool = False) -> list[Path]:
             f"{card.name}: its card names no training files. Use a file or folder: --set train_on=PATH."
         )
     fetch_file = _fetch_github if card.hub.host == "github" else _fetch_hub
-    return [fetch_file(card, card.hub, file) for file in files]
+    paths = [fetch_file(card, card.hub, file) for file in files]
+    for file, path in zip(files, paths, strict=True):
+        _verify(card, file, path)
+    return paths
 
 
 def _fetch_github(card: Card, source: HubSource, file: HubFile) -> Path:
@@ -64,7 +67,6 @@ def _fetch_github(card: Card, source: HubSource, file: HubFile) -> Path:
                 write_bytes(path, response.read())
         except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
             raise DataError(_download_error(card, source, file, error)) from None
-    _verify(card, file, path)
     return path
 
 
@@ -74,11 +76,9 @@ def _fetch_hub(card: Card, source: HubSource, file: HubFile) -> Path:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        path = Path(hf_hub_download(source.repo, file.path, repo_type="dataset", revision=source.revision))
+        return Path(hf_hub_download(source.repo, file.path, repo_type="dataset", revision=source.revision))
     except (HfHubHTTPError, OSError) as error:
         raise DataError(_download_error(card, source, file, error)) from None
-    _verify(card, file, path)
-    return path
 
 
 def _download_error(card: Card, source: HubSource, file: HubFile, error: Exception) -> str:
