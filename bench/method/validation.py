@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Sequence
 from numbers import Integral, Real
 
 from bench.errors import QuestionError
@@ -19,10 +18,10 @@ def require_index(returned: object) -> Index:
     return returned
 
 
-def require_prediction(returned: object, documents: DocumentSet, *, context: bool = True) -> Prediction:
+def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
     """The prediction, if a record can hold it and its passages are in the documents at their places.
 
-    context: whether its passages are looked at. Raises QuestionError naming the fault.
+    Raises QuestionError naming the fault.
     """
     if not isinstance(returned, Prediction):
         raise QuestionError(
@@ -39,24 +38,13 @@ def require_prediction(returned: object, documents: DocumentSet, *, context: boo
     for name, texts in (("a flag", returned.flags), ("a drawn answer", returned.drawn)):
         for text in texts:
             _require_text(name, text)
-    for position, item in enumerate(returned.context if context else ()):
+    for position, item in enumerate(returned.context):
         _require_item(position, item, documents)
     try:
         json.dumps(returned.trace, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise QuestionError(f"the trace is no JSON: {error}") from None
     return returned
-
-
-def require_predictions(returned: Sequence[object], documents: DocumentSet) -> list[Prediction]:
-    """The predictions of one run, each as :func:`require_prediction` does; a context is looked at once."""
-    looked_at: set[int] = set()
-    predictions = []
-    for one in returned:
-        context = getattr(one, "context", None)
-        predictions.append(require_prediction(one, documents, context=id(context) not in looked_at))
-        looked_at.add(id(context))
-    return predictions
 
 
 def _forgotten(returned: object) -> str:

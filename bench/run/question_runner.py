@@ -18,7 +18,7 @@ from typing import TypeVar
 from bench.errors import BenchError, NoAttentionError
 from bench.flops.meter import Meter, metered
 from bench.method.contract import Replayed, TrainingItem
-from bench.method.validation import require_index, require_prediction, require_predictions
+from bench.method.validation import require_index, require_prediction
 from bench.metrics import get_metrics
 from bench.metrics.retrieval import retrieval_quality
 from bench.metrics.scoring import question_scores
@@ -207,7 +207,7 @@ class QuestionRunner:
         """The records of one run for several cells; equal answers from one context are measured once."""
         if len(replayed) != cells:
             raise ValueError(f"replay() returned {len(replayed)} answers for {cells} configs")
-        predictions = require_predictions([one.prediction for one in replayed], example.documents)
+        predictions = [require_prediction(one.prediction, example.documents) for one in replayed]
         measured: dict[tuple[int, str, tuple[str, ...]], _Measured] = {}
         records = []
         for one, prediction in zip(replayed, predictions, strict=True):
