@@ -23,7 +23,7 @@ from bench.method.chunking import chunk_documents, restored, stored
 from bench.method.contract import ConfigT, Method, MethodConfig, Replayed
 from bench.method.prompts import DEFAULT_PROMPT, PROMPT_CHOICES, PromptStyle
 from bench.method.reading import passages, read
-from bench.models.conversation import LanguageModel, ModelSet
+from bench.models.conversation import ModelSet
 from bench.schema import Chunk, DocumentSet, Index, JsonValue, Prediction, Question
 
 Switch = Literal["on", "off"]
@@ -178,7 +178,13 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """Chunk spans and the ranker's own data."""
-        chunks = self._chunk(documents, models.lm())
+        chunks = chunk_documents(
+            documents,
+            models.lm().tokenize,
+            self.chunk_tokens,
+            self.config.overlap_tokens,
+            join=self.config.join_documents == "on",
+        )
         data, arrays = await self.prepare(chunks, models)
         return Index({"chunks": [stored(chunk) for chunk in chunks], **data}, arrays)
 
@@ -206,16 +212,6 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
         flags = ranked.flags if ranked.chunks else ("empty_document", *ranked.flags)
         return await read(
             context, question, models.lm(), self.config.prompt, drop_order=worst_first, flags=flags
-        )
-
-    def _chunk(self, documents: DocumentSet, lm: LanguageModel) -> list[Chunk]:
-        config = self.config
-        return chunk_documents(
-            documents,
-            lm.tokenize,
-            self.chunk_tokens,
-            config.overlap_tokens,
-            join=config.join_documents == "on",
         )
 
 
