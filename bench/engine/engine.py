@@ -38,13 +38,10 @@ class Engine:
         self._scheduled = False
 
     async def reserve(self, tokens: int) -> Slot:
-        """A slot for a context of at most ``tokens`` positions; waits first come, first served.
+        """A slot for a context of at most ``tokens`` positions, no more than the KV cache has.
 
-        Raises ValueError if the KV cache could never hold it.
+        Waits first come, first served.
         """
-        most = self.scheduler.pages.tokens
-        if tokens > most:
-            raise ValueError(f"a context of {tokens} tokens does not fit the KV cache of {most}")
         self._attach()
         if not self._waiting:
             free = self.scheduler.allocate(tokens)

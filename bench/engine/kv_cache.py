@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 PAGE = 256
 """Ranges start and end at multiples of this many tokens."""
 
@@ -134,8 +132,6 @@ def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
     count = math.prod(shape) * torch.empty((), dtype=dtype).element_size()
     if torch.device(device).type != "cpu" or not count:
         return torch.zeros(shape, dtype=dtype, device=device)
-    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
-        return torch.from_numpy(np.zeros(count, np.uint8)).view(dtype).view(shape)
     memory = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         # Keys with the tokens last are written in short runs far apart: with pages of 2 MB a few tokens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,9 +46,6 @@ CPU_RETAINED_SHARE = 0.125
 """Share of the keys and values that closed contexts may hold, for others that begin alike; on a CPU at most 2
 contexts of the longest kind: with a large reader they held more memory than anything but its weights."""
 
-PREFIX_SHARING = "BENCH_PREFIX_SHARING"
-"""Environment variable: ``off`` forwards every context by itself."""
-
 TOLERANCE = 1e-3
 """Largest relative difference of logits to stock attention that the self-check accepts, fp32."""
 HALF = (torch.bfloat16, torch.float16)
@@ -91,7 +87,9 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     bypassing the interface), whose rotary embedding depends on the batch, or whose logits differ.
     """
     config = model.config.get_text_config()
-    for parameters in _rope_parameters(config):
+    rope = getattr(config, "rope_parameters", None) or {}
+    of_kinds = rope and all(isinstance(value, Mapping) for value in rope.values())  # of layers
+    for parameters in rope.values() if of_kinds else [rope]:
         kind = parameters.get("rope_type", "default")
         if kind not in SAFE_ROPE:
             raise RefusedModelError(
@@ -103,7 +101,8 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     shape = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
     centres = key_centres(model, layers)
-    probe = _probe_tokens(int(config.vocab_size))
+    vocab = min(int(config.vocab_size), 997)
+    probe = [[(7 * i + 3 * n) % vocab for i in range(n)] for n in (5, 1, 9)]  # texts of different lengths
     with _comparable(model), torch.inference_mode():
         expected = [
             model(torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1].float()
@@ -125,22 +124,7 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     retained = min(2 * max_context, int(CPU_RETAINED_SHARE * kv_cache.tokens))
     if model.device.type == "cuda":
         limits, retained = CUDA_LIMITS, int(CUDA_RETAINED_SHARE * kv_cache.tokens)
-    scheduler = Scheduler(kv_cache, limits, retained_tokens=min(retained, kv_cache.tokens))
-    scheduler.share_prefixes = os.environ.get(PREFIX_SHARING, "on") != "off"
-    return Engine(name, runner, scheduler)
-
-
-def _rope_parameters(config: Any) -> list[Mapping[str, Any]]:
-    """The rotary settings of a config: one mapping, or one per kind of layer."""
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    if rope and all(isinstance(value, Mapping) for value in rope.values()):
-        return list(rope.values())
-    return [rope]
-
-
-def _probe_tokens(vocab: int) -> list[list[int]]:
-    """Three short texts of different lengths, fixed."""
-    return [[(7 * i + 3 * n) % min(vocab, 997) for i in range(n)] for n in (5, 1, 9)]
+    return Engine(name, runner, Scheduler(kv_cache, limits, retained_tokens=min(retained, kv_cache.tokens)))
 
 
 @contextmanager
@@ -175,9 +159,8 @@ def _self_check(
         tokens=PAGE * len(probe),
         dtype=model.dtype,
         device=layer_devices(model, shape["layers"]),
-        layers=shape["layers"],
-        kv_heads=shape["kv_heads"],
-        head_dim=shape["head_dim"],
+        key_centres=(),
+        **shape,
     )
     rows, first = [], 0
     for at, ids in enumerate(probe):
