@@ -135,10 +135,8 @@ def read_answered(path: Path) -> tuple[Answered, ...]:
     try:
         with path.open("rb") as stream:
             return parse_answered(stream, str(path))
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist; expected a JSON Lines file.") from None
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise DataError(f"{path} cannot be read: {error.strerror}; expected a JSON Lines file.") from None
 
 
 def parse_answered(stream: BinaryIO | Iterable[bytes], name: str) -> tuple[Answered, ...]:

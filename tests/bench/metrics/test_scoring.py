@@ -98,7 +98,7 @@ def test_a_bad_line_is_named(line: bytes, message: str) -> None:
 
 
 def test_bad_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.jsonl does not exist"):
+    with pytest.raises(DataError, match=r"nowhere\.jsonl cannot be read: No such file"):
         read_answered(tmp_path / "nowhere.jsonl")
     with pytest.raises(DataError, match="is a folder; .* Name a file inside it"):
         read_answered(tmp_path)
