@@ -30,7 +30,9 @@ class Embedder:
 
     def __init__(self, name: str, model: Any, architecture: Architecture) -> None:
         """model: a ``SentenceTransformer`` in eval mode."""
-        self.name, self._model, self.architecture = name, model, architecture
+        self.name, self.architecture = name, architecture
+        self.hf_model = model
+        """The SentenceTransformer, for libraries that call it directly."""
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
         self._alone = lru_cache(KEPT_TEXTS)(lambda text, exact: self._encode([text], exact))
         self.max_tokens = int(
@@ -40,24 +42,19 @@ class Embedder:
     @cached_property
     def _double_precision(self) -> Any:
         """The model with its weights in double precision, made on first use."""
-        return copy.deepcopy(self._model).double()
+        return copy.deepcopy(self.hf_model).double()
 
     @property
     def dim(self) -> int:
         """Length of an embedding."""
-        own = self._model.get_embedding_dimension()  # of a DPR without projection 0
+        own = self.hf_model.get_embedding_dimension()  # of a DPR without projection 0
         return int(own or self.architecture.hidden)
-
-    @property
-    def hf_model(self) -> Any:
-        """The SentenceTransformer, for libraries that call it directly."""
-        return self._model
 
     def token_lengths(self, texts: Sequence[str]) -> list[int]:
         """Each text's length in the encoder's tokens before truncation, special tokens included."""
         if not texts:
             return []
-        encoded = self._model.tokenizer(list(texts), truncation=False, padding=False, verbose=False)
+        encoded = self.hf_model.tokenizer(list(texts), truncation=False, padding=False, verbose=False)
         return [len(ids) for ids in encoded["input_ids"]]
 
     def truncated(self, texts: Sequence[str]) -> int:
@@ -86,6 +83,6 @@ class Embedder:
         self._alone.cache_clear()
 
     def _encode(self, texts: Sequence[str], exact: bool) -> NDArray[np.float32]:
-        model = self._double_precision if exact else self._model
+        model = self._double_precision if exact else self.hf_model
         vectors = model.encode(list(texts), batch_size=BATCH, convert_to_numpy=True, show_progress_bar=False)
         return np.asarray(vectors, dtype=np.float32)

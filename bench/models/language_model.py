@@ -51,17 +51,8 @@ class CausalLanguageModel(LanguageModel):
             configs=[model.config, getattr(model, "generation_config", None)],
             chat_style=chat_style,
         )
-        self._hf_model = model
-
-    @property
-    def hf_model(self) -> Any:
-        """The transformers model, for libraries that call it directly (a hook must meter them)."""
-        return self._hf_model
-
-    @property
-    def hf_tokenizer(self) -> Any:
-        """The Hugging Face tokenizer."""
-        return self._tokenizer.hf
+        self.hf_model, self.hf_tokenizer = model, tokenizer.hf
+        """Both for libraries that call the model directly (a hook must meter them)."""
 
     def forget(self) -> None:
         """Drop the keys and values that closed contexts left for others."""
@@ -77,13 +68,13 @@ class CausalLanguageModel(LanguageModel):
         from bench.engine.setup import engine_for
 
         longest = min(self.max_positions, max(self.geometry.window, self.geometry.input_limit))
-        return engine_for(self.name, self._hf_model, max_context=longest)
+        return engine_for(self.name, self.hf_model, max_context=longest)
 
     def require_attention(self) -> None:
         """Raise NoAttentionError for a model without attention weights in every layer; sets the engine up."""
         if not self.engine.runner.attends:
             raise NoAttentionError(
-                f"{self.name} ({type(self._hf_model).__name__}) gives no attention weights in some layers."
+                f"{self.name} ({type(self.hf_model).__name__}) gives no attention weights in some layers."
             )
 
     async def open(self, max_tokens: int | None = None) -> EngineContext:
