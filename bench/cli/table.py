@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +108,7 @@ def command(
     final table.
     """
     from bench.cli.board import show_while_made
-    from bench.cli.terminal import inline_picture, print_table, standard_output
+    from bench.cli.terminal import print_table, standard_output
     from bench.files.atomic import write_text
     from bench.tables.definition import load_table, with_rows
     from bench.tables.make import TableRequest, make_table
@@ -138,9 +136,6 @@ def command(
     picture = _picture(request) if session.compute or browse else None
     if picture is not None:
         click.echo(f"Score over cost, as a figure: {picture}")
-        drawing = inline_picture(picture.read_bytes(), os.environ) if sys.stdout.isatty() else None
-        if drawing is not None:
-            click.echo(drawing)
         if browse:
             click.launch(str(picture))
 

@@ -5,7 +5,6 @@ Every function takes a console of :func:`standard_output`. No text is taken for 
 
 from __future__ import annotations
 
-import base64
 import itertools
 import re
 import sys
@@ -30,8 +29,6 @@ SIDE_BY_SIDE = 100
 """Columns there of texts side by side."""
 LABEL = 12
 """Columns of the label of a labelled line."""
-_KITTY_PIECE = 4096
-"""Most characters of a piece in kitty's graphics protocol."""
 _GAP = 2
 """Columns between those of a table."""
 _ASIDE = re.compile(r"\[[^]]*\]|\([^)]*\)$")
@@ -170,21 +167,3 @@ def print_columns(console: Console, heads: Sequence[str], rows: Mapping[str, Seq
     for label, texts in rows.items():
         grid.add_row(_text(f"  {label}", "cyan"), *map(_text, texts))
     console.print(grid)
-
-
-def inline_picture(png: bytes, environment: Mapping[str, str]) -> str | None:
-    """What makes the terminal draw the picture, by kitty's or iTerm2's protocol; None: it knows neither.
-
-    environment: of the process; inside tmux or screen, which pass neither on, nothing is drawn.
-    """
-    if environment.get("TMUX") or environment.get("TERM", "").startswith("screen"):
-        return None
-    text = base64.standard_b64encode(png).decode()
-    if "kitty" in environment.get("TERM", "") or environment.get("TERM_PROGRAM") == "ghostty":
-        pieces = [text[at : at + _KITTY_PIECE] for at in range(0, len(text), _KITTY_PIECE)]
-        heads = ["m=1"] * (len(pieces) - 1) + ["m=0"]  # whether more follows
-        heads[0] = f"a=T,f=100,{heads[0]}"
-        return "".join(f"\x1b_G{head};{piece}\x1b\\" for head, piece in zip(heads, pieces, strict=True))
-    if environment.get("TERM_PROGRAM") in ("iTerm.app", "WezTerm"):
-        return f"\x1b]1337;File=inline=1;size={len(png)}:{text}\x07"
-    return None

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from bench.cli.terminal import column_groups, inline_picture, print_columns, print_table
+from bench.cli.terminal import column_groups, print_columns, print_table
 from bench.tables.formats import Section, TextTable
 
 TABLE = TextTable(
@@ -55,15 +53,3 @@ def test_two_answers_stand_side_by_side() -> None:
     heads, first, second = (line.split() for line in written.getvalue().splitlines())
     assert heads == ["pecan", "bm25:k=5"]
     assert first[0] == "answer" and first[-2:] == ["a", "brooch"] and second == ["teacher"]
-
-
-def test_a_picture_is_drawn_only_where_the_terminal_says_that_it_can() -> None:
-    png = bytes(range(256)) * 30
-    for unable in ({}, {"TERM": "xterm-256color"}, {"TERM": "xterm-kitty", "TMUX": "/tmp/x"}):
-        assert inline_picture(png, unable) is None
-    kitty = inline_picture(png, {"TERM": "xterm-kitty"})
-    pieces = re.findall("\x1b_G([^;]*);([^\x1b]*)\x1b\\\\", kitty)
-    assert [head for head, _ in pieces] == ["a=T,f=100,m=1", "m=1", "m=0"]
-    assert base64.b64decode("".join(piece for _, piece in pieces)) == png
-    iterm = inline_picture(png, {"TERM_PROGRAM": "WezTerm"})
-    assert iterm.startswith("\x1b]1337;File=inline=1;size=7680:") and iterm.endswith("\x07")
