@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -12,9 +11,8 @@ from urllib.parse import urlsplit
 
 from bench.errors import BenchError
 from bench.results.finished import ARTIFACT_FOLDER
+from bench.run.redaction import HIDDEN, redacted
 
-RESULTS = Path("results")
-"""Default folder of records and the local store, relative to the working directory."""
 DATABASE = "mlflow.db"
 OFF = "off"
 """The tracking URI that switches mirroring off (``BENCH_TRACKING_URI=off``)."""
@@ -44,15 +42,14 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 )
 """Part of an error message of MLflow or its layers -> advice."""
 _URI_VARIABLES = ("BENCH_TRACKING_URI", "MLFLOW_TRACKING_URI")
-_SECRET_VARIABLES = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "DATABRICKS_TOKEN")
 
 
-def local_store(results_dir: Path = RESULTS) -> str:
+def local_store(results_dir: Path) -> str:
     """The SQLite store that belongs to a results folder, as an absolute ``sqlite:///`` URI."""
     return f"sqlite:///{results_dir.resolve() / DATABASE}"
 
 
-def choose_store(results_dir: Path = RESULTS) -> str:
+def choose_store(results_dir: Path) -> str:
     """``BENCH_TRACKING_URI``, else ``MLFLOW_TRACKING_URI``, else the local store.
 
     A relative SQLite path becomes absolute, so that the working directory does not matter.
@@ -64,7 +61,7 @@ def choose_store(results_dir: Path = RESULTS) -> str:
     return f"sqlite:///{path}" if path else uri
 
 
-def store_to_show(results_dir: Path = RESULTS) -> str:
+def store_to_show(results_dir: Path) -> str:
     """The store that runs are mirrored to; the local one where mirroring is off."""
     uri = choose_store(results_dir)
     return local_store(results_dir) if uri == OFF else uri
@@ -106,7 +103,7 @@ def advice_on(error: str) -> str | None:
     return next((advice for sign, advice in _ADVICE if sign in error), None)
 
 
-def artifact_root(uri: str, results_dir: Path = RESULTS) -> str | None:
+def artifact_root(uri: str, results_dir: Path) -> str | None:
     """Folder of a store's artifacts, as a file URI; None if the tracking server decides.
 
     Next to the database for SQLite, in the results folder for another database. It is always set
@@ -133,12 +130,8 @@ def public_uri(uri: str) -> str:
 
 def scrub(text: str, uri: str) -> str:
     """``text`` without the credentials in ``uri`` or the environment."""
-    text = text.replace(uri, public_uri(uri))
-    text = re.sub(r"://[^/\s@]+@", "://", text)
-    for secret in [*(os.environ.get(name) for name in _SECRET_VARIABLES), _password(uri)]:
-        if secret and len(secret) >= 4:
-            text = text.replace(secret, "***")
-    return text
+    text, password = text.replace(uri, public_uri(uri)), uri.rpartition("@")[0].rpartition(":")[2]
+    return redacted(text.replace(password, HIDDEN) if len(password) >= 4 else text)
 
 
 def remove_local_store(database: Path) -> None:
@@ -149,10 +142,3 @@ def remove_local_store(database: Path) -> None:
     except OSError as error:
         raise BenchError(f"Cannot delete {database}: {error.strerror or error}.") from error
     shutil.rmtree(database.parent / ARTIFACT_FOLDER, ignore_errors=True)
-
-
-def _password(uri: str) -> str | None:
-    try:
-        return urlsplit(uri).password
-    except ValueError:
-        return None
