@@ -29,7 +29,7 @@ from bench.results.records import FLOP_CONVENTION, ContextRecord, FlopCounts, Re
 from bench.run.cell import Cell
 from bench.run.hooks import IndexProgress
 from bench.run.redaction import fault_text
-from bench.run.time_limit import TimeLimit
+from bench.run.time_limit import within
 from bench.run.training_plan import training_parts
 from bench.schema import DocumentSet, Example, Index, Prediction
 
@@ -55,11 +55,14 @@ class QuestionRunner:
         cells: Sequence[Cell],
         store: IndexStore,
         models: ModelSet,
-        limit: TimeLimit,
+        timeout_s: float | None = None,
         at_once: int = IN_FLIGHT,
     ) -> None:
-        """cells: share their method and all that an index depends on; at_once: concurrent questions."""
-        self.cells, self.store, self.models, self.limit = cells, store, models, limit
+        """cells: share their method and all that an index depends on; at_once: concurrent questions.
+
+        timeout_s: most seconds of one call of the method; None: unlimited.
+        """
+        self.cells, self.store, self.models, self.timeout_s = cells, store, models, timeout_s
         self.at_once = at_once
         self.metrics = get_metrics(cells[0].card.metrics)
         self._parts = cells[0].index_key_parts()
@@ -189,7 +192,8 @@ class QuestionRunner:
                 stored = await self.index(example.documents)
                 first = self.cells[which[0]]
                 configs = [self.cells[at].method.config for at in which]
-                replayed = await self.limit.run(
+                replayed = await within(
+                    self.timeout_s,
                     first.method.replay(stored.index, first.question(example), self.models, configs),
                     "answers",
                 )
@@ -232,7 +236,9 @@ class QuestionRunner:
             index_meter = stored.meter
             with metered(meter):
                 answer = cell.method.answer(stored.index, cell.question(example), self.models)
-                prediction = require_prediction(await self.limit.run(answer, "answer"), example.documents)
+                prediction = require_prediction(
+                    await within(self.timeout_s, answer, "answer"), example.documents
+                )
         except BenchError:
             raise  # the setup is at fault, not the question
         except Exception as fault:  # the one place where a question may fail: recorded, counted, shown
@@ -326,7 +332,7 @@ class QuestionRunner:
         with metered(Meter()) as meter:
             self._index_meters.append(meter)
             built = self.cells[0].method.index(documents, self.models)
-            index = require_index(await self.limit.run(built, "index"))
+            index = require_index(await within(self.timeout_s, built, "index"))
         return StoredIndex(index, meter)
 
     def _measure(self, example: Example, prediction: Prediction | None) -> _Measured:
@@ -440,7 +446,7 @@ async def prepare(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Seque
 
     Raises BenchError, and whatever building raises.
     """
-    runner = QuestionRunner([cell], indexes, models, TimeLimit(None))
+    runner = QuestionRunner([cell], indexes, models)
     async with runner.working():
         await runner.learn()
         stored = {documents.id: (await runner.load_or_build(documents)).index for documents in sets}

@@ -20,7 +20,6 @@ from bench.run.cell import Cell
 from bench.run.cell_folder import FILES_OF_A_CELL, cell_so_far, finish, open_records
 from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import IN_FLIGHT, QuestionRunner, await_uncancelled
-from bench.run.time_limit import TimeLimit
 from bench.schema import Example
 
 if TYPE_CHECKING:
@@ -126,10 +125,9 @@ def _question_runner(
     cells: Sequence[Cell], indexes: IndexStore, models: Callable[[], ModelSet], asking: Asking
 ) -> QuestionRunner:
     cells[0].require_packages()
-    limit = TimeLimit(asking.timeout_s)
     if asking.executor is not None:
-        return asking.executor.question_runner(cells, indexes, limit, asking.in_flight)
-    return QuestionRunner(cells, indexes, models(), limit, asking.in_flight)
+        return asking.executor.question_runner(cells, indexes, asking.timeout_s, asking.in_flight)
+    return QuestionRunner(cells, indexes, models(), asking.timeout_s, asking.in_flight)
 
 
 async def _ask_all(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bench.errors import QuestionError
@@ -16,31 +15,20 @@ class TimeLimitError(QuestionError):
     """A call of a method that exceeded its time limit."""
 
 
-@dataclass(frozen=True)
-class TimeLimit:
-    """Most seconds of one call by the clock; a call that never awaits is not ended."""
+async def within(seconds: float | None, call: Coroutine[Any, Any, T], what: str) -> T:
+    """The call's result; raises TimeLimitError ("no ``what`` within ...") if it takes too long.
 
-    seconds: float | None
-    """None: unlimited."""
-
-    async def run(self, call: Coroutine[Any, Any, T], what: str) -> T:
-        """The call's result; raises TimeLimitError ("no ``what`` within ...") if it takes too long.
-
-        ``SystemExit`` and self-cancellation become QuestionError; interrupts from outside propagate.
-        """
-        limit = asyncio.timeout(self.seconds)
-        try:
-            async with limit:
-                return await _contained(call)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise TimeLimitError(f"no {what} within {self.seconds:g} s") from None
-
-
-async def _contained(call: Coroutine[Any, Any, T]) -> T:
+    seconds: by the clock; None: unlimited. A call that never awaits is not ended. ``SystemExit`` and
+    self-cancellation become QuestionError; interrupts from outside propagate.
+    """
+    limit = asyncio.timeout(seconds)
     try:
-        return await call
+        async with limit:
+            return await call
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise TimeLimitError(f"no {what} within {seconds:g} s") from None
     except SystemExit as error:
         raise QuestionError(f"the method tried to end the program (exit code {error.code})") from error
     except asyncio.CancelledError:

@@ -30,7 +30,6 @@ from bench.run.question_runner import IN_FLIGHT, QuestionRunner
 from bench.run.ray.cluster import Share, connect, share_out
 from bench.run.ray.worker import Failed, Group, Worker, load_models, without_data
 from bench.run.redaction import fault_text
-from bench.run.time_limit import TimeLimit
 from bench.schema import DocumentSet, Example, Index, JsonValue
 
 log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ class RayExecutor:
         self._in_flight = IN_FLIGHT
 
     def question_runner(
-        self, cells: Sequence[Cell], indexes: IndexStore, limit: TimeLimit, in_flight: int
+        self, cells: Sequence[Cell], indexes: IndexStore, timeout_s: float | None, in_flight: int
     ) -> RayQuestionRunner:
         """A runner that answers the cells' questions on the workers; connects to the cluster if needed.
 
@@ -88,7 +87,7 @@ class RayExecutor:
             self._share = share_out(self.ray.nodes(), self.workers, self.gpus)
             self._in_flight = in_flight
             log.info("%s on %s", self._share, self.ray.cluster_resources())
-        return RayQuestionRunner(self, cells, indexes, limit)
+        return RayQuestionRunner(self, cells, indexes, timeout_s)
 
     @property
     def at_once(self) -> int:
@@ -150,13 +149,13 @@ class RayQuestionRunner(QuestionRunner):
     """A question runner that delegates to the workers."""
 
     def __init__(
-        self, executor: RayExecutor, cells: Sequence[Cell], store: IndexStore, limit: TimeLimit
+        self, executor: RayExecutor, cells: Sequence[Cell], store: IndexStore, timeout_s: float | None
     ) -> None:
         """executor: already connected."""
-        super().__init__(cells, store, LoadedModels({}), limit, executor.at_once)  # the workers have them
+        super().__init__(cells, store, LoadedModels({}), timeout_s, executor.at_once)  # the workers have them
         self._executor = executor
         self._ray = executor.ray
-        group = Group(tuple(map(without_data, cells)), limit.seconds)
+        group = Group(tuple(map(without_data, cells)), timeout_s)
         self._group = [uuid.uuid4().hex, self._ray.put(group)]
         self._learned_reference: Any = None
         self._waiting: deque[asyncio.Future[None]] = deque()

@@ -28,7 +28,6 @@ from bench.run.cell import Cell
 from bench.run.provenance import environment
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
 from bench.run.redaction import fault_text
-from bench.run.time_limit import TimeLimit
 from bench.schema import DocumentSet, Example, Index, JsonValue
 
 
@@ -110,7 +109,7 @@ class _WorkerQuestionRunner(QuestionRunner):
 
     def __init__(self, group: Group, models: ModelSet) -> None:
         nowhere = IndexStore(Path(os.devnull))  # it neither loads nor saves
-        super().__init__(group.cells, nowhere, models, TimeLimit(group.timeout_s))
+        super().__init__(group.cells, nowhere, models, group.timeout_s)
         self._received: OrderedDict[str, _Received] = OrderedDict()
 
     @asynccontextmanager

@@ -11,7 +11,6 @@ from bench.results.index_store import IndexStore
 from bench.run.cell import CellRequest, _without_urls, plan_cell
 from bench.run.cell_folder import describe
 from bench.run.question_runner import QuestionRunner
-from bench.run.time_limit import TimeLimit
 from bench.schema import JsonValue
 from tests.stand_ins import WordModels
 
@@ -67,4 +66,4 @@ def test_cells_that_share_a_run_may_only_differ_in_what_their_method_replays(tmp
     """One of them would be recorded with the answers of the other."""
     cells = [plan_cell(CellRequest("ircot", "hotpotqa", "tiny", options={"k": k})) for k in (5, 6)]
     with pytest.raises(ValueError, match="may only differ in what their method replays: rounds"):
-        QuestionRunner(cells, IndexStore(tmp_path), WordModels(), TimeLimit(None))  # type: ignore[arg-type]
+        QuestionRunner(cells, IndexStore(tmp_path), WordModels())  # type: ignore[arg-type]

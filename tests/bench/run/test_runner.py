@@ -24,7 +24,6 @@ from bench.run.cell import Cell
 from bench.run.cell_folder import finished_cell
 from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
-from bench.run.time_limit import TimeLimit
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from tests.bench.faults.runs import REPOSITORY, records_of, rows, run
 from tests.stand_ins import Echo, WordModels, examples, run_cell, run_cells, stand_in_cell
@@ -73,7 +72,7 @@ def test_of_indexes_in_memory_the_longest_unused_goes_first(
     monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 2)
     first, second, third = (example.documents for example in examples(3, questions_per_document=1))
     store, read = IndexStore(tmp_path), list[str]()
-    runner = QuestionRunner([stand_in_cell(examples(3))], store, WordModels(), TimeLimit(None))  # type: ignore[arg-type]
+    runner = QuestionRunner([stand_in_cell(examples(3))], store, WordModels())  # type: ignore[arg-type]
     load = runner.load_or_build
 
     async def counted(documents: DocumentSet) -> Any:
@@ -98,7 +97,7 @@ def test_an_index_that_is_being_built_stays_in_memory_however_many_there_are(
     monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 1)
     first, second = (example.documents for example in examples(2, questions_per_document=1))
     store, begun = IndexStore(tmp_path), list[str]()
-    runner = QuestionRunner([stand_in_cell(examples(2))], store, WordModels(), TimeLimit(None))  # type: ignore[arg-type]
+    runner = QuestionRunner([stand_in_cell(examples(2))], store, WordModels())  # type: ignore[arg-type]
     load = runner.load_or_build
 
     async def slow(documents: DocumentSet) -> Any:
