@@ -265,12 +265,12 @@ def session_options(command: Decorated) -> Decorated:
 
     @functools.wraps(command)
     def with_session(*arguments: Any, track: bool, threads: int | None, **values: Any) -> Any:
-        from bench.run.executors import ExecutorOptions
+        from bench.run.executors import open_executor
         from bench.run.progress import Progress
         from bench.run.session import Session
         from bench.run.threads import Threads
 
-        executor = ExecutorOptions(*(values.pop(name) for name in ("ray", "workers", "gpus"))).open()
+        executor = open_executor(*(values.pop(name) for name in ("ray", "workers", "gpus")))
         names = ("results", "in_flight", "timeout_s", "retry_failed")
         run = {name: values.pop(name) for name in names}
         hooks = [Progress(), *(_mlflow_hooks(run["results"]) if track else [])]

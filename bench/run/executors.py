@@ -7,7 +7,6 @@ returns records and indexes; it stores nothing, so it may be lost at any moment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench.errors import ConfigError
@@ -16,42 +15,33 @@ if TYPE_CHECKING:
     from bench.run.local import LocalWorkers
     from bench.run.ray.executor import RayExecutor
 
-LOCAL = "local"
-"""Address of a Ray cluster that is started on this machine for one command."""
 
+def open_executor(
+    ray: str | None = None, workers: int | None = None, gpus: float | None = None
+) -> RayExecutor | LocalWorkers:
+    """The executor of the command line's options; nothing is started or connected before there is work.
 
-@dataclass(frozen=True)
-class ExecutorOptions:
-    """The command line's options about where to run."""
-
-    ray: str | None = None
-    """A Ray cluster: ``host:port`` or ``auto`` of a running one, or ``local``; None: without Ray."""
-    workers: int | None = None
-    """Number of workers, each with its own models; None: one per GPU share, or per machine without GPUs."""
-    gpus: float | None = None
-    """GPUs per worker: a fraction of one, one, or several that share its layers; None: 1 if there are any."""
-
-    def open(self) -> RayExecutor | LocalWorkers:
-        """The executor; nothing is started or connected before there is work.
-
-        Raises ConfigError for options that contradict each other, or if Ray is not installed.
-        """
-        if self.ray is None:
-            if self.gpus is not None:
-                raise ConfigError(
-                    f"--gpus-per-worker {self.gpus:g} needs --ray ADDRESS; without it everything runs on "
-                    "this machine, one process for each GPU or idle core."
-                )
-            from bench.run.local import LocalWorkers
-
-            return LocalWorkers(self.workers)
-        if self.gpus is not None and self.gpus > 1 and self.gpus != int(self.gpus):
+    ray: a cluster: ``host:port`` or ``auto`` of a running one, or ``local``, one for this command; None:
+    without Ray. workers: each with its own models; None: one per GPU share, or per machine without GPUs.
+    gpus: per worker: a fraction of one, one, or several that share its layers; None: 1 if there are any.
+    Raises ConfigError for options that contradict each other, or if Ray is not installed.
+    """
+    if ray is None:
+        if gpus is not None:
             raise ConfigError(
-                f"--gpus-per-worker {self.gpus:g}: expected a fraction of one GPU such as 0.5, a whole "
-                "number of GPUs, or 0 to run on the CPU."
+                f"--gpus-per-worker {gpus:g} needs --ray ADDRESS; without it everything runs on "
+                "this machine, one process for each GPU or idle core."
             )
-        from bench.run.ray.cluster import require_ray
-        from bench.run.ray.executor import RayExecutor
+        from bench.run.local import LocalWorkers
 
-        require_ray()
-        return RayExecutor(None if self.ray == LOCAL else self.ray, self.workers, self.gpus)
+        return LocalWorkers(workers)
+    if gpus is not None and gpus > 1 and gpus != int(gpus):
+        raise ConfigError(
+            f"--gpus-per-worker {gpus:g}: expected a fraction of one GPU such as 0.5, a whole "
+            "number of GPUs, or 0 to run on the CPU."
+        )
+    from bench.run.ray.cluster import require_ray
+    from bench.run.ray.executor import RayExecutor
+
+    require_ray()
+    return RayExecutor(None if ray == "local" else ray, workers, gpus)

@@ -62,7 +62,7 @@ class RayExecutor:
         gpus: float | None = None,
         models: Callable[[Cell], ModelSet] = load_models,
     ) -> None:
-        """address, workers, gpus: see :class:`bench.run.executors.ExecutorOptions`.
+        """address, workers, gpus: see :func:`bench.run.executors.open_executor`.
 
         models: called on a worker for a cell's models; must be importable there.
         """

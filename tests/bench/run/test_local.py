@@ -20,7 +20,7 @@ from bench.errors import ConfigError
 from bench.results.records import RecordStore
 from bench.run import local as local_workers
 from bench.run.cell import CellRequest
-from bench.run.executors import ExecutorOptions
+from bench.run.executors import open_executor
 from bench.run.hooks import HelperProgress
 from bench.run.local import LocalWorkers
 from bench.run.session import Group, Session
@@ -259,6 +259,6 @@ def test_every_gpu_gets_a_process_of_its_own(
 
 
 def test_options_of_ray_are_refused_without_it() -> None:
-    assert ExecutorOptions(workers=3).open() == LocalWorkers(3)
+    assert open_executor(workers=3) == LocalWorkers(3)
     with pytest.raises(ConfigError, match="--gpus-per-worker 2 needs --ray"):
-        ExecutorOptions(gpus=2).open()
+        open_executor(gpus=2)

@@ -18,7 +18,7 @@ from bench.cli.main import command
 from bench.errors import BenchError, ConfigError
 from bench.results.records import Record
 from bench.run.cell import Cell
-from bench.run.executors import ExecutorOptions
+from bench.run.executors import open_executor
 from bench.run.hooks import RunHooks
 from bench.run.ray.cluster import Share, share_out
 from bench.schema import Document, DocumentSet, Example
@@ -174,7 +174,6 @@ KILLED_DRIVER = """
 import os, signal, sys
 from functools import partial
 from pathlib import Path
-from bench.run.executors import ExecutorOptions
 from bench.run.hooks import RunHooks
 from bench.run.ray.executor import RayExecutor
 from bench.results.index_store import IndexStore
@@ -340,10 +339,10 @@ def test_a_worker_with_another_model_is_refused() -> None:
 
 def test_options_of_ray_need_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"--gpus-per-worker 1.5: expected .* a whole number"):
-        ExecutorOptions("local", gpus=1.5).open()
+        open_executor("local", gpus=1.5)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'longdoc-bench\[ray\]'"):
-        ExecutorOptions("local").open()
+        open_executor("local")
 
 
 def test_an_address_without_a_cluster_is_an_error_at_once() -> None:
