@@ -123,7 +123,8 @@ def _experiment(
 def _run(session: Session, groups: Sequence[Sequence[GridCell]], name: str) -> list[str]:
     """Run every group and print its cells; returns an error message for each group that could not run."""
     from bench.metrics import METRIC_LABELS
-    from bench.sweeps.cost import duration, group_title
+    from bench.run.progress import duration
+    from bench.sweeps.cost import group_title
 
     begun, done, total = time.monotonic(), 0, sum(map(len, groups))
     of_cell = {member.cell.identity.cell_id: group for group in groups for member in group}

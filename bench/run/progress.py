@@ -163,13 +163,13 @@ class Progress(RunHooks):
         """
         took, left = time.monotonic() - self._started, max(0, self._questions - self._answered)
         enough = self._answered >= max(1.0, ENOUGH * self._questions)
-        return f"{_minutes(took * left / self._answered)} left" if left and enough else ""
+        return f"{duration(took * left / self._answered)} left" if left and enough else ""
 
     def _print_line(self, text: str) -> None:
         self._last_line = time.monotonic()
         took, left = self._last_line - self._started, self._left()
         rest = f", about {left}" if left else ""
-        self._write(f"[{self._cells_done}/{self._cells} cells, {_minutes(took)}{rest}] {text}")
+        self._write(f"[{self._cells_done}/{self._cells} cells, {duration(took)}{rest}] {text}")
 
     def _write(self, line: str) -> None:
         """A line on stderr, above the bar if there is one."""
@@ -220,5 +220,9 @@ class Progress(RunHooks):
         self._score = ", ".join(shown + ([f"{self._failed} failed"] if self._failed else []))
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+def duration(seconds: float) -> str:
+    """``40 s``, ``3 min``, ``2 h 10 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from bench.results.finished import records_so_far
 from bench.results.index_store import index_key
-from bench.results.json_lines import valid_rows
-from bench.results.records import RECORDS_FILE, TFLOP, Record
+from bench.results.records import TFLOP, Record
 from bench.run.cell import Cell
 from bench.run.cell_folder import other_cell_in
 from bench.run.session import Session
@@ -68,14 +68,6 @@ def group_title(cells: Sequence[GridCell]) -> str:
     return " ".join([request.method, *options])
 
 
-def duration(seconds: float) -> str:
-    """``40 s``, ``3 min``, ``2 h 10 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def _group_status(cells: tuple[GridCell, ...], session: Session, counted: set[tuple[str, str]]) -> GroupCost:
     first = cells[0].cell
     examples = {example.id: example.documents.id for example in first.data.examples}
@@ -115,10 +107,6 @@ def _records(cell: Cell, session: Session) -> list[Record]:
     folder = cell.folder(session.results)
     if other_cell_in(cell, folder) is not None:
         return []
-    expected = {example.id for example in cell.data.examples}
-    try:
-        records = {record.example_id: record for record in valid_rows(folder / RECORDS_FILE, Record)}
-    except OSError:
-        return []
-    again = session.asking.retry_failed
-    return [r for r in records.values() if r.example_id in expected and not (again and r.error)]
+    expected, again = {example.id for example in cell.data.examples}, session.asking.retry_failed
+    records = records_so_far(folder).values()
+    return [r for r in records if r.example_id in expected and not (again and r.error)]
