@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from bench.data import load as load_data
 from bench.data.own import card_for
-from bench.files.atomic import write_json
-from bench.files.hashing import stable_hash
-from bench.models.spec import ModelSpec, resolve
+from bench.models.loader import load_tokenizer
+from bench.models.spec import resolve
 from bench.schema import DocumentSet
-from bench.tables.caption import about_lengths, lacking
+from bench.tables.caption import about_lengths
 from bench.tables.definition import TableDefinition
 from bench.tables.formats import DASH, TextTable, plain_table
 from bench.tables.published import PublishedValues, published
@@ -40,30 +37,26 @@ def lengths_table(
     model: str,
     data: str,
     limit: int | None,
-    cache: Path | None = None,
-    measure: bool = True,
 ) -> TextTable:
     """One row per data set, with the paper's values; only the tokenizer of the model is loaded.
 
     The length of a document set is the sum over its documents, titles included, without any prompt; the
-    reference is a question's first one.
-
-    cache: folder of measured lengths. measure: False shows only cached lengths. Raises BenchError if the
-    data or the tokenizer are unavailable.
+    reference is a question's first one. Raises BenchError if the data or the tokenizer are unavailable.
     """
     spec = resolve(model)
-    window = spec.geometry.window
+    window, tokenizer = spec.geometry.window, load_tokenizer(spec)
     printed = published(definition.id) if definition.printed else {}
-    rows, missing = [], []
+    rows = []
+
+    def count(text: str) -> int:
+        return len(tokenizer.encode(text).ids)
+
     for name in definition.datasets:
         card = card_for(name, data)
         loaded = load_data(card, data, limit)
-        sets = {example.documents.id: example.documents for example in loaded.examples}
-        references = [example.answers[0] for example in loaded.examples if example.answers]
-        lengths = _lengths(spec, name, list(sets.values()), references, cache, measure)
-        if lengths is None:
-            missing.append(loaded.label)
-        statistics = (DASH,) * (len(COLUMNS) - 2) if lengths is None else _statistics(window, **lengths)
+        tokens = token_lengths((example.documents for example in loaded.examples), count)
+        references = [count(example.answers[0]) for example in loaded.examples if example.answers]
+        statistics = _statistics(window, tokens, references)
         rows.append(
             (
                 *(loaded.label, f"{len(loaded.examples):,}", *statistics),
@@ -72,44 +65,7 @@ def lengths_table(
         )
     about = tuple(about_lengths(spec.label, window, definition.source, definition.notes))
     columns = (*COLUMNS, *(PRINTED[row] for row in definition.printed_rows))
-    return plain_table(
-        definition.id, definition.title, columns, tuple(rows), about, lacking("Not measured yet", missing)
-    )
-
-
-def _lengths(
-    spec: ModelSpec,
-    dataset: str,
-    sets: Sequence[DocumentSet],
-    references: Sequence[str],
-    cache: Path | None,
-    measure: bool,
-) -> dict[str, list[int]] | None:
-    """Tokens of each document set and each reference, cached or measured now; None if neither may be."""
-    key = stable_hash(
-        {
-            "tokenizer": [spec.name, str(spec.source), spec.revision],
-            "documents": [s.id for s in sets],
-            "references": list(references),
-        }
-    )
-    path = None if cache is None else cache / f"{dataset}--{key}.json"
-    if path is not None and path.is_file():
-        stored = json.loads(path.read_bytes())
-        return {part: stored[part] for part in ("tokens", "references")}
-    if not measure:
-        return None
-    from bench.models.loader import load_tokenizer
-
-    tokenizer = load_tokenizer(spec)
-
-    def count(text: str) -> int:
-        return len(tokenizer.encode(text).ids)
-
-    measured = {"tokens": token_lengths(sets, count), "references": [count(text) for text in references]}
-    if path is not None:
-        write_json(path, {"dataset": dataset, "tokenizer": spec.name, **measured})
-    return measured
+    return plain_table(definition.id, definition.title, columns, tuple(rows), about)
 
 
 def token_lengths(sets: Iterable[DocumentSet], count: Callable[[str], int]) -> list[int]:

@@ -150,9 +150,8 @@ def _judged(request: TableRequest) -> TextTable:
 
 
 def _lengths(request: TableRequest) -> TextTable:
-    setting, session = request.setting, request.session
-    cache, measure = session.results / "lengths", session.compute
-    return lengths_table(request.definition, setting.model, setting.data, setting.limit, cache, measure)
+    setting = request.setting
+    return lengths_table(request.definition, setting.model, setting.data, setting.limit)
 
 
 KINDS: Mapping[str, Callable[[TableRequest], TextTable]] = {
