@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -85,23 +84,9 @@ class FlopCounts(Line):
         return self.index / TFLOP
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a question failed."""
-
-    kind: str
-    """Name of the exception's class."""
-    message: str
-
-    def __str__(self) -> str:
-        """The field ``error`` of a record."""
-        return f"{self.kind}: {self.message}" if self.message else self.kind
-
-    @classmethod
-    def parsed(cls, error: str) -> Failure:
-        """The failure that the field ``error`` of a record describes."""
-        kind, _, message = error.partition(":")
-        return cls(kind, message.strip())
+def error_kind(error: str) -> str:
+    """The name of the exception's class in the ``error`` of a record."""
+    return error.partition(":")[0]
 
 
 class Record(Line):
@@ -127,11 +112,6 @@ class Record(Line):
     wall_s: float = Field(description="seconds from start to answer, waiting for the model included")
     error: str | None = Field(description="why the question failed")
     trace: JsonValue = Field(description="the method's own log")
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why the question failed; None: it was answered."""
-        return None if self.error is None else Failure.parsed(self.error)
 
 
 def rescored(record: Record) -> Record | None:

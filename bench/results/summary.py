@@ -12,7 +12,7 @@ from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.scoring import question_counts, question_scores
 from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
 from bench.results.models import Interval, Summary, TokenMeans
-from bench.results.records import Record
+from bench.results.records import Record, error_kind
 
 SUMMARY_VERSION = 4
 
@@ -55,7 +55,7 @@ def summarize(
         records_sha256=records_sha256,
         n=len(records),
         n_documents=len(index_flops),
-        n_failed=sum(r.failure is not None for r in records),
+        n_failed=sum(r.error is not None for r in records),
         n_truncated=sum(r.truncated for r in records),
         **({"n_unscored": unscored} if unscored else {}),
         metrics=intervals,
@@ -73,7 +73,7 @@ def summarize(
         context_items=float(np.mean([len(r.context) for r in records])),
         wall_s=float(np.mean([r.wall_s for r in records])),
         flags=_counted(flag for r in records for flag in r.flags),
-        errors=_counted(r.failure.kind for r in records if r.failure is not None),
+        errors=_counted(error_kind(r.error) for r in records if r.error is not None),
     )
 
 

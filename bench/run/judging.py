@@ -29,8 +29,9 @@ from bench.models.conversation import LanguageModel
 from bench.results.comparison import Pair, paired
 from bench.results.json_lines import JsonLines, Line, valid_rows
 from bench.results.models import Interval
-from bench.results.records import TFLOP, Failure, Record
+from bench.results.records import TFLOP, Record, error_kind
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict
+from bench.run.redaction import fault_text
 from bench.schema import JsonValue
 
 Outcome = Literal["win", "loss", "tie", "unparsable"]
@@ -218,7 +219,7 @@ async def _ask(
             prompt = protocol.prompt(a.question, *shown, criterion)
             reply = (await lm.generate(prompt, protocol.tokens)).text
         except QuestionError as fault:
-            error = str(Failure(type(fault).__name__, str(fault)))
+            error = fault_text(fault)
     return Reply(
         example_id=a.example_id,
         criterion=criterion,
@@ -270,7 +271,7 @@ def summarize_replies(
             win_rate=_interval(won, [clusters[at] for at in decided]) if decided else None,
         )
     judged = list(replies.values())
-    errors = Counter(Failure.parsed(reply.error).kind for reply in judged if reply.error)
+    errors = Counter(error_kind(reply.error) for reply in judged if reply.error)
     return JudgementSummary(
         n=len(pairs),
         criteria=criteria,

@@ -18,7 +18,7 @@ from bench.errors import BenchError, DataError
 from bench.files.atomic import write_json, write_text
 from bench.results.finished import FinishedCell
 from bench.results.models import CellDescription, Summary
-from bench.results.records import RECORDS_FILE, Record
+from bench.results.records import RECORDS_FILE, Record, error_kind
 from bench.schema import JsonValue
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
@@ -181,7 +181,7 @@ def _lines(cell: TableCell, finished: FinishedCell) -> Iterator[dict[str, JsonVa
             "wall_s": round(record.wall_s, 3),
             "truncated": int(record.truncated),
             "flags": "+".join(record.flags),
-            "error": record.failure.kind if record.failure else "",
+            "error": error_kind(record.error or ""),
             **record.scores,
             **record.retrieval,
         }
