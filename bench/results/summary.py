@@ -39,15 +39,14 @@ def summarize(
     scored_clusters = [" ".join(record.document_ids) for record in scored]
     intervals: dict[str, Interval] = {}
     for metric in get_metrics(metrics) if scored else ():
-        rng = np.random.default_rng([0, len(scored)])
         if isinstance(metric, CorpusMetric):
             rows = np.stack([question_counts(r.prediction, r.answers, metric, r.drawn) for r in scored])
-            interval = clustered_bootstrap_of(rows, scored_clusters, metric.value, rng=rng)
+            rng = np.random.default_rng([0, len(scored)])
+            interval = _interval(clustered_bootstrap_of(rows, scored_clusters, metric.value, rng=rng))
         else:
-            interval = clustered_bootstrap([_score(r, metric) for r in scored], scored_clusters, rng=rng)
-        intervals[metric.name] = _interval(interval)
+            interval = mean_of([_score(r, metric) for r in scored], scored_clusters)
+        intervals[metric.name] = interval
     retrieval = {name: _measured(name, records) for name in RETRIEVAL_MEASURES}
-    rng = np.random.default_rng([0, len(records)])
     index_flops = {cluster: r.flops.index for cluster, r in zip(clusters, records, strict=True)}
     return Summary(
         summary_version=SUMMARY_VERSION,
@@ -60,9 +59,7 @@ def summarize(
         **({"n_unscored": unscored} if unscored else {}),
         metrics=intervals,
         retrieval={name: interval for name, interval in retrieval.items() if interval is not None},
-        query_flops=_interval(
-            clustered_bootstrap([float(r.flops.query) for r in records], clusters, rng=rng)
-        ),
+        query_flops=mean_of([float(r.flops.query) for r in records], clusters),
         index_flops=float(np.mean(list(index_flops.values()))),
         flop_convention=records[0].flops.convention,
         tokens=TokenMeans(
@@ -93,12 +90,14 @@ def _measured(name: str, records: Sequence[Record]) -> Interval | None:
     defined = [record for record in records if name in record.retrieval]
     if all(record.error is not None for record in defined):
         return None
-    interval = clustered_bootstrap(
-        [record.retrieval[name] for record in defined],
-        [" ".join(record.document_ids) for record in defined],
-        rng=np.random.default_rng([0, len(defined)]),
-    )
-    return _interval(interval).model_copy(update={"n": len(defined)})
+    clusters = [" ".join(record.document_ids) for record in defined]
+    interval = mean_of([record.retrieval[name] for record in defined], clusters)
+    return interval.model_copy(update={"n": len(defined)})
+
+
+def mean_of(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+    """The mean of a value per question with its 95 % interval; clusters: the documents of each question."""
+    return _interval(clustered_bootstrap(values, clusters, rng=np.random.default_rng([0, len(values)])))
 
 
 def _interval(interval: statistics.Interval) -> Interval:

@@ -17,19 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from bench.errors import QuestionError
 from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
 from bench.flops.meter import Meter, metered
-from bench.metrics.statistics import clustered_bootstrap
 from bench.models.conversation import LanguageModel
 from bench.results.comparison import Pair, paired
 from bench.results.json_lines import JsonLines, Line, valid_rows
 from bench.results.models import Interval
 from bench.results.records import TFLOP, Record, error_kind
+from bench.results.summary import mean_of
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict
 from bench.run.redaction import fault_text
 from bench.schema import JsonValue
@@ -267,8 +266,8 @@ def summarize_replies(
                 result == "tie" and set(one.values()) != {"tie"}
                 for result, one in zip(outcomes, verdicts, strict=True)
             ),
-            preference=_interval(values, clusters),
-            win_rate=_interval(won, [clusters[at] for at in decided]) if decided else None,
+            preference=mean_of(values, clusters),
+            win_rate=mean_of(won, [clusters[at] for at in decided]) if decided else None,
         )
     judged = list(replies.values())
     errors = Counter(error_kind(reply.error) for reply in judged if reply.error)
@@ -280,11 +279,6 @@ def summarize_replies(
         errors=dict(sorted(errors.items())),
         flops=sum(reply.flops for reply in judged),
     )
-
-
-def _interval(values: Sequence[float], clusters: Sequence[str]) -> Interval:
-    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng([0, len(values)]))
-    return Interval(mean=interval.mean, low=interval.low, high=interval.high)
 
 
 class ReplyStore(JsonLines[Reply, tuple[str, str, str]]):
