@@ -87,19 +87,19 @@ def command(
     one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
     if judge is not None:
         from bench.run.judge_protocol import PROTOCOLS
+        from bench.run.session import Session
         from bench.tables.judged import judge_cells
 
         judged = judge_cells(
             one,
             other,
+            Session(results, in_flight=in_flight, retry_failed=retry_failed),
             names=(first, second),
             judge=judge,
             dtype=setting.dtype,
-            results=results,
             protocol=PROTOCOLS[protocol],
-            in_flight=in_flight,
-            retry_failed=retry_failed,
         )
+        assert judged is not None
         click.echo(describe_judgement(judged, first, second, judge))
         return
     comparison = compare(one, other, metric)

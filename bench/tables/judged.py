@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from bench.errors import DataError
 from bench.models.conversation import LanguageModel
@@ -12,7 +11,6 @@ from bench.models.spec import resolve
 from bench.results.records import Record
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol
 from bench.run.judging import (
-    IN_FLIGHT,
     Judgement,
     JudgementSummary,
     judge_records,
@@ -38,23 +36,26 @@ FOLDER = "judgements"
 def judge_cells(
     first: Sequence[Record],
     second: Sequence[Record],
+    session: Session,
     *,
     names: tuple[str, str],
     judge: str,
     dtype: str | None,
-    results: Path,
-    protocol: JudgeProtocol = BOTH_ORDERS,
-    in_flight: int = IN_FLIGHT,
-    retry_failed: bool = False,
-) -> Judgement:
+    protocol: JudgeProtocol,
+) -> Judgement | None:
     """The judgement of two cells' records by the named model, stored in the results folder.
 
-    names: labels of the two cells in the verdicts. retry_failed: repeat requests to the judge that failed.
-    Raises BenchError like :func:`judge_records`, and for an unavailable judge.
+    session: its concurrency and ``retry_failed`` apply to requests to the judge; if it runs nothing, None
+    where verdicts are missing. names: labels of the two cells in the verdicts. Raises BenchError like
+    :func:`judge_records`, and for an unavailable judge.
     """
     spec = resolve(judge, dtype=dtype)
     identity = spec.identity()
     identifier = judgement_id(first, second, identity, protocol)
+    folder = session.results / FOLDER / identifier
+    if not session.compute:
+        stored = stored_summary(folder, first, second, protocol)
+        return None if stored is None else Judgement(folder, stored, asked=0)
 
     def loaded() -> LanguageModel:
         from bench.models.model_set import LoadedModels
@@ -73,12 +74,12 @@ def judge_cells(
     return judge_records(
         first,
         second,
-        results / FOLDER / identifier,
+        folder,
         loaded,
         about,
         protocol=protocol,
-        in_flight=in_flight,
-        retry_failed=retry_failed,
+        in_flight=session.asking.in_flight,
+        retry_failed=session.asking.retry_failed,
     )
 
 
@@ -95,9 +96,8 @@ def judged_table(
     published: the paper's win rates, for further columns. protocol: how the judge is asked; with the paper's
     protocol the table shows both win rates in percent, like the paper.
 
-    session: its concurrency and ``retry_failed`` apply to requests to the judge; if it runs nothing, rows
-    with missing verdicts stay empty, and a footnote names them. Raises DataError for a definition
-    without a reference row, and whatever :func:`judge_cells` raises.
+    session: as for :func:`judge_cells`; rows with missing verdicts stay empty, and a footnote names them.
+    Raises DataError for a definition without a reference row, and whatever :func:`judge_cells` raises.
     """
     published = published or {}
     definition = table.definition
@@ -113,23 +113,6 @@ def judged_table(
         else (*(name.capitalize() for name in protocol.criteria), "orders disagree", "unparsable")
     )
     spec = resolve(judge, dtype=dtype)
-
-    def judged(own: Sequence[Record], other: Sequence[Record], label: str) -> JudgementSummary | None:
-        if not session.compute:
-            identifier = judgement_id(own, other, spec.identity(), protocol)
-            return stored_summary(session.results / FOLDER / identifier, own, other, protocol)
-        return judge_cells(
-            own,
-            other,
-            names=(against.label, label),
-            judge=judge,
-            dtype=dtype,
-            results=session.results,
-            protocol=protocol,
-            in_flight=session.asking.in_flight,
-            retry_failed=session.asking.retry_failed,
-        ).summary
-
     columns = ("Data and method", *measures, "n", "TFLOPs", *shown.values())
     empty = [DASH] * (len(columns) - 1 - len(shown))
     rows: list[tuple[str, ...]] = []
@@ -145,10 +128,12 @@ def judged_table(
             if own is None or other is None:
                 rows.append((label, *empty, *printed))
                 continue
-            summary = judged(own.records, other.records, row.label)
-            line = _rates if paper else _line
-            rows.append((label, *(line(summary) if summary else empty), *printed))
-            unjudged += [] if summary else [label]
+            names, line = (against.label, row.label), _rates if paper else _line
+            judged = judge_cells(
+                own.records, other.records, session, names=names, judge=judge, dtype=dtype, protocol=protocol
+            )
+            rows.append((label, *(line(judged.summary) if judged else empty), *printed))
+            unjudged += [] if judged else [label]
     return plain_table(
         definition.id,
         definition.title,
