@@ -45,7 +45,7 @@ def command(
     from bench.run.cell import plan_cell
     from bench.run.equal_cost import cost_match, match_costs
 
-    session.require_one_process("bench run answers the questions of one cell")
+    session.require_one_process()
     require_one_method(method, dataset, words)
     request = setting.of(method, dataset, parse_assignments(assignments))
     match = cost_match(request)

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, ClassVar, Generic, Self, TypeVar
@@ -147,10 +147,16 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
 
     def _rewrite(self, keys: Sequence[KeyT]) -> None:
         """Replace the content of the file by the rows with these keys, in this order."""
-        old, source = self._places, self._file.fileno()
-        self._places = self._write((key, os.pread(source, old[key][1], old[key][0])) for key in keys)
+        places: dict[KeyT, tuple[int, int]] = {}
+        at = 0
+        with replacing(self.path) as handle:
+            for key in keys:
+                start, length = self._places[key]
+                handle.buffer.write(os.pread(self._file.fileno(), length, start))
+                places[key] = at, length
+                at += length
         self._file.close()
-        self._file = self._opened()
+        self._places, self._file = places, self._opened()
 
     def _opened(self) -> IO[bytes]:
         """The file, open to append; unbuffered, so that no bytes of a failed write are written later."""
@@ -195,17 +201,6 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
                 handle.writelines(damaged)
         if damaged or repeated:
             self._rewrite(list(self._places))
-
-    def _write(self, lines: Iterable[tuple[KeyT, bytes]]) -> dict[KeyT, tuple[int, int]]:
-        """Replace the file by one with these lines; returns key -> offset and length of its line."""
-        places: dict[KeyT, tuple[int, int]] = {}
-        at = 0
-        with replacing(self.path) as handle:
-            for key, line in lines:
-                handle.buffer.write(line)
-                places[key] = at, len(line)
-                at += len(line)
-        return places
 
 
 class _RowsOnDisk(Mapping[KeyT, RowT]):

@@ -44,12 +44,12 @@ class LocalWorkers:
         """The requested number of processes, or as many as are useful; parameters: of the largest model."""
         return self.wanted or len(_gpus()) or processes(parameters)
 
-    def require_one(self, what: str) -> None:
-        """Raise ConfigError if more than one process was requested; ``what``: why only one is possible."""
+    def require_one(self) -> None:
+        """Raise ConfigError if more than one process was requested, for a command of one cell."""
         if self.wanted is not None and self.wanted > 1:
             raise ConfigError(
-                f"--workers {self.wanted}: {what}, and without Ray one process runs a cell. Leave the option "
-                "out, or distribute the questions of one cell with --ray local."
+                f"--workers {self.wanted}: bench run answers the questions of one cell, and without Ray one "
+                "process runs a cell. Leave the option out, or distribute the questions with --ray local."
             )
 
     @contextlib.contextmanager
@@ -63,7 +63,7 @@ class LocalWorkers:
         first: int | None = None,
         parameters: int = 0,
         on_progress: Callable[[HelperProgress], None] = lambda progress: None,
-    ) -> Iterator[Helpers]:
+    ) -> Iterator[Sequence[Helper]]:
         """Inside the block helpers work on the groups; this process counts as one of :meth:`count`.
 
         first: only this many questions of each cell; None: all. on_progress: called from other threads.
@@ -71,18 +71,22 @@ class LocalWorkers:
         count = min(self.count(parameters), len(groups)) if len(groups) > 1 else 1
         gpus = _gpus() if count > 1 else []
         task = {"results": str(results), "in_flight": in_flight, "timeout_s": timeout_s, "first": first}
-        helpers = Helpers()
+        helpers: list[Helper] = []
+        report_failures = False
         try:
             for at in range(1, count):
                 # Each starts with another group, so that they rarely want the same one.
                 begin = at * len(groups) // count
                 ordered = [_as_json(group, results) for group in (*groups[begin:], *groups[:begin])]
                 gpu = gpus[at % len(gpus)] if gpus else None
-                helpers.started.append(_Helper({**task, "groups": ordered}, gpu, on_progress))
+                helpers.append(Helper({**task, "groups": ordered}, gpu, on_progress))
             yield helpers
-            helpers.report_failures = True
+            report_failures = True
         finally:
-            helpers.end()
+            for helper in helpers:
+                helper.stop()
+            for helper in helpers:
+                helper.end(report_failures)
 
 
 def _end_in_words(returncode: int, said: Sequence[str]) -> str:
@@ -92,29 +96,7 @@ def _end_in_words(returncode: int, said: Sequence[str]) -> str:
     return "a helper process was killed, by the system if memory ran out (fewer processes: --workers)"
 
 
-class Helpers:
-    """The helper processes of a command."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.started: list[_Helper] = []
-        self.report_failures = False
-        """Whether to log at the end which helpers failed on their own."""
-
-    @property
-    def working(self) -> bool:
-        """Whether any of them is still running."""
-        return any(helper.working for helper in self.started)
-
-    def end(self) -> None:
-        """Stop all helpers and wait for them."""
-        for helper in self.started:
-            helper.stop()
-        for helper in self.started:
-            helper.end(report_failure=self.report_failures)
-
-
-class _Helper:
+class Helper:
     """One helper process, from its start to its end."""
 
     def __init__(

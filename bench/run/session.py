@@ -23,7 +23,7 @@ from bench.run.cell import Cell
 from bench.run.cell_folder import cell_so_far, finished_cell
 from bench.run.fitness import caution, refusal
 from bench.run.hooks import HelperProgress, RunHooks
-from bench.run.local import Helpers, LocalWorkers
+from bench.run.local import Helper, LocalWorkers
 from bench.run.question_runner import IN_FLIGHT
 from bench.run.runner import Asking, run_group
 from bench.run.threads import Threads
@@ -64,7 +64,7 @@ class Session:
         """
         self.results, self.compute = results, compute
         self._threads, self._alone = threads, alone
-        self._helpers = Helpers()
+        self._helpers: Sequence[Helper] = ()
         self._local = executor if isinstance(executor, LocalWorkers) else LocalWorkers(1)
         ray = None if isinstance(executor, LocalWorkers) else executor
         self.asking = Asking(in_flight, retry_failed, timeout_s, tuple(hooks), ray)
@@ -89,9 +89,9 @@ class Session:
         """The index cache of this results folder."""
         return IndexStore(self.results / "indexes")
 
-    def require_one_process(self, what: str) -> None:
-        """Raise ConfigError if ``--workers`` asks for several local processes; ``what`` can only use one."""
-        self._local.require_one(what)
+    def require_one_process(self) -> None:
+        """Raise ConfigError if ``--workers`` asks for several local processes for one cell."""
+        self._local.require_one()
 
     def passes(self, first: int) -> Iterator[None]:
         """One pass over the first questions of every cell, then, unless that was all, one over the rest.
@@ -239,7 +239,7 @@ class Session:
             parameters=parameters,
             on_progress=notify,
         ) as self._helpers:
-            self._alone = not self._helpers.started
+            self._alone = not self._helpers
             yield
 
     def _unlocked_first(self, groups: Sequence[Group]) -> Iterator[Group]:
@@ -250,7 +250,7 @@ class Session:
         left = list(groups)
         while left:
             locked = [any(is_locked(cell.folder(self.results)) for cell in group) for group in left]
-            if all(locked) and self._helpers.working:
+            if all(locked) and any(helper.working for helper in self._helpers):
                 time.sleep(POLL_S)
                 continue
             yield left.pop(0 if all(locked) else locked.index(False))

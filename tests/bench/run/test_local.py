@@ -195,13 +195,13 @@ def test_a_worker_without_a_free_cell_loads_nothing_and_its_cells_are_told_once(
     groups = two_groups(tmp_path / "r")
     reports: list[HelperProgress] = []
     with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None, on_progress=reports.append) as helpers:
-        until(lambda: not helpers.working)
+        until(lambda: not any(helper.working for helper in helpers))
     assert sum(report.answered for report in reports) == 4
     lines = [report.line for report in reports if report.line]
     assert sorted(line.partition(" on ")[0] for line in lines) == ["bm25 b=0.5", "bm25 b=0.75"]
     before = loads.read_text()
     with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None) as helpers:
-        until(lambda: not helpers.working)
+        until(lambda: not any(helper.working for helper in helpers))
     assert loads.read_text() == before
 
 
@@ -215,9 +215,9 @@ def alive(process: int) -> bool:
 def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from bench.run.local import LocalWorkers, _Helper\n"
+        "from bench.run.local import LocalWorkers, Helper\n"
         "task = {'results': sys.argv[1], 'in_flight': 1, 'timeout_s': None, 'groups': []}\n"
-        "helper = _Helper(task, None, print)\n"
+        "helper = Helper(task, None, print)\n"
         "print(helper._process.pid, flush=True); time.sleep(600)\n"
     )
     waiting = "import time, bench.run.session\nbench.run.session.Session = lambda *a, **o: time.sleep(600)\n"
