@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 import uuid
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -158,7 +157,8 @@ class RayQuestionRunner(QuestionRunner):
         group = Group(tuple(map(without_data, cells)), timeout_s)
         self._group = [uuid.uuid4().hex, self._ray.put(group)]
         self._learned_reference: Any = None
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._changed = asyncio.Event()
+        """A worker may have room, or the run has failed."""
         self._broken: BenchError | None = None
         self._starting: dict[_WorkerHandle, asyncio.Task[None]] = {}
 
@@ -252,7 +252,7 @@ class RayQuestionRunner(QuestionRunner):
                 continue
             finally:
                 worker.calls -= 1
-                self._wake(1)
+                self._changed.set()
             self._executor.losses = 0
             if isinstance(outcome, Failed):
                 raise (outcome.error or RemoteFaultError)(outcome.text)
@@ -260,29 +260,14 @@ class RayQuestionRunner(QuestionRunner):
 
     async def _free_worker(self) -> _WorkerHandle:
         """The least busy worker, once one has room; raises BenchError if the run has failed."""
-        while True:
-            if self._broken is not None:
-                raise self._broken
+        while self._broken is None:
             worker = self._executor.least_busy()
             if worker is not None:
                 worker.calls += 1
                 return worker
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._wake(1)
-                raise
-
-    def _wake(self, most: int | None = None) -> None:
-        """Wake calls that wait for a worker, in order of arrival; None: all of them."""
-        while self._waiting and most != 0:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                most = None if most is None else most - 1
+            self._changed.clear()
+            await self._changed.wait()
+        raise self._broken
 
     def _start_workers(self) -> None:
         """Replace lost workers, and use the new ones as soon as they have started."""
@@ -297,7 +282,7 @@ class RayQuestionRunner(QuestionRunner):
             if not worker.usable:
                 require_same_software(await worker.ready)
                 worker.usable = True
-            self._wake()
+            self._changed.set()
         except BenchError as error:
             self._fail(error)
         except RayTaskError as error:
@@ -317,7 +302,7 @@ class RayQuestionRunner(QuestionRunner):
     def _fail(self, error: BenchError) -> None:
         """Raise this error in every call that waits for a worker, now or later."""
         self._broken = error
-        self._wake()
+        self._changed.set()
 
 
 def require_same_software(worker: Mapping[str, JsonValue]) -> None:
