@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +53,14 @@ class FinishedCell:
     def id(self) -> str:
         """The hash of its identity."""
         return self.description.cell_id
+
+
+def so_far(cells: Iterable[FinishedCell]) -> str:
+    """How far the cells that are not whole have come, in words; empty if all are whole."""
+    asked = {(cell.summary.n, cell.description.n_examples) for cell in cells if not cell.is_whole}
+    if len(asked) > 1:
+        return "not all questions of every cell"
+    return "".join(f"{n} of {of_all} questions a cell" for n, of_all in asked)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from bench.errors import BenchError, ConfigError
 from bench.models.conversation import ModelSet
-from bench.results.finished import FinishedCell
+from bench.results.finished import FinishedCell, so_far
 from bench.results.index_store import IndexStore
 from bench.results.json_lines import is_locked
 from bench.results.records import RECORDS_FILE
@@ -123,17 +123,14 @@ class Session:
             return self._finished[folder]
         in_part = self.asking.first is not None or not self.compute
         if in_part and folder not in self._so_far:
-            so_far = cell_so_far(cell, folder, self.asking.first)
-            self._so_far |= {folder: so_far} if so_far else {}
+            found = cell_so_far(cell, folder, self.asking.first)
+            self._so_far |= {folder: found} if found else {}
         return self._so_far.get(folder)
 
     @property
     def so_far(self) -> str:
         """How far the cells of this pass have come, in words; empty if they are whole."""
-        asked = sorted({(cell.summary.n, cell.description.n_examples) for cell in self._so_far.values()})
-        if len(asked) > 1:
-            return "not all questions of every cell"
-        return f"{asked[0][0]} of {asked[0][1]} questions a cell" if asked else ""
+        return so_far(self._so_far.values())
 
     def run(self, cell: Cell) -> FinishedCell:
         """The finished cell; its missing questions are asked first. Raises BenchError."""

@@ -96,7 +96,7 @@ def brief(table: TableData, published: PublishedValues | None = None) -> list[st
 
 def provisional(table: TableData) -> list[str]:
     """What may still change in a table whose questions have not all been asked."""
-    if not table.unfinished:
+    if not table.so_far:
         return []
     matched = _each(cell.row.label for cell in table.cells.values() if waiting_option(cell.row.set))
     rows = f", and so may the number of passages or nodes of {', '.join(matched)}" if matched else ""

@@ -14,7 +14,7 @@ from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.models.presets import presets
 from bench.models.sources import verify
 from bench.models.spec import resolve
-from bench.results.finished import FinishedCell
+from bench.results.finished import FinishedCell, so_far
 from bench.results.models import CellDescription, Interval, Summary
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.equal_cost import CostMatch, cost_match, match_costs
@@ -74,10 +74,9 @@ class TableData:
     """(row id, data set) -> cell."""
 
     @property
-    def unfinished(self) -> set[tuple[int, int]]:
-        """(questions asked, questions) of the cells that have not been asked all."""
-        found = [cell.finished for cell in self.cells.values() if cell.finished is not None]
-        return {(one.summary.n, one.description.n_examples) for one in found if not one.is_whole}
+    def so_far(self) -> str:
+        """How far the questions have come; empty if all have been asked."""
+        return so_far(cell.finished for cell in self.cells.values() if cell.finished is not None)
 
     def without_unfinished(self) -> TableData:
         """The same without the cells that have not been asked all their questions."""
@@ -101,12 +100,7 @@ class TableData:
     @property
     def title(self) -> str:
         """The definition's, and how far the questions have come unless all have been asked."""
-        left = self.unfinished
-        if not left:
-            return self.definition.title
-        n, of_all = next(iter(left))
-        come = f"{n} of {of_all} questions a cell" if len(left) == 1 else "unfinished, see n"
-        return f"{self.definition.title} ({come})"
+        return self.definition.title + (f" ({self.so_far})" if self.so_far else "")
 
 
 Places: TypeAlias = dict[str, tuple[str, str]]

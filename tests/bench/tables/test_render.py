@@ -188,7 +188,7 @@ def test_a_table_whose_questions_have_not_all_been_asked_says_so_everywhere(tabl
     assert "40 of 120" in rendered.sections[0].rows[0] and "40" in rendered.sections[0].rows[1]
     assert any("may still change" in line and "BM25 Top-X" in line for line in rendered.brief)
     whole = unfinished.without_unfinished()
-    assert whole.cells["bm25_top5", "qasper"].missing == "not finished yet" and not whole.unfinished
+    assert whole.cells["bm25_top5", "qasper"].missing == "not finished yet" and not whole.so_far
 
 
 def test_latex_is_escaped_and_balanced(table: TableData) -> None:
