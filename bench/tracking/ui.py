@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import http.client
 import os
 import signal
@@ -58,13 +57,9 @@ def require_port(port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise ConfigError(
-                    f"--port {port}: {error.strerror}. Choose a port of at least 1024."
-                ) from error
+        except OSError as error:  # another program is listening there, or it is the administrator's
             raise ConfigError(
-                f"--port {port}: another program is listening there, perhaps bench ui. Choose another."
+                f"--port {port}: {error.strerror}. Choose another, of at least 1024."
             ) from error
 
 

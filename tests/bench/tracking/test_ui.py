@@ -72,7 +72,7 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         error = invoke("--results", tmp_path, "--port", str(port))
     assert isinstance(error, ConfigError)
-    assert f"--port {port}: another program" in str(error)
+    assert f"--port {port}: Address already in use" in str(error)
 
 
 @pytest.mark.slow
