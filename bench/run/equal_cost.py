@@ -81,10 +81,6 @@ class CostMatch:
         """The request's cell with that k or number of nodes."""
         return _with(self.request, self.option, number)
 
-    def _measured(self, number: int) -> Cell:
-        """The cell whose cost speaks for that number."""
-        return _with(self.trial.request, self.option, number)
-
     def settled(self, session: Session) -> Cell | None:
         """The cell that matches; None as long as a cost that is needed is not measured."""
         reference = session.finished(self.reference)
@@ -116,7 +112,7 @@ class CostMatch:
             near = list(range(k - (2 if expected.keys() == costs.keys() else 1), k + 2))
         low, high = bracket(target, costs)
         near = [n for n in near if n > low and not 0 < high <= n]
-        return [self._measured(n) for n in near or [next_k(target, costs)]]
+        return [_with(self.trial.request, self.option, n) for n in near or [next_k(target, costs)]]
 
     def _expected(
         self, session: Session, reference: FinishedCell, costs: Mapping[int, float]
@@ -156,7 +152,8 @@ class CostMatch:
 
     def _own(self, session: Session) -> dict[int, Cell]:
         """K -> the request's cell with it, for each that it has been asked with."""
-        cells = ((k, self._measured(k), folder) for k, _, folder in self._others(session))
+        trial = self.trial.request
+        cells = ((k, _with(trial, self.option, k), folder) for k, _, folder in self._others(session))
         return {k: cell for k, cell, folder in cells if cell.identity.folder == folder.name}
 
     def _others(self, session: Session) -> Iterator[tuple[int, CellDescription, Path]]:

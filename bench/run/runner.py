@@ -114,20 +114,16 @@ def _ask_missing(
         hook.on_start(cells, [store.done for store in stores])
     try:
         if pending:
-            runner = _question_runner(cells, indexes, models, asking)
+            cells[0].require_packages()
+            limits = asking.timeout_s, asking.in_flight
+            if asking.executor is not None:
+                runner: QuestionRunner = asking.executor.question_runner(cells, indexes, *limits)
+            else:
+                runner = QuestionRunner(cells, indexes, models(), *limits)
             asyncio.run(_ask_all(runner, pending, stores, asking.hooks))
     finally:
         for hook in asking.hooks:
             hook.on_stop()
-
-
-def _question_runner(
-    cells: Sequence[Cell], indexes: IndexStore, models: Callable[[], ModelSet], asking: Asking
-) -> QuestionRunner:
-    cells[0].require_packages()
-    if asking.executor is not None:
-        return asking.executor.question_runner(cells, indexes, asking.timeout_s, asking.in_flight)
-    return QuestionRunner(cells, indexes, models(), asking.timeout_s, asking.in_flight)
 
 
 async def _ask_all(
