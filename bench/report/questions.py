@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,8 +99,8 @@ class _Page:
         methods = [
             self._method(named, run, shown, documents) for named, run in zip(cells, records, strict=True)
         ]
-        for at in _selected(methods):
-            methods[at]["chosen"] = True
+        for method in methods[:SELECTED]:
+            method["chosen"] = True
         if documents.missing:
             why = f": {documents.reason}" if documents.reason else ""
             self.notes.append(f"{group.label}: {documents.missing:,} passages have no text{why}")
@@ -222,19 +222,6 @@ def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
         Path(named.cell.description.data_path) for named in group.cells if named.cell.description.data_path
     }
     return own_files or [place for place in sorted(recorded) if place.exists()]
-
-
-def _selected(methods: Sequence[Mapping[str, JsonValue]]) -> list[int]:
-    """Indices of the methods to select: the first ones, and at least one with a search path if any has."""
-    front = list(range(min(SELECTED, len(methods))))
-    searching = [
-        at
-        for at, method in enumerate(methods)
-        if any(answer is not None and "path" in answer for answer in method["answers"])
-    ]
-    if searching and not set(front) & set(searching):
-        front[-1] = searching[0]
-    return front
 
 
 def search_path(record: Record) -> dict[str, JsonValue] | None:

@@ -7,7 +7,7 @@ from typing import Any
 from bench.report.cells import grouped
 from bench.report.questions import Browser, Limits, browse, shortened
 from bench.results.finished import find_finished
-from tests.bench.report.finished import OWN_TEXT, bm25, finish, own, own_file, pecan, steps
+from tests.bench.report.finished import OWN_TEXT, bm25, finish, own, own_file, steps
 
 
 def browsed(results: Path, own_files: Sequence[Path] = (), **limits: int) -> Browser:
@@ -106,11 +106,3 @@ def test_the_search_path_has_every_node_with_its_step(tmp_path: Path) -> None:
     }
     assert "log" not in first
     assert "path" not in second and "t_c: 0.5" in second["log"], "two nodes, but one passage: no path"
-
-
-def test_a_method_with_a_path_is_among_those_chosen_at_first(tmp_path: Path) -> None:
-    for k in range(1, 7):
-        finish(tmp_path, bm25(k=k), [1, 0])
-    finish(tmp_path, pecan(), [1, 0], {0: {"trace": steps(0.7)}})
-    chosen = [name for name, method in methods(browsed(tmp_path)).items() if method.get("chosen")]
-    assert chosen == ["bm25", "bm25 k=1", "bm25 k=2", "pecan"]
