@@ -213,13 +213,11 @@ _REPAIR = "Run the cell's command again: it rewrites the file without repeating 
 def _read(path: Path, kind: type[ModelT]) -> ModelT:
     try:
         return kind.model_validate(json.loads(path.read_bytes()))
-    except OSError as error:
-        raise BenchError(f"{path}: {error.strerror or error}. Run the cell's command again.") from None
-    except (ValueError, RecursionError) as error:
-        if not isinstance(error, ValidationError):
-            raise BenchError(f"{path}: not JSON ({error}). {_REPAIR}") from None
+    except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         field = ".".join(map(str, fault["loc"]))
         raise BenchError(
             f"{path}: {f'field {field!r}: ' if field else ''}{fault['msg']}. {_REPAIR}"
         ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BenchError(f"{path} cannot be read ({error}). {_REPAIR}") from None
