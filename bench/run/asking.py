@@ -20,7 +20,7 @@ from bench.method.trace import SearchTrace, described
 from bench.results.index_store import index_key
 from bench.results.records import Record
 from bench.run.blocking import run_blocking
-from bench.run.cell import Cell, CellRequest, plan_on
+from bench.run.cell import CellRequest, plan_on
 from bench.run.fitness import caution, default_reader
 from bench.run.hooks import RunHooks
 from bench.run.session import Session
@@ -144,9 +144,13 @@ def ask_documents(
             f"The question holds half a character ({question[error.start]!a} at {error.start}); expected "
             "UTF-8. Does the terminal send another encoding? Set it to UTF-8, or leave accents out."
         ) from None
-    cell = _cell(question, DocumentSet(tuple(documents)), name, method, model, options or {}, dtype)
+    card, asked = own_card(name), DocumentSet(tuple(documents))
+    id_ = hashlib.sha256(question.encode("utf-8")).hexdigest()[:12]
+    example = Example(id_, card.name, "qa", question, (), asked)
+    data = LoadedData((example,), card.name, "path", "asked", f"documents:{asked.id}")
+    reader = model or default_reader(asked)
+    cell = plan_on(CellRequest(method, card.name, reader, name, options or {}, dtype=dtype), card, data)
     session = Session(results, hooks=hooks, retry_failed=True, threads=Threads.begin())
-    example = cell.data.examples[0]
     key = index_key({**cell.index_key_parts(), "documents": example.documents.id})
     kept = session.indexes.has(cell.index_name, key)
     cell = replace(cell, out=results / ASKED / cell.identity.folder)
@@ -171,24 +175,6 @@ def ask_documents(
         folder=result.folder,
         record=record,
     )
-
-
-def _cell(
-    question: str,
-    documents: DocumentSet,
-    name: str,
-    method: str,
-    model: str | None,
-    options: Mapping[str, JsonValue],
-    dtype: str | None,
-) -> Cell:
-    """The cell of one question."""
-    card = own_card(name)
-    id_ = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    example = Example(id_, card.name, "qa", question, (), documents)
-    data = LoadedData((example,), card.name, "path", "asked", f"documents:{documents.id}")
-    reader = model or default_reader(documents)
-    return plan_on(CellRequest(method, card.name, reader, name, options, dtype=dtype), card, data)
 
 
 def _passages(record: Record, documents: DocumentSet) -> tuple[ReadPassage, ...]:
