@@ -77,7 +77,7 @@ def pareto(
     at least and at most; unit: of costs that are not relative.
     """
     definition, metric = table.definition, table.definition.metrics[0]
-    label = next((row.label for row in definition.rows if row.id == definition.ratio_to), "")
+    label = definition.reference.label if definition.reference else ""
     colours = colours_of([row.method for row in definition.rows])
     figure, axes = figure_of(len(definition.datasets), _PANEL)
     values: list[tuple[object, ...]] = []

@@ -11,7 +11,7 @@ from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 def costs_table(table: TableData, costs: AllCosts) -> TextTable:
     """One line per data set and row: cost of a question and of an index, total and by part."""
     definition = table.definition
-    reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
+    reference = definition.reference
     of_reference = () if reference is None else (f"reader × {reference.label}",)
     columns = (
         *("Data and method", "TFLOPs", "without probes", "reader", "other models", "probes", *of_reference),

@@ -105,6 +105,11 @@ class TableDefinition(Definition):
         """Id of the table whose published values are shown."""
         return self.values_of or self.id
 
+    @property
+    def reference(self) -> Row | None:
+        """The row ``ratio_to``; None: the table has no such row."""
+        return next((row for row in self.rows if row.id == self.ratio_to), None)
+
     def is_of_paper(self, model: str, data: str, limit: int | None) -> bool:
         """Whether reader and data are the paper's."""
         return model == self.reader and data == "hub" and limit is None

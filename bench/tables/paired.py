@@ -24,7 +24,7 @@ def paired_table(table: TableData) -> TextTable:
     Raises ConfigError for a table without a row to compare with (``ratio_to``).
     """
     definition = table.definition
-    reference = next((row for row in definition.rows if row.id == definition.ratio_to), None)
+    reference = definition.reference
     if reference is None:
         raise ConfigError(f"{definition.id} names no row that others are compared with (ratio_to).")
     rows = [row for row in definition.rows if row is not reference]

@@ -81,29 +81,21 @@ def _value(table: TableData, cell: TableCell, metric: str) -> Interval | None:
     return None if value is None else value.scaled(100.0)
 
 
-def _tflops(cell: TableCell) -> float | None:
-    return None if cell.summary is None else cell.summary.tflops
-
-
 def _ratio(table: TableData, cell: TableCell) -> float | None:
     """TFLOPs relative to the reference row on the same data set."""
     reference = table.cells.get((table.definition.ratio_to or "", cell.dataset))
-    tflops, base = _tflops(cell), None if reference is None else _tflops(reference)
-    return None if tflops is None or not base else tflops / base
-
-
-def _has_ratio(table: TableData) -> bool:
-    return any(row.id == table.definition.ratio_to for row in table.definition.rows)
+    base = reference.summary if reference is not None else None
+    return None if cell.summary is None or not base or not base.tflops else cell.summary.tflops / base.tflops
 
 
 def columns(table: TableData, published: PublishedValues) -> list[str]:
     """The headings: the method, its scores and cost, then the published values."""
     labels = [METRIC_LABELS.get(metric, metric) for metric in table.definition.metrics]
-    reference = [row.label for row in table.definition.rows if row.id == table.definition.ratio_to]
-    names = {**METRIC_LABELS, "ratio": f"× {reference[0]}" if reference else "ratio"}
+    reference = table.definition.reference
+    names = {**METRIC_LABELS, "ratio": f"× {reference.label}" if reference else "ratio"}
     printed = [names.get(metric, metric) for metric in known_metrics(table, published)]
     return [
-        *("Method", *labels, "TFLOPs", *(f"× {label}" for label in reference), "n"),
+        *("Method", *labels, "TFLOPs", *([names["ratio"]] if reference else []), "n"),
         *(f"{label} publ." for label in printed),
     ]
 
@@ -112,14 +104,14 @@ def _line(
     table: TableData, published: PublishedValues, cell: TableCell, ties: Ties | None = None
 ) -> list[str]:
     """One row on one data set, as text, in the order of :func:`columns`."""
-    tflops, ratio = _tflops(cell), _ratio(table, cell)
+    summary, ratio = cell.summary, _ratio(table, cell)
     standing = (ties or {}).get((cell.row.id, cell.dataset))
     marks = {table.definition.metrics[0]: TOP} if standing is not None and standing.top else {}
     return [
         cell.row.label,
         *(_score(table, cell, metric, marks.get(metric, "")) for metric in table.definition.metrics),
-        DASH if tflops is None else three_digits(tflops),
-        *([DASH if ratio is None else f"{ratio:.2f}"] if _has_ratio(table) else []),
+        DASH if summary is None else three_digits(summary.tflops),
+        *([DASH if ratio is None else f"{ratio:.2f}"] if table.definition.reference else []),
         _questions(cell),
         *(_published(table, cell, metric, published) for metric in known_metrics(table, published)),
     ]
@@ -171,7 +163,7 @@ def _csv(table: TableData, published: PublishedValues) -> str:
             *("published", "difference", "n", "n_failed", "n_truncated", "cell_id", "missing"),
         ]
     ]
-    metrics = (*table.definition.metrics, "tflops", *(["ratio"] if _has_ratio(table) else []))
+    metrics = (*table.definition.metrics, "tflops", *(["ratio"] if table.definition.reference else []))
     for dataset in table.definition.datasets:
         for cell in table.of(dataset):
             about, summary = cell.description, cell.summary
