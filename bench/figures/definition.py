@@ -17,21 +17,16 @@ FOLDER = TABLES / "figures"
 
 FigureKind = Literal["pareto", "curve", "histogram", "bars", "history", "graph", "calibration"]
 
-_NEEDED: dict[FigureKind, frozenset[str]] = {
-    "pareto": frozenset({"table"}),
-    "curve": frozenset({"method", "datasets", "metric", "option", "values"}),
-    "histogram": frozenset({"method", "datasets"}),
-    "bars": frozenset({"method", "datasets", "metric", "variants"}),
-    "history": frozenset({"method", "datasets", "variants"}),
-    "graph": frozenset({"method", "datasets"}),
-    "calibration": frozenset({"method", "datasets", "variants"}),
+_KEYS: dict[FigureKind, tuple[str, str]] = {
+    "pareto": ("table", ""),
+    "curve": ("method datasets metric option values", "set sample axis index_cost"),
+    "histogram": ("method datasets", "set sample axis"),
+    "bars": ("method datasets metric variants", "set sample"),
+    "history": ("method datasets variants", "set sample"),
+    "graph": ("method datasets", "set sample example least"),
+    "calibration": ("method datasets variants", "set sample"),
 }
-_ALLOWED: dict[FigureKind, frozenset[str]] = {
-    "curve": frozenset({"axis", "index_cost"}),
-    "histogram": frozenset({"axis"}),
-    "graph": frozenset({"example", "least"}),
-}
-"""Kind -> optional keys, besides ``set`` and ``sample`` where there is a method."""
+"""Kind -> the keys that it needs, and optional ones."""
 
 
 class Variant(BaseModel):
@@ -83,12 +78,12 @@ class Figure(Definition):
     def _keys_of_its_kind(self) -> Self:
         shown = {"id", "kind", "title", "source", "about"}
         used = {key for key in self.model_fields_set - shown if getattr(self, key)}
-        missing, allowed = _NEEDED[self.kind] - used, _NEEDED[self.kind] | _ALLOWED.get(self.kind, set())
-        allowed |= {"set", "sample"} if self.kind != "pareto" else set()
+        needed, optional = (set(keys.split()) for keys in _KEYS[self.kind])
+        missing, unread = needed - used, used - needed - optional
         if missing:
             raise ValueError(f"kind {self.kind} needs {', '.join(sorted(missing))}")
-        if used - allowed:
-            raise ValueError(f"kind {self.kind} does not read {', '.join(sorted(used - allowed))}")
+        if unread:
+            raise ValueError(f"kind {self.kind} does not read {', '.join(sorted(unread))}")
         return self
 
     def only(self, datasets: Sequence[str], data: str) -> Figure:
