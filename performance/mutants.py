@@ -885,8 +885,8 @@ MUTANTS = (
     ),
     Mutant(
         "I1",
+        "draft.stat().st_mtime >= STALE_DRAFT_S",
         "draft.stat().st_mtime < STALE_DRAFT_S",
-        "draft.stat().st_mtime > STALE_DRAFT_S",
         "test_drafts_of_killed_processes_are_removed_and_those_of_living_ones_kept",
     ),
     Mutant(

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
-import os
 import shutil
 import tempfile
 import time
@@ -175,31 +173,18 @@ def _sealed(manifest: Mapping[str, JsonValue]) -> str:
 
 @contextlib.contextmanager
 def _draft(parent: Path, key: str) -> Iterator[Path]:
-    """A locked folder to fill and rename; removed on exit if it was not renamed."""
+    """A folder to fill and rename; removed on exit if it was not renamed."""
     draft = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=parent))
-    descriptor = os.open(draft, os.O_RDONLY)
     try:
         draft.chmod(0o777 & ~umask())  # temporary folders are private, results are not
-        with contextlib.suppress(OSError):  # where folders cannot be locked, drafts are never swept either
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield draft
     finally:
-        os.close(descriptor)
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def _remove_drafts(parent: Path) -> None:
-    """Remove the drafts of killed processes: those that are old and not locked."""
-    for draft in parent.glob(".*.*"):
-        with contextlib.suppress(OSError):
-            if time.time() - draft.stat().st_mtime < STALE_DRAFT_S:
-                continue
-            descriptor = os.open(draft, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if draft.is_dir():
-                    shutil.rmtree(draft, ignore_errors=True)
-                else:
-                    draft.unlink()
-            finally:
-                os.close(descriptor)
+    """Remove the drafts of killed processes: folders so old that nobody is still filling them."""
+    for draft in parent.glob(".*.*/"):
+        with contextlib.suppress(OSError):  # another process removed it first
+            if time.time() - draft.stat().st_mtime >= STALE_DRAFT_S:
+                shutil.rmtree(draft, ignore_errors=True)
