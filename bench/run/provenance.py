@@ -60,16 +60,9 @@ def git_commit() -> str | None:
     root = Path(__file__).resolve().parent.parent.parent
     if not (root / ".git").exists():
         return None
+    command = ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+dirty"]
     try:
-        commit = _git(root, "rev-parse", "--short=12", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit + ("+dirty" if changed else "")
-
-
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
-    )
     return done.stdout.strip()
