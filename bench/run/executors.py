@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bench.errors import ConfigError
+from bench.packages import require
 
 if TYPE_CHECKING:
     from bench.run.local import LocalWorkers
@@ -40,8 +41,7 @@ def open_executor(
             f"--gpus-per-worker {gpus:g}: expected a fraction of one GPU such as 0.5, a whole "
             "number of GPUs, or 0 to run on the CPU."
         )
-    from bench.run.ray.cluster import require_ray
     from bench.run.ray.executor import RayExecutor
 
-    require_ray()
+    require("Every machine of a Ray cluster", "ray")
     return RayExecutor(None if ray == "local" else ray, workers, gpus)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.errors import BenchError, ConfigError
-from bench.packages import require
 
 log = logging.getLogger(__name__)
 
@@ -22,16 +21,10 @@ CONNECT_TIMEOUT_S = 10.0
 """Seconds after which an address that does not answer counts as unreachable."""
 
 
-def require_ray() -> None:
-    """Raise ConfigError unless Ray is installed; it is not imported."""
-    require("Every machine of a Ray cluster", "ray")
-
-
 def connect(address: str | None) -> Any:
     """The module ``ray``, connected to the cluster at ``address``; None: to a new one on this machine.
 
-    An existing connection is reused. Raises BenchError if there is no cluster at the address, ConfigError if
-    Ray is not installed.
+    An existing connection is reused. Raises BenchError if there is no cluster at the address.
     """
     if address is None:
         # A cluster started here listens on this machine only and requires its token. Ray reads both on
@@ -40,7 +33,6 @@ def connect(address: str | None) -> Any:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     else:
         _require_reachable(address)
-    require_ray()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # by default Ray sends usage statistics
     ray: Any = importlib.import_module("ray")
     if ray.is_initialized():
