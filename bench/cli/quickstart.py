@@ -51,18 +51,14 @@ def command(session: Session) -> None:
     from bench.run.cell import CellRequest
     from bench.tables.cells import plan_table, table_cells
     from bench.tables.definition import load_table
-    from bench.tables.formats import TextTable
-    from bench.tables.render import columns, sections
+    from bench.tables.render import render
 
     require("The quickstart", *READER)
     setting, definition = CellRequest(), load_table(NAME)
     click.echo(BEFORE)
     table = table_cells(definition, plan_table(definition, setting), session)
-    text = TextTable(
-        definition.id, definition.title, tuple(columns(table, {})), tuple(sections(table, {})), (), ()
-    )
     click.echo()
-    print_sections(standard_output(), text)
+    print_sections(standard_output(), render(table, {}))
     click.echo("\n".join(["", *definition.notes, "", COLUMNS]))
     click.echo(_one_question(table))
     figure = load_figure(NAME)

@@ -26,17 +26,6 @@ from bench.tables.published import PublishedValues, as_printed
 from bench.tables.ties import Ties
 
 
-def sections(table: TableData, published: PublishedValues, ties: Ties | None = None) -> list[Section]:
-    """The table's cells as text, one section per data set; ties: for the marks of the top groups."""
-    return [
-        Section(
-            _data_label(table, dataset),
-            tuple(tuple(_line(table, published, cell, ties)) for cell in table.of(dataset)),
-        )
-        for dataset in table.definition.datasets
-    ]
-
-
 def render(
     table: TableData, published: PublishedValues, costs: AllCosts | None = None, ties: Ties | None = None
 ) -> TextTable:
@@ -49,7 +38,13 @@ def render(
         id=table.definition.id,
         title=table.title,
         columns=tuple(columns(table, published)),
-        sections=tuple(sections(table, published, ties)),
+        sections=tuple(
+            Section(
+                _data_label(table, dataset),
+                tuple(tuple(_line(table, published, cell, ties)) for cell in table.of(dataset)),
+            )
+            for dataset in table.definition.datasets
+        ),
         caption=(*caption(table, published), *top),
         notes=(
             *about_order(order_agreements(table, published)),
