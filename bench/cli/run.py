@@ -55,9 +55,10 @@ def command(
         (matched,) = match_costs([match], session)
         assert matched is not None
         cell = matched
+        asked, found = request.options[match.option], cell.identity.config[match.option]
         click.echo(
-            f"{match.asked}: {match.option}={cell.identity.config[match.option]} is closest to what "
-            f"{match.reference.name} costs or reads"
+            f"{match.option}={asked}: {match.option}={found} is closest to what {match.reference.name} costs "
+            "or reads"
         )
     finished = session.run(cell)
     click.echo(printable("\n".join(report_lines(cell, finished))))

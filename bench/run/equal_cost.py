@@ -72,11 +72,6 @@ class CostMatch:
     trial: Cell
     """The request's cell with a number in place of ``auto:METHOD``, without ``order``."""
 
-    @property
-    def asked(self) -> str:
-        """The option as requested, ``k=auto:METHOD``."""
-        return f"{self.option}={self.request.options[self.option]}"
-
     def with_number(self, number: int) -> Cell:
         """The request's cell with that k or number of nodes."""
         return _with(self.request, self.option, number)
