@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.cli.options import (
-    DATA,
-    HOW,
     WHAT,
     Command,
+    exported_option,
     first_option,
     option,
+    render_only_option,
     session_options,
     setting_options,
 )
@@ -27,15 +27,8 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="FIGURE")
 @setting_options
 @option("--dataset", "datasets", group=WHAT, multiple=True, help="only this data set; repeatable")
-@option("--render-only", group=HOW, is_flag=True, help="compute nothing; draw finished cells only")
-@option(
-    "--from",
-    "exported",
-    group=DATA,
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="draw the cells of a bench table --export folder; needs neither data nor models",
-)
+@render_only_option
+@exported_option
 @first_option
 @session_options
 def command(

@@ -161,6 +161,17 @@ set_option = option(
     metavar="KEY=VALUE",
     help="an option of the method (see: bench list methods NAME); repeatable",
 )
+render_only_option = option(
+    "--render-only", group=HOW, is_flag=True, help="compute nothing; show finished cells only"
+)
+exported_option = option(
+    "--from",
+    "exported",
+    group=DATA,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="show the cells of a bench table --export folder; needs neither data nor models",
+)
 first_option = option(
     "--first",
     group=HOW,

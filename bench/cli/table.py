@@ -9,14 +9,15 @@ import click
 
 from bench.cli.options import (
     DATA,
-    HOW,
     MODEL,
     OUTPUT,
     WHAT,
     Command,
+    exported_option,
     first_option,
     option,
     protocol_option,
+    render_only_option,
     session_options,
     setting_options,
 )
@@ -56,7 +57,7 @@ COLUMNS = ("scores", "retrieval", "costs", "price", "paired", "published")
 )
 @option("--judge", group=MODEL, help="the judge model in tables of judgements; default: --model")
 @protocol_option
-@option("--render-only", group=HOW, is_flag=True, help="compute nothing; render finished cells only")
+@render_only_option
 @option(
     "--export",
     group=OUTPUT,
@@ -64,14 +65,7 @@ COLUMNS = ("scores", "retrieval", "costs", "price", "paired", "published")
     metavar="FOLDER",
     help="also write the finished cells there, with every question but without any text of the data",
 )
-@option(
-    "--from",
-    "exported",
-    group=DATA,
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="render the cells of an --export folder; needs neither data nor models",
-)
+@exported_option
 @option(
     "--prices",
     group=DATA,
