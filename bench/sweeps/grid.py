@@ -119,28 +119,24 @@ def _by_method(
     """Method -> its options; an option with a method's name overrides one without."""
     fields = {method: load_method(method).Config.model_fields for method in methods}
     by_method: dict[str, dict[str, JsonValue]] = {method: {} for method in methods}
-    for key, value in sorted(assigned.items(), key=lambda item: "." in item[0]):
+    for key, value in assigned.items():
         named, dot, option = key.partition(".")
         if dot and named not in by_method:
             raise ConfigError(
                 f"{flag} {key}: {named!r} is none of the methods {', '.join(methods)}; expected "
                 "option=values, or METHOD.option=values with one of them."
             )
-        targets = [named] if dot else [m for m in methods if key in fields[m]]
-        if not targets and len(methods) > 1:
+        if dot:
+            by_method[named][option] = value
+            continue
+        having = [method for method in methods if key in fields[method]]
+        if not having and len(methods) > 1:
             options = "; ".join(f"{m}: {', '.join(sorted(fields[m])) or 'none'}" for m in methods)
             raise ConfigError(f"{flag} {key}: none of the methods has this option. Their options: {options}.")
-        for method in targets or methods:
-            by_method[method][option if dot else key] = value
-    return {
-        m: dict(sorted(options.items(), key=lambda o: _order(o[0], assigned)))
-        for m, options in by_method.items()
-    }
-
-
-def _order(option: str, assigned: Mapping[str, JsonValue]) -> int:
-    """Position of an option in the assignments; the last axis varies fastest."""
-    return next(i for i, key in enumerate(assigned) if key.rpartition(".")[2] == option)
+        for method in having or methods:
+            if f"{method}.{key}" not in assigned:
+                by_method[method][key] = value
+    return by_method
 
 
 def plan_sweep(base: CellRequest, grid: Mapping[str, Sequence[JsonValue]]) -> list[GridCell]:
