@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.errors import BenchError
 from bench.files.atomic import allow_open_files
 from bench.models.conversation import ModelSet
 from bench.results.finished import FinishedCell
@@ -61,7 +60,6 @@ def run_group(
     Raises BenchError if a folder belongs to another cell or cannot be written. An exception in one question
     is recorded as its failure; an interruption leaves every finished record in place.
     """
-    _refuse_shared_folders(cells, results)
     allow_open_files(FILES_OF_A_CELL * len(cells))
     with ExitStack() as stack:
         # Always in the same order, so that two runs never wait for each other.
@@ -86,18 +84,6 @@ def _outcome(cell: Cell, store: RecordStore, asking: Asking, answered: int) -> F
     so_far = cell_so_far(cell, store.folder, asking.first)
     assert so_far is not None
     return replace(so_far, answered=answered)
-
-
-def _refuse_shared_folders(cells: Sequence[Cell], results: Path) -> None:
-    """Raise BenchError for two cells in one folder."""
-    owners: dict[Path, str] = {}
-    for cell in cells:
-        folder, id_ = cell.folder(results), cell.identity.cell_id
-        if owners.setdefault(folder.resolve(), id_) != id_:
-            raise BenchError(
-                f"{folder} would hold the records of two cells ({owners[folder.resolve()]} and {id_}). "
-                "Give each its own folder."
-            )
 
 
 def _ask_missing(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import bench.run.cell_folder
-from bench.errors import BenchError
 from bench.results.index_store import IndexStore
 from bench.results.records import RecordStore
 from tests.bench.faults.runs import REPOSITORY, rows, sharing
@@ -26,9 +25,6 @@ def test_a_cell_that_is_listed_twice_is_run_once(tmp_path: Path) -> None:
     places = [(cell, tmp_path / "cell"), (cell, tmp_path / "." / "cell")]
     first, second = run_cells(places, indexes, WordModels)
     assert first.summary == second.summary and first.summary.n == 3
-    other = stand_in_cell(examples(3), {"suffix": "!"})
-    with pytest.raises(BenchError, match="would hold the records of two cells"):
-        run_cells([(cell, tmp_path / "x"), (other, tmp_path / "x")], indexes, WordModels)
 
 
 def test_locks_are_always_taken_in_the_same_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
