@@ -25,6 +25,7 @@ from bench.errors import ConfigError
 from bench.models.spec import cuda_available
 from bench.run.cell import Cell
 from bench.run.hooks import HelperProgress
+from bench.run.runner import Asking
 from bench.run.threads import processes
 
 log = logging.getLogger(__name__)
@@ -57,20 +58,19 @@ class LocalWorkers:
         self,
         groups: Sequence[Sequence[Cell]],
         results: Path,
-        in_flight: int,
-        timeout_s: float | None,
+        asking: Asking,
         *,
-        first: int | None = None,
         parameters: int = 0,
         on_progress: Callable[[HelperProgress], None] = lambda progress: None,
     ) -> Iterator[Sequence[Helper]]:
         """Inside the block helpers work on the groups; this process counts as one of :meth:`count`.
 
-        first: only this many questions of each cell; None: all. on_progress: called from other threads.
+        on_progress: called from other threads.
         """
         count = min(self.count(parameters), len(groups)) if len(groups) > 1 else 1
         gpus = _gpus() if count > 1 else []
-        task = {"results": str(results), "in_flight": in_flight, "timeout_s": timeout_s, "first": first}
+        limits = {name: getattr(asking, name) for name in ("in_flight", "timeout_s", "first")}
+        task = {"results": str(results), **limits}
         helpers: list[Helper] = []
         report_failures = False
         try:

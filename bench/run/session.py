@@ -230,9 +230,7 @@ class Session:
         with self._local.helping(
             missing,
             self.results,
-            self.asking.in_flight,
-            self.asking.timeout_s,
-            first=self.asking.first,
+            self.asking,
             parameters=parameters,
             on_progress=notify,
         ) as self._helpers:

@@ -23,6 +23,7 @@ from bench.run.cell import CellRequest
 from bench.run.executors import open_executor
 from bench.run.hooks import HelperProgress
 from bench.run.local import LocalWorkers
+from bench.run.runner import Asking
 from bench.run.session import Group, Session
 from bench.sweeps.grid import plan_sweep
 from tests.bench.faults.runs import REPOSITORY, records_of
@@ -194,13 +195,13 @@ def test_a_worker_without_a_free_cell_loads_nothing_and_its_cells_are_told_once(
     )
     groups = two_groups(tmp_path / "r")
     reports: list[HelperProgress] = []
-    with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None, on_progress=reports.append) as helpers:
+    with LocalWorkers(2).helping(groups, tmp_path / "r", Asking(), on_progress=reports.append) as helpers:
         until(lambda: not any(helper.working for helper in helpers))
     assert sum(report.answered for report in reports) == 4
     lines = [report.line for report in reports if report.line]
     assert sorted(line.partition(" on ")[0] for line in lines) == ["bm25 b=0.5", "bm25 b=0.75"]
     before = loads.read_text()
-    with LocalWorkers(2).helping(groups, tmp_path / "r", 32, None) as helpers:
+    with LocalWorkers(2).helping(groups, tmp_path / "r", Asking()) as helpers:
         until(lambda: not any(helper.working for helper in helpers))
     assert loads.read_text() == before
 
@@ -253,7 +254,7 @@ def test_every_gpu_gets_a_process_of_its_own(
 
     monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
     monkeypatch.setattr(local_workers.subprocess, "Popen", started)
-    with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, 32, None):
+    with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, Asking()):
         pass
     assert chosen == expected
 
