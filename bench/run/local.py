@@ -21,7 +21,6 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import IO
 
-from bench.errors import ConfigError
 from bench.models.spec import cuda_available
 from bench.run.cell import Cell
 from bench.run.hooks import HelperProgress
@@ -44,14 +43,6 @@ class LocalWorkers:
     def count(self, parameters: int = 0) -> int:
         """The requested number of processes, or as many as are useful; parameters: of the largest model."""
         return self.wanted or len(_gpus()) or processes(parameters)
-
-    def require_one(self) -> None:
-        """Raise ConfigError if more than one process was requested, for a command of one cell."""
-        if self.wanted is not None and self.wanted > 1:
-            raise ConfigError(
-                f"--workers {self.wanted}: bench run answers the questions of one cell, and without Ray one "
-                "process runs a cell. Leave the option out, or distribute the questions with --ray local."
-            )
 
     @contextlib.contextmanager
     def helping(

@@ -90,8 +90,12 @@ class Session:
         return IndexStore(self.results / "indexes")
 
     def require_one_process(self) -> None:
-        """Raise ConfigError if ``--workers`` asks for several local processes for one cell."""
-        self._local.require_one()
+        """Raise ConfigError if ``--workers`` asks for several local processes, for a command of one cell."""
+        if (wanted := self._local.wanted or 1) > 1:
+            raise ConfigError(
+                f"--workers {wanted}: bench run answers the questions of one cell, and without Ray one "
+                "process runs a cell. Leave the option out, or distribute the questions with --ray local."
+            )
 
     def passes(self, first: int) -> Iterator[None]:
         """One pass over the first questions of every cell, then, unless that was all, one over the rest.

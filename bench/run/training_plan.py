@@ -31,10 +31,6 @@ TRAINING_PART = "train"
 """Value of ``train_on``: the training part of the run's own data set, from the run's source."""
 
 
-TRAINING_PART_OR_RUN = "auto"
-"""Value of ``train_on``: the training part if the data has one, else the run's own documents."""
-
-
 class NoTrainingDataError(ConfigError):
     """The requested data has no training part."""
 
@@ -55,8 +51,11 @@ def training_source(train_on: str, data: str, card: Card) -> str:
 
 
 def with_source(training: Training | None, data: str, card: Card) -> Training | None:
-    """The training with ``auto`` resolved; data, card: ``--data`` and the card of the run's data set."""
-    if training is None or training.data != TRAINING_PART_OR_RUN:
+    """The training with ``auto`` resolved: to the training part if there is one, else to the run's own.
+
+    data, card: ``--data`` and the card of the run's data set.
+    """
+    if training is None or training.data != "auto":
         return training
     return replace(training, data=TRAINING_PART if has_training_part(card, data) else "run")
 
