@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.cli.terminal import counted
@@ -112,8 +112,3 @@ def cell_line(folder: Path, about: CellDescription) -> str:
     """The cell in one line, beginning with its folder."""
     questions = counted(about.n_examples, "question")
     return printable(f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {questions}")
-
-
-def size_bytes(folders: Iterable[Path]) -> int:
-    """Bytes of all files in the folders."""
-    return sum(path.lstat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())

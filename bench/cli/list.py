@@ -12,8 +12,6 @@ from bench.cli.options import results_option
 from bench.cli.terminal import counted, print_rows, standard_output
 
 _NO_PAPER = "in no paper"
-DISTRIBUTION = "longdoc-bench"
-"""The package whose methods need no mark of origin."""
 
 
 @click.group(name="list", invoke_without_command=True)
@@ -62,7 +60,7 @@ def methods(name: str | None, as_markdown: bool) -> None:
     families: dict[int, list[tuple[str, str]]] = {}
     shipped = []
     for key, entry in registered_methods().items():
-        own = entry.distribution.startswith(f"{DISTRIBUTION} ")
+        own = entry.distribution.startswith("longdoc-bench ")
         try:
             method = entry.load()
         except BrokenPluginError as error:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
 from bench.errors import UnknownNameError
-
-if TYPE_CHECKING:
-    from bench.run.hooks import RunHooks
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -280,11 +277,12 @@ def session_options(command: Decorated) -> Decorated:
         from bench.run.progress import Progress
         from bench.run.session import Session
         from bench.run.threads import Threads
+        from bench.tracking.hooks import MlflowHooks
 
         executor = open_executor(*(values.pop(name) for name in ("ray", "workers", "gpus")))
         names = ("results", "in_flight", "timeout_s", "retry_failed")
         run = {name: values.pop(name) for name in names}
-        hooks = [Progress(), *(_mlflow_hooks(run["results"]) if track else [])]
+        hooks = [Progress(), *([MlflowHooks(run["results"])] if track else [])]
         session = Session(**run, hooks=hooks, executor=executor, threads=Threads.begin(threads))
         click.get_current_context().find_root().call_on_close(session.close)
         return command(*arguments, **values, session=session)
@@ -299,9 +297,3 @@ def session_options(command: Decorated) -> Decorated:
         results_option,
     )
     return with_options(*options)(cast("Decorated", with_session))
-
-
-def _mlflow_hooks(results: Path) -> list[RunHooks]:
-    from bench.tracking.hooks import MlflowHooks
-
-    return [MlflowHooks(results)]

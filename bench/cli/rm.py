@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from bench.cli.cells import cell_line, cells_named, described_cells, named_folder, size_bytes
+from bench.cli.cells import cell_line, cells_named, described_cells, named_folder
 from bench.cli.options import results_option
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError
@@ -49,7 +49,8 @@ def command(
     busy = [str(folder) for folder in selected if is_locked(folder)]
     if busy:
         raise BenchError(f"A run is writing {', '.join(busy)}. Stop it first; nothing was removed.")
-    count = f"{counted(len(selected), 'cell')}, {size_bytes(selected) / 1e6:.1f} MB"
+    size = sum(path.lstat().st_size for cell in selected for path in cell.rglob("*") if path.is_file())
+    count = f"{counted(len(selected), 'cell')}, {size / 1e6:.1f} MB"
     if dry_run:
         click.echo(f"{count}; nothing was removed.")
         return

@@ -40,7 +40,7 @@ def test_an_interrupted_command_says_what_is_kept_and_closes_its_session(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bench.run.session.run_group", interrupted)
-    monkeypatch.setattr("bench.cli.options._mlflow_hooks", lambda *_, **__: [Closed()])
+    monkeypatch.setattr("bench.tracking.hooks.MlflowHooks", lambda results: Closed())
     before = Closed.closed
     done = CliRunner().invoke(command, [*arguments, "--limit", "1", "--results", str(tmp_path)])
     assert done.exit_code == 130
