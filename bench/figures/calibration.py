@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ BINS = 8
 """Most groups of equally many steps."""
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """A step of a search at which the model was asked whether it has read enough."""
 
     p_yes: float
@@ -39,8 +39,7 @@ class Calibration:
     @property
     def auroc(self) -> Interval | None:
         """How often p_yes is higher with the answer than without it; None without such pairs."""
-        steps = ((s.p_yes, s.holds_answer, s.document) for s in self.steps)
-        confidences, labels, documents = zip(*steps, strict=True)
+        confidences, labels, documents = zip(*self.steps, strict=True)
         return auroc(confidences, labels, documents, rng=np.random.default_rng(0))
 
     def bins(self) -> list[tuple[float, float, int]]:

@@ -90,7 +90,7 @@ def read_finished(folder: Path) -> FinishedCell | None:
     """The cell in ``folder``; None unless its summary matches its records."""
     try:
         description, summary = read_description(folder), read_summary(folder)
-        digest = records_digest(folder)
+        digest = file_sha256(folder / RECORDS_FILE)
     except (BenchError, OSError):
         return None
     is_finished = summary.cell_id == description.cell_id and summary.records_sha256 == digest
@@ -114,21 +114,17 @@ def records_so_far(folder: Path) -> dict[str, Record]:
 def changed_since_summary(folder: Path) -> bool:
     """Whether the records are not those the folder's summary is of: edited, or added to by a run since."""
     try:
-        return read_summary(folder).records_sha256 != records_digest(folder)
+        return read_summary(folder).records_sha256 != file_sha256(folder / RECORDS_FILE)
     except (BenchError, OSError):
         return False
 
 
 def write_summary(folder: Path, records: Sequence[Record], metrics: Sequence[str], cell_id: str) -> Summary:
     """Write and return the summary of all records of a cell, which are those in its file."""
-    summary = summarize(records, metrics, cell_id=cell_id, records_sha256=records_digest(folder)).sealed()
+    digest = file_sha256(folder / RECORDS_FILE)
+    summary = summarize(records, metrics, cell_id=cell_id, records_sha256=digest).sealed()
     write_json(folder / SUMMARY_FILE, summary.to_json())
     return summary
-
-
-def records_digest(folder: Path) -> str:
-    """SHA-256 of the bytes of a cell's records; raises OSError if the file is missing."""
-    return file_sha256(folder / RECORDS_FILE)
 
 
 _NO_CELLS = {ARTIFACT_FOLDER, "indexes", "asked"}

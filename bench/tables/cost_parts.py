@@ -17,8 +17,6 @@ from bench.results.finished import FinishedCell
 from bench.results.records import TFLOP, Record
 from bench.tables.cells import TableData
 
-PROBE = "probe"
-"""The phase under which probes are credited."""
 MIN_SHARE = 0.01
 """Smallest share of a cost that a table mentions.  # our choice"""
 
@@ -82,7 +80,7 @@ def _parts(meters: Iterable[Meter], count: int, reader: str) -> CostParts:
     """The mean over ``count`` meters."""
     usage = Meter.combined(meters).usage
     of_reader = sum(use.flops for (model, _), use in usage.items() if model == reader)
-    probes = sum(use.flops for (_, phase), use in usage.items() if phase == PROBE)
+    probes = sum(use.flops for (_, phase), use in usage.items() if phase == "probe")
     total = sum(use.flops for use in usage.values())
     return CostParts(*(flops / count / TFLOP for flops in (total, of_reader, probes)))
 
