@@ -46,7 +46,7 @@ def figures(results: Path) -> Iterator[tuple[str, int, float, float, float]]:
 def top_bullets(results: Path) -> dict[tuple[str, tuple[str, ...]], tuple[str, str]]:
     """(data set, its documents) -> a question about them and the bullets that its search began with."""
     found: dict[tuple[str, tuple[str, ...]], tuple[str, str]] = {}
-    for cell in find_finished(results).finished:
+    for cell in find_finished(results)[0]:
         described = cell.description
         if (described.method, described.data_source, described.model) != ("pecan", "sample", "tiny"):
             continue

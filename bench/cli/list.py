@@ -127,7 +127,8 @@ def cells(results: Path) -> None:
     from bench.results.finished import find_finished
 
     rows = []
-    for cell in find_finished(results).finished:
+    finished, _ = find_finished(results)
+    for cell in finished:
         about = cell.description
         heading = f"{about.data}, {about.model_label}"
         rows.append((heading, cell_label(about), f"{counted(about.n_examples, 'question')}, {cell.folder}"))

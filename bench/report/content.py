@@ -41,15 +41,15 @@ def collect_report(
     own_files: see :func:`bench.report.questions.browse`. datasets: only cells on these; empty: on all.
     Raises BenchError if no cell is finished.
     """
-    scan = find_finished(results)
-    cells = [cell for cell in scan.finished if not datasets or cell.description.dataset in datasets]
+    finished, unfinished = find_finished(results)
+    cells = [cell for cell in finished if not datasets or cell.description.dataset in datasets]
     if not cells:
         on = f" on {', '.join(datasets)}" if datasets else ""
         raise BenchError(
-            f"{results} has no finished cell{on} ({scan.unfinished} unfinished), so there is nothing to "
+            f"{results} has no finished cell{on} ({unfinished} unfinished), so there is nothing to "
             "report. Run some first, for example: bench table table1, or pass their folder: --results DIR."
         )
-    unfinished = f"Unfinished cells of the results folder, not shown: {scan.unfinished}."
+    not_shown = f"Unfinished cells of the results folder, not shown: {unfinished}."
     groups = grouped(cells)
     browser = browse(groups, own_files, limits or Limits())
     return Report(
@@ -58,7 +58,7 @@ def collect_report(
         runs=tuple((group.label, named) for group in groups for named in group.cells),
         warnings=tuple(_warnings(groups)),
         browser=browser,
-        notes=(*((unfinished,) if scan.unfinished else ()), *browser.notes),
+        notes=(*((not_shown,) if unfinished else ()), *browser.notes),
     )
 
 

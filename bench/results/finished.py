@@ -63,18 +63,11 @@ def so_far(cells: Iterable[FinishedCell]) -> str:
     return "".join(f"{n} of {of_all} questions a cell" for n, of_all in asked)
 
 
-@dataclass(frozen=True)
-class CellScan:
-    """The cells below a results folder."""
+def find_finished(results: Path) -> tuple[list[FinishedCell], int]:
+    """The finished cells below ``results``, sorted by path, and how many are not finished.
 
-    finished: tuple[FinishedCell, ...]
-    """Sorted by path; a cell that exists twice is listed once."""
-    unfinished: int
-    """Number of cell folders without a summary that matches their records."""
-
-
-def find_finished(results: Path) -> CellScan:
-    """The cells below ``results``; a cell is finished if its summary matches its records."""
+    A cell is finished if its summary matches its records; one that exists twice is listed once.
+    """
     finished: dict[str, FinishedCell] = {}
     unfinished = 0
     for folder in find_cells(results):
@@ -83,7 +76,7 @@ def find_finished(results: Path) -> CellScan:
             unfinished += 1
         else:
             finished.setdefault(cell.id, cell)
-    return CellScan(tuple(finished.values()), unfinished)
+    return list(finished.values()), unfinished
 
 
 def read_finished(folder: Path) -> FinishedCell | None:

@@ -60,6 +60,6 @@ def test_only_cells_whose_records_are_those_of_their_summary_are_finished(tmp_pa
             path.write_bytes(path.read_bytes() + b"\n")
         else:
             path.write_text("{" if spoil == SUMMARY_FILE else json.dumps({"cell_id": "another"}))
-    scan = find_finished(tmp_path)
-    assert [done.id for done in scan.finished] == [whole.identity.cell_id]
-    assert scan.unfinished == 3
+    finished, unfinished = find_finished(tmp_path)
+    assert [done.id for done in finished] == [whole.identity.cell_id]
+    assert unfinished == 3

@@ -12,7 +12,7 @@ from tests.bench.report.finished import bm25, finish, pecan
 
 def pictures(results: Path) -> list[Plane]:
     """The pictures of all finished cells."""
-    return planes(grouped(find_finished(results).finished))
+    return planes(grouped(find_finished(results)[0]))
 
 
 def test_a_data_set_has_a_picture_where_two_cells_asked_the_same(tmp_path: Path) -> None:

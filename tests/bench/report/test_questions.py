@@ -11,7 +11,7 @@ from tests.bench.report.finished import OWN_TEXT, bm25, finish, own, own_file, s
 
 
 def browsed(results: Path, own_files: Sequence[Path] = (), **limits: int) -> Browser:
-    return browse(grouped(find_finished(results).finished), own_files, Limits(**limits))
+    return browse(grouped(find_finished(results)[0]), own_files, Limits(**limits))
 
 
 def methods(browser: Browser, at: int = 0) -> Mapping[str, Any]:

@@ -80,7 +80,7 @@ def test_a_file_with_a_wrong_field_is_an_error_that_names_it(
     with pytest.raises(BenchError) as raised:
         (read_summary if name == SUMMARY_FILE else read_description)(folder)
     assert str(folder / name) in str(raised.value) and what in str(raised.value)
-    assert read_finished(folder) is None and find_finished(tmp_path).unfinished == 1
+    assert read_finished(folder) is None and find_finished(tmp_path)[1] == 1
 
 
 @pytest.mark.parametrize("content", ["", "{", "\x00", "[" * 100_000, "[]", "null"])
