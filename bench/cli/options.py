@@ -132,6 +132,7 @@ limit_option = option(
     "--limit", group=DATA, type=click.IntRange(min=1), help="only the first N questions of each data set"
 )
 seed_option = option("--seed", group=DATA, listed=False, type=click.IntRange(min=0), default=0)
+data_options = (data_option, limit_option, seed_option, dtype_option)
 results_option = option(
     "--results",
     group=OUTPUT,
@@ -261,8 +262,7 @@ def takes_setting(command: Decorated) -> Decorated:
 
 def setting_options(command: Decorated) -> Decorated:
     """--model, --data, --limit, --seed and --dtype; the command takes one ``setting``."""
-    options = (model_option, data_option, limit_option, seed_option, dtype_option)
-    return with_options(*options)(takes_setting(command))
+    return with_options(model_option, *data_options)(takes_setting(command))
 
 
 def session_options(command: Decorated) -> Decorated:

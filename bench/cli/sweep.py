@@ -14,14 +14,12 @@ from bench.cli.options import (
     MODEL,
     WHAT,
     Command,
-    data_option,
-    dtype_option,
+    data_options,
     first_option,
-    limit_option,
     option,
-    seed_option,
     session_options,
     takes_setting,
+    with_options,
 )
 from bench.errors import BenchError, ConfigError
 from bench.files.printable import printable
@@ -43,10 +41,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="reader: preset, hub id or folder; repeatable  [default: tiny]",
 )
-@data_option
-@limit_option
-@seed_option
-@dtype_option
+@with_options(*data_options)
 @takes_setting
 @option(
     "--set", "assignments", group=WHAT, multiple=True, metavar="[METHOD.]KEY=VALUE", help="a fixed option"
