@@ -911,8 +911,8 @@ MUTANTS = (
     Mutant("H3", 'del parts["data_label"]', "pass", "test_a_renamed_data_file_leaves_the_cell_as_it_is"),
     Mutant(
         "H4",
-        "return stable_hash(list(ids))",
-        "return stable_hash(sorted(ids))",
+        "examples=stable_hash([example.id for example in data.examples])",
+        "examples=stable_hash(sorted(example.id for example in data.examples))",
         "test_the_order_of_the_examples_is_a_part_of_it",
     ),
     Mutant(

@@ -126,7 +126,8 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
     """A planned cell around the stand-ins, without cards or presets."""
     from types import SimpleNamespace
 
-    from bench.run.cell import CellIdentity, CellRequest, hash_ids
+    from bench.files.hashing import stable_hash
+    from bench.run.cell import CellIdentity, CellRequest
 
     method = Echo(EchoConfig.model_validate(dict(config or {})))
     identity = CellIdentity(
@@ -137,7 +138,7 @@ def stand_in_cell(questions: Sequence[Example], config: Mapping[str, Any] | None
         data_source="path",
         data_label="toy (test)",
         data_revision="0" * 64,
-        examples=hash_ids([e.id for e in questions]),
+        examples=stable_hash([e.id for e in questions]),
         n_examples=len(questions),
         models={"reader": {"name": "words"}},
         geometry={"chunk_tokens": 8, "window": 256, "input_limit": 256, "summary_tokens": 32},

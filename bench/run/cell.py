@@ -23,7 +23,7 @@ from bench.models.spec import ModelSpec, resolve
 from bench.packages import READER, require
 from bench.results.curves import as_text, cut
 from bench.run.fitness import unfit_models
-from bench.run.identity import CellIdentity, hash_ids
+from bench.run.identity import CellIdentity
 from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
 from bench.schema import Example, JsonValue, Question
 
@@ -209,7 +209,7 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
         data_source=data.source,
         data_label=data.label,
         data_revision=data.revision,
-        examples=hash_ids([example.id for example in data.examples]),
+        examples=stable_hash([example.id for example in data.examples]),
         n_examples=len(data.examples),
         models={role: spec.identity() for role, spec in roles.items()},
         geometry=asdict(reader.geometry),

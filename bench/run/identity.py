@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
@@ -57,8 +57,3 @@ class CellIdentity:
     def folder(self) -> str:
         """Readable and unique folder name below ``results/cells``."""
         return f"{self.method}--{self.dataset}--{self.cell_id}"
-
-
-def hash_ids(ids: Sequence[str]) -> str:
-    """Hash over example ids in order."""
-    return stable_hash(list(ids))

@@ -34,7 +34,9 @@ def printed_table(definition: TableDefinition) -> TextTable:
     def text(cell: Cell) -> str:
         if cell not in values:
             return DASH
-        return f"{values[cell].value:,.12g}" if cell[2] in NO_SCORES else _with_decimals(values[cell].value)
+        value = values[cell].value
+        one_decimal = cell[2] not in NO_SCORES and round(value, 1) == value
+        return f"{value:,.1f}" if one_decimal else f"{value:,.12g}"
 
     if len(metrics) == 1:
         columns: tuple[str, ...] = definition.datasets
@@ -63,7 +65,3 @@ def printed_table(definition: TableDefinition) -> TextTable:
         tuple(about),
         csv=csv_text((("row", "method", "dataset", "metric", "value", "source"), *long)),
     )
-
-
-def _with_decimals(value: float) -> str:
-    return f"{value:,.1f}" if round(value, 1) == value else f"{value:,.12g}"

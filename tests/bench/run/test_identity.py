@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from bench.data import load
+from bench.data.own import card_for
 from bench.files.hashing import stable_hash
-from bench.run.identity import CellIdentity, hash_ids
+from bench.run.cell import CellRequest, plan_on
+from bench.run.identity import CellIdentity
 from tests.stand_ins import examples, stand_in_cell
 
 
@@ -31,7 +34,11 @@ def test_a_renamed_data_file_leaves_the_cell_as_it_is(identity: CellIdentity) ->
 
 
 def test_the_order_of_the_examples_is_a_part_of_it() -> None:
-    assert hash_ids(["q0", "q1"]) != hash_ids(["q1", "q0"])
+    request, card = CellRequest("bm25", "qasper", limit=2), card_for("qasper", "sample")
+    data = load(card, "sample", 2)
+    turned = replace(data, examples=data.examples[::-1])
+    one, other = (plan_on(request, card, ordered).identity for ordered in (data, turned))
+    assert one.cell_id != other.cell_id
 
 
 SCALARS = (
