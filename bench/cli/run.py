@@ -121,15 +121,10 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
         f"for its index (convention: {summary.flop_convention})"
     )
     yield f"  {'tokens':<17} {summary.tokens.prompt:.0f} prompt, {summary.tokens.forwarded:.0f} forwarded"
-    yield from _failures(finished)
+    errors = Counter(record.error for record in finished.records if record.error)
+    for error, times in errors.most_common(1):
+        others = f", and {len(errors) - 1} other reason(s)" if len(errors) > 1 else ""
+        yield f"  {'failed':<17} {times} x {error}{others}"
     yield f"  {'read them':<17} bench show {finished.folder}"
     if cell.unfit:
         yield f"  {'warning':<17} {caution(cell.unfit)}"
-
-
-def _failures(finished: FinishedCell) -> Iterator[str]:
-    """The commonest error, and how often it came."""
-    errors = Counter(record.error for record in finished.records if record.error)
-    for error, count in errors.most_common(1):
-        others = f", and {len(errors) - 1} other reason(s)" if len(errors) > 1 else ""
-        yield f"  {'failed':<17} {count} x {error}{others}"

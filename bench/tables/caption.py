@@ -8,7 +8,6 @@ from typing import TypeVar, cast
 from bench.flops.formulas import CONVENTION_NOTES, Convention
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
-from bench.metrics.statistics import Interval
 from bench.models.presets import presets
 from bench.results.models import CellDescription
 from bench.run.equal_cost import PASSAGES, waiting_option
@@ -321,7 +320,9 @@ def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:
     """One sentence each for score and cost, with tau per data set."""
     by_metric: dict[str, list[str]] = {}
     for agreement in agreements:
-        place = f"{agreement.dataset} {_tau(agreement.tau)} ({agreement.rows} rows)"
+        tau = agreement.tau
+        shown = f"{tau.mean:.2f}{in_brackets(tau.low, tau.high, '{:.2f}'.format)}".replace("-", MINUS)
+        place = f"{agreement.dataset} {shown} ({agreement.rows} rows)"
         by_metric.setdefault(agreement.metric, []).append(place)
     return [
         f"Order of the rows by {METRIC_LABELS.get(metric, 'TFLOPs')} against the paper's, Kendall's tau "
@@ -366,11 +367,6 @@ def about_ranks(table: TableData, ties: Ties) -> list[str]:
 
 def _first_metric(table: TableData) -> str:
     return METRIC_LABELS.get(table.definition.metrics[0], table.definition.metrics[0])
-
-
-def _tau(interval: Interval) -> str:
-    shown = f"{interval.mean:.2f}" + in_brackets(interval.low, interval.high, "{:.2f}".format)
-    return shown.replace("-", MINUS)
 
 
 def about_settings(title: str, source: str, particular: Sequence[str]) -> list[str]:

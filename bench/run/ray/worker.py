@@ -63,9 +63,11 @@ def load_models(cell: Cell) -> ModelSet:
 
     Raises BenchError if they differ from those in the cell's identity, and whatever loading raises.
     """
+    import torch
+
     from bench.models.model_set import LoadedModels
 
-    several = cuda_available() and _gpus() > 1
+    several = cuda_available() and torch.cuda.device_count() > 1  # those that Ray gave to this process
     # New specs, without the properties that the sender has cached.
     roles = {
         role: spec.loaded(device="balanced" if several and spec.kind == "causal" else None)
@@ -84,13 +86,6 @@ def load_models(cell: Cell) -> ModelSet:
                 "every machine of the cluster."
             )
     return LoadedModels(roles)
-
-
-def _gpus() -> int:
-    """Number of GPUs that Ray has assigned to this process."""
-    import torch
-
-    return torch.cuda.device_count()
 
 
 @dataclass

@@ -319,7 +319,7 @@ def test_a_worker_with_several_gpus_spreads_its_readers_over_them(monkeypatch: p
     assert len({spec.kind for spec in cell.roles.values()}) == 2
     monkeypatch.setattr(ray_worker, "cuda_available", lambda: True)
     for gpus, device in ((1, None), (2, "balanced")):
-        monkeypatch.setattr(ray_worker, "_gpus", lambda gpus=gpus: gpus)
+        monkeypatch.setattr("torch.cuda.device_count", lambda gpus=gpus: gpus)
         models: Any = ray_worker.load_models(cell)
         assert {spec.local.device for spec in models.specs.values() if spec.kind == "causal"} == {device}
         assert {spec.local.device for spec in models.specs.values() if spec.kind == "encoder"} == {None}
