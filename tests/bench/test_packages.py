@@ -20,6 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OF_METHODS = {
     "umap": "longdoc-bench[raptor]",
     "numba": "longdoc-bench[raptor]",
+    "pynndescent": "longdoc-bench[raptor]",
     "torch_geometric": "longdoc-bench[gor]",
     "gensim": "longdoc-bench[gor]",
     "llmlingua": "longdoc-bench[llmlingua]",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,7 +35,7 @@ def of(monkeypatch: pytest.MonkeyPatch, *records: Any, **described: Any) -> list
     def read(path: Path) -> Iterator[Any]:
         yield from records
 
-    monkeypatch.setattr(graphs, "find_finished", lambda results: SimpleNamespace(finished=(cell,)))
+    monkeypatch.setattr(graphs, "find_finished", lambda results: ([cell], 0))
     monkeypatch.setattr(graphs, "read_records", read)
     return list(graphs.figures(Path("results")))
 

@@ -100,7 +100,7 @@ def test_what_failed_for_once_is_asked_again(
 
 def test_questions_asked_are_no_cells_of_a_report(paper: Path, tmp_path: Path) -> None:
     bench.ask("When?", paper, model="tiny", results=tmp_path)
-    assert not find_finished(tmp_path).finished and not find_finished(tmp_path).unfinished
+    assert find_finished(tmp_path) == ([], 0)
 
 
 def test_without_a_model_a_reader_of_real_text_is_taken_or_proposed(
