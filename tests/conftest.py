@@ -27,7 +27,7 @@ os.environ.pop("BENCH_TRACKING_URI", None)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """A process more than there are cores, since many tests wait for other processes; each needs about 1.5 GB."""
+    """One more than there are cores, since many tests wait for other processes; each takes about 1.5 GB."""
     return min(4, (os.cpu_count() or 1) + 1)
 
 

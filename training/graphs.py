@@ -63,7 +63,7 @@ def _searched_a_graph(record: Record) -> bool:
     """Whether it is a search of a graph as PECAN builds it that began with the whole top level."""
     match record.trace:
         case {"variant": "pecan", "graph": {"kind": "ip"}, "top_level": {"left_out": 0}}:
-            return record.failure is None
+            return record.error is None
     return False
 
 
