@@ -26,11 +26,6 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ.pop("BENCH_TRACKING_URI", None)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores, since many tests wait for other processes; each takes about 1.5 GB."""
-    return min(4, (os.cpu_count() or 1) + 1)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups for ``--dist loadgroup``: a file's tests share a process, and so do all that cluster with UMAP.
 
