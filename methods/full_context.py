@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from bench.method import (
     DEFAULT_PROMPT,
@@ -45,21 +45,17 @@ class FullContextConfig(MethodConfig):
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)
     cut: Literal["middle", "end", "spans"] = Field(
         "middle",
+        exclude_if=lambda chosen: chosen == "middle",
         description="what a text over the limit loses: middle (LongBench), end, or all but a random span, "
         "several times (Graph of Records)",
     )
     draws: int = Field(
-        5, ge=1, le=100, description="answers from random spans, whose scores are averaged, with cut=spans"
+        5,
+        ge=1,
+        le=100,
+        exclude_if=lambda chosen: chosen == 5,
+        description="answers from random spans, whose scores are averaged, with cut=spans",
     )  # our choice: the paper says several
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The options; cut and draws only if used, so that cells recorded without them stay valid."""
-        values: dict[str, Any] = serialise(self)
-        for name, used in (("cut", self.cut != "middle"), ("draws", self.cut == "spans")):
-            if not used:
-                values.pop(name, None)
-        return values
 
 
 class FullContext(Method[FullContextConfig]):

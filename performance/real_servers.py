@@ -46,7 +46,7 @@ METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("iter_retgen", {}),
     ("ircot", {}),
     ("rerank", {}),
-    ("self_route", {"decline": "p_yes"}),
+    ("self_route", {}),
     ("linear_rag", {}),
     ("hipporag", {}),
     ("full_context", {}),

@@ -64,12 +64,6 @@ class RecordsConfig(MethodConfig):
     overlap_tokens: int | None = Field(
         None, ge=0, description="tokens shared by neighbouring chunks; default: an eighth (R Sec. 3.1: 32)"
     )
-    question_tokens: int | None = Field(
-        None, ge=4, description="most tokens of a simulated query; default: half a chunk"
-    )  # our choice: the paper does not say
-    answer_tokens: int | None = Field(
-        None, ge=4, description="most tokens of a recorded answer; default: one chunk"
-    )  # our choice: the paper does not say
     graph_model: str = Field(
         "",
         description="the model that asks and answers simulated queries; default: --model (R: Mixtral-8x7B)",
@@ -117,14 +111,13 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
         plan = self.plan
         if plan.overlap_tokens >= plan.chunk_tokens:
             raise ConfigError(
-                f"overlap_tokens={plan.overlap_tokens} is not less than chunk_tokens={plan.chunk_tokens}. "
-                "Lower it.",
+                f"overlap_tokens={plan.overlap_tokens} is not less than chunk_tokens={plan.chunk_tokens}."
             )
         longest = plan.chunk_tokens + plan.question_tokens + plan.answer_tokens
         if longest > geometry.input_limit:
             raise ConfigError(
-                f"chunk_tokens={plan.chunk_tokens}, question_tokens={plan.question_tokens} and answer_tokens="
-                f"{plan.answer_tokens} are together more than the model takes ({geometry.input_limit})."
+                f"chunk_tokens={plan.chunk_tokens}: with its question and answer {longest} tokens, more than "
+                f"the model takes ({geometry.input_limit}). Lower it."
             )
 
     @property
@@ -141,8 +134,8 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
             queries=config.queries,
             k=config.records_k,
             temperature=config.temperature,
-            question_tokens=config.question_tokens or max(4, chunk // 2),
-            answer_tokens=config.answer_tokens or chunk,
+            question_tokens=max(4, chunk // 2),  # our choice: the paper does not say
+            answer_tokens=chunk,  # our choice: the paper does not say
             seed=self.seed,
             wording=self.wording,
         )
@@ -167,9 +160,8 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
 
     def roles(self) -> Mapping[str, Role]:
         """The run's reader, the builder that writes the records, and the encoder."""
-        embedder = companion(self.config.embedder, SMALL_ENCODER, PAPER_ENCODER, self.geometry)
-        builder = Role(self.config.graph_model)
-        return {"reader": Role(index=False), "builder": builder, "embedder": Role(embedder)}
+        encoder = Role(companion(self.config.embedder, SMALL_ENCODER, PAPER_ENCODER, self.geometry))
+        return {"reader": Role(index=False), "builder": Role(self.config.graph_model), "embedder": encoder}
 
     def index_options(self) -> Mapping[str, JsonValue]:
         """How the graph is built; every way of ranking shares it."""

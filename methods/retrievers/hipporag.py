@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from bench.method import (
-    Embedder,
     LanguageModel,
     ModelSet,
     RankConfig,
@@ -144,7 +143,8 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         )
         graph = phrase_graph([[_plain(triple) for triple in triples] for triples in extracted])
         events["no_facts"] = int(bool(chunks) and not graph.facts)
-        edges = {**graph.edges, **synonym_edges(graph.phrases, await _unit(encoder, graph.phrases), SYNONYMS)}
+        vectors = unit_rows(await encoder.embed(graph.phrases))
+        edges = {**graph.edges, **synonym_edges(graph.phrases, vectors, SYNONYMS)}
         data: dict[str, JsonValue] = {
             "facts": [list(fact) for fact in graph.facts],
             "phrases": graph.phrases,
@@ -152,8 +152,8 @@ class HippoRag(RankThenRead[HippoRagConfig]):
             "events": {name: count for name, count in sorted(events.items()) if count},
         }
         arrays: dict[str, NDArray[np.generic]] = {
-            "facts": await _unit(encoder, [str(fact) for fact in graph.facts]),
-            "passages": await _unit(encoder, [chunk.text for chunk in chunks]),
+            "facts": unit_rows(await encoder.embed([str(fact) for fact in graph.facts])),
+            "passages": unit_rows(await encoder.embed([chunk.text for chunk in chunks])),
             "edges": np.array(list(edges), np.int64).reshape(-1, 2),
             "weights": np.array(list(edges.values()), np.float64),
         }
@@ -181,7 +181,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
 
     async def _linked(self, index: Index, question: Question, models: ModelSet) -> _Linked:
         """What the question finds in the graph."""
-        query = (await _unit(models.embedder(), [question.query]))[0].astype(np.float64)
+        query = unit_rows(await models.embedder().embed([question.query]))[0].astype(np.float64)
         similarity = min_max(index.arrays["passages"] @ query)
         if not index.data["facts"]:
             return _Linked(similarity, ("no_fact_kept",))
@@ -347,7 +347,3 @@ def phrase_weights(
             scores.setdefault(node, []).append(score / passages_with[node])
     means = [(node, sum(of_node) / len(of_node)) for node, of_node in scores.items()]
     return sorted(means, key=lambda mean: -mean[1])[:most]
-
-
-async def _unit(encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    return unit_rows(await encoder.embed(texts))

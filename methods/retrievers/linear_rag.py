@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import Embedder, ModelSet, RankConfig, RankThenRead, Role, unit_rows
+from bench.method import ModelSet, RankConfig, RankThenRead, Role, unit_rows
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.page_rank import min_max, page_rank
 
@@ -93,9 +93,9 @@ class LinearRag(RankThenRead[LinearRagConfig]):
             ],
         }
         arrays = {
-            "passages": await _unit(encoder, texts),
-            "sentences": await _unit(encoder, list(sentences)),
-            "names": await _unit(encoder, names),
+            "passages": unit_rows(await encoder.embed(texts)),
+            "sentences": unit_rows(await encoder.embed(list(sentences))),
+            "names": unit_rows(await encoder.embed(names)),
         }
         return data, arrays
 
@@ -104,11 +104,11 @@ class LinearRag(RankThenRead[LinearRagConfig]):
     ) -> NDArray[np.float64]:
         """PageRank of every chunk; its similarity to the question where the question has no name."""
         encoder, names = models.embedder(), [name.lower() for name in names_in(question.query)]
-        query = (await _unit(encoder, [question.query]))[0]
+        query = unit_rows(await encoder.embed([question.query]))[0]
         similarity = np.asarray(_vectors(index, "passages") @ query, dtype=np.float64)
         if not names or not index.data["names"]:
             return similarity
-        likeness = _vectors(index, "names") @ (await _unit(encoder, list(dict.fromkeys(names)))).T
+        likeness = _vectors(index, "names") @ unit_rows(await encoder.embed(list(dict.fromkeys(names)))).T
         seeds = {int(at): float(likeness[at, column]) for column, at in enumerate(likeness.argmax(axis=0))}
         activation = self._spread(seeds, index, query)
         texts = [chunk.text.lower() for chunk in chunks]
@@ -205,7 +205,3 @@ def _edges(index: Index) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np
 
 def _vectors(index: Index, of: str) -> NDArray[np.float64]:
     return np.asarray(index.arrays[of], dtype=np.float64)
-
-
-async def _unit(encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    return unit_rows(await encoder.embed(texts))

@@ -92,7 +92,8 @@ def make_ranker(
     that are those of the method over it; UnknownNameError for a name that is not installed.
     """
     kind = load_method(name)
-    if not issubclass(kind, RankThenRead) or kind.replay is not RankThenRead.replay:
+    own_steps = [getattr(kind, step, None) for step in ("replay", "read_picked")]
+    if not issubclass(kind, RankThenRead) or own_steps != [RankThenRead.replay, RankThenRead.read_picked]:
         fault = "does more than rank chunks" if issubclass(kind, RankThenRead) else "does not score chunks"
         raise ConfigError(f"ranker={name}: {name} {fault}; expected a ranker such as bm25, sbert or hybrid.")
     if own := sorted(options.keys() & RankConfig.model_fields.keys()):

@@ -215,7 +215,7 @@ def test_only_methods_that_probe_ask_for_log_probabilities(tmp_path: Path) -> No
     for method, options, probes in (
         ("closed_book", {}, False),
         ("self_route", {}, False),
-        ("self_route", {"decline": "p_yes"}, True),
+        ("rerank", {}, True),
     ):
         counted = Counted()
         with serving(vllm_app(counted)) as url:
