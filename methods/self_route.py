@@ -9,16 +9,18 @@ The permission is one sentence behind the question, whatever the prompt, and not
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bench.method import Geometry, Method, ModelSet
+from bench.method import Geometry, Meter, Method, ModelSet, current_meter
 from bench.method.ranking import RankedChunks
 from bench.schema import Index, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
+from methods.pecan.search import charged
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
 
 DECLINED = "unanswerable"
@@ -31,6 +33,15 @@ class SelfRouteConfig(OverRankerConfig):
     max_tokens: Annotated[int, Field(ge=64)] | Literal["window"] | None = Field(
         None, description="most tokens of the second step, as max_tokens of full_context"
     )
+
+
+@dataclass(frozen=True)
+class _Ranked(RankedChunks):
+    """A ranking, and the second step, which is the same for every choice of passages."""
+
+    whole: list[tuple[Prediction, Meter]] = field(default_factory=list)
+    """At most one."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class SelfRoute(OverRanker[SelfRouteConfig]):
@@ -52,6 +63,10 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
         """The ranker, and the method that reads everything."""
         return (*super().inner(), self.whole)
 
+    async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
+        """As the ranker ranks."""
+        return _Ranked(**vars(await super().rank(index, question, models)))
+
     async def read_picked(
         self, ranked: RankedChunks, positions: Sequence[int], question: Question, models: ModelSet
     ) -> Prediction:
@@ -60,5 +75,12 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
         answer = await super().read_picked(ranked, positions, allowed, models)
         if DECLINED not in answer.text.lower():
             return answer
-        whole = await self.whole.answer(Index(), question, models)
+        assert isinstance(ranked, _Ranked), "of rank()"
+        async with ranked.lock:
+            if ranked.whole:
+                current_meter().add(ranked.whole[0][1])
+            else:
+                with charged() as reading:
+                    ranked.whole.append((await self.whole.answer(Index(), question, models), reading))
+        whole, _ = ranked.whole[0]
         return replace(whole, flags=(*whole.flags, "read_everything"))

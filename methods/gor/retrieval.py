@@ -111,7 +111,8 @@ class RecordsMethod(PickAndRead[RecordsConfigT, Ranked]):
         plan = self.plan
         if plan.overlap_tokens >= plan.chunk_tokens:
             raise ConfigError(
-                f"overlap_tokens={plan.overlap_tokens} is not less than chunk_tokens={plan.chunk_tokens}."
+                f"overlap_tokens={plan.overlap_tokens} is not less than chunk_tokens={plan.chunk_tokens}. "
+                "Lower it."
             )
         longest = plan.chunk_tokens + plan.question_tokens + plan.answer_tokens
         if longest > geometry.input_limit:

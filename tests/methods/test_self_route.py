@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.flops.meter import Meter, metered
+from bench.method.contract import Replayed
 from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
 from methods.self_route import PERMISSION, SelfRoute, SelfRouteConfig
@@ -32,11 +33,11 @@ class Reader(WordModel):
         return type(generation)(text, (1,), "stop", generation.prompt_tokens)
 
 
-def routed(reply: str) -> tuple[Prediction, Reader, Meter]:
+def routed(reply: str, k: int = 2) -> tuple[Prediction, Reader, Meter]:
     """The answer where the reader says ``reply`` to the passages, and what it cost."""
     models: Any = WordModels()
     models.reader = Reader(reply)
-    method = SelfRoute(SelfRouteConfig(k=2), GEOMETRY)
+    method = SelfRoute(SelfRouteConfig(k=k), GEOMETRY)
 
     async def ask() -> Prediction:
         return await method.answer(await method.index(PAGES, models), QUESTION, models)
@@ -63,3 +64,19 @@ def test_a_declined_question_is_asked_of_everything_and_pays_for_both(reply: str
         asyncio.run(FullContext(FullContextConfig(), GEOMETRY).answer(None, QUESTION, alone))  # type: ignore[arg-type]
     first = reader.count_tokens(reader.prompts[0]) + reader.chat_overhead
     assert meter.new_tokens == whole.new_tokens + first
+
+
+def test_everything_is_read_once_for_all_choices_of_passages_and_each_pays_for_it() -> None:
+    models: Any = WordModels()
+    models.reader = Reader("unanswerable")
+    configs = [SelfRouteConfig(k=k) for k in (1, 2)]
+    method = SelfRoute(configs[0], GEOMETRY)
+
+    async def ask() -> list[Replayed]:
+        return await method.replay(await method.index(PAGES, models), QUESTION, models, configs)
+
+    one, two = asyncio.run(ask())
+    assert [PERMISSION in prompt for prompt in models.reader.prompts].count(False) == 1
+    assert one.prediction.text == two.prediction.text == "whole"
+    assert one.meter.new_tokens == routed("unanswerable", k=1)[2].new_tokens
+    assert two.meter.new_tokens == routed("unanswerable", k=2)[2].new_tokens
