@@ -64,7 +64,7 @@ check: $(DEV) ## lint, types and the direction of imports
 	$(BIN)/lint-imports
 
 test: $(DEV) ## the tests (offline, CPU)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 # Real servers, each in an environment of its own that `make test` does not need. uv is the one installer that
 # can leave out what vLLM's wheel asks for in vain (overrides.txt); torch comes as for $(STAMP).

@@ -18,7 +18,7 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -68,11 +68,23 @@ DOCUMENTS: Mapping[str, DocumentSet] = {
 QUESTION = "Where did Mara Feld hide the silver kite?"
 
 
-Ran = tuple[Index, Prediction, Meter, Meter]
-"""An index, an answer from it, and the meters of both."""
+@dataclass(frozen=True)
+class Ran:
+    """One run on some documents; nothing in it is to be changed."""
 
-_story_runs: dict[tuple[type[MethodConformance], str], Ran] = {}
-"""Of the suite whose tests are running: its first run on the story, which many of them look at."""
+    built: Index
+    index: Index
+    """``built`` with what was learned: what the question was answered with."""
+    index_meter: Meter
+    prediction: Prediction
+    meter: Meter
+    touched: bool
+    """Whether answering has changed the index."""
+
+
+_first_runs: dict[str, Ran] = {}
+"""Of the suite whose tests are running: its first run on some documents, which several of them look at."""
+_suite_of_runs: tuple[type[MethodConformance], str] | None = None
 
 
 @lru_cache(maxsize=4)
@@ -128,11 +140,6 @@ class MethodConformance:
         """The question asked of every input."""
         return Question(QUESTION, documents, self.max_new_tokens, dataset="conformance")
 
-    async def build(self, method: Method[Any], documents: DocumentSet, models: LoadedModels) -> Index:
-        """The index that questions are answered with; what is learned is learned from these documents."""
-        index = await method.index(documents, models)
-        return method.finish(index, await self.learned(method, documents, index, models))
-
     async def learned(
         self, method: Method[Any], documents: DocumentSet, index: Index, models: LoadedModels
     ) -> Index | None:
@@ -142,31 +149,38 @@ class MethodConformance:
             return None
         return await method.train([TrainingItem(documents, index)], training, models)
 
-    def run_on_story(self) -> Ran:
-        """One run on the story, made once for the tests of this suite; nothing in it is to be changed."""
-        key = (type(self), json.dumps(dict(self.options), sort_keys=True))
-        if key not in _story_runs:
-            _story_runs.clear()
-            _story_runs[key] = self.run(DOCUMENTS["story"])
-        return _story_runs[key]
+    def once(self, name: str) -> Ran:
+        """The run on ``DOCUMENTS[name]`` that the tests of this suite share."""
+        global _suite_of_runs
+        suite = (type(self), json.dumps(dict(self.options), sort_keys=True))
+        if suite != _suite_of_runs:
+            _first_runs.clear()
+            _suite_of_runs = suite
+        if name not in _first_runs:
+            _first_runs[name] = self.run(DOCUMENTS[name])
+        return _first_runs[name]
 
     def run(self, documents: DocumentSet) -> Ran:
-        """Index and answer, with the meters of both."""
+        """Index and answer; what is learned is learned from these documents."""
         method = self.make()
         models = self.models(method)
 
         async def both() -> Ran:
             with metered(Meter()) as index_meter:
-                index = await self.build(method, documents, models)
+                built = await method.index(documents, models)
+                index = method.finish(built, await self.learned(method, documents, built, models))
+            before = json.dumps(dict(index.data), sort_keys=True)
             with metered(Meter()) as meter:
                 prediction = await method.answer(index, self.question(documents), models)
-            return index, prediction, index_meter, meter
+            touched = before != json.dumps(dict(index.data), sort_keys=True)
+            return Ran(built, index, index_meter, prediction, meter, touched)
 
         return asyncio.run(both())
 
-    def check(self, documents: DocumentSet) -> Prediction:
-        """What holds for every answer, whatever the input."""
-        index, prediction, index_meter, meter = self.run(documents)
+    def check(self, documents: DocumentSet, ran: Ran | None = None) -> Prediction:
+        """What holds for every answer, whatever the input; ``ran``: a run on it, if there has been one."""
+        ran = ran or self.run(documents)
+        index, prediction, index_meter, meter = ran.index, ran.prediction, ran.index_meter, ran.meter
         geometry = resolve(self.model).geometry
         assert isinstance(prediction.text, str)
         assert prediction.completion_tokens <= self.max_new_tokens
@@ -216,15 +230,15 @@ class MethodConformance:
         A context that begins like an earlier one takes over what was forwarded, and a shorter forward sums in
         another order.
         """
-        first, second = self.run_on_story(), self.run(DOCUMENTS["story"])
-        assert_same(first[1], second[1])
-        assert first[2].to_json() == second[2].to_json()
-        assert first[3].to_json() == second[3].to_json()
+        first, second = self.once("story"), self.run(DOCUMENTS["story"])
+        assert_same(first.prediction, second.prediction)
+        assert first.index_meter.to_json() == second.index_meter.to_json()
+        assert first.meter.to_json() == second.meter.to_json()
 
     def test_cost_is_accounted(self) -> None:
         """Every forward is credited to a model of the method, and its FLOPs follow from its counts."""
         method = self.make()
-        _, _, index_meter, meter = self.run_on_story()
+        index_meter, meter = self.once("story").index_meter, self.once("story").meter
         assert meter.flops > 0
         specs = {spec.name: spec for spec in self.models(method).specs.values()}
         for ledger in (index_meter, meter):
@@ -238,10 +252,10 @@ class MethodConformance:
     def test_probes_are_declared(self) -> None:
         """A role that is asked how likely a word is says that it needs it: not every server gives it."""
         method = self.make()
-        _, _, index_meter, meter = self.run_on_story()
+        ran = self.once("story")
         specs = self.models(method).specs
         declared = {specs[name].name for name, role in method.roles().items() if role.needs}
-        probed = {model for model, phase in [*index_meter.usage, *meter.usage] if phase == "probe"}
+        probed = {model for model, phase in [*ran.index_meter.usage, *ran.meter.usage] if phase == "probe"}
         assert probed <= declared, "a role that is probed says so: Role(needs=...)"
 
     def test_index_can_be_stored(self) -> None:
@@ -249,38 +263,27 @@ class MethodConformance:
         method = self.make()
         models = self.models(method)
         documents = DOCUMENTS["story"]
-        _, prediction, index_meter, _ = self.run_on_story()
+        ran = self.once("story")
         with tempfile.TemporaryDirectory() as folder:
             store = IndexStore(Path(folder))
 
             def kept(name: str, index: Index) -> Index:
-                store.save(self.method, name, index, index_meter)
+                store.save(self.method, name, index, ran.index_meter)
                 stored = store.load(self.method, name)
-                assert stored is not None and stored.meter.to_json() == index_meter.to_json()
+                assert stored is not None and stored.meter.to_json() == ran.index_meter.to_json()
                 return stored.index
 
             async def again() -> Prediction:
-                index = kept("index", await method.index(documents, models))
+                index = kept("index", ran.built)
                 learned = await self.learned(method, documents, index, models)
                 learned = None if learned is None else kept("learned", learned)
                 return await method.answer(method.finish(index, learned), self.question(documents), models)
 
-            assert_same(asyncio.run(again()), prediction)
+            assert_same(asyncio.run(again()), ran.prediction)
 
     def test_question_does_not_touch_the_index(self) -> None:
         """Answering leaves the index as it was: other questions share it."""
-        method = self.make()
-        models = self.models(method)
-        documents = DOCUMENTS["story"]
-
-        async def both() -> tuple[str, str]:
-            index = await self.build(method, documents, models)
-            before = json.dumps(dict(index.data), sort_keys=True)
-            await method.answer(index, self.question(documents), models)
-            return before, json.dumps(dict(index.data), sort_keys=True)
-
-        before, after = asyncio.run(both())
-        assert before == after
+        assert not self.once("story").touched
 
     def test_questions_in_flight_do_not_mix(self) -> None:
         """Two questions answered at once get the answers and costs they get alone."""
@@ -294,11 +297,11 @@ class MethodConformance:
                 question = replace(self.question(documents), text=text)
                 return await method.answer(index, question, models), meter.flops
 
-        index, *_ = self.run_on_story()
+        ran = self.once("story")
 
         async def alone_and_together() -> tuple[list[Any], list[Any]]:
-            alone = [await ask(index, text) for text in texts]
-            return alone, list(await asyncio.gather(*(ask(index, text) for text in texts)))
+            alone = [(ran.prediction, ran.meter.flops), await ask(ran.index, texts[1])]
+            return alone, list(await asyncio.gather(*(ask(ran.index, text) for text in texts)))
 
         alone, together = asyncio.run(alone_and_together())
         assert_same(alone, together)
@@ -310,20 +313,20 @@ class MethodConformance:
         if not self.grid:
             return
         models = self.models(method)
+        index = self.once("duplicates").index
         kind, documents = type(method), DOCUMENTS["duplicates"]
         points = [dict(zip(self.grid, v, strict=True)) for v in itertools.product(*self.grid.values())]
         configs = [method.config.model_copy(update=point) for point in points]
 
-        async def alone(index: Index, config: Any) -> tuple[Prediction, dict[str, JsonValue]]:
+        async def alone(config: Any) -> tuple[Prediction, dict[str, JsonValue]]:
             with metered(Meter()) as meter:
                 answered = kind(config, method.geometry, 0).answer(index, self.question(documents), models)
                 return await answered, meter.to_json()
 
         async def both() -> tuple[list[Any], list[Any]]:
-            index = await self.build(method, documents, models)
             derived = await method.replay(index, self.question(documents), models, configs)
             return [(r.prediction, r.meter.to_json()) for r in derived], [
-                await alone(index, config) for config in configs
+                await alone(config) for config in configs
             ]
 
         derived, separate = asyncio.run(both())
@@ -332,7 +335,7 @@ class MethodConformance:
     def test_empty_document(self) -> None:
         """Nothing to read: answered from the question alone, and flagged."""
         for name in ("empty", "nothing"):
-            prediction = self.check(DOCUMENTS[name])
+            prediction = self.check(DOCUMENTS[name], self.once(name))
             assert not prediction.context
             assert prediction.flags
 
@@ -340,7 +343,7 @@ class MethodConformance:
         """Blanks, one word, Emoji and right-to-left text, imitated control tokens, repetition, many texts."""
         for name in ("whitespace", "one_word", "unicode", "control_text", "duplicates", "many"):
             try:
-                self.check(DOCUMENTS[name])
+                self.check(DOCUMENTS[name], self.once(name))
             except Exception as error:
                 error.add_note(f"for the documents {name!r}")
                 raise

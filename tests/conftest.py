@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from pathlib import Path
@@ -26,15 +27,27 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ.pop("BENCH_TRACKING_URI", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups for ``--dist loadgroup``: a file's tests share a process, and so do all that cluster with UMAP.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests share a process, and so do all that cluster with UMAP.
 
     A process that loads UMAP for the first time compiles it, for up to a minute.
     """
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        clusters = file.startswith("tests/methods/") and "raptor" in item.nodeid.lower()
-        item.add_marker(pytest.mark.xdist_group("raptor" if clusters else file))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            clusters = file.startswith("tests/methods/") and "raptor" in nodeid.lower()
+            return "raptor" if clusters else file
+
+    return ByFile(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported by now stays; collecting garbage need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

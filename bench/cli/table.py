@@ -90,6 +90,7 @@ def command(
     datasets: tuple[str, ...],
     rows: tuple[str, ...],
     render_only: bool,
+    prices: Path | None,
     questions_per_document: int | None,
     first: int,
     browse: bool,
@@ -104,6 +105,7 @@ def command(
     from bench.cli.board import show_while_made
     from bench.cli.terminal import print_table, standard_output
     from bench.files.atomic import write_text
+    from bench.models.prices import read_prices
     from bench.tables.definition import load_table, with_rows
     from bench.tables.make import TableRequest, make_table
     from bench.tables.price import QUESTIONS
@@ -115,6 +117,7 @@ def command(
         with_rows(load_table(table_id), rows).on(data, datasets),
         setting,
         session,
+        prices=read_prices(prices) if content["view"] == "price" else None,
         questions=(questions_per_document,) if questions_per_document else QUESTIONS,
         **content,
     )
@@ -138,16 +141,15 @@ def _picture(request: TableRequest) -> Path | None:
     """The file with the table's rows, score over cost; None for a table that is no such rows."""
     from bench.figures.make import rows_on_a_plane
     from bench.files.atomic import write_bytes
-    from bench.models.prices import read_prices
     from bench.tables.make import collected
     from bench.tables.price import dollars_per_1000
 
     if request.definition.kind != "cells" or request.view not in ("scores", "costs", "price"):
         return None
     table = collected(request)
-    if request.view == "price":
+    if request.prices is not None:
         unit = f"dollars for 1,000 questions, {request.questions[-1]} per document"
-        prices = dollars_per_1000(table, read_prices(request.prices), request.questions[-1])
+        prices = dollars_per_1000(table, request.prices, request.questions[-1])
         drawn = rows_on_a_plane(table, prices, unit=unit)
     else:
         drawn = rows_on_a_plane(table)

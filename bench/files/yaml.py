@@ -21,6 +21,8 @@ from bench.schema import JsonValue
 
 MAX_BYTES = 1 << 20
 """Size limit of a YAML file."""
+MAX_DEPTH = 50
+"""Levels of a YAML file."""
 
 
 class Definition(BaseModel):
@@ -78,8 +80,6 @@ def read_yaml(path: Path, model: type[ModelT], what: str = "definition") -> Mode
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise DataError(f"{path}:{line}: {error.problem or error.context}; repair the {what}.") from None
-    except RecursionError:
-        raise DataError(f"{path}:1: nested too deeply; repair the {what}.") from None
     except (YAMLError, ValueError, TypeError) as error:  # ValueError: such as the 99th of a month
         raise DataError(f"{path}:1: {error}; repair the {what}.") from None
     if not isinstance(values, dict):
@@ -93,13 +93,20 @@ def read_yaml(path: Path, model: type[ModelT], what: str = "definition") -> Mode
 
 
 class _Composer(Composer):
+    depth = 0
+
     def compose_node(self, parent: Node | None, index: int) -> Any:
         event = self.parser.peek_event()
         if isinstance(event, AliasEvent):
             raise ComposerError(None, None, "aliases (*name) are not allowed", event.start_mark)
         if getattr(event, "tag", None) is not None:
             raise ComposerError(None, None, "tags (!name) are not allowed", event.start_mark)
-        return super().compose_node(parent, index)
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise ComposerError(None, None, "nested too deeply", event.start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def _plain(value: Any, path: Path, line: int) -> JsonValue:

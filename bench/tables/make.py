@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from bench.errors import ConfigError
-from bench.models.prices import read_prices
+from bench.models.prices import PriceCard
 from bench.models.spec import resolve
 from bench.run.cell import CellRequest
 from bench.run.judge_protocol import PROTOCOLS, ProtocolName
@@ -53,8 +53,8 @@ class TableRequest:
     """A folder of :mod:`bench.tables.export` to read the cells from; None: the results folder."""
     export: Path | None = None
     """Folder for an export of the finished cells without any text of the data; None: no export."""
-    prices: Path | None = None
-    """The price card of the view ``price``; None: the shipped example."""
+    prices: PriceCard | None = None
+    """Of the view ``price``."""
     questions: tuple[int, ...] = QUESTIONS
     """Of the view ``price``: numbers of questions that share a document's index."""
     places: Places = field(default_factory=dict)
@@ -123,7 +123,8 @@ def _scores(request: TableRequest) -> TextTable:
 
 
 def _priced(request: TableRequest) -> TextTable:
-    card = read_prices(request.prices)
+    card = request.prices
+    assert card is not None, "the view has a card"
     card.of(resolve(request.setting.model, dtype=request.setting.dtype).name)  # an error before any answer
     return price_table(_collected(request)[0], card, request.questions)
 

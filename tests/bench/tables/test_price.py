@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench.errors import ConfigError
-from bench.models.prices import PriceCard
+from bench.models.prices import PriceCard, read_prices
 from bench.results.records import Record
 from bench.run.cell import CellRequest
 from bench.run.session import Session
@@ -135,7 +135,8 @@ def test_a_model_without_a_price_is_an_error_before_any_question(tmp_path: Path)
         price_table(made, CARD)
     own = tmp_path / "own.yaml"
     own.write_text('date: "2026-01-31"\nsource: a page\nprices: {}\n')
-    request = TableRequest(load_table("table1"), CellRequest(), Session(tmp_path), view="price", prices=own)
+    card = read_prices(own)
+    request = TableRequest(load_table("table1"), CellRequest(), Session(tmp_path), view="price", prices=card)
     with pytest.raises(ConfigError, match="No price for 'tiny'"):
         make_table(request)
 
