@@ -82,9 +82,8 @@ class Ran:
     """Whether answering has changed the index."""
 
 
-_first_runs: dict[str, Ran] = {}
-"""Of the suite whose tests are running: its first run on some documents, which several of them look at."""
-_suite_of_runs: tuple[type[MethodConformance], str] | None = None
+_first_runs: dict[tuple[type[MethodConformance], str, str], Ran] = {}
+"""(Suite, its options, name of the documents) -> the first run, which several tests look at."""
 
 
 @lru_cache(maxsize=4)
@@ -151,14 +150,10 @@ class MethodConformance:
 
     def once(self, name: str) -> Ran:
         """The run on ``DOCUMENTS[name]`` that the tests of this suite share."""
-        global _suite_of_runs
-        suite = (type(self), json.dumps(dict(self.options), sort_keys=True))
-        if suite != _suite_of_runs:
-            _first_runs.clear()
-            _suite_of_runs = suite
-        if name not in _first_runs:
-            _first_runs[name] = self.run(DOCUMENTS[name])
-        return _first_runs[name]
+        key = (type(self), json.dumps(dict(self.options), sort_keys=True), name)
+        if key not in _first_runs:
+            _first_runs[key] = self.run(DOCUMENTS[name])
+        return _first_runs[key]
 
     def run(self, documents: DocumentSet) -> Ran:
         """Index and answer; what is learned is learned from these documents."""

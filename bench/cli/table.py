@@ -157,6 +157,5 @@ def _picture(request: TableRequest) -> Path | None:
         return None
     name = request.name if request.view == "price" else request.definition.id
     path = request.session.results / "figures" / f"{name}.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, drawn.picture("png"))
     return path

@@ -79,12 +79,9 @@ class Drawn:
 
     def save(self, folder: Path, name: str) -> list[Path]:
         """Write ``name``.png, .svg, .pdf and .csv; returns their paths."""
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = []
-        for form in _DATED:
-            paths.append(folder / f"{name}.{form}")
-            write_bytes(paths[-1], self.picture(form))
-        paths.append(folder / f"{name}.csv")
+        paths = [folder / f"{name}.{form}" for form in (*_DATED, "csv")]
+        for form, path in zip(_DATED, paths, strict=False):
+            write_bytes(path, self.picture(form))
         write_text(paths[-1], csv_text([self.header, *self.rows]))
         return paths
 

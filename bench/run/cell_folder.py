@@ -23,11 +23,7 @@ from bench.results.finished import (
     write_summary,
 )
 from bench.results.models import CellDescription, read_description, read_summary
-from bench.results.records import (
-    CELL_FILE,
-    FLOP_CONVENTION,
-    RecordStore,
-)
+from bench.results.records import CELL_FILE, FLOP_CONVENTION, RecordStore
 from bench.results.summary import SUMMARY_VERSION, summarize
 from bench.run.cell import Cell, recommended_options
 from bench.run.provenance import environment

@@ -61,7 +61,6 @@ def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
     for part in (entries, lines):
         part.sort(key=lambda item: places.get((str(item["row"]), str(item["dataset"])), len(places)))
     columns = list(dict.fromkeys((*_COLUMNS, *(column for line in lines for column in line))))
-    folder.mkdir(parents=True, exist_ok=True)
     write_text(questions, csv_text([columns, *([line.get(name, "") for name in columns] for line in lines)]))
     write_json(cells, entries)
     return cells, questions

@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from bench.errors import BenchError, QuestionError
@@ -185,6 +186,7 @@ class ServerClient:
             "headers": {"Authorization": f"Bearer {key}"} if key else {},
             "timeout": httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
             "limits": httpx.Limits(max_connections=self.in_flight, max_keepalive_connections=self.in_flight),
+            "verify": _certificates(),
             "trust_env": not self.address.is_local,  # no proxy between this machine and itself
         }
 
@@ -251,6 +253,12 @@ class ServerClient:
             " Start the server again, or correct the address, then give the same command; #patience=SECONDS"
             f" waits longer (now {self.address.patience_s:g})."
         )
+
+
+@cache
+def _certificates() -> Any:
+    """The authorities that this machine trusts, which take a while to read."""
+    return _httpx().create_ssl_context()
 
 
 def _httpx() -> Any:

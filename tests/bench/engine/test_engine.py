@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,12 +61,28 @@ def test_attention_of_chosen_heads_is_that_of_a_full_eager_recomputation(
     agrees_with_recomputing(family, path, (some, None, layer, Heads(((0, 7),))), monkeypatch)
 
 
+def reference(
+    family: str, ids: Sequence[int], spans: Sequence[tuple[int, int]], heads: Heads | None = None
+) -> tuple[Any, Any]:
+    """:func:`recomputed`, once for all paths, which are asked the same."""
+    return _reference(family, tuple(ids), tuple(spans), heads)
+
+
+@cache
+def _reference(
+    family: str, ids: tuple[int, ...], spans: tuple[tuple[int, int], ...], heads: Heads | None
+) -> tuple[Any, Any]:
+    return recomputed(_plain_model(family, "eager"), list(ids), spans, heads)
+
+
+_plain_model = cache(causal_model)
+
+
 def agrees_with_recomputing(
     family: str, path: str, heads: Sequence[Heads | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefill, "MASKED_QUERIES", 8)
-    model = causal_model(family, "eager")
-    engine = build_engine(family, model, max_context=1024)
+    engine = build_engine(family, causal_model(family, "eager"), max_context=1024)
     engine.runner.traits = Traits(together=path not in ("one by one", "tiles"), tiles=path == "tiles")
     if path.startswith("variable"):
         serve_like_a_gpu(engine, monkeypatch)
@@ -75,10 +92,10 @@ def agrees_with_recomputing(
     played = play_all(engine, plans, heads)
     for plan, results, counted in zip(plans, played, itertools.cycle(heads), strict=False):
         ids, spans = list(plan.opening), [(0, len(plan.opening))]
-        logits, _ = recomputed(model, ids, spans)
+        logits, _ = reference(family, ids, spans)
         assert results[0].logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
         for (node, suffix), result in zip(plan.steps, results[1:], strict=False):
-            logits, rows = recomputed(model, [*ids, *node, *suffix], spans, counted)
+            logits, rows = reference(family, [*ids, *node, *suffix], spans, counted)
             assert result.logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
             assert result.log_mass == pytest.approx(float(torch.logsumexp(logits.double(), 0)), abs=ROUNDING)
             assert result.attention.shape == (len(node) + len(suffix), len(spans))
@@ -88,10 +105,10 @@ def agrees_with_recomputing(
         ids += plan.last
         answer = results[-1].answer
         for token in answer:
-            logits, _ = recomputed(model, ids, spans)
+            logits, _ = reference(family, ids, spans)
             assert token == int(logits.argmax())
             ids.append(token)
-        _, rows = recomputed(model, ids, spans, counted)
+        _, rows = reference(family, ids, spans, counted)
         forwarded = len(answer) - 1
         assert results[-1].attention.shape == (forwarded, len(spans))
         first = len(ids) - len(answer)

@@ -315,24 +315,27 @@ def test_a_server_killed_and_started_again_in_the_middle_changes_nothing(
 ) -> None:
     with serving(vllm_app()) as url:
         undisturbed = answered(tmp_path / "undisturbed", request(url))
-    port, first = free_port(), threading.Event()
+    port, up, first, over = free_port(), *(threading.Event() for _ in range(3))
 
     def fall(at: int, body: Body) -> Any:
         first.set()
 
     def servers() -> None:
         with serving(vllm_app(Counted(fall)), port):
+            up.set()
             first.wait()
         time.sleep(0.7)
         with serving(vllm_app(), port):
             over.wait()
 
-    over, thread = threading.Event(), threading.Thread(target=servers)
+    thread = threading.Thread(target=servers)
     thread.start()
+    up.wait()
     try:
         with caplog.at_level(logging.WARNING):
             disturbed = answered(tmp_path / "disturbed", request(f"http://127.0.0.1:{port}/v1"))
     finally:
+        first.set()
         over.set()
         thread.join()
     assert [r.prediction for r in disturbed] == [r.prediction for r in undisturbed]
