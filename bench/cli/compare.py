@@ -227,7 +227,7 @@ def _power(comparison: Comparison, plan: float) -> list[str]:
     """What these questions could have shown, and how many would show ``plan`` points."""
     power = comparison.power
     if power is None or not power.detectable:
-        return []
+        return ["power       unknown: these differences have no spread to plan from; ask more questions"]
     return [
         f"power       a true difference of {100 * power.detectable:.1f} points would be found 4 times in 5; "
         f"for {plan:g} points ask {power.questions_for(plan / 100):,} questions"

@@ -158,5 +158,7 @@ def test_the_verdict_needs_interval_and_test() -> None:
     assert "B scores lower than A." in describe(worse, "B", "A")
     same = compare(cell([1, 0] * 6, names), cell([0, 1] * 6, names), "f1")
     assert "These questions do not tell the two apart." in describe(same, "A", "B")
+    equal = compare(cell([1] * 12, names), cell([1] * 12, names), "f1")
+    assert "power       unknown: these differences have no spread to plan from" in describe(equal, "A", "B")
     one = compare(cell([1, 1], "aa"), cell([0, 0], "aa"), "f1")
     assert "Too few documents to tell the two apart." in describe(one, "A", "B")
