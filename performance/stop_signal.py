@@ -196,7 +196,7 @@ def pairs(model: str, data: str, dataset: str, skip: int, limit: int, out: Path 
     if not examples:
         raise click.ClickException(
             f"{data}: of {dataset} behind the first {skip} no question has {GOLD} documents marked as its "
-            f"evidence among {GOLD + OTHERS} or more; expected a release that marks them, and a smaller --skip."
+            f"evidence among {GOLD + OTHERS} or more; expected data that mark them, and a smaller --skip."
         )
     spec = resolve(model)
     Threads.begin(None).settle([spec], alone=True)
