@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             clusters = file.startswith("tests/methods/") and "raptor" in nodeid.lower()
             return "raptor" if clusters else file
 
+    config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with a slow test first, then those with many tests, so that the processes end together."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, -tests[item.path]))
 
 
 def pytest_collection_finish() -> None:

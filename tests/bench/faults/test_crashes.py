@@ -21,6 +21,7 @@ from tests.bench.faults.runs import REPOSITORY
 from tests.stand_ins import StandInSession, examples, stand_in_cell
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_step_goes_on_to_the_same_records_indexes_and_table(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.bench.faults.crash_driver", str(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
