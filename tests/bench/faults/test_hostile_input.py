@@ -158,6 +158,17 @@ def test_odd_yaml_is_a_clear_error(tmp_path: Path, name: str) -> None:
             read(path)
 
 
+@pytest.mark.parametrize("opened", ["[" * 60 + "]" * 60, "{a: " * 60, "- " * 60])
+def test_yaml_nested_beyond_what_plain_data_need_is_refused_where_it_stands(
+    tmp_path: Path, opened: str
+) -> None:
+    """Thousands of levels were read for seconds, up to the limit of recursion."""
+    path = tmp_path / "hotpotqa.yaml"
+    path.write_text(f"name: x\nid:\n  {opened}\n", encoding="utf-8")
+    with pytest.raises(BenchError, match=r"hotpotqa\.yaml:3: nested too deeply"):
+        read_hotpotqa(path)
+
+
 @settings(DETERMINISTIC, max_examples=12)
 @given(line=st.integers(0, 40), junk=hostile.text | st.sampled_from(list(ODD_YAML.values())))
 def test_a_file_with_anything_thrown_in_is_read_or_a_clear_error(
