@@ -52,7 +52,7 @@ def test_control_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
 
 
 def test_building_twice_gives_the_same_tokenizer(tmp_path: Path) -> None:
-    first, second = (build_tokenizer(conversations=12) for _ in range(2))
+    first, second = (build_tokenizer(conversations=12, lists=4) for _ in range(2))
 
     assert json.loads(first.to_str()) == json.loads(second.to_str())
     assert first.get_vocab_size() <= VOCAB_SIZE
