@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +31,7 @@ from bench.method.options import parse_method
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
-from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, read_records
+from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, index_costs, read_records
 from bench.tables.formats import in_brackets
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ def command_of(request: CellRequest, results: Path) -> str:
         parts += [f"--{name}", str(value)] if value is not None else []
     parts += ["--results", str(results)] if results != Path("results") else []
     for name, value in request.options.items():
-        parts += ["--set", f"{name}={value}"]
+        parts += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
     return shlex.join(parts)
 
 
@@ -171,6 +173,10 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     interval = in_brackets(d.low, d.high, lambda end: f"{100 * end:+.1f}")
     interval = f"{interval} (95 %, documents resampled)" if interval else f", without an interval: {d.reason}"
     spread = in_brackets(r.low, r.high, "{:.2f}".format)
+    indexes = [
+        fmean(index.index_tflops for index in index_costs(records))
+        for records in ([p.first for p in c.pairs], [p.second for p in c.pairs])
+    ]
     lines = [
         f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
         f"{100 * c.second:.1f} %; mean of {counted(d.n, 'question')} on {counted(d.clusters, 'document')}",
@@ -179,8 +185,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
         *_power(comparison, plan),
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
         f"FLOPs       {r.mean:.2f}{spread} times those of {second}, per question, index apart",
-        f"index       {first} {_index_tflops(p.first for p in c.pairs):.3g}, {second} "
-        f"{_index_tflops(p.second for p in c.pairs):.3g} TFLOPs per document set",
+        f"index       {first} {indexes[0]:.3g}, {second} {indexes[1]:.3g} TFLOPs per document set",
     ]
     if c.only_first or c.only_second:
         lines.append(
@@ -232,12 +237,6 @@ def _power(comparison: Comparison, plan: float) -> list[str]:
         f"power       a true difference of {100 * power.detectable:.1f} points would be found 4 times in 5; "
         f"for {plan:g} points ask {power.questions_for(plan / 100):,} questions"
     ]
-
-
-def _index_tflops(records: Iterable[Record]) -> float:
-    """The mean over the document sets."""
-    by_set = {tuple(record.document_ids): record.flops.index_tflops for record in records}
-    return sum(by_set.values()) / len(by_set)
 
 
 def _p(value: float) -> str:

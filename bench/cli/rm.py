@@ -83,7 +83,7 @@ def _selected(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path,
             named[folder] = read_description(folder)
         else:
             named |= cells_named(text, results, dataset)
-    return named
+    return {folder: about for folder, about in named.items() if dataset in ("", about.dataset)}
 
 
 def _forget(results: Path, cell_ids: list[str], sweeps: Iterable[str]) -> None:

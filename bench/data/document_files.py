@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from bench.data.entries import Problem
 from bench.errors import DataError
@@ -79,29 +80,29 @@ class DocumentFiles:
 
 
 def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> DocumentFiles:
-    """The documents in these files, and in and below these folders, in order of name within a folder.
+    """The documents in these files, and in and below these folders, each once, by name within a folder.
 
     Hidden files and links that lead out of a folder are left out, and so are ``besides``, which are no
     documents. Raises DataError for a path that does not exist.
     """
     documents: list[Document] = []
     problems: list[Problem] = []
-    names = Counter(path.name for path in paths if not path.is_dir())
+    found: dict[Path, tuple[Path, str]] = {}
     for path in paths:
         if not path.exists():
             raise DataError(f"{path}: no such file or folder.")
-        files = _below(path, besides, problems) if path.is_dir() else [path]
-        for file in files:
+        for file in _below(path, besides, problems) if path.is_dir() else [path]:
             title = os.path.relpath(file, path) if path.is_dir() else path.name
-            if names[title] > 1 or (title in names and path.is_dir()):
-                title = str(file)
-            try:
-                document, notes = read_document(file, title)
-            except UnreadableFileError as error:
-                problems.append(error.problem)
-                continue
-            documents.append(document)
-            problems.extend(Problem(_one_line(str(file)), note, "warning") for note in notes)
+            found.setdefault(file.resolve(), (file, title))
+    titles = Counter(title for _, title in found.values())
+    for file, title in found.values():
+        try:
+            document, notes = read_document(file, title if titles[title] == 1 else str(file))
+        except UnreadableFileError as error:
+            problems.append(error.problem)
+            continue
+        documents.append(document)
+        problems.extend(Problem(_one_line(str(file)), note, "warning") for note in notes)
     return DocumentFiles(tuple(documents), tuple(problems))
 
 
@@ -286,7 +287,6 @@ def _docx_text(content: bytes, path: str) -> str:
     """The text of a Word document, a paragraph or table row a line."""
     require(path, "docx")
     import docx
-    from docx.table import Table
 
     with _parsing(path, "a Word document"):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -299,13 +299,28 @@ def _docx_text(content: bytes, path: str) -> str:
             tags = sum(part.count(b"<") + (part.count(b"=") + part.count(b"&")) // 5 for part in marked_up)
             if tags > MAX_TAGS:
                 raise UnreadableFileError(path, f"{tags:,} tags; at most {MAX_TAGS:,} are read. Split it.")
-        lines = []
-        for part in docx.Document(io.BytesIO(content)).iter_inner_content():
-            if isinstance(part, Table):
-                lines += [" | ".join(cell.text for cell in row.cells) for row in part.rows]
-            else:
-                lines.append(part.text)
-    return "\n".join(" ".join(line.split()) for line in lines)
+        text = "".join(_docx_pieces(docx.Document(io.BytesIO(content)).element.body)).removesuffix("\n")
+    return "\n".join(" ".join(line.split()) for line in text.split("\n"))
+
+
+_DOCX_UNREAD = frozenset("del moveFrom Fallback pPr rPr sdtPr".split())
+"""Elements of a Word document without text: deleted, moved away, properties, a second form of the same."""
+
+
+def _docx_pieces(element: Any) -> Iterator[str]:
+    """The text below an element in pieces, with insertions, content controls and text boxes."""
+    for part in element.iterchildren("{*}*"):
+        name = part.tag.rpartition("}")[2]
+        if name == "t":
+            yield part.text or ""
+        elif name in ("tab", "br", "cr"):
+            yield " "
+        elif name == "tr":
+            cells = [cell for cell in part.iter("{*}tc") if next(cell.iterancestors("{*}tr")) is part]
+            yield " | ".join(" ".join("".join(_docx_pieces(cell)).split()) for cell in cells) + "\n"
+        elif name not in _DOCX_UNREAD:
+            yield from _docx_pieces(part)
+            yield "\n" if name == "p" else ""
 
 
 _HTML_LINES = frozenset(
@@ -314,6 +329,7 @@ _HTML_LINES = frozenset(
 )
 """Elements that begin and end a line."""
 _HTML_EMPTY = frozenset("area base br col embed hr img input link meta param source track wbr".split())
+_HTML_APART = frozenset(("td", "th", "option"))
 _HTML_UNREAD = re.compile(r"</(script|style)", re.IGNORECASE)
 _HTML_TAG = re.compile(
     r"""<!--.*?(?:-->|\Z) | <[!?][^>]*+>? |
@@ -351,13 +367,15 @@ def _visible(page: str) -> Iterator[str]:
         if tag is None:
             return
         at, name = tag.end(), (tag[2] or "").lower()
-        closes = tag[1] or name in _HTML_EMPTY or tag[0].endswith("/>")
+        closes = tag[1] or name in _HTML_EMPTY or _closes_itself(tag[0])
         if name in ("script", "style") and not closes:
             ends = (end for end in _HTML_UNREAD.finditer(page, at) if end[1].lower() == name)
             at = next((end.start() for end in ends), len(page))
         elif name and not tag[1]:
             if name in _HTML_LINES and not hidden:
                 yield "\n"
+            if name in _HTML_APART and any(count[other] for other in _HTML_APART):
+                yield " "  # the one before is not closed
             inside.append(name)
             count[name] += 1
         last = ""
@@ -365,7 +383,13 @@ def _visible(page: str) -> Iterator[str]:
             last = inside.pop()
             count[last] -= 1
             if not hidden:
-                yield "\n" if last in _HTML_LINES else " " if last in ("td", "th") else ""
+                yield "\n" if last in _HTML_LINES else " " if last in _HTML_APART else ""
+
+
+def _closes_itself(tag: str) -> bool:
+    """Whether a tag ends in an oblique stroke that is not part of an unquoted value."""
+    last = tag.rsplit(None, 1)[-1] if tag.endswith("/>") else ""
+    return bool(last) and ("=" not in last or last[-3] in "\"'")
 
 
 _XML = re.compile(rb"(\xef\xbb\xbf)?\s*<|\0|\xff\xfe|\xfe\xff")

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bench.errors import DataError
 from bench.metrics import CorpusMetric, Metric, QuestionMetric
@@ -30,7 +30,7 @@ class Answered:
     prediction: str | None
     """None when the question failed."""
     references: tuple[str, ...]
-    """At least one."""
+    """None: nothing to score."""
     line: int | None = None
     """Line of the file it came from, counted from 1."""
     example_id: str | int | None = None
@@ -50,6 +50,8 @@ class Scores:
     """The keys of ``mean`` that are no mean but one value for all questions together."""
     failed: int
     """How many of the questions failed; they are in every mean, as 0."""
+    unscored: int
+    """How many have no reference; they are in no mean."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """``{"lines": [...], "mean": {...}, "corpus_level": [...], "n": ..., "failed": ...}``."""
@@ -68,6 +70,7 @@ class Scores:
             "corpus_level": list(self.corpus_level),
             "n": len(self.questions),
             "failed": self.failed,
+            **({"unscored": self.unscored} if self.unscored else {}),
         }
 
 
@@ -106,23 +109,25 @@ def question_counts(
 
 
 def score_questions(questions: Iterable[Answered], metrics: Sequence[Metric]) -> Scores:
-    """The scores of all questions; raises ValueError without a question."""
+    """The scores of all questions; raises ValueError without one that has a reference."""
     answered = tuple(questions)
-    if not answered:
+    scored = [question for question in answered if question.references]
+    if not scored:
         raise ValueError("Cannot average zero questions.")
     rows = [question_scores(q.prediction, q.references, metrics, q.drawn) for q in answered]
     mean: dict[str, float] = {}
     for metric in metrics:
         if isinstance(metric, CorpusMetric):
-            counts = [question_counts(q.prediction, q.references, metric, q.drawn) for q in answered]
+            counts = [question_counts(q.prediction, q.references, metric, q.drawn) for q in scored]
             mean[metric.name] = float(metric.value(np.sum(counts, axis=0)))
         else:
-            mean[metric.name] = float(np.mean([row[metric.name] for row in rows]))
+            mean[metric.name] = float(np.mean([row[metric.name] for row in rows if row]))
     return Scores(
         questions=tuple(zip(answered, rows, strict=True)),
         mean=mean,
         corpus_level=tuple(m.name for m in metrics if m.corpus_level),
         failed=sum(q.prediction is None for q in answered),
+        unscored=len(answered) - len(scored),
     )
 
 
@@ -153,6 +158,8 @@ def parse_answered(stream: BinaryIO | Iterable[bytes], name: str) -> tuple[Answe
             questions.append(_parse_line(raw, number, f"{name}:{number}"))
     if not questions:
         raise DataError(f"{name} holds no record; expected one JSON object per line.")
+    if not any(question.references for question in questions):
+        raise DataError(f"{name}: no line has a reference answer, so there is nothing to score. {_EXPECTED}")
     return tuple(questions)
 
 
@@ -162,7 +169,7 @@ _EXPECTED = 'Expected one object a line: {"prediction": "Paris", "answers": ["Pa
 class _Line(BaseModel):
     model_config = ConfigDict(strict=True)
     prediction: str | None = None
-    answers: list[str] = Field(min_length=1)
+    answers: list[str]
     drawn: list[str] = []
     error: JsonValue = None
     example_id: JsonValue = None

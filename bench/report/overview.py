@@ -43,7 +43,7 @@ def _plane(group: DataGroup) -> Plane | None:
     ]
     if len(same) < 2:
         return None
-    metric = same[0].cell.description.metrics[0]
+    metric = same[0].metric
     points = [(one.cell.summary.query_tflops.mean, one.cell.summary.percent(metric)) for one in same]
     front = pareto_front([(tflops, score.mean) for tflops, score in points])
     others = [at for at in range(len(same)) if at not in front]

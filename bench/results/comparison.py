@@ -72,8 +72,8 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> C
     for records, with_answers in zip((first, second), scored, strict=True):
         if records and not with_answers:
             raise ConfigError("none of these questions has a reference answer, so there are no scores.")
-        if records and metric not in with_answers[0].scores:
-            available = ", ".join(sorted(with_answers[0].scores))
+        if any(metric not in record.scores for record in with_answers):
+            available = ", ".join(sorted(set.intersection(*(set(r.scores) for r in with_answers))))
             raise ConfigError(f"no value of {metric!r} per question; these records have: {available}.")
     pairs = paired(*scored)
     clusters = [" ".join(pair.first.document_ids) for pair in pairs]

@@ -84,6 +84,15 @@ class FlopCounts(Line):
         return self.index / TFLOP
 
 
+def index_costs(records: Iterable[Record]) -> list[FlopCounts]:
+    """The FLOPs of each document set's index, once; a question whose index failed has none of its own."""
+    found: dict[tuple[str, ...], FlopCounts] = {}
+    for record in records:
+        key = tuple(record.document_ids)
+        found[key] = max(found.get(key, record.flops), record.flops, key=lambda flops: flops.index)
+    return list(found.values())
+
+
 def error_kind(error: str) -> str:
     """The name of the exception's class in the ``error`` of a record."""
     return error.partition(":")[0]
@@ -114,14 +123,16 @@ class Record(Line):
     trace: JsonValue = Field(description="the method's own log")
 
 
-def rescored(record: Record) -> Record | None:
+def rescored(record: Record, wanted: Iterable[str] = ()) -> Record | None:
     """The record with the scores that its prediction and references have; None if it has them already.
 
-    A record without references, as cells that may not hold the data's text have, is taken at its word.
+    wanted: metrics that it may lack. A record without references, as cells that may not hold the data's text
+    have, is taken at its word.
     """
-    metrics = [METRICS[name] for name in record.scores if name in METRICS]
+    metrics = [METRICS[name] for name in {**record.scores, **dict.fromkeys(wanted)} if name in METRICS]
     scores = question_scores(record.prediction, record.answers, metrics, record.drawn)
-    if all(math.isclose(record.scores[name], value, abs_tol=1e-9) for name, value in scores.items()):
+    has = {name: record.scores.get(name, math.nan) for name in scores}
+    if all(math.isclose(has[name], value, abs_tol=1e-9) for name, value in scores.items()):
         return None
     return record.model_copy(update={"scores": {**record.scores, **scores}})
 
@@ -200,11 +211,12 @@ class RecordStore(JsonLines[Record, str]):
         """The example id."""
         return row.example_id
 
-    def set_right(self) -> None:
-        """Append again, with a warning, the records whose scores do not follow from them."""
-        mended = [right for record in self.done.values() if (right := rescored(record)) is not None]
-        for record in mended:
-            self.append(record)
-        if mended:
-            wrong = [record.example_id for record in mended]
+    def set_right(self, metrics: Iterable[str] = ()) -> None:
+        """Append again the records that lack one of the metrics, or, with a warning, have a wrong score."""
+        before = list(self.done.values())
+        mended = [(old, new) for old in before if (new := rescored(old, metrics)) is not None]
+        for _, new in mended:
+            self.append(new)
+        wrong = [old.example_id for old, new in mended if not old.scores.items() <= new.scores.items()]
+        if wrong:
             log.warning("%s: %s; they were computed again", self.path, _unfounded(wrong))

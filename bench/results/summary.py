@@ -12,7 +12,7 @@ from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.scoring import question_counts, question_scores
 from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
 from bench.results.models import Interval, Summary, TokenMeans
-from bench.results.records import Record, error_kind
+from bench.results.records import Record, error_kind, index_costs
 
 SUMMARY_VERSION = 4
 
@@ -47,20 +47,20 @@ def summarize(
             interval = mean_of([_score(r, metric) for r in scored], scored_clusters)
         intervals[metric.name] = interval
     retrieval = {name: _measured(name, records) for name in RETRIEVAL_MEASURES}
-    index_flops = {cluster: r.flops.index for cluster, r in zip(clusters, records, strict=True)}
+    indexes = index_costs(records)
     return Summary(
         summary_version=SUMMARY_VERSION,
         cell_id=cell_id,
         records_sha256=records_sha256,
         n=len(records),
-        n_documents=len(index_flops),
+        n_documents=len(indexes),
         n_failed=sum(r.error is not None for r in records),
         n_truncated=sum(r.truncated for r in records),
         **({"n_unscored": unscored} if unscored else {}),
         metrics=intervals,
         retrieval={name: interval for name, interval in retrieval.items() if interval is not None},
         query_flops=mean_of([float(r.flops.query) for r in records], clusters),
-        index_flops=float(np.mean(list(index_flops.values()))),
+        index_flops=float(np.mean([index.index for index in indexes])),
         flop_convention=records[0].flops.convention,
         tokens=TokenMeans(
             prompt=float(np.mean([r.tokens.prompt for r in records])),

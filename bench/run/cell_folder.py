@@ -47,7 +47,7 @@ def open_records(cell: Cell, folder: Path) -> Iterator[RecordStore]:
         _refuse_foreign(cell, store)
         if changed_since_summary(folder):
             log.warning("%s were changed since their summary was written; it is written again", store.path)
-        store.set_right()
+        store.set_right(cell.card.metrics)
         yield store
 
 

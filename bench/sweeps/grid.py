@@ -14,7 +14,7 @@ from bench.files.hashing import stable_hash
 from bench.method.options import parse_assignments
 from bench.method.registry import load_method
 from bench.run.cell import Cell, CellRequest, plan_cell
-from bench.run.equal_cost import reference_method
+from bench.run.equal_cost import NODES, PASSAGES, reference_method
 from bench.schema import JsonValue
 
 MAX_CELLS = 10_000
@@ -145,10 +145,11 @@ def plan_sweep(base: CellRequest, grid: Mapping[str, Sequence[JsonValue]]) -> li
     both = sorted(set(base.options) & set(grid))
     if both:
         raise ConfigError(f"{', '.join(both)}: fixed and varied; give it once.")
-    if any(reference_method(k) for k in [base.options.get("k"), *grid.get("k", ())]):
-        raise ConfigError(
-            "k=auto:METHOD is found by bench run and bench table; a sweep takes numbers, such as k=1:14."
-        )
+    for option in (PASSAGES, NODES):
+        if any(reference_method(n, option) for n in [base.options.get(option), *grid.get(option, ())]):
+            raise ConfigError(
+                f"{option}=auto:METHOD is for bench run and table; a sweep takes numbers: {option}=1:14."
+            )
     cells = []
     for values in itertools.product(*grid.values()):
         point = dict(zip(grid, values, strict=True))

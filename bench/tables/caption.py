@@ -22,6 +22,8 @@ from bench.tables.ties import Ties
 _NOTHING = "No cell has been run; without --render-only the command runs them."
 _EVENTS = "docs/records.md, Flags"
 _FAILED, _TRUNCATED = "failed and scored 0:", "truncated context:"
+_SCORES = "Scores are percent, with 95 % intervals that resample documents."
+_UNSCORED = "without a reference answer and not scored:"
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -42,12 +44,12 @@ def compared(table: TableData, published: PublishedValues) -> bool:
 
 
 def caption(
-    table: TableData, published: PublishedValues | None = None, *, amortised: bool = False
+    table: TableData, published: PublishedValues | None = None, *, amortised: bool | None = False
 ) -> list[str]:
     """Sentences that explain the numbers: models, data, lengths, conventions, sources.
 
     published: the papers' values, if the table shows them. amortised: the costs include the index, not only
-    the question.
+    the question; None: there are neither scores nor FLOPs.
     """
     definition, described = table.definition, _described(table)
     sentences = [f"{table.title}. Layout and published values: {definition.source}.", *provisional(table)]
@@ -59,7 +61,8 @@ def caption(
         for d in described
     )
     commits = _each(d.git_commit for d in described if d.git_commit)
-    conventions = sorted({cast("Convention", d.flop_convention) for d in described})
+    names = sorted({cast("Convention", d.flop_convention) for d in described})
+    conventions = [f"{name}: {CONVENTION_NOTES[name]}" for name in names]
     cost = "Cost is in TFLOPs" if amortised else "TFLOPs are query-dependent, mean per question"
     return [
         *sentences,
@@ -70,8 +73,7 @@ def caption(
         f"Prompt: {_prompts(table)}.",
         f"Seed: {', '.join(map(str, _each(d.seed for d in described)))}.",
         *_options(table),
-        "Scores are percent, with 95 % intervals that resample documents.",
-        f"{cost}, convention {'; '.join(f'{name}: {CONVENTION_NOTES[name]}' for name in conventions)}.",
+        *(() if amortised is None else (_SCORES, f"{cost}, convention {'; '.join(conventions)}.")),
         *_about_published(table, published),
         *(_ABOUT_METRICS[metric] for metric in definition.metrics if metric in _ABOUT_METRICS),
         *definition.notes,
@@ -89,7 +91,7 @@ def brief(table: TableData, published: PublishedValues | None = None) -> list[st
         "Scores are percent, with 95 % intervals; TFLOPs are per question.",
         *_about_published(table, published)[:1],
         *without_values(table),
-        *_counted_events(table, (_FAILED, _TRUNCATED)),
+        *_counted_events(table, (_UNSCORED, _FAILED, _TRUNCATED)),
     ]
 
 
@@ -267,6 +269,8 @@ def _events(cell: TableCell, metrics: Sequence[str]) -> Iterator[tuple[str, str]
     if cell.finished is None:
         return
     summary, of = cell.finished.summary, f"of {cell.finished.summary.n} ({cell.dataset}"
+    if summary.n_unscored:
+        yield _UNSCORED, f"{summary.n_unscored} {of})"
     if summary.n_failed:
         errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
         yield _FAILED, f"{summary.n_failed} {of}{f': {errors}' if errors else ''})"

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from bench.flops.meter import Meter
 from bench.results.finished import FinishedCell
-from bench.results.records import TFLOP, Record
+from bench.results.records import TFLOP, Record, index_costs
 from bench.tables.cells import TableData
 
 MIN_SHARE = 0.01
@@ -67,12 +67,12 @@ def cell_costs(cell: FinishedCell) -> CellCosts:
     """The parts of a cell's costs; the index of each document set counts once."""
     reader = str(cell.description.models["reader"]["name"])
     questions: list[Record] = list(cell.read_records())
-    indexes = {tuple(record.document_ids): record.flops.index_by_model for record in questions}
+    indexes = [Meter.from_json(index.index_by_model) for index in index_costs(questions)]
     return CellCosts(
         _parts(
             (Meter.from_json(record.flops.query_by_model) for record in questions), len(questions), reader
         ),
-        _parts(map(Meter.from_json, indexes.values()), len(indexes), reader),
+        _parts(indexes, len(indexes), reader),
     )
 
 

@@ -73,6 +73,8 @@ def make_table(request: TableRequest) -> TextTable:
     Raises ConfigError for a view that the table does not have, and BenchError if it cannot be made.
     """
     definition = request.definition
+    if request.export is not None and request.view in ("price", "published"):
+        raise ConfigError(f"--export {request.export} is of a table's scores: leave out --columns.")
     if request.view == "published":
         return printed_table(definition)
     for given, flag, kinds, use in (
@@ -110,7 +112,7 @@ def _scores(request: TableRequest) -> TextTable:
     table = collected(request)
     if request.exported is not None:
         return render(table, printed, ties=ties_of(table))
-    if request.export is not None and request.session.asking.first is None:
+    if request.export is not None and (request.session.asking.first is None or not table.so_far):
         export_table(table, request.export)
     if request.view == "retrieval":
         return render(retrieval_view(table), printed)

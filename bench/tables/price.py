@@ -20,7 +20,7 @@ from bench.flops.meter import Meter, Usage
 from bench.models.prices import PriceCard
 from bench.results.finished import FinishedCell
 from bench.results.models import Interval
-from bench.results.records import Record
+from bench.results.records import Record, index_costs
 from bench.tables.caption import about_prices, about_reader, caption, provisional, without_values
 from bench.tables.cells import TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
@@ -57,12 +57,12 @@ def cell_price(cell: FinishedCell, card: PriceCard) -> CellPrice:
     records: list[Record] = list(cell.read_records())
     longest = max(cell.description.geometry.values(), default=0)
     asked = [Meter.from_json(record.flops.query_by_model) for record in records]
-    indexes = {tuple(record.document_ids): record.flops.index_by_model for record in records}
+    indexes = (Meter.from_json(index.index_by_model) for index in index_costs(records))
 
     def mean(meters: Iterable[Meter]) -> NDArray[np.float64]:
         return np.asarray(np.mean([dollars(meter.usage, card, longest) for meter in meters], axis=0))
 
-    return CellPrice(mean(asked), mean(map(Meter.from_json, indexes.values())), mean(map(_repeated, asked)))
+    return CellPrice(mean(asked), mean(indexes), mean(map(_repeated, asked)))
 
 
 def _repeated(meter: Meter) -> Meter:
@@ -120,7 +120,7 @@ def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QU
         f"{table.title}: in dollars",
         ("Data and method", *names),
         table.lines(values),
-        (*caption(table, amortised=True), *priced),
+        (*caption(table, amortised=None), *priced),
         lacking,
     )
     return replace(made, brief=(*provisional(table), *about_reader(table), *priced, *lacking))

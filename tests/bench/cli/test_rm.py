@@ -44,6 +44,12 @@ def test_cells_are_listed_and_removed_only_with_consent(results: Path) -> None:
     assert left(results) == ["bm25--hotpotqa"]
 
 
+def test_a_folder_of_another_data_set_stays(results: Path) -> None:
+    folder = next(folder for folder in find_cells(results) if "hotpotqa" in folder.name)
+    assert rm(results, str(folder), "--dataset", "musique", "--yes") == "There is nothing to remove.\n"
+    assert len(left(results)) == 3
+
+
 def test_nothing_named_or_a_cell_that_is_written_removes_nothing(results: Path) -> None:
     with pytest.raises(ConfigError, match="Name what to remove"):
         rm(results, "--yes")

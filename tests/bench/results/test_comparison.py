@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import given, settings, strategies as st
 from rich.console import Console
 from scipy import stats
 
-from bench.cli.compare import describe, most_different, print_pair
+from bench.cli.compare import command_of, describe, most_different, print_pair
 from bench.errors import ConfigError
 from bench.results.comparison import compare, holm, permutation_p_value
 from bench.results.records import Record
+from bench.run.cell import CellRequest
 from tests import cells
 
 
@@ -132,6 +134,12 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare(cell([1], "a"), cell([1], "b"), "f1")
     with pytest.raises(ConfigError, match="no value of 'bleu_4' per question; these records have: f1"):
         compare(cell([1], "a"), cell([1], "a"), "bleu_4")
+
+
+def test_the_command_of_a_missing_cell_has_its_options_as_they_are_typed() -> None:
+    options = {"ranker_options": {"k1": 1.2}, "t_c": None, "order": "rank"}
+    typed = command_of(CellRequest("rerank", "qasper", options=options), Path("results"))
+    assert """--set 'ranker_options={"k1": 1.2}' --set t_c=null --set order=rank""" in typed
 
 
 def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> None:

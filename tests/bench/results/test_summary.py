@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.models.conversation import ModelSet
+from bench.results.comparison import compare
 from bench.results.index_store import IndexStore
 from bench.results.models import read_summary
 from bench.results.summary import summarize
@@ -20,14 +21,14 @@ def test_a_metric_that_the_records_lack_is_scored_from_their_text_without_any_mo
     folder = cell.folder(tmp_path)
     more = replace(cell, card=cell.card.model_copy(update={"metrics": (*cell.card.metrics, "exact_match")}))
     assert "exact_match" not in read_summary(folder).metrics
-    records = (folder / "records.jsonl").read_bytes()
 
     def refuse() -> ModelSet:
         raise AssertionError("a model was loaded")
 
     assert finished_cell(more, folder) is None
     result = run_cell(more, folder, IndexStore(tmp_path / "indexes"), refuse)
-    assert result.answered == 0 and (folder / "records.jsonl").read_bytes() == records
+    assert result.answered == 0
+    assert compare(result.records, result.records, "exact_match").equal == 4, "the records have it, too"
     # Two of the four predictions are the first reference, the others are "something else".
     assert result.summary.metrics["exact_match"].mean == 0.5
     assert result.summary.metrics["f1"].mean == 0.5
@@ -39,6 +40,14 @@ def test_a_failed_question_scores_0_in_a_new_metric_too() -> None:
     examples = plan_cell(CellRequest("bm25", "hotpotqa", limit=2)).data.examples
     rows = [record(examples[0], 1), record(examples[1], 0, prediction=None, error="ValueError: no")]
     assert summarize(rows, ["exact_match"]).metrics["exact_match"].mean == 0.5
+
+
+def test_an_index_that_failed_for_one_question_cost_what_it_cost_another() -> None:
+    (example,) = plan_cell(CellRequest("bm25", "hotpotqa", limit=1)).data.examples
+    built, failed = record(example, 1), record(example, 0, prediction=None, error="TimeoutError: index")
+    failed = failed.model_copy(update={"flops": built.flops.model_copy(update={"index": 0})})
+    for order in ([built, failed], [failed, built]):
+        assert summarize(order, ["f1"]).index_flops == built.flops.index > 0
 
 
 def test_questions_without_a_reference_are_in_no_score() -> None:

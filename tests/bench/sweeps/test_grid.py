@@ -62,6 +62,9 @@ def test_an_option_is_fixed_or_varied_and_checked_before_anything_runs() -> None
         plan_sweep(CellRequest("bm25", "hotpotqa", options={"k": 2}), {"k": [1]})
     with pytest.raises(ConfigError, match="Method 'bm25': k=0"):
         plan_sweep(CellRequest("bm25", "hotpotqa"), {"k": [1, 0]})
+    for option, method in (("k", "bm25"), ("n_nodes", "pecan")):
+        with pytest.raises(ConfigError, match=f"{option}=auto:METHOD is for bench run and table"):
+            plan_sweep(CellRequest(method, "hotpotqa"), {option: ["auto:pecan"]})
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

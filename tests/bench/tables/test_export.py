@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bench.errors import BenchError, DataError
+from bench.errors import BenchError, ConfigError, DataError
 from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.export import export_table, exported_table
+from bench.tables.make import TableRequest, make_table
 from bench.tables.order import order_agreements
 from bench.tables.published import Published
 from bench.tables.render import render
@@ -52,6 +54,18 @@ def test_the_same_table_comes_back_without_data_records_and_models(table: TableD
     before, after = (render(shown, {}).files() for shown in (table, back))
     for kind, text in before.items():
         assert after[kind] == text.replace("not run yet", "not in this export")
+
+
+def test_a_table_that_is_finished_at_first_is_exported(tmp_path: Path) -> None:
+    """``bench table --export`` without ``--first 0`` wrote nothing, and said nothing."""
+    definition = TABLE.model_copy(update={"datasets": ("hotpotqa",), "rows": TABLE.rows[:1]})
+    reader = str(save_causal(tmp_path / "small-llama", max_position_embeddings=4096))
+    request = TableRequest(definition, CellRequest(reader, limit=2), Session(tmp_path), export=tmp_path / "e")
+    for _ in request.session.passes(12):
+        make_table(request)
+    assert exported_table(definition, tmp_path / "e").cells["bm25", "hotpotqa"].finished is not None
+    with pytest.raises(ConfigError, match="leave out --columns"):
+        make_table(replace(request, view="price"))
 
 
 def test_the_order_of_an_exports_rows_agrees_with_the_papers_as_that_of_the_records(

@@ -53,7 +53,13 @@ def table() -> TableData:
         Row(id="pecan", label="PECAN | 100%", method="pecan"),
         Row(id="dragon", label="Dragon", method="dragon"),
     )
-    said = {"n_failed": 3, "errors": {"ValueError": 3}, "n_truncated": 2, "flags": {"empty_document": 1}}
+    said = {
+        "n_unscored": 4,
+        "n_failed": 3,
+        "errors": {"ValueError": 3},
+        "n_truncated": 2,
+        "flags": {"empty_document": 1},
+    }
     shown = (cell(bm25, summary(0.25, 1.0)), cell(pecan, summary(0.5, 2.0, **said)))
     return cells.table(*shown, TableCell(dragon, "qasper", None, "not run yet"), ratio_to="pecan")
 
@@ -140,7 +146,8 @@ def test_nothing_stays_hidden(table: TableData) -> None:
     table = replace(table, cells={k: described(c, model_small=True) for k, c in table.cells.items()})
     text = render(table, PUBLISHED).markdown()
     assert (
-        "- PECAN | 100%: failed and scored 0: 3 of 40 (qasper: ValueError 3); "
+        "- PECAN | 100%: without a reference answer and not scored: 4 of 40 (qasper); "
+        "failed and scored 0: 3 of 40 (qasper: ValueError 3); "
         "truncated context: 2 of 40 (qasper); empty_document: 1 of 40 (qasper)." in text
     )
     assert "docs/records.md, Flags" in text and "No question failed" not in text
