@@ -37,8 +37,8 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tokenizer(seed: int = 7, conversations: int = 3000, lists: int = 400) -> Tokenizer:
-    """The tokenizer, learnt from generated conversations and lists of all names; each seed has its own."""
+def build_tokenizer(seed: int = 7, conversations: int = 3000) -> Tokenizer:
+    """The tokenizer, learnt from generated conversations with training names; the same for the same seed."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -65,7 +65,7 @@ def build_tokenizer(seed: int = 7, conversations: int = 3000, lists: int = 400) 
         show_progress=False,
         min_frequency=2,
     )
-    tokenizer.train_from_iterator(_corpus(seed, conversations, lists), trainer)
+    tokenizer.train_from_iterator(_corpus(seed, conversations), trainer)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     return tokenizer
 
@@ -81,7 +81,7 @@ def main() -> None:
     build_tokenizer().save(sys.argv[1])
 
 
-def _corpus(seed: int, conversations: int, lists: int) -> Iterator[str]:
+def _corpus(seed: int, conversations: int) -> Iterator[str]:
     from training.tasks import Conversation, Options, Teacher
 
     source = NameSource("train")
@@ -102,7 +102,7 @@ def _corpus(seed: int, conversations: int, lists: int) -> Iterator[str]:
         for turn in tasks[i % len(tasks)](rng, rng.randint(3, 20)):
             for text in (turn.user, turn.reply):
                 yield "\n".join(_mark(line, syllables) for line in text.split("\n"))
-    for _ in range(lists):
+    for _ in range(400):
         yield " ".join((*_closed_words(), *syllables.values()))
     yield "user\nassistant\nsystem\n" * 50
 

@@ -87,13 +87,14 @@ def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> Doc
     """
     documents: list[Document] = []
     problems: list[Problem] = []
-    found: dict[Path, tuple[Path, str]] = {}
+    left_out: list[Problem] = []
+    found: dict[str, tuple[Path, str]] = {}
     for path in paths:
         if not path.exists():
             raise DataError(f"{path}: no such file or folder.")
-        for file in _below(path, besides, problems) if path.is_dir() else [path]:
+        for file in _below(path, besides, left_out) if path.is_dir() else [path]:
             title = os.path.relpath(file, path) if path.is_dir() else path.name
-            found.setdefault(file.resolve(), (file, title))
+            found.setdefault(os.path.realpath(file), (file, title))
     titles = Counter(title for _, title in found.values())
     for file, title in found.values():
         try:
@@ -103,7 +104,7 @@ def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> Doc
             continue
         documents.append(document)
         problems.extend(Problem(_one_line(str(file)), note, "warning") for note in notes)
-    return DocumentFiles(tuple(documents), tuple(problems))
+    return DocumentFiles(tuple(documents), (*problems, *left_out))
 
 
 def has_documents(folder: Path) -> bool:

@@ -100,11 +100,6 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
     return _once(spec, ("reads", in_flight), make)
 
 
-def unload_all() -> None:
-    """Drop every loaded model, so that its memory can be freed."""
-    _loaded.clear()
-
-
 def forget_all() -> None:
     """Let every loaded model drop what it has kept of texts: embeddings, keys and values."""
     for model in _loaded.values():

@@ -52,11 +52,14 @@ def encrypted_pdf(password: str) -> bytes:
     return stream.getvalue()
 
 
-def docx(*paragraphs: str, row: Sequence[str] = ()) -> bytes:
-    """A Word document with these paragraphs, and after them a table of one row."""
+def docx(*paragraphs: str, row: Sequence[str] = (), first: str = "") -> bytes:
+    """A Word document with these paragraphs, and after them a table of one row; first: XML before them."""
     import docx as word
+    from docx.oxml import ns, parse_xml
 
     document = word.Document()
+    for at, part in enumerate(list(parse_xml(f"<w:body {ns.nsdecls('w')}>{first}</w:body>"))):
+        document.element.body.insert(at, part)
     for paragraph in paragraphs:
         document.add_paragraph(paragraph)
     if row:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,19 @@ from click.testing import CliRunner
 
 from bench.cli.run import command as run
 from bench.cli.show import command as show
-from bench.models.model_set import unload_all
 from tests.bench.faults.runs import records_of
 from tests.bench.models.builders import save_causal
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One finished cell with two questions."""
     folder = tmp_path_factory.mktemp("results")
     model = save_causal(tmp_path_factory.mktemp("models") / "small")
     options = "--set summary_tokens=24 --set chunk_tokens=60 --set t_c=0.6 --no-track"
     asked = f"--method pecan --dataset hotpotqa --limit 2 --model {model} --results {folder} {options}"
     invoke(run, *asked.split())
-    yield folder
-    unload_all()
+    return folder
 
 
 def invoke(command: Any, *args: str) -> str:
