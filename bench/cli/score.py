@@ -37,9 +37,9 @@ def command(file: str, metrics: str) -> None:
 
     \b
       lines         [{"line": 1, "example_id": ..., "scores": {"f1": ...}}, ...]
-      mean          metric -> mean over all lines, in 0..1
+      mean          metric -> mean over all lines with a reference, in 0..1
       corpus_level  the keys of "mean" that are one value for the whole file (bleu_4)
-      n, failed     number of lines, and of failed ones
+      n, failed     number of lines, and of failed ones; unscored: of those without a reference
 
     A line with an "error" is a failed question: marked "failed", it scores 0 in every metric and
     stays in every mean.
