@@ -19,6 +19,8 @@ from pydantic import Field
 from bench.method import (
     DEFAULT_PROMPT,
     PROMPT_CHOICES,
+    ConfigError,
+    Geometry,
     LanguageModel,
     Method,
     MethodConfig,
@@ -36,6 +38,8 @@ PROMPT = (
 )
 LEAST_CHUNK = 16
 """Tokens that a chunk gets, however long the question."""
+LEAST_ROOM = 128
+"""Least tokens of a window beside the notes: prompt, question and text.  # our choice"""
 
 
 class ChainOfAgentsConfig(MethodConfig):
@@ -59,6 +63,16 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
     paper = "Zhang et al. 2024 (arXiv 2406.02818), Algorithms 1 and 2"
     family = "the whole text"
     Config = ChainOfAgentsConfig
+
+    def __init__(self, config: ChainOfAgentsConfig, geometry: Geometry, seed: int = 0) -> None:
+        """Keep the options; raises ConfigError for a window without room for notes and text."""
+        super().__init__(config, geometry, seed)
+        least = 2 * self.note_tokens + LEAST_ROOM
+        if config.window is not None and config.window < least:
+            raise ConfigError(
+                f"window={config.window}: the notes before and after take {2 * self.note_tokens} of it; give "
+                f"{least} or more."
+            )
 
     @property
     def note_tokens(self) -> int:

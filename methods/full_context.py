@@ -91,6 +91,8 @@ class FullContext(Method[FullContextConfig]):
 
         answers = await asyncio.gather(*map(read, cuts))
         pieces, flags = cuts[0], [] if whole.strip() else ["empty_document"]
+        if not any(whole[start:end].strip() for start, end in pieces):
+            flags.append("empty_context")
         if len(cuts) > 1:
             flags.append(f"mean_of_{len(cuts)}_spans")
         return Prediction(

@@ -11,6 +11,7 @@ import click
 from bench.data.cards import card_names, load_card
 from bench.data.checking import Report, check
 from bench.data.entries import Problem
+from bench.data.folder import questions_file
 from bench.data.loading import by_kind
 from bench.data.own import card_for
 from bench.data.source import data_files, open_source
@@ -66,7 +67,8 @@ def _parts(path: Path) -> list[Path]:
     """The path itself; for a folder that is not a data set itself, all data files in it."""
     if path.is_dir():
         try:
-            open_source(path)
+            if questions_file(path, data_files(path)) is None:
+                open_source(path)
         except DataError:
             folders = (folder for folder in sorted(path.iterdir()) if folder.is_dir())
             return [*data_files(path), *(part for folder in folders for part in _parts(folder))]

@@ -42,24 +42,17 @@ def command(
 ) -> None:
     """Answer the questions of a data set with one method and record every answer."""
     from bench.method.options import parse_assignments
-    from bench.run.cell import plan_cell
-    from bench.run.equal_cost import cost_match, match_costs
+    from bench.run.equal_cost import planned, waiting_option
 
     session.require_one_process()
     require_one_method(method, dataset, words)
     request = setting.of(method, dataset, parse_assignments(assignments))
-    match = cost_match(request)
-    if match is None:
-        cell = plan_cell(request)
-    else:
-        (matched,) = match_costs([match], session)
-        assert matched is not None
-        cell = matched
-        asked, found = request.options[match.option], cell.identity.config[match.option]
-        click.echo(
-            f"{match.option}={asked}: {match.option}={found} is closest to what {match.reference.name} costs "
-            "or reads"
-        )
+    cell = planned(request, session)
+    option = waiting_option(request.options)
+    if option is not None:
+        asked, found = str(request.options[option]), cell.identity.config[option]
+        other = asked.removeprefix("auto:")
+        click.echo(f"{option}={asked}: {option}={found} is closest to what {other} costs or reads")
     finished = session.run(cell)
     click.echo(printable("\n".join(report_lines(cell, finished))))
     if finished.summary.all_failed:

@@ -31,7 +31,7 @@ def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
     """
     from bench.packages import require
     from bench.tracking.content import begun_cells
-    from bench.tracking.store import public_uri, remove_local_store, sqlite_path, store_to_show
+    from bench.tracking.store import local_store, public_uri, remove_local_store, sqlite_path, store_to_show
     from bench.tracking.sync import not_shown, sync
     from bench.tracking.ui import experiment_urls, require_port, serve
 
@@ -40,8 +40,8 @@ def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
     database = sqlite_path(uri)
     if database is not None:
         require_port(port)
-    if rebuild and database is None:
-        raise BenchError(f"--rebuild only works on a SQLite store of this machine, not on {public_uri(uri)}.")
+    if rebuild and database != (own := sqlite_path(local_store(results))):
+        raise BenchError(f"--rebuild deletes {own} alone, not {public_uri(uri)}, which may hold other runs.")
     if rebuild and database is not None:
         remove_local_store(database)
     missing = not_shown(results, uri, begun_cells([results]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ QUESTIONS = "questions"
 """Name of the questions file of a folder, without its ending; a single data file may have any name."""
 
 LEFT_OUT = " (left out)"
+_LONGEST_NAME = 250
+"""Characters of a path in a folder; anything longer is a text."""
 
 ONE_QUESTION = "question,answers,documents\nWhen was the reactor shut down?,June 2018,reactor.txt\n"
 """A right file of questions."""
@@ -72,11 +75,22 @@ def _holds_questions(file: Path, folder: Path) -> bool:
     if first is None or not is_question(first):
         return False
     format = recognise(first)
-    if format is None:
-        return True
-    named = _lower(first.value).get("documents")
-    names = named if isinstance(named, list) else [named]
-    return format.name == "bench" and all(isinstance(n, str) and (folder / n).is_file() for n in names)
+    return format is None or (format.name == "bench" and _names_files(first, folder))
+
+
+def names_files(file: Path, folder: Path) -> bool:
+    """Whether the documents of the first entry are names of files in the folder."""
+    entries = (entry for entry in read_entries(file, container_of(file)) if isinstance(entry, Entry))
+    return any(_names_files(first, folder) for first in islice(entries, 1))
+
+
+def _names_files(entry: Entry, folder: Path) -> bool:
+    named = _lower(entry.value).get("documents")
+    names = named.split(" | ") if isinstance(named, str) else named
+    return isinstance(names, list) and all(
+        isinstance(name, str) and len(name) < _LONGEST_NAME and (folder / name.strip()).is_file()
+        for name in names or [None]
+    )
 
 
 def read_folder(folder: Path, questions: Path) -> DocumentFiles:

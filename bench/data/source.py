@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.data.document_files import DOCUMENT_SUFFIXES, MAX_TEXT_CHARS, DocumentFiles
 from bench.data.entries import Container, Entry, Problem, container_of, read_entries
-from bench.data.folder import folder_format, questions_file, read_folder
+from bench.data.folder import folder_format, names_files, questions_file, read_folder
 from bench.data.format import EntryError, Format, Parsed
 from bench.data.formats import recognise
 from bench.data.formats.bench_lines import ONE_LINE
@@ -176,7 +176,10 @@ def open_source(path: Path, formats: Sequence[str] = ()) -> Source:
         raise DataError(f"{path}: no such file or folder.{_nearest(path)}")
     if not path.is_file():
         raise DataError(f"{path}: not a regular file; save the data to one first.")
-    return open_files(path, [path], formats)
+    source = open_files(path, [path], formats)
+    if source.format.name == "bench" and names_files(path, path.parent):
+        raise DataError(f"{path}: its documents are names of files; pass their folder: {path.parent}")
+    return source
 
 
 def open_files(path: Path, files: Sequence[Path], formats: Sequence[str] = ()) -> Source:

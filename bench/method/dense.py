@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from bench.errors import UnknownNameError
+from bench.flops.meter import current_meter
 from bench.method.contract import Role
 from bench.method.ranking import RankConfig, RankThenRead
 from bench.models.conversation import ModelSet
@@ -49,6 +50,8 @@ class DenseRanker(RankThenRead[RankConfigT]):
     ) -> NDArray[np.float64]:
         """Similarity of the question to every chunk."""
         encoder = models.embedder(self.query_role, pooling=self.pooling)
+        if encoder.truncated([question.query]):
+            current_meter().events.add("question_cut")
         query = (await self._embed(encoder, [question.query]))[0]
         return np.asarray(index.arrays["embeddings"] @ query, dtype=np.float64)
 

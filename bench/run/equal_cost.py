@@ -216,6 +216,16 @@ def match_costs(
         session.run_all(list(groups.values()), purpose=purpose, failed=give_up)
 
 
+def planned(request: CellRequest, session: Session) -> Cell:
+    """The request's cell, for ``auto:METHOD`` once what it depends on has run; raises as match_costs."""
+    match = cost_match(request)
+    if match is None:
+        return plan_cell(request)
+    (cell,) = match_costs([match], session)
+    assert cell is not None, "the session computes"
+    return cell
+
+
 def closest_k(target: float, costs: Mapping[int, float]) -> int | None:
     """The k >= 1 whose cost is nearest to ``target``, the smaller one of two that are as near.
 

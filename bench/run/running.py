@@ -7,7 +7,8 @@ from pathlib import Path
 
 from bench.results.finished import FinishedCell
 from bench.run.blocking import run_blocking
-from bench.run.cell import CellRequest, plan_cell
+from bench.run.cell import CellRequest
+from bench.run.equal_cost import planned
 from bench.run.session import Session
 from bench.run.threads import Threads
 from bench.schema import JsonValue
@@ -44,4 +45,4 @@ def run(
         model_named=bool(model),
     )
     session = Session(Path(results), threads=Threads.begin())
-    return run_blocking(lambda: session.run(plan_cell(request)))
+    return run_blocking(lambda: session.run(planned(request, session)))

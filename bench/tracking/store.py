@@ -80,7 +80,7 @@ def is_server(uri: str) -> bool:
 
 
 def is_shown(uri: str, digest: str) -> bool:
-    """Whether a local store has a run with this content; False in doubt, so that a sync checks it.
+    """Whether a local store that was not moved has a run with this content; False in doubt: a sync checks it.
 
     Reads the database without MLflow, whose import takes seconds: for most commands nothing has changed.
     """
@@ -88,12 +88,13 @@ def is_shown(uri: str, digest: str) -> bool:
     if database is None:
         return False
     query = (
-        "SELECT 1 FROM tags JOIN runs USING (run_uuid) WHERE tags.key = 'bench.content' AND tags.value = ? "
-        "AND runs.lifecycle_stage = 'active'"
+        "SELECT 1 FROM tags JOIN runs USING (run_uuid) JOIN experiments USING (experiment_id) "
+        "WHERE tags.key = 'bench.content' AND tags.value = ? AND runs.lifecycle_stage = 'active' "
+        "AND instr(experiments.artifact_location, ?) = 1"
     )
     try:
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
-            return connection.execute(query, (digest,)).fetchone() is not None
+            return connection.execute(query, (digest, artifact_root(uri, database))).fetchone() is not None
     except sqlite3.Error:
         return False
 

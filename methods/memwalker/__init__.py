@@ -73,7 +73,8 @@ class MemWalker(Method[MemWalkerConfig]):
     def __init__(self, config: MemWalkerConfig, geometry: Geometry, seed: int = 0) -> None:
         """Store options, geometry and seed; raises ConfigError for lengths that exceed the window."""
         super().__init__(config, geometry, seed)
-        needed = max(config.group * self.summary_tokens, self.segment_tokens) + self.reply_tokens
+        needed = max(config.group * self.summary_tokens, self.segment_tokens)
+        needed += max(self.reply_tokens, self.summary_tokens)
         if needed > self.window:
             raise ConfigError(
                 f"A prompt may need more than {needed} tokens (segment_tokens={self.segment_tokens}, group="

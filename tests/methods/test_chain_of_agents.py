@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.chain_of_agents import ChainOfAgents, ChainOfAgentsConfig
@@ -71,6 +74,11 @@ def test_a_prompt_that_is_longer_than_its_parts_still_fits_the_reader() -> None:
 def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:
     short, long = (asked(n)[2].usage["words", "prefill"].attended for n in (40, 80))
     assert long < 2.3 * short
+
+
+def test_a_window_without_room_for_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="window=128: the notes before and after take 32 of it; give 160"):
+        asked(1, window=128)
 
 
 def test_a_worker_without_notes_passes_the_ones_before_it_on() -> None:

@@ -87,6 +87,7 @@ def test_no_room_for_any_text_is_a_truncated_answer(cut: str) -> None:
     for seed in range(40):
         prediction, _, _ = answer(SHORT, seed=seed, asked=question, max_tokens=64, cut=cut)
         assert prediction.truncated and not prediction.context and prediction.trace["kept_characters"] == 0
+        assert "empty_context" in prediction.flags
 
 
 def test_options_that_came_later_do_not_change_what_older_cells_are_called() -> None:

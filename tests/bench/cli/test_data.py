@@ -86,6 +86,9 @@ def test_nothing_to_check(tmp_path: Path) -> None:
     assert run("check", tmp_path).exit_code == 2
     assert run("check", tmp_path / "missing").exit_code == 2
     assert "no such file" in run("check", tmp_path / "missing").output
+    (tmp_path / "questions.csv").write_text("question,documents\nWhen?,a.txt\n")
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9")
+    assert "not UTF-8" in run("check", tmp_path).output, "the names of files were taken for texts"
 
 
 def test_a_release_folder_says_which_of_its_sets_is_evaluated(tmp_path: Path) -> None:

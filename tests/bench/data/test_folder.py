@@ -48,6 +48,8 @@ def test_a_folder_with_questions(tmp_path: Path) -> None:
     assert data.warnings == (
         f"{tmp_path}/My papers/questions.csv:3: no reference answer: the question is answered and not scored",
     )
+    with pytest.raises(DataError, match="its documents are names of files; pass their folder"):
+        open_source(tmp_path / "My papers" / "questions.csv")
 
 
 @pytest.mark.parametrize(

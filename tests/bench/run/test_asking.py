@@ -126,6 +126,8 @@ def test_run_and_load_records_from_python(tmp_path: Path) -> None:
     result = bench.run("bm25", tmp_path / "mine.jsonl", model="tiny", results=tmp_path)
     (record,) = bench.load_records(result.folder)
     assert (result.summary.n, record.prediction, record.answers) == (1, SAYS, ["x"])
+    matched = bench.run("bm25", dataset="qasper", limit=1, options={"k": "auto:bm25:k=3"}, results=tmp_path)
+    assert isinstance(matched.description.config["k"], int)
     with pytest.raises(ConfigError, match="Name a reader of real text"):
         bench.run("bm25", tmp_path / "mine.jsonl", results=tmp_path)
     with pytest.raises(BenchError, match="no such file. Give a cell's folder"):

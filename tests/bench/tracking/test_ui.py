@@ -50,7 +50,6 @@ def test_it_writes_what_is_missing_and_rebuilds_all_of_it_when_asked(
 
     copy = tmp_path.parent / f"{tmp_path.name}-copy"
     shutil.copytree(tmp_path, copy)
-    make_cell(copy, k=11)
     moved = invoke("--results", copy)  # its database names the old place
     assert isinstance(moved, BenchError) and "was moved" in str(moved)
 
@@ -64,6 +63,10 @@ def test_a_store_that_is_not_local_is_not_rebuilt_and_no_secret_is_shown(
         error = invoke("--results", tmp_path, *arguments)
         assert isinstance(error, BenchError)
         assert "pw1234" not in str(error)
+    mine = tmp_path / "elsewhere.db"
+    mine.write_bytes(b"experiments of my own")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{mine}")
+    assert "which may hold other runs" in str(invoke("--results", tmp_path, "--rebuild")) and mine.is_file()
 
 
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:

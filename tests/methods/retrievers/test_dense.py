@@ -12,6 +12,7 @@ import torch
 
 from bench.conformance import DOCUMENTS, QUESTION
 from bench.errors import ConfigError, UnknownNameError
+from bench.flops.meter import Meter, metered
 from bench.method.dense import encoder_pair, unit_rows
 from bench.method.registry import load_method
 from bench.models.model_set import LoadedModels, load_embedder
@@ -34,6 +35,16 @@ def scores(
 ) -> np.ndarray[Any, Any]:
     question = Question(text, DOCUMENTS["story"], 8, retrieval_query=query)
     return np.asarray(asyncio.run(method.rank(index, question, models)).scores)
+
+
+def test_a_question_that_the_encoder_cuts_is_flagged() -> None:
+    made = indexed("sbert", "minilm")
+    with metered(Meter()) as meter:
+        scores(*made)
+    assert not meter.events
+    with metered(meter):
+        scores(*made, text="why " * 3000)
+    assert meter.events == {"question_cut"}
 
 
 def test_a_retrieval_query_is_embedded_in_the_place_of_the_question() -> None:
