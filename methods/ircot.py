@@ -40,7 +40,9 @@ _NO_END = re.compile(r"(\b[^\W\d_a-z]|\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs)|^\d+)
 class IrcotConfig(OverRankerConfig):
     """Passages of each retrieval, and how many retrievals."""
 
-    k: int = Field(4, ge=1, description="passages of each retrieval (the authors' code: 2, 4, 6 and 8)")
+    k: int = Field(
+        4, ge=1, le=MOST_PASSAGES, description="passages of each retrieval (the authors' code: 2, 4, 6 and 8)"
+    )
     rounds: int = Field(8, ge=0, le=32, description="most sentences of reasoning (the authors' code: 10)")
 
 
@@ -78,7 +80,7 @@ class Ircot(OverRanker[IrcotConfig]):
         """
         with charged() as meter:
             ranked = await self.rank(index, question, models)
-        first = ranked.best_first[: min(self.config.k, MOST_PASSAGES)]
+        first = ranked.best_first[: self.config.k]
         rounds = [_Round(tuple(map(int, first)), (), meter)]
         for _ in range(max(config.rounds for config in configs)):
             last = rounds[-1].thoughts[-1:]

@@ -7,6 +7,7 @@ What few people need is not listed by ``--help``: such an option is taken as a f
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -98,7 +99,19 @@ def _configure(context: click.Context, parameter: click.Parameter, path: Path | 
         for name in values:
             if name not in known:
                 raise UnknownNameError("option", name, known, hint=f"{path} names options as flags do.")
-    context.default_map = {own[name]: value for name, value in values.items() if own.get(name)}
+    several = {one.name for one in context.command.params if getattr(one, "multiple", False)}
+    context.default_map = {
+        own[name]: _listed(value) if own[name] in several else value
+        for name, value in values.items()
+        if own.get(name)
+    }
+
+
+def _listed(value: Any) -> list[Any]:
+    """The values of a repeatable flag; a mapping means NAME=VALUE of each."""
+    if isinstance(value, dict):
+        return [f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items()]
+    return value if isinstance(value, list) else [value]
 
 
 def _options_of_all() -> set[str]:

@@ -71,7 +71,7 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     monkeypatch.setattr("bench.run.session.Session.run", lambda session, cell: taken.append((session, cell)))
     monkeypatch.setattr("bench.cli.run.report_lines", lambda cell, finished: [])
     file = tmp_path / "bench.yaml"
-    file.write_text("limit: 3\nin-flight: 5\ntrack: false\nset: [k=2]\ncolumns: costs\n")
+    file.write_text("limit: 3\nin-flight: 5\ntrack: false\nset: {k: 2}\ncolumns: costs\n")
     arguments = ("run", "--method", "bm25", "--dataset", "qasper", "--results", tmp_path, "--config", file)
     with pytest.raises(AttributeError):  # there is nothing to report
         run(*arguments, "--limit", "2", BENCH_TIMEOUT="7")
