@@ -1,7 +1,9 @@
 """Hybrid: fuse the rankings of any two rankers by reciprocal rank and read the best k.
 
-Reciprocal rank fusion as in :mod:`methods.retrievers.bm25_dpr`, which is the pair of Graph of Records; here
-the pair is chosen. Each ranker has its own models and index, and its default options.
+Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009): a chunk's score is the sum over
+rankings of 1 / (60 + its rank), ranks from 1. Chunks with equal scores share a rank, so that BM25 does
+not order the many chunks without any query word  # our choice: the paper ranks without ties.
+Each ranker has its own models and index, and its default options; BM25 and DPR are Graph of Records' pair.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from bench.method import (
     Role,
 )
 from bench.schema import Chunk, Index, JsonValue, Question
-from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
 from methods.retrievers.over_ranker import make_ranker
 
 READER = "reader"
+RRF_K = 60
+"""Constant of reciprocal rank fusion (Cormack et al. 2009)."""
 
 
 class HybridConfig(RankConfig):
@@ -137,3 +140,13 @@ class _ModelsOf:
 def _named(place: str, role: str) -> str:
     """The role's name in the run; the reader is shared."""
     return role if role == READER else f"{place}_{role}"
+
+
+def reciprocal_rank_fusion(rankings: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Sum over rankings of 1 / (60 + rank); a ranking is its scores, higher is better, shape (n,)."""
+    return np.asarray(np.sum([1 / (RRF_K + shared_ranks(scores)) for scores in rankings], axis=0))
+
+
+def shared_ranks(scores: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Ranks from 1 for the highest; equal scores share the best of their ranks, as in sports."""
+    return np.searchsorted(np.sort(-scores), -scores) + 1

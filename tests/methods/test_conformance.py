@@ -70,7 +70,6 @@ TestAttentionRankerWithHeads = suite(
 )
 TestDragon = suite("dragon", WithEncoders)
 TestDpr = suite("dpr", WithEncoders)
-TestBm25Dpr = suite("bm25_dpr", WithEncoders)
 TestContriever = suite("contriever", WithEncoders, encoder="query")
 
 PATIENCE, CONFIDENCE = ["cumulative", "consecutive"], ["absolute", "over_nothing"]

@@ -17,9 +17,8 @@ from bench.run.cell import CellRequest, plan_cell
 from bench.schema import Chunk, Document, DocumentSet, Index, Question
 from methods.iter_retgen import IterRetGen, IterRetGenConfig
 from methods.retrievers.bm25 import Bm25, Bm25Config
-from methods.retrievers.bm25_dpr import reciprocal_rank_fusion
 from methods.retrievers.contriever import ContrieverConfig
-from methods.retrievers.hybrid import Hybrid, HybridConfig
+from methods.retrievers.hybrid import Hybrid, HybridConfig, reciprocal_rank_fusion
 from methods.retrievers.hyde import Hyde
 from methods.retrievers.rerank import Rerank, RerankConfig
 from methods.retrievers.tfidf import Tfidf

@@ -18,7 +18,7 @@ from bench.models.conversation import ModelSet
 from bench.schema import Chunk, Document, DocumentSet, Index, Prediction, Question
 from methods.closed_book import ClosedBook, ClosedBookConfig
 from methods.retrievers.bm25 import Bm25, Bm25Config
-from methods.retrievers.bm25_dpr import Bm25Dpr, Bm25DprConfig, reciprocal_rank_fusion, shared_ranks
+from methods.retrievers.hybrid import reciprocal_rank_fusion, shared_ranks
 from methods.retrievers.tfidf import Tfidf
 from tests.stand_ins import GEOMETRY, WordModels
 
@@ -78,22 +78,6 @@ def test_fusion_adds_reciprocal_ranks() -> None:
     np.testing.assert_allclose(fused, [1 / 61 + 1 / 63, 1 / 62 + 1 / 61, 1 / 63 + 1 / 61])
     with_nothing = reciprocal_rank_fusion([dense, np.zeros(3)])  # a ranker that knows nothing
     assert np.argsort(-with_nothing).tolist() == [0, 1, 2]
-
-
-def test_bm25_dpr_fuses_what_bm25_and_dpr_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    dense = np.array([0.1, 0.9, 0.5, 0.3, 0.2])
-
-    async def dpr_scores(*_: Any) -> np.ndarray[Any, Any]:
-        return dense
-
-    monkeypatch.setattr("methods.retrievers.dpr.Dpr.score", dpr_scores)
-    question, models = asked("red kite"), WordModels()
-    sparse = asyncio.run(Bm25(Bm25Config(b=0.5), GEOMETRY).score(chunks(TEXTS), Index(), question, models))
-    method = Bm25Dpr(Bm25DprConfig(b=0.5), GEOMETRY)
-    fused = asyncio.run(method.score(chunks(TEXTS), Index(), question, models))
-    np.testing.assert_allclose(fused, reciprocal_rank_fusion([sparse, dense]))
-    assert fused.argmax() == 2
-    assert Bm25DprConfig().encoder == "auto"
 
 
 class Scored(Tfidf):
