@@ -77,8 +77,8 @@ class QuestionRunner:
         self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
         self.learned: StoredIndex | None = None
         """What the method learned; None before :meth:`learn` and for a method without training."""
-        self._index_meters: dict[str, Meter] = {}
-        """Id of a document set -> what its index has cost, for each that was begun here."""
+        self._index_meters: list[Meter] = []
+        """One for each index that was begun here."""
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -244,8 +244,6 @@ class QuestionRunner:
         except Exception as fault:  # the one place where a question may fail: recorded, counted, shown
             log.debug("question %s failed", example.id, exc_info=True)
             error = fault_text(fault)
-            if not index_meter.usage:  # it may be the index that failed
-                index_meter = self._index_meters.get(example.documents.id, index_meter)
         return self._record(example, prediction, error, meter, index_meter, time.perf_counter() - started)
 
     async def build_ahead(
@@ -264,7 +262,7 @@ class QuestionRunner:
         self._index_meters.clear()
 
         def report() -> None:
-            tokens = sum(meter.new_tokens for meter in self._index_meters.values())
+            tokens = sum(meter.new_tokens for meter in self._index_meters)
             on_progress(IndexProgress(built, len(missing), tokens))
 
         async def builder() -> None:
@@ -332,7 +330,7 @@ class QuestionRunner:
         """A newly built index of these documents, with its cost."""
         self._require_attention(index=True)
         with metered(Meter()) as meter:
-            self._index_meters[documents.id] = meter
+            self._index_meters.append(meter)
             built = self.cells[0].method.index(documents, self.models)
             index = require_index(await within(self.timeout_s, built, "index"))
         return StoredIndex(index, meter)

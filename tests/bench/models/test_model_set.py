@@ -6,7 +6,7 @@ import pytest
 
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.models.conversation import ModelSet
-from bench.models.model_set import LoadedModels, unload_all
+from bench.models.model_set import LoadedModels
 from bench.models.spec import resolve
 from tests.bench.models.builders import save_causal
 
@@ -23,9 +23,6 @@ def test_roles_that_name_the_same_model_share_it(llama: Path) -> None:
     assert models.lm() is LoadedModels({"reader": reader}).lm()
     assert models.embedder() is models.embedder()
     assert models.lm().name == "llama"
-    loaded = models.lm()
-    unload_all()
-    assert models.lm() is not loaded
 
 
 def test_an_unknown_role_names_the_roles_there_are(llama: Path) -> None:

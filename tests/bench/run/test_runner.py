@@ -199,7 +199,6 @@ def test_failed_questions_are_recorded_counted_scored_zero_and_asked_again_when_
     errors = ["RuntimeError: asked to fail", "ValueError: this document cannot be indexed"]
     assert [record.error for record in records] == [None, *errors]
     assert records[1].prediction is None and records[1].scores == {"f1": 0.0}
-    assert records[2].flops.index == records[0].flops.index > 0, "what a failed index has cost was forgotten"
     assert summary.n_failed == 2 and summary.errors == {"RuntimeError": 1, "ValueError": 1}
     assert summary.metrics["f1"].mean == pytest.approx(1 / 3)
     assert run(cell, tmp_path).answered == 0
