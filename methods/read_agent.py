@@ -25,6 +25,8 @@ from pydantic import Field
 from bench.method import (
     DEFAULT_PROMPT,
     PROMPT_CHOICES,
+    ConfigError,
+    Geometry,
     LanguageModel,
     Method,
     MethodConfig,
@@ -92,6 +94,13 @@ class ReadAgent(Method[ReadAgentConfig]):
     paper = "Lee et al. 2024 (ReadAgent, arXiv 2402.09727)"
     family = "the whole text"
     Config = ReadAgentConfig
+
+    def __init__(self, config: ReadAgentConfig, geometry: Geometry, seed: int = 0) -> None:
+        """Keep the options; raises ConfigError for pages of which the model cannot read two."""
+        super().__init__(config, geometry, seed)
+        most = (geometry.input_limit - self.gist_tokens) // 2
+        if self.page_tokens > most:
+            raise ConfigError(f"page_tokens={self.page_tokens}: two are read at once; give {most} or fewer.")
 
     @property
     def page_tokens(self) -> int:

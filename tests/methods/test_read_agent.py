@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.method import restored
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
@@ -49,6 +50,11 @@ def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Pred
 def pages(index: Index) -> list[str]:
     spans = (page.spans for page in restored(index.data["pages"], DOCUMENTS))
     return [" ".join(DOCUMENTS.documents[d].full_text[a:b] for d, a, b in page) for page in spans]
+
+
+def test_pages_of_which_the_reader_cannot_read_two_are_refused() -> None:
+    with pytest.raises(ConfigError, match="page_tokens=125: two are read at once; give 124 or fewer"):
+        ReadAgent(ReadAgentConfig(page_tokens=125), GEOMETRY)
 
 
 @pytest.mark.parametrize(("pause", "missed"), [("I pause at <5>", 0), ("<99>", 1), ("nowhere", 1)])
