@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from bench.cli.options import (
 )
 from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
-from bench.method.options import parse_method
+from bench.method.options import as_typed, parse_method
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
@@ -162,7 +161,7 @@ def command_of(request: CellRequest, results: Path) -> str:
         parts += [f"--{name}", str(value)] if value is not None else []
     parts += ["--results", str(results)] if results != Path("results") else []
     for name, value in request.options.items():
-        parts += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+        parts += ["--set", f"{name}={as_typed(value)}"]
     return shlex.join(parts)
 
 

@@ -7,7 +7,6 @@ What few people need is not listed by ``--help``: such an option is taken as a f
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -109,8 +108,10 @@ def _configure(context: click.Context, parameter: click.Parameter, path: Path | 
 
 def _listed(value: Any) -> list[Any]:
     """The values of a repeatable flag; a mapping means NAME=VALUE of each."""
+    from bench.method.options import as_typed
+
     if isinstance(value, dict):
-        return [f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items()]
+        return [f"{name}={as_typed(one)}" for name, one in value.items()]
     return value if isinstance(value, list) else [value]
 
 

@@ -27,11 +27,20 @@ def parse_assignments(pairs: Sequence[str]) -> dict[str, JsonValue]:
             raise ConfigError(f"--set {pair!r}: expected key=value, for example --set k=7.")
         if key in values:
             raise ConfigError(f"--set {key} is given twice ({values[key]!r} and {text!r}); give it once.")
-        try:
-            values[key] = json.loads(text)
-        except (ValueError, RecursionError):  # also a number of too many digits, or nested too deeply
-            values[key] = text
+        values[key] = _read(text)
     return values
+
+
+def as_typed(value: JsonValue) -> str:
+    """The value as one types it, which :func:`parse_assignments` takes for the same."""
+    return value if isinstance(value, str) and _read(value) == value else json.dumps(value)
+
+
+def _read(text: str) -> JsonValue:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):  # also a number of too many digits, or nested too deeply
+        return text
 
 
 def parse_method(text: str) -> tuple[str, dict[str, JsonValue]]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
-from bench.method.options import parse_assignments
+from bench.method.options import as_typed, parse_assignments
 from bench.method.registry import load_method
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.equal_cost import NODES, PASSAGES, reference_method
@@ -207,7 +207,7 @@ def _shown(values: Sequence[JsonValue]) -> str:
     integers = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
     if len(values) > 2 and integers and list(values) == list(range(first, first + len(values))):
         return f"{first}:{values[-1]}"
-    return ",".join(value if isinstance(value, str) else json.dumps(value) for value in values)
+    return ",".join(map(as_typed, values))
 
 
 def _values(part: str, place: str) -> list[JsonValue]:
