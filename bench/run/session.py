@@ -300,14 +300,20 @@ def _sigterm_as_interrupt() -> Iterator[None]:
     """Inside the block SIGTERM, which schedulers send, does what Ctrl-C does; in the main thread only.
 
     Its handler sends SIGINT rather than raise: an event loop has a handler of its own for that, and an
-    exception from a signal handler is lost where it interrupts a finalizer.
+    exception from a signal handler is lost where it interrupts a finalizer. Shells make the background jobs
+    of a script ignore SIGINT; these end as well.
     """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    def interrupt(number: int, frame: object) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.bench.faults.runs import REPOSITORY
 
@@ -26,22 +27,27 @@ main(["run", "--method", "bm25", "--dataset", "qasper", "--limit=1", "--no-track
 
 
 def test_a_terminated_command_says_where_its_records_are(tmp_path: Path) -> None:
-    def start(folder: Path) -> subprocess.Popen[str]:
+    def start(folder: Path, on_interrupt: Any) -> subprocess.Popen[str]:
         folder.mkdir()
         return subprocess.Popen(
             [sys.executable, "-c", TERMINATED_RUN, str(folder)],
             cwd=REPOSITORY,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, on_interrupt),
         )
 
-    started = {how: start(tmp_path / how.name) for how in (signal.SIGTERM, signal.SIGINT)}
-    for how, process in started.items():
-        while not (tmp_path / how.name / "running").exists():
+    ways = {
+        "terminated": (signal.SIGTERM, signal.default_int_handler),
+        "interrupted": (signal.SIGINT, signal.default_int_handler),
+        "in_the_background": (signal.SIGTERM, signal.SIG_IGN),  # it went on for ever
+    }
+    started = {name: start(tmp_path / name, on_interrupt) for name, (_, on_interrupt) in ways.items()}
+    for name, process in started.items():
+        while not (tmp_path / name / "running").exists():
             assert process.poll() is None, process.stderr and process.stderr.read()
             time.sleep(0.01)
-        process.send_signal(how)
+        process.send_signal(ways[name][0])
         message = process.communicate(timeout=60)[1]
         assert process.returncode == 130
         assert "Every finished question is recorded" in message and "Traceback" not in message
