@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 COMMANDS: dict[str, str] = {
-    "quickstart": "three ways to read two stories: a first table in a minute",
     "ask": "ask about files of your own: the answer, and where it stands",
     "run": "answer the questions of one data set with one method",
     "sweep": "run methods, data sets and models over grids of options, with a cost estimate first",

@@ -9,7 +9,6 @@ names it, beside the documents that could be.
 from __future__ import annotations
 
 import codecs
-import html
 import io
 import logging
 import os
@@ -329,68 +328,52 @@ _HTML_LINES = frozenset(
     "li main nav ol p pre section table tr ul title".split()
 )
 """Elements that begin and end a line."""
-_HTML_EMPTY = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _HTML_APART = frozenset(("td", "th", "option"))
-_HTML_UNREAD = re.compile(r"</(script|style)", re.IGNORECASE)
-_HTML_TAG = re.compile(
-    r"""<!--.*?(?:-->|\Z) | <[!?][^>]*+>? |
-    <(/?)([a-z][^\s/>]*+) (?:[^>=]++ | =\s*+(?:"[^"]*+"? | '[^']*+'?)?)*+ >?""",
-    re.DOTALL | re.IGNORECASE | re.VERBOSE,
-)
-"""A tag, a comment or a declaration; one that does not end is the rest, so that every page is read once."""
+_HTML_UNSEEN = ("script", "style", "noscript", "template", "svg")
 
 
 def _html_text(content: bytes, path: str) -> str:
     """The visible text of an HTML page, a paragraph a line; scripts and styles are left out."""
-    require(path, "bs4")
-    from bs4 import UnicodeDammit
+    require(path, "lxml")
+    from lxml.etree import HTMLParser
 
+    encoding = None if b"charset" in content[:1024].lower() or not _is_utf8(content) else "utf-8"
     with _parsing(path, "HTML"):
-        text = "".join(_visible(UnicodeDammit(content, is_html=True).unicode_markup or ""))
+        parser = HTMLParser(target=_Visible(), huge_tree=True, encoding=encoding)
+        parser.feed(content)
+        text = parser.close()
     return "\n".join(filter(None, (line.strip() for line in text.split("\n"))))
 
 
-def _visible(page: str) -> Iterator[str]:
-    """The visible text of an HTML page in pieces; an element that is not closed ends with the one around it.
-
-    No tree is built: a page may be nested a million deep.
-    """
-    inside: list[str] = []
-    count: Counter[str] = Counter()
-    at = 0
-    while at < len(page):
-        tag = _HTML_TAG.search(page, at)
-        text = page[at : tag.start() if tag else len(page)]
-        hidden = any(count[name] for name in ("noscript", "template", "svg"))
-        if text and not hidden:
-            text = html.unescape(text)
-            yield text if count["pre"] else re.sub(r"\s+", " ", text)
-        if tag is None:
-            return
-        at, name = tag.end(), (tag[2] or "").lower()
-        closes = tag[1] or name in _HTML_EMPTY or _closes_itself(tag[0])
-        if name in ("script", "style") and not closes:
-            ends = (end for end in _HTML_UNREAD.finditer(page, at) if end[1].lower() == name)
-            at = next((end.start() for end in ends), len(page))
-        elif name and not tag[1]:
-            if name in _HTML_LINES and not hidden:
-                yield "\n"
-            if name in _HTML_APART and any(count[other] for other in _HTML_APART):
-                yield " "  # the one before is not closed
-            inside.append(name)
-            count[name] += 1
-        last = ""
-        while closes and count[name] and last != name:
-            last = inside.pop()
-            count[last] -= 1
-            if not hidden:
-                yield "\n" if last in _HTML_LINES else " " if last in _HTML_APART else ""
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
-def _closes_itself(tag: str) -> bool:
-    """Whether a tag ends in an oblique stroke that is not part of an unquoted value."""
-    last = tag.rsplit(None, 1)[-1] if tag.endswith("/>") else ""
-    return bool(last) and ("=" not in last or last[-3] in "\"'")
+class _Visible:
+    """What a parser tells of the visible text of an HTML page; no tree is built, which may be deep."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._open: Counter[str] = Counter()
+
+    def start(self, tag: str, attributes: Any) -> None:
+        self._open[tag] += 1
+        self._pieces.append("\n" if tag in _HTML_LINES else "")
+
+    def data(self, text: str) -> None:
+        if not any(self._open[tag] for tag in _HTML_UNSEEN):
+            self._pieces.append(text if self._open["pre"] else re.sub(r"\s+", " ", text))
+
+    def end(self, tag: str) -> None:
+        self._open[tag] -= 1
+        self._pieces.append("\n" if tag in _HTML_LINES else " " if tag in _HTML_APART else "")
+
+    def close(self) -> str:
+        return "".join(self._pieces)
 
 
 _XML = re.compile(rb"(\xef\xbb\xbf)?\s*<|\0|\xff\xfe|\xfe\xff")

@@ -111,7 +111,7 @@ def test_the_core_scores_counts_and_renders(tmp_path: Path) -> None:
     assert "not installed" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["run --method bm25 --dataset hotpotqa --limit 1", "quickstart"])
+@pytest.mark.parametrize("command", ["run --method bm25 --dataset hotpotqa --limit 1", "table quickstart"])
 def test_what_needs_a_model_names_the_extra_before_anything_else(tmp_path: Path, command: str) -> None:
     done = core(command, cwd=tmp_path)
 
