@@ -8,11 +8,12 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def encoders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pair of plain BERTs with random weights, as a hub repository of Dragon or Contriever holds them."""
-    from tests.bench.models.builders import save_plain_encoder
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random models: a pair of plain BERTs, as a repository of Dragon or Contriever holds them, and a reader."""
+    from tests.bench.models.builders import save_causal, save_plain_encoder
 
-    folder = tmp_path_factory.mktemp("encoders")
+    folder = tmp_path_factory.mktemp("weights")
+    save_causal(folder / "reader", num_hidden_layers=1)
     save_plain_encoder(folder / "query", seed=1)
     save_plain_encoder(folder / "context", seed=2)
     return folder

@@ -14,7 +14,18 @@ from tests.bench.models.builders import save_cross_encoder
 from tests.methods.writers import needs_gensim
 
 
-class Variant(MethodConformance):
+class Suite(MethodConformance):
+    """The very long document is one for a small random model, whose window is short."""
+
+    long_words = 500
+
+    def test_very_long_document(self, weights: Path) -> None:  # type: ignore[override]
+        """Longer than the model's window: nothing fails, nothing is cut in silence."""
+        self.model = str(weights / "reader")  # type: ignore[misc]
+        super().test_very_long_document()
+
+
+class Variant(Suite):
     """Other options of a method whose suite stands above: what no option changes is checked there."""
 
     test_names_itself = None  # type: ignore[assignment]
@@ -28,7 +39,7 @@ class Variant(MethodConformance):
             self.check(DOCUMENTS[name], self.once(name))
 
 
-class Costly(MethodConformance):
+class Costly(Suite):
     """A method that asks its reader often; test_hostile_documents.py gives it odd characters at once."""
 
     def test_hostile_documents(self) -> None:
@@ -37,34 +48,29 @@ class Costly(MethodConformance):
             self.check(DOCUMENTS[name], self.once(name))
 
 
-class WithEncoders(MethodConformance):
+class WithEncoders(Suite):
     """The default weights of these methods are not shipped: the promises are kept on small random ones."""
 
     encoder = ""
     grid = {"k": [2, 7]}
 
     @pytest.fixture(autouse=True)
-    def _given_encoders(self, encoders: Path) -> None:
-        self.options = {"encoder": str(encoders / self.encoder)}  # type: ignore[misc]
+    def _given_encoders(self, weights: Path) -> None:
+        self.options = {"encoder": str(weights / self.encoder)}  # type: ignore[misc]
 
 
-def suite(method: str, base: type[MethodConformance] = MethodConformance, **settings: Any) -> Any:
-    """The suite of a method; settings: its options, the grid of its replayed ones, ``long_words``."""
+def suite(method: str, base: type[MethodConformance] = Suite, **settings: Any) -> Any:
+    """The suite of a method; settings: its options, the grid of its replayed ones."""
     return type(f"Suite of {method}", (base,), {"method": method, **settings})
 
 
-class TestSbert(MethodConformance):
-    method = "sbert"
-    grid = {"k": [2, 7]}
-    long_words = 1700
-
-
+TestSbert = suite("sbert", grid={"k": [2, 7]})
 TestBm25 = suite("bm25", grid={"k": [1, 3, 5, 500, "gap"]})
 TestBm25InDocumentOrder = suite(
     "bm25", Variant, options={"order": "document", "k": 3, "chunk_tokens": 20}, grid={"k": [4, 2]}
 )
 TestTfidf = suite("tfidf", grid={"k": [1, 3, 500]})
-TestAttentionRanker = suite("attention_ranker", grid={"k": [1, 7, "gap"]}, long_words=1700)
+TestAttentionRanker = suite("attention_ranker", grid={"k": [1, 7, "gap"]})
 TestAttentionRankerWithHeads = suite(
     "attention_ranker", Variant, options={"heads": "0.0+0.1"}, grid={"k": [2]}
 )
@@ -78,7 +84,6 @@ TestPecan = suite(
     Costly,
     options={"summary_tokens": 64},
     grid={"t_p": [1, 3], "t_c": [0.4], "patience": PATIENCE, "confidence": CONFIDENCE},
-    long_words=1700,  # just over the window
 )
 GARLIC = {"variant": "garlic", "graph": "tree", "progress_control": "off", "n_nodes": 6, "attention": "off"}
 TestGarlicOnATreeWithoutProgressControl = suite(
@@ -88,34 +93,31 @@ TestGarlicOnATreeWithoutProgressControl = suite(
     grid={"t_p": [2], "t_c": [0.5], "patience": ["cumulative"], "confidence": ["over_top"]},
 )
 
-# test_full_context.py has texts beyond what the model takes
-TestFullContext = suite("full_context", long_words=1700)
-TestCachedContext = suite("cached_context", long_words=1700)
+TestFullContext = suite("full_context")
+TestCachedContext = suite("cached_context")
 TestCachedContextWithoutHalfItsKeys = suite("cached_context", Variant, options={"ratio": 0.5})
 TestCachedContextByExpectedAttention = suite(
     "cached_context", Variant, options={"ratio": 0.3, "evict": "expected"}
 )
-TestLongLlmLingua = suite("longllmlingua", Costly, long_words=1500)  # over the window
+TestLongLlmLingua = suite("longllmlingua", Costly)
 TestClosedBook = suite("closed_book")
 
-# just over the window: BIC over 49 mixtures of so many equal leaves takes its time
-TestRaptor = suite("raptor", Costly, grid={"k": [1, 4, 10, 500]}, long_words=1700)
+TestRaptor = suite("raptor", Costly, grid={"k": [1, 4, 10, 500]})
 TestRaptorTreeTraversal = suite(
     "raptor", Variant, options={"mode": "tt", "leaf_tokens": 12}, grid={"k": [2, 5]}
 )
-# a walk may stand at every node twice, and this model often goes back
-TestMemWalker = suite("memwalker", Costly, long_words=1700)
+TestMemWalker = suite("memwalker", Costly)
 TestMemWalkerWithoutReasons = suite(
     "memwalker", Variant, options={"reasoning": "off", "segment_tokens": 40, "summary_tokens": 20, "group": 3}
 )
 
 GRAPHS = {"k": [1, 6, 500]}
-TestGor = suite("gor", Costly, options={"queries": 4, "epochs": 2}, grid=GRAPHS, long_words=1700)
+TestGor = suite("gor", Costly, options={"queries": 4, "epochs": 2}, grid=GRAPHS)
 TestGorWithoutTraining = suite("gor", Variant, options={"queries": 3, "train": "off"}, grid={"k": [2, 5]})
-TestThoughtRetriever = suite("thought_retriever", Costly, options={"queries": 3}, grid=GRAPHS, long_words=700)
-TestNode2Vec = needs_gensim(suite("node2vec", Costly, options={"queries": 3}, grid=GRAPHS, long_words=700))
+TestThoughtRetriever = suite("thought_retriever", Costly, options={"queries": 3}, grid=GRAPHS)
+TestNode2Vec = needs_gensim(suite("node2vec", Costly, options={"queries": 3}, grid=GRAPHS))
 
-TestRerank = suite("rerank", options={"n": 4}, grid={"k": [1, 3, 500]}, long_words=1500)
+TestRerank = suite("rerank", options={"n": 4}, grid={"k": [1, 3, 500]})
 
 
 class TestRerankByCrossEncoder(Variant):
@@ -128,15 +130,15 @@ class TestRerankByCrossEncoder(Variant):
         self.options = {"n": 6, "scorer": str(save_cross_encoder(folder))}  # type: ignore[misc]
 
 
-TestHybrid = suite("hybrid", grid={"k": [2, 7]}, long_words=1500)
-TestHyde = suite("hyde", WithEncoders, encoder="query", long_words=1500)
-TestIrcot = suite("ircot", Costly, options={"k": 1, "rounds": 3}, grid={"rounds": [0, 1, 3]}, long_words=1500)
-TestIterRetGen = suite("iter_retgen", options={"k": 1}, grid={"rounds": [1, 2, 4]}, long_words=1500)
-TestChainOfAgents = suite("chain_of_agents", options={"window": 512}, long_words=1500)
-TestReadAgent = suite("read_agent", Costly, long_words=1500)
-TestLinearRag = suite("linear_rag", grid={"k": [2, 7]}, long_words=1500)
-TestHippoRag = suite("hipporag", Costly, options={"extract_tokens": 24}, grid={"k": [2, 7]}, long_words=1500)
-TestSelfRoute = suite("self_route", options={"ranker": "tfidf"}, grid={"k": [1, 5]}, long_words=1500)
+TestHybrid = suite("hybrid", grid={"k": [2, 7]})
+TestHyde = suite("hyde", WithEncoders, encoder="query")
+TestIrcot = suite("ircot", Costly, options={"k": 1, "rounds": 3}, grid={"rounds": [0, 1, 3]})
+TestIterRetGen = suite("iter_retgen", options={"k": 1}, grid={"rounds": [1, 2, 4]})
+TestChainOfAgents = suite("chain_of_agents", options={"window": 512})
+TestReadAgent = suite("read_agent", Costly)
+TestLinearRag = suite("linear_rag", grid={"k": [2, 7]})
+TestHippoRag = suite("hipporag", Costly, options={"extract_tokens": 24}, grid={"k": [2, 7]})
+TestSelfRoute = suite("self_route", options={"ranker": "tfidf"}, grid={"k": [1, 5]})
 
 
 def test_every_registered_method_is_covered() -> None:

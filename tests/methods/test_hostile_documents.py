@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
 
 from bench.conformance import MethodConformance
 from bench.engine.engine import Engine
@@ -22,7 +21,6 @@ from bench.models.model_set import load_language_model
 from bench.models.spec import resolve
 from bench.schema import DocumentSet
 from tests.bench.faults import hostile
-from tests.bench.models.builders import save_causal
 from tests.methods import test_conformance
 from tests.methods.test_conformance import Variant
 
@@ -32,23 +30,16 @@ for suite in sorted(test_conformance._suites(MethodConformance), key=lambda s: i
         SUITES.setdefault(suite.method, suite)
 
 
-@pytest.fixture(scope="module")
-def folder(encoders: Path) -> Path:
-    """A random reader with a chat template, beside random encoders."""
-    save_causal(encoders / "reader", num_hidden_layers=1)
-    return encoders
-
-
-def suite_of(method: str, folder: Path) -> MethodConformance:
+def suite_of(method: str, weights: Path) -> MethodConformance:
     conformance = SUITES[method]()
-    conformance.model = str(folder / "reader")  # type: ignore[misc]
+    conformance.model = str(weights / "reader")  # type: ignore[misc]
     if isinstance(conformance, test_conformance.WithEncoders):
-        conformance.options = {"encoder": str(folder / conformance.encoder)}  # type: ignore[misc]
+        conformance.options = {"encoder": str(weights / conformance.encoder)}  # type: ignore[misc]
     return conformance
 
 
 @pytest.fixture
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
+def asked(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
     """The tokens of everything that the reader is given: by requests to the engine, or by a library."""
     seen: list[list[int]] = []
     run = Engine.run
@@ -63,14 +54,14 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[i
             seen.extend(ids.tolist())
 
     monkeypatch.setattr(Engine, "run", noted)
-    reader = reader_of(folder)
+    reader = reader_of(weights)
     hook = reader.hf_model.register_forward_pre_hook(direct, with_kwargs=True)
     yield seen
     hook.remove()
 
 
-def reader_of(folder: Path) -> CausalLanguageModel:
-    return load_language_model(resolve(str(folder / "reader")))
+def reader_of(weights: Path) -> CausalLanguageModel:
+    return load_language_model(resolve(str(weights / "reader")))
 
 
 def control_tokens_outside_of_the_template(reader: CausalLanguageModel, ids: list[int]) -> set[int]:
@@ -89,21 +80,21 @@ def control_tokens_outside_of_the_template(reader: CausalLanguageModel, ids: lis
     return controls & set(rest)
 
 
-def check(suite: MethodConformance, folder: Path, documents: DocumentSet, asked: list[list[int]]) -> None:
+def check(suite: MethodConformance, weights: Path, documents: DocumentSet, asked: list[list[int]]) -> None:
     """The promises of every answer, and no control token but the template's own."""
     asked.clear()
     prediction = suite.check(documents)
     require_prediction(prediction, documents)
     json.dumps(prediction.trace, allow_nan=False).encode("utf-8")
-    reader = reader_of(folder)
+    reader = reader_of(weights)
     assert asked, "the reader was asked"
     for ids in asked:
         smuggled = control_tokens_outside_of_the_template(reader, ids)
         assert not smuggled, reader.hf_tokenizer.convert_ids_to_tokens(sorted(smuggled))
 
 
-def test_the_check_sees_a_smuggled_control_token(folder: Path) -> None:
-    reader = reader_of(folder)
+def test_the_check_sees_a_smuggled_control_token(weights: Path) -> None:
+    reader = reader_of(weights)
     fine = [*reader.chat.opening, *reader.tokenize("<|eot_id|>").ids, *reader.chat.closing]
     eot = reader.hf_tokenizer.convert_tokens_to_ids("<|eot_id|>")
     assert control_tokens_outside_of_the_template(reader, fine) == set()
@@ -111,25 +102,5 @@ def test_the_check_sees_a_smuggled_control_token(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("method", SUITES)
-def test_every_kind_of_hostile_text_at_once(method: str, folder: Path, asked: list[list[int]]) -> None:
-    check(suite_of(method, folder), folder, hostile.EVERYTHING, asked)
-
-
-@pytest.mark.parametrize("method", SUITES)
-def test_drawn_hostile_documents(method: str, folder: Path, asked: list[list[int]]) -> None:
-    suite = suite_of(method, folder)
-    cheap = method in ("bm25", "tfidf", "closed_book", "full_context")
-
-    @seed(0)
-    @settings(
-        max_examples=12 if cheap else 3,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(documents=hostile.documents)
-    def drawn(documents: DocumentSet) -> None:
-        check(suite, folder, documents, asked)
-
-    drawn()
+def test_every_kind_of_hostile_text_at_once(method: str, weights: Path, asked: list[list[int]]) -> None:
+    check(suite_of(method, weights), weights, hostile.EVERYTHING, asked)

@@ -49,9 +49,6 @@ PIECES = (
 text = st.lists(
     st.sampled_from(PIECES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=6
 ).map("".join)
-documents = st.lists(
-    st.builds(Document, st.just("") | text.map(lambda title: title[:200]), text), max_size=3
-).map(lambda items: DocumentSet(tuple(items)))
 
 EVERYTHING = DocumentSet(
     (

@@ -112,7 +112,7 @@ def test_a_control_token_inside_a_text_is_ordinary_characters(tmp_path: Path) ->
 
 def exact_bits(encoder: Embedder, order: int) -> str:
     """A digest of exact embeddings, made in the given order (1 or -1)."""
-    texts = [f"In {n} the baker {verb} the red kite." for n in range(6) for verb in ("hid", "sold")]
+    texts = [f"In {n} the baker {verb} the red kite." for n in range(2) for verb in ("hid", "sold")]
     vectors = asyncio.run(encoder.embed(texts[::order], exact=True))
     return hashlib.sha256(vectors[::order].tobytes()).hexdigest()
 

@@ -72,8 +72,8 @@ def chunk_texts(index: Index) -> list[str]:
     return [text[start:end] for _, start, end, _ in index.data["chunks"]]
 
 
-def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(encoders: Path) -> None:
-    method, models, index = indexed("dragon", str(encoders))
+def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(weights: Path) -> None:
+    method, models, index = indexed("dragon", str(weights))
     contexts = by_hand("bert", 2, chunk_texts(index), "cls")
     query = by_hand("bert", 1, [QUESTION], "cls")[0]
     np.testing.assert_allclose(index.arrays["embeddings"], contexts, atol=1e-5)
@@ -94,8 +94,8 @@ def test_dpr_takes_each_encoder_s_own_vector_its_projection_included(
     assert vectors.shape == (2, dim) and encoder.dim == dim
 
 
-def test_contriever_compares_means_by_dot_product_and_sbert_unit_means(encoders: Path) -> None:
-    encoder = str(encoders / "query")
+def test_contriever_compares_means_by_dot_product_and_sbert_unit_means(weights: Path) -> None:
+    encoder = str(weights / "query")
     method, models, index = indexed("contriever", encoder)
     contexts = by_hand("bert", 1, chunk_texts(index), "mean")
     query = by_hand("bert", 1, [QUESTION], "mean")[0]
@@ -106,13 +106,13 @@ def test_contriever_compares_means_by_dot_product_and_sbert_unit_means(encoders:
     assert index.data["max_tokens"] == 96
 
 
-def test_the_index_of_a_pair_does_not_depend_on_the_query_encoder(encoders: Path, tmp_path: Path) -> None:
+def test_the_index_of_a_pair_does_not_depend_on_the_query_encoder(weights: Path, tmp_path: Path) -> None:
     other = tmp_path / "pair"
     save_plain_encoder(other / "query", seed=9)
     save_plain_encoder(other / "context", seed=2)
     first, second = (
         plan_cell(CellRequest("dragon", "hotpotqa", options={"encoder": str(folder)}, limit=1))
-        for folder in (encoders, other)
+        for folder in (weights, other)
     )
     assert first.index_key_parts() == second.index_key_parts()
     assert first.identity.cell_id != second.identity.cell_id
@@ -138,8 +138,8 @@ def test_the_default_pair_is_that_of_the_readers_scale() -> None:
     assert pair("tiny", encoder="dragon-plus") == "dragon-plus-context"
 
 
-def test_a_pair_is_two_presets_or_two_folders(encoders: Path) -> None:
+def test_a_pair_is_two_presets_or_two_folders(weights: Path) -> None:
     assert encoder_pair("dpr")[1] == "dpr-context"
-    assert encoder_pair(str(encoders))[0] == str(encoders / "query")
+    assert encoder_pair(str(weights))[0] == str(weights / "query")
     with pytest.raises(UnknownNameError, match=r"Unknown encoder pair 'dragon'.*dragon-plus"):
         encoder_pair("dragon")
