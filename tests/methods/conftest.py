@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random models: a pair of plain BERTs, as a repository of Dragon or Contriever holds them, and a reader."""
+    """Random models: a pair of plain BERTs, as Dragon or Contriever are stored, and a reader."""
     from tests.bench.models.builders import save_causal, save_plain_encoder
 
     folder = tmp_path_factory.mktemp("weights")
