@@ -25,6 +25,7 @@ from bench.cli.options import (
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
     from bench.run.session import Session
+    from bench.tables.cells import TableData
     from bench.tables.make import TableRequest
 
 
@@ -95,6 +96,7 @@ def command(
     first: int,
     browse: bool,
     session: Session,
+    export: Path | None,
     **content: Any,  # the options that are fields of TableRequest
 ) -> None:
     """Make TABLE (see: bench list tables) from its cells; missing ones run first.
@@ -104,10 +106,12 @@ def command(
     """
     from bench.cli.board import show_while_made
     from bench.cli.terminal import print_table, standard_output
+    from bench.errors import ConfigError
     from bench.files.atomic import write_text
     from bench.models.prices import read_prices
     from bench.tables.definition import load_table, with_rows
-    from bench.tables.make import TableRequest, make_table
+    from bench.tables.export import export_table
+    from bench.tables.make import TableRequest, make_table, plan_cells, run_cells
     from bench.tables.price import QUESTIONS
 
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
@@ -122,31 +126,35 @@ def command(
         **content,
     )
     path = session.results / "tables" / request.name
+    if export is not None and (request.definition.kind != "cells" or request.view in ("price", "published")):
+        raise ConfigError(f"--export {export} is of a table of scores, such as table1: leave out --columns.")
+    planned = plan_cells(request)
     show_while_made(request)
     for _ in session.passes(first):
-        rendered = make_table(request)
+        table = run_cells(request, planned)
+        rendered = make_table(request, planned, table)
         files = rendered.files()
         for suffix, text in files.items():
             write_text(path.with_name(f"{path.name}.{suffix}"), text)
         print_table(standard_output(), rendered, path.with_name(f"{path.name}.md"))
         click.echo(f"Written: {path}{', '.join(f'.{suffix}' for suffix in files)}")
-    picture = _picture(request) if session.compute or browse else None
+    if export is not None:
+        export_table(table, export)
+    picture = _picture(request, table) if session.compute or browse else None
     if picture is not None:
         click.echo(f"Score over cost, as a figure: {picture}")
         if browse:
             click.launch(str(picture))
 
 
-def _picture(request: TableRequest) -> Path | None:
+def _picture(request: TableRequest, table: TableData) -> Path | None:
     """The file with the table's rows, score over cost; None for a table that is no such rows."""
     from bench.figures.make import rows_on_a_plane
     from bench.files.atomic import write_bytes
-    from bench.tables.make import collected
     from bench.tables.price import dollars_per_1000
 
     if request.definition.kind != "cells" or request.view not in ("scores", "costs", "price"):
         return None
-    table = collected(request)
     if request.prices is not None:
         unit = f"dollars for 1,000 questions, {request.questions[-1]} per document"
         prices = dollars_per_1000(table, request.prices, request.questions[-1])

@@ -109,6 +109,9 @@ Places: TypeAlias = dict[str, tuple[str, str]]
 Plan: TypeAlias = Cell | CostMatch | str
 """A planned cell; one whose k depends on another cell's cost; or why the row cannot run."""
 
+Plans: TypeAlias = Mapping[tuple[str, str], Plan]
+"""(Row id, data set) -> plan."""
+
 
 def plan_table(definition: TableDefinition, setting: CellRequest) -> dict[tuple[str, str], Plan]:
     """(row id, data set) -> the planned cell, or why the row cannot run.
@@ -150,7 +153,7 @@ def plan_table(definition: TableDefinition, setting: CellRequest) -> dict[tuple[
 
 def table_cells(
     definition: TableDefinition,
-    planned: Mapping[tuple[str, str], Plan],
+    planned: Plans,
     session: Session,
     places: Places | None = None,
 ) -> TableData:

@@ -17,7 +17,6 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -34,7 +33,7 @@ from bench.run.redaction import fault_text
 from bench.run.session import Session
 from bench.schema import Example
 from bench.tables.caption import about_times, caption, lacking, without_values
-from bench.tables.cells import Plan, TableCell, TableData
+from bench.tables.cells import Plans, TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.published import PublishedValues, as_printed
 
@@ -134,7 +133,7 @@ def _path(cell: Cell, results: Path) -> Path:
 
 def timed_table(
     table: TableData,
-    planned: Mapping[tuple[str, str], Plan],
+    planned: Plans,
     published: PublishedValues,
     session: Session,
 ) -> TextTable:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from bench.cli.table import command
 from bench.errors import BenchError, ConfigError, DataError
 from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import Row, TableDefinition
 from bench.tables.export import export_table, exported_table
-from bench.tables.make import TableRequest, make_table
 from bench.tables.order import order_agreements
 from bench.tables.published import Published
 from bench.tables.render import render
@@ -56,16 +56,19 @@ def test_the_same_table_comes_back_without_data_records_and_models(table: TableD
         assert after[kind] == text.replace("not run yet", "not in this export")
 
 
-def test_a_table_that_is_finished_at_first_is_exported(tmp_path: Path) -> None:
+def test_a_table_that_is_finished_at_first_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``bench table --export`` without ``--first 0`` wrote nothing, and said nothing."""
     definition = TABLE.model_copy(update={"datasets": ("hotpotqa",), "rows": TABLE.rows[:1]})
+    monkeypatch.setattr("bench.tables.definition.load_table", lambda _: definition)
     reader = str(save_causal(tmp_path / "small-llama", max_position_embeddings=4096))
-    request = TableRequest(definition, CellRequest(reader, limit=2), Session(tmp_path), export=tmp_path / "e")
-    for _ in request.session.passes(12):
-        make_table(request)
+    told = ["t", "--limit=2", "--model", reader, "--results", str(tmp_path), "--no-track", "--export"]
+    told.append(str(tmp_path / "e"))
+    assert (done := CliRunner().invoke(command, told)).exit_code == 0, done.output
     assert exported_table(definition, tmp_path / "e").cells["bm25", "hotpotqa"].finished is not None
-    with pytest.raises(ConfigError, match="leave out --columns"):
-        make_table(replace(request, view="price"))
+    error = CliRunner().invoke(command, [*told, "--columns", "price"]).exception
+    assert isinstance(error, ConfigError) and "leave out --columns" in str(error)
 
 
 def test_the_order_of_an_exports_rows_agrees_with_the_papers_as_that_of_the_records(

@@ -11,7 +11,7 @@ from bench.errors import BenchError, ConfigError
 from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.definition import load_table, with_rows
-from bench.tables.make import TableRequest, make_table
+from bench.tables.make import TableRequest, plan_cells
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_an_option_that_the_table_would_ignore_is_refused(
     table: str, setting: CellRequest, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_table(TableRequest(load_table(table), setting, Session(tmp_path), **options))
+        plan_cells(TableRequest(load_table(table), setting, Session(tmp_path), **options))
 
 
 def test_a_row_that_cannot_be_added_is_refused() -> None:
@@ -44,15 +44,8 @@ def test_a_row_that_cannot_be_added_is_refused() -> None:
             with_rows(load_table(table), [row])
 
 
-def test_a_judge_that_does_not_exist_is_an_error_before_the_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_that_does_not_exist_is_an_error_before_the_answers(tmp_path: Path) -> None:
     """It was one after all answers of the table: minutes with the smallest reader."""
-
-    def run(*_: object, **__: object) -> None:
-        raise AssertionError("questions were asked")
-
-    monkeypatch.setattr(Session, "run_all", run)
     table = load_table("gor2").on("sample")
     with pytest.raises(BenchError, match="nobody"):
-        make_table(TableRequest(table, CellRequest(limit=1), Session(tmp_path), judge="nobody"))
+        plan_cells(TableRequest(table, CellRequest(limit=1), Session(tmp_path), judge="nobody"))

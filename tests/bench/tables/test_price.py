@@ -15,7 +15,7 @@ from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.cells import TableData
 from bench.tables.definition import load_table
-from bench.tables.make import TableRequest, make_table
+from bench.tables.make import TableRequest, plan_cells
 from bench.tables.price import cell_price, dollars_per_1000, price_table
 from tests import cells
 
@@ -139,7 +139,7 @@ def test_a_model_without_a_price_is_an_error_before_any_question(tmp_path: Path)
     card = read_prices(own)
     request = TableRequest(load_table("table1"), CellRequest(), Session(tmp_path), view="price", prices=card)
     with pytest.raises(ConfigError, match="No price for 'tiny'"):
-        make_table(request)
+        plan_cells(request)
 
 
 def test_a_network_of_a_methods_own_needs_no_price(tmp_path: Path) -> None:
