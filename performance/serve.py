@@ -7,12 +7,16 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
+
 from bench.errors import BenchError
+from bench.models.spec import resolve
 from performance.measuring import REPOSITORY
 from performance.to_gguf import write_gguf
 
@@ -94,3 +98,19 @@ def serving(kind: str, folder: Path, name: str, work: Path, *more: str) -> Itera
         yield f"server:http://127.0.0.1:{port}/v1#{name}"
     finally:
         stop(process)
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(("vllm", "llamacpp")))
+def main(kind: str) -> None:
+    """Start the installed server with the shipped model and end it; an error where it does not start."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with serving(kind, resolve("tiny").source.locate("tiny"), "tiny", Path(folder)):
+                pass
+        except BenchError as error:
+            raise SystemExit(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()
