@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,3 +77,12 @@ def test_servers_listen_on_this_machine_alone(tmp_path: Path) -> None:
     for kind in ("vllm", "llamacpp"):
         line = command(kind, TINY, "tiny", 1234, tmp_path)
         assert line[line.index("--host") + 1] == "127.0.0.1"
+
+
+def test_a_build_has_a_bounded_number_of_jobs_whatever_make_is_asked_for() -> None:
+    make = REPOSITORY / "performance" / "servers" / "bounded" / "gmake"
+    environment = {**os.environ, "REAL_MAKE": "/bin/echo", "JOBS": "3"}
+    done = subprocess.run(
+        [make, "-j", "--jobs=9", "a target"], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "-j3 a target\n"
