@@ -362,15 +362,22 @@ class _Visible:
 
     def start(self, tag: str, attributes: Any) -> None:
         self._open[tag] += 1
-        self._pieces.append("\n" if tag in _HTML_LINES else "")
+        self._put("\n" if tag in _HTML_LINES else "")
 
     def data(self, text: str) -> None:
-        if not any(self._open[tag] for tag in _HTML_UNSEEN):
-            self._pieces.append(text if self._open["pre"] else re.sub(r"\s+", " ", text))
+        if not self._open["pre"]:  # the text around an entity comes in pieces
+            text = re.sub(r"\s+", " ", text)
+            if not self._pieces or self._pieces[-1][-1].isspace():
+                text = text.removeprefix(" ")
+        self._put(text)
 
     def end(self, tag: str) -> None:
+        self._put("\n" if tag in _HTML_LINES else " " if tag in _HTML_APART else "")
         self._open[tag] -= 1
-        self._pieces.append("\n" if tag in _HTML_LINES else " " if tag in _HTML_APART else "")
+
+    def _put(self, text: str) -> None:
+        if text and not any(self._open[tag] for tag in _HTML_UNSEEN):
+            self._pieces.append(text)
 
     def close(self) -> str:
         return "".join(self._pieces)

@@ -383,12 +383,10 @@ def about_settings(title: str, source: str, particular: Sequence[str]) -> list[s
 
 def about_printed(title: str, sources: Sequence[str], *, scores: bool) -> list[str]:
     """The sentences below the values that a paper prints; scores: whether there are scores among them."""
-    units = (
-        ["Scores are percent, TFLOPs those of a question, ratio over the paper's own method."]
-        if scores
-        else []
-    )
-    return [f"{title}: what {' and '.join(sources)} prints, and nothing of ours. {DASH}: no value.", *units]
+    sentences = [f"{title}: what {' and '.join(sources)} prints, and nothing of ours. {DASH}: no value."]
+    if scores:
+        sentences.append("Scores are percent, TFLOPs those of a question, ratio over the paper's own method.")
+    return sentences
 
 
 def about_amortised(*, published: bool) -> str:

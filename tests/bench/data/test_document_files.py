@@ -58,6 +58,7 @@ def refusal(tmp_path: Path, name: str, content: bytes) -> str:
         ("a.docx", docx("First.", "Second.", row=["Oslo", "3"]), "First.\nSecond.\nOslo | 3"),
         ("a.docx", docx("Last.", first=MARKED), "Signed by Alice\nOslo\n500 euros | due\nLast."),
         ("a.html", b"<table><tr><td>Revenue<td>100<tr><th>Loss<td>3</table>", "Revenue 100\nLoss 3"),
+        ("a.html", b"A &amp; &nbsp; B<svg><title>i</title></svg> C", "A & B C"),
         ("a.html", b"<script src=a.js/>var x</script><script src='b'/><p>seen<option>x<option>y", "seenx y"),
     ],
 )
