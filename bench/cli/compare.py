@@ -147,8 +147,8 @@ def _finished_folder(text: str, request: CellRequest, results: Path) -> Path:
     finished = None if cell is None else session.finished(cell)
     if finished is None:
         raise BenchError(
-            f"{text} on {request.dataset} ({request.data}) has not been run yet. What has: bench list cells. "
-            f"Run: {command_of(request, results)}"
+            f"{text} on {request.dataset} ({request.data}) has not been run yet, or with another --limit or "
+            f"model. What has: bench list cells. Run: {command_of(request, results)}"
         )
     return finished.folder
 
