@@ -48,7 +48,7 @@ METHODS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("rerank", {}),
     ("self_route", {}),
     ("linear_rag", {}),
-    ("hipporag", {}),
+    ("hipporag", {"extract_tokens": 100}),
     ("full_context", {}),
     ("cached_context", {}),
     ("chain_of_agents", {}),
