@@ -70,7 +70,7 @@ class Mutant:
     def test(self, root: Path) -> str:
         """The guard as pytest names it; raises StaleMutantError unless one test file has it."""
         name = self.guard.partition("::")[0]
-        defined = re.compile(rf"^(?:async def|def|class) {name}\b", re.MULTILINE)
+        defined = re.compile(rf"^(?:(?:async def|def|class) {name}\b|{name} = )", re.MULTILINE)
         files = [path for path in (root / "tests").rglob("*.py") if defined.search(path.read_text("utf-8"))]
         if len(files) != 1:
             raise StaleMutantError(f"{name} is expected in one test file and is in {len(files)}")
