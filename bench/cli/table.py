@@ -126,8 +126,10 @@ def command(
         **content,
     )
     path = session.results / "tables" / request.name
-    if export is not None and (request.definition.kind != "cells" or request.view in ("price", "published")):
-        raise ConfigError(f"--export {export} is of a table of scores, such as table1: leave out --columns.")
+    if export is not None and request.definition.kind != "cells":
+        raise ConfigError(f"{request.definition.id}: --export is for tables of scores, such as table1.")
+    if export is not None and (request.exported or request.view in ("price", "published")):
+        raise ConfigError(f"--export {export} is of a table's records: leave out --columns and --from.")
     planned = plan_cells(request)
     show_while_made(request)
     for _ in session.passes(first):

@@ -39,8 +39,8 @@ MAX_TEXT_CHARS = 20 * 10**6
 """Longest text of one document, some forty thick books.  # our choice"""
 MAX_TAGS = 1_000_000
 """Most tags of a Word document, of which a tree is built.  # our choice"""
-MAX_PDF_S = 600.0
-"""Seconds after which no further page of a PDF is read; a book takes some ten.  # our choice"""
+MAX_PARSING_S = 600.0
+"""Seconds after which no more of a PDF or an HTML page is read; a book takes some ten.  # our choice"""
 
 NO_FILE = "not a regular file; save the text to one first."
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
@@ -258,9 +258,9 @@ def _pdf_text(content: bytes, path: str, notes: list[str]) -> str:
             begun = time.monotonic()
             for page in reader.pages:
                 pages.append(page.extract_text())
-                if time.monotonic() - begun > MAX_PDF_S:
+                if time.monotonic() - begun > MAX_PARSING_S:
                     raise UnreadableFileError(
-                        path, f"its {len(reader.pages)} pages take more than {MAX_PDF_S:g} s. Split it."
+                        path, f"its {len(reader.pages)} pages take more than {MAX_PARSING_S:g} s. Split it."
                     )
         except (pypdf.errors.DependencyError, ImportError):  # it decrypts AES with another package
             raise UnreadableFileError(path, "encrypted; save a copy without encryption.") from None
@@ -329,28 +329,27 @@ _HTML_LINES = frozenset(
 )
 """Elements that begin and end a line."""
 _HTML_APART = frozenset(("td", "th", "option"))
-_HTML_UNSEEN = ("script", "style", "noscript", "template", "svg")
+_HTML_UNSEEN = "script style noscript template svg iframe noembed noframes".split()
+_HTML_PIECE = 2**16
+"""Characters that are parsed at once; an end tag without a start takes as long as elements are open."""
 
 
 def _html_text(content: bytes, path: str) -> str:
     """The visible text of an HTML page, a paragraph a line; scripts and styles are left out."""
-    require(path, "lxml")
+    require(path, "bs4", "lxml")
+    from bs4 import UnicodeDammit
     from lxml.etree import HTMLParser
 
-    encoding = None if b"charset" in content[:1024].lower() or not _is_utf8(content) else "utf-8"
     with _parsing(path, "HTML"):
-        parser = HTMLParser(target=_Visible(), huge_tree=True, encoding=encoding)
-        parser.feed(content)
+        page = (UnicodeDammit(content, is_html=True).unicode_markup or "").replace("\0", "")
+        parser = HTMLParser(target=_Visible(), huge_tree=True, encoding="utf-8")
+        begun = time.monotonic()
+        for at in range(0, len(page), _HTML_PIECE):
+            parser.feed(page[at : at + _HTML_PIECE].encode("utf-8", "replace"))
+            if time.monotonic() - begun > MAX_PARSING_S:
+                raise UnreadableFileError(path, f"takes more than {MAX_PARSING_S:g} s. Split it.")
         text = parser.close()
     return "\n".join(filter(None, (line.strip() for line in text.split("\n"))))
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 class _Visible:

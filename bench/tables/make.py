@@ -91,7 +91,7 @@ def plan_cells(request: TableRequest) -> Plans:
         )
     if request.prices is not None:
         request.prices.of(resolve(setting.model, dtype=setting.dtype).name)
-    if definition.kind == "judged":
+    if definition.kind == "judged" and request.view != "published":
         resolve(request.judge or setting.model, dtype=setting.dtype).identity()
     without = request.view == "published" or definition.kind in WITHOUT_CELLS or request.exported
     return {} if without else plan_table(definition, setting)

@@ -59,6 +59,8 @@ def refusal(tmp_path: Path, name: str, content: bytes) -> str:
         ("a.docx", docx("Last.", first=MARKED), "Signed by Alice\nOslo\n500 euros | due\nLast."),
         ("a.html", b"<table><tr><td>Revenue<td>100<tr><th>Loss<td>3</table>", "Revenue 100\nLoss 3"),
         ("a.html", b"A &amp; &nbsp; B<svg><title>i</title></svg> C", "A & B C"),
+        ("a.html", "<title>Zürich</title><meta charset=utf-8>café".encode(), "Zürich\ncafé"),
+        ("a.html", "<meta charset=gb2312><p>中<p>朱镕基<iframe><b>no</iframe>".encode("gbk"), "中\n朱镕基"),
         ("a.html", b"<script src=a.js/>var x</script><script src='b'/><p>seen<option>x<option>y", "seenx y"),
     ],
 )
@@ -161,7 +163,7 @@ def test_pdfs_that_loop_lie_or_swell(tmp_path: Path, name: str) -> None:
 
 
 def test_a_pdf_that_takes_too_long_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_files, "MAX_PDF_S", -1.0)
+    monkeypatch.setattr(document_files, "MAX_PARSING_S", -1.0)
     assert "its 2 pages take more than" in refusal(tmp_path, "a.pdf", TWO)
 
 

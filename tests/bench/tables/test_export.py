@@ -68,7 +68,7 @@ def test_a_table_that_is_finished_at_first_is_exported(
     assert (done := CliRunner().invoke(command, told)).exit_code == 0, done.output
     assert exported_table(definition, tmp_path / "e").cells["bm25", "hotpotqa"].finished is not None
     error = CliRunner().invoke(command, [*told, "--columns", "price"]).exception
-    assert isinstance(error, ConfigError) and "leave out --columns" in str(error)
+    assert isinstance(error, ConfigError) and "leave out --columns and --from" in str(error)
 
 
 def test_the_order_of_an_exports_rows_agrees_with_the_papers_as_that_of_the_records(
