@@ -4,21 +4,22 @@
 that the cell has answered, in the cell's prompt:
 
 - *search order*: every node of the graph, those that the search read first and in its order;
+- *list*: the same as the list of points that a search reads, in place of paragraphs;
 - *source order*: every node, summaries before what they summarise, in the order of the documents;
 - *chunks* alone, which are the text, and *summaries* alone;
 - *chosen chunks*: the text below the nodes that the search chose, in document order (``answer_from=chunks``).
 
 It prints F1 and TFLOPs of each and the paired difference from the chunks, documents resampled. The FLOPs are
 those of the reading alone. A second table splits what lies between the text and the answers of searches: what
-the summaries change, the order, the search's turns (the cell of FOLDER, whose search should read everything),
-and the stop (each further cell, such as the same search by another rule). Its steps add up.
+the summaries change, the order, the list, the search's turns (the cell of FOLDER, whose search should read
+everything), and the stop (each further cell, such as the same search by another rule). Its steps add up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,13 +39,19 @@ from bench.results.records import Record, load_records
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.question_runner import stored_index
 from bench.run.threads import Threads
-from bench.schema import Example
+from bench.schema import ContextItem, Example
 from methods.pecan.graph import Graph
+from methods.pecan.prompts import PECAN_NODE
 
 AT_ONCE = 4
 BASE = "chunks"
 """The reading that the others are compared with."""
-STEPS = {BASE: "the text", "source order": "with summaries", "search order": "in the search's order"}
+STEPS = {
+    BASE: "the text",
+    "source order": "with summaries",
+    "search order": "in the search's order",
+    "list": "as a list of points",
+}
 """The readings on the way to a search, and what each changes about the one before it."""
 
 
@@ -92,18 +99,23 @@ WAYS: Mapping[str, Callable[[Graph, Record], list[int]]] = {
     "summaries": lambda graph, record: [at for at in by_source(graph) if graph.nodes[at].start is None],
     "source order": lambda graph, record: by_source(graph),
     "search order": in_search_order,
+    "list": in_search_order,
     "chosen chunks": chosen_chunks,
 }
 
 
 async def readings(
-    cell: Cell, record: Record, example: Example, graph: Graph, models: LoadedModels
+    cell: Cell, record: Record, example: Example, graph: Graph, models: LoadedModels, ways: Collection[str]
 ) -> list[Reading]:
     """One answer a way."""
     style = cell.method.config.prompt
     found = []
-    for way, nodes in WAYS.items():
-        items = [graph.passage(node, example.documents) for node in nodes(graph, record)]
+    for way in ways:
+        nodes = WAYS[way](graph, record)
+        items = [graph.passage(node, example.documents) for node in nodes]
+        if way == "list":
+            points = "".join(PECAN_NODE.format(text=graph.nodes[node].text) for node in nodes)
+            items = [ContextItem(points, node="list")]
         with metered(Meter()) as meter:
             answer = await read(items, cell.question(example), models.lm(), style)
         f1 = question_scores(answer.text, example.answers, get_metrics(["f1"])).get("f1", 0.0)
@@ -144,7 +156,7 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
     store, models = IndexStore(results / "indexes"), LoadedModels(cell.roles)
     examples = {example.id: example for example in cell.data.examples}
     kept = [Reading(**one) for one in json.loads(out.read_text("utf-8"))] if out and out.exists() else []
-    done = {reading.question for reading in kept}
+    done = {(reading.question, reading.way) for reading in kept}
     records = [record for record in load_records(folder) if record.error is None][:limit]
 
     async def run() -> None:
@@ -153,7 +165,8 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
         async def one(record: Record) -> None:
             example = examples[record.example_id]
             index = stored_index(cell, store, example.documents)
-            if index is None or record.example_id in done:
+            ways = [way for way in WAYS if (record.example_id, way) not in done]
+            if index is None or not ways:
                 return
             async with slots:
                 graph = Graph.from_index(index, example.documents)
@@ -161,7 +174,7 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
                 if search is not None and not {node.id for node in search.read_nodes} <= set(graph.ids):
                     click.echo(f"{record.example_id}: left out, its graph was built again since its search")
                     return
-                kept.extend(await readings(cell, record, example, graph, models))
+                kept.extend(await readings(cell, record, example, graph, models, ways))
             if out:
                 out.write_text(json.dumps([reading.__dict__ for reading in kept], indent=1), "utf-8")
 
