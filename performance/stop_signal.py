@@ -5,6 +5,10 @@ paragraphs are known, whether lists of paragraphs with and without them suffice;
 at a time, in length, order or content, so that dilution, position and question can be told apart.
 ``python -m performance.stop_signal steps CELL ...`` judges the same rules on the steps of recorded searches.
 
+``python -m performance.stop_signal turns`` answers from all paragraphs of a question: as one prompt, as one
+with the list that a search reads, and in the two turns of a search: what its conversation loses, without any
+graph.
+
 A rule is a log-odds of Yes: absolute, or relative to the same question's before anything is read
 (``over_nothing``) or after the first list or the top level (``over_top``).
 """
@@ -26,17 +30,28 @@ import numpy as np
 
 from bench.data import load
 from bench.data.own import card_for
+from bench.method import read
 from bench.method.trace import SearchTrace
+from bench.metrics import get_metrics
 from bench.metrics.auroc import auroc
 from bench.metrics.retrieval import retrieval_quality
+from bench.metrics.scoring import question_scores
+from bench.metrics.statistics import clustered_bootstrap
 from bench.models.model_set import LoadedModels
-from bench.models.spec import resolve
+from bench.models.spec import DTYPES, DType, resolve
 from bench.results.models import read_description
 from bench.results.records import Record, load_records
+from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.threads import Threads
-from bench.schema import Example
+from bench.schema import ContextItem, Example
 from methods.pecan.graph import fold
-from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_question_again, pecan_search_head
+from methods.pecan.prompts import (
+    PECAN_CHOICES,
+    PECAN_NODE,
+    pecan_question_again,
+    pecan_search_head,
+    pecan_second_turn,
+)
 
 PROBES = ("before", "around", "asked")
 AT_ONCE, WINDOW = 8, 4096
@@ -294,6 +309,89 @@ def steps(cells: tuple[Path, ...], data: str) -> None:
                     [(f"  {low + 1} to {high} tokens ({len(own)})", *(pooled(own, rule) for rule in rules))]
                 )
             _print([("within one question", *(within(found, rule) for rule in rules))])
+
+
+async def answers_of(cell: Cell, example: Example, lm: Any, ways: Sequence[str]) -> list[dict[str, Any]]:
+    """The answers from all paragraphs of a question, one a way, with F1."""
+    question, style = cell.question(example), cell.method.config.prompt
+    texts = [document.full_text for document in example.documents.documents]
+    points = [PECAN_NODE.format(text=fold(text)) for text in texts]
+    found = []
+    for way in ways:
+        if way == TWO_TURNS:
+            async with await lm.open(lm.geometry.input_limit) as context:
+                for piece in (pecan_search_head(question.text), *points):
+                    await context.extend(piece)
+                await context.say(PECAN_CHOICES[0])
+                await context.extend(pecan_second_turn("restated", question, style))
+                text = (await context.generate(question.max_new_tokens)).text.strip()
+        else:
+            items = [
+                ContextItem(text, node=way) for text in (texts if way == PARAGRAPHS else ["".join(points)])
+            ]
+            text = (await read(items, question, lm, style)).text
+        f1 = question_scores(text, example.answers, get_metrics(["f1"])).get("f1", 0.0)
+        found.append({"question": example.id, "way": way, "prediction": text, "f1": f1})
+    return found
+
+
+WAYS = PARAGRAPHS, LIST, TWO_TURNS = "paragraphs", "list", "two turns"
+
+
+@main.command()
+@click.option("--model", default="tiny", show_default=True)
+@click.option("--data", default="sample", show_default=True)
+@click.option("--dataset", default="hotpotqa", show_default=True)
+@click.option("--prompt", type=click.Choice(("pecan", "longbench")), default="pecan", show_default=True)
+@click.option("--dtype", type=click.Choice(DTYPES))
+@click.option("--way", "ways", type=click.Choice(WAYS), multiple=True, default=WAYS)
+@click.option("--limit", default=24, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="keep every answer; goes on with what is there")
+def turns(
+    model: str,
+    data: str,
+    dataset: str,
+    prompt: str,
+    dtype: DType | None,
+    ways: tuple[str, ...],
+    limit: int,
+    out: Path | None,
+) -> None:
+    """Answer from all paragraphs in one prompt, as a list, and in the two turns of a search."""
+    cell = plan_cell(
+        CellRequest("full_context", dataset, model, data, {"prompt": prompt}, limit, dtype=dtype)
+    )
+    Threads.begin(None).settle(cell.roles.values(), alone=True)
+    lm = LoadedModels(cell.roles).lm()
+    kept = json.loads(out.read_text("utf-8")) if out and out.exists() else []
+    done = {(answer["question"], answer["way"]) for answer in kept}
+
+    async def run() -> None:
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(example: Example) -> None:
+            async with slots:
+                left = [way for way in ways if (example.id, way) not in done]
+                kept.extend(await answers_of(cell, example, lm, left))
+            if out:
+                out.write_text(json.dumps(kept, indent=1), "utf-8")
+
+        await asyncio.gather(*map(one, cell.data.examples))
+
+    asyncio.run(run())
+    click.echo(f"{len(cell.data.examples)} questions of {cell.data.label}, read by {cell.reader.label}\n")
+    f1 = {way: {a["question"]: 100 * a["f1"] for a in kept if a["way"] == way} for way in ways}
+    for way, own in f1.items():
+        rest = [own[question] - f1[ways[0]][question] for question in own]
+        difference = "" if way == ways[0] else f"{_mean(rest)} against {ways[0]}"
+        _print([(way, _mean(list(own.values())), difference)])
+
+
+def _mean(values: Sequence[float]) -> str:
+    """With an interval that resamples questions, each of which has documents of its own."""
+    clusters = [str(at) for at in range(len(values))]
+    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng(0))
+    return f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
 
 
 if __name__ == "__main__":
