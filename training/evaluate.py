@@ -25,7 +25,7 @@ import torch
 from bench.files.paths import ASSETS
 from bench.method.prompts import ANSWER_INSTRUCTION, join_passages, question_prompt
 from methods.memwalker.prompts import memwalker_triage_prompt
-from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_graph_prompt, pecan_search_head
+from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_search_head
 from training.generator.names import NameSource
 from training.generator.rendering import articles, chronicle, report, state, story
 from training.generator.sets import SHAPES, sample_set
@@ -41,7 +41,7 @@ from training.generator.world import (
     short_sentences,
 )
 from training.stream import Template
-from training.tasks import DETAILS, UNANSWERABLE, deal, distractors, fold
+from training.tasks import DETAILS, UNANSWERABLE, deal, distractors, fold, pecan_graph_prompt
 
 log = logging.getLogger(__name__)
 RECORDS = Path(__file__).with_name("records")

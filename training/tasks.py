@@ -22,7 +22,7 @@ from methods.memwalker.prompts import (
     memwalker_segment_prompt,
     memwalker_triage_prompt,
 )
-from methods.pecan.prompts import PECAN_NODE, pecan_graph_prompt, pecan_search_head
+from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, PECAN_NODE, pecan_search_head
 from methods.raptor.prompts import raptor_summary_prompt
 from training.generator import relations as rel
 from training.generator.names import NameSource
@@ -613,6 +613,12 @@ OTHER_WORDINGS = (
     "Question: {question}",
     "Context:\n{context}\n\nAnswer the question as concisely as you can.\nQuestion: {question}\nAnswer:",
 )
+
+
+def pecan_graph_prompt(nodes: Sequence[str]) -> str:
+    """Prompt that turns nodes into bullets (PECAN, Table A1); nodes must not contain newlines."""
+    listed = "".join(PECAN_NODE.format(text=node) for node in nodes)
+    return f"{PECAN_GRAPH_HEAD}{listed}{PECAN_GRAPH_TAIL}"
 
 
 def search_prompt(question: str, nodes: Sequence[str]) -> str:

@@ -64,12 +64,7 @@ class Node2Vec(RecordsMethod[RecordsConfig]):
 
 
 def random_walks(
-    nodes: int,
-    edges: NDArray[np.int64],
-    *,
-    walks: int,
-    length: int,
-    rng: np.random.Generator,
+    nodes: int, edges: NDArray[np.int64], *, walks: int, length: int, rng: np.random.Generator
 ) -> list[list[int]]:
     """``walks`` walks from every node over the undirected graph, in random order of starts.
 
@@ -103,9 +98,8 @@ def skip_gram(
     """
     from gensim.models import Word2Vec
 
-    vectors = np.zeros((nodes, dimensions), np.float32)
     if not nodes:
-        return vectors
+        return np.zeros((0, dimensions), np.float32)
     model: Any = Word2Vec(
         [[str(node) for node in walk] for walk in walks],
         vector_size=dimensions,
@@ -119,9 +113,7 @@ def skip_gram(
         sample=0,  # in a small graph every node is a frequent word
         workers=1,  # threads would make the vectors random
     )
-    for node in range(nodes):
-        vectors[node] = model.wv[str(node)]
     pairs = sum(map(len, walks)) * (window + 1) * passes
     flops = pairs * (1 + NEGATIVES) * 6 * dimensions
     current_meter().credit(SKIP_GRAM, "walk", Usage(calls=passes, flops=flops))
-    return vectors
+    return np.asarray(model.wv[[str(node) for node in range(nodes)]])

@@ -86,11 +86,6 @@ class Records:
     notes: Mapping[str, JsonValue]
     """Counts of events while it was built, queries wanted, and the encoder's truncation."""
 
-    @property
-    def edges(self) -> NDArray[np.int64]:
-        """See :func:`arcs`."""
-        return arcs(self.queries)
-
     @cached_property
     def chunks(self) -> int:
         """How many of the nodes are chunks."""

@@ -102,7 +102,7 @@ async def training_graphs(
         scores = {target: f_scores(candidates, vectors[target]) for target in dict.fromkeys(targets)}
         queries = await embedder.embed(asked) if supervised else records.query_embeddings[:most_queries]
         order = best_first(np.stack([scores[target] for target in targets]))
-        graphs.append(TrainingGraph(records.embeddings, records.edges, queries, order))
+        graphs.append(TrainingGraph(records.embeddings, arcs(records.queries), queries, order))
     return graphs
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from bench.method import DEFAULT_PROMPT, PromptStyle, answer_instruction, reader_prompt_ending
@@ -10,12 +9,6 @@ from bench.schema import Question
 
 PECAN_NODE = "* {text}\n"
 """One node in a list of information; tokenised separately, so that its token span is exact."""
-
-
-def pecan_graph_prompt(nodes: Sequence[str]) -> str:
-    """Prompt that turns nodes into bullets (PECAN, Table A1); nodes must not contain newlines."""
-    listed = "".join(PECAN_NODE.format(text=node) for node in nodes)
-    return f"{PECAN_GRAPH_HEAD}{listed}{PECAN_GRAPH_TAIL}"
 
 
 PECAN_GRAPH_HEAD = "Summary the following information. Each segment is separated by a new line symbol.\n\n"

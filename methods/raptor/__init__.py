@@ -105,7 +105,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
     """Build a tree of cluster summaries, retrieve from it, read what was retrieved."""
 
     name = "raptor"
-    version = "2"
+    version, index_version = "2", "3"
     summary = "retrieve from a tree of cluster summaries: mode=ct (collapsed) or mode=tt (traversal)"
     paper = "Sarthi et al. 2024 (RAPTOR); baseline of PECAN, Table 1"
     family = "graphs and trees"

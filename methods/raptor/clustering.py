@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -37,6 +37,8 @@ UMAP_EPOCHS = 500
 """UMAP's own number for up to 10,000 texts; for more it takes 200, and the start keeps a few edges more."""
 ROWS = 1024
 """Texts whose distances to all are held at once: 8 MB for every thousand texts there are."""
+DENSE = 1024
+"""Up to this many texts, the spectral start is found exactly."""
 DECIMALS = 6
 """Of distances and of UMAP's start (relative to its largest coordinate): arithmetic differs far below."""
 
@@ -154,26 +156,19 @@ def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floa
         graph, *_ = umap_.fuzzy_simplicial_set(
             embeddings, neighbours, random, "cosine", knn_indices=nearest, knn_dists=distances
         )
-        start = spectral_layout(embeddings, _without_faint_edges(graph), dimensions, random, metric="cosine")
+        with _exact_eigenvectors():
+            start = spectral_layout(
+                embeddings, _without_faint_edges(graph), dimensions, random, metric="cosine"
+            )
         start = np.round(start / np.abs(start).max(), DECIMALS)
         a, b = umap_.find_ab_params(spread=1.0, min_dist=0.1)
         points, _ = umap_.simplicial_set_embedding(  # the arguments are UMAP's defaults
-            embeddings,
-            graph,
-            dimensions,
-            initial_alpha=1.0,
-            a=a,
-            b=b,
-            gamma=1.0,
-            negative_sample_rate=5,
-            n_epochs=None,
+            *(embeddings, graph, dimensions),
+            **{"initial_alpha": 1.0, "a": a, "b": b, "gamma": 1.0, "negative_sample_rate": 5},
+            **{"n_epochs": None, "metric": "cosine", "metric_kwds": {}},
+            **{"densmap": False, "densmap_kwds": {}, "output_dens": False},
             init=umap_.noisy_scale_coords(start, random).astype(np.float32),
             random_state=np.random.RandomState(seed),
-            metric="cosine",
-            metric_kwds={},
-            densmap=False,
-            densmap_kwds={},
-            output_dens=False,
         )
     return np.asarray(points, dtype=np.float64)
 
@@ -204,6 +199,30 @@ def _without_faint_edges(graph: Any) -> Any:
     kept.data[kept.data < kept.data.max() / UMAP_EPOCHS] = 0.0
     kept.eliminate_zeros()
     return kept
+
+
+@contextlib.contextmanager
+def _exact_eigenvectors() -> Iterator[None]:
+    """Within it, ``scipy.sparse.linalg.eigsh`` has one result for one matrix, up to :data:`DENSE` rows.
+
+    Its Lanczos steps end early on small or symmetric graphs, and it goes on from a vector that scipy draws
+    from the system's entropy: other signs and rotations at each call. Here, the largest entry is positive.
+    """
+    from scipy.sparse import linalg
+
+    def eigsh(matrix: Any, k: int, **options: Any) -> Any:
+        if matrix.shape[0] > DENSE:
+            return lanczos(matrix, k, **options)
+        values, vectors = np.linalg.eigh(matrix.toarray())
+        largest = np.argmax(np.round(np.abs(vectors), DECIMALS), axis=0)
+        vectors *= np.where(vectors[largest, range(len(vectors))] < 0, -1, 1)
+        return values[:k], vectors[:, :k]
+
+    lanczos, linalg.eigsh = linalg.eigsh, eigsh
+    try:
+        yield
+    finally:
+        linalg.eigsh = lanczos
 
 
 @cache

@@ -13,7 +13,7 @@ from bench.schema import Document, DocumentSet
 from methods.pecan.bullets import Bullet
 from methods.pecan.construction import GraphPlan, build_graph, edge_weights
 from methods.pecan.graph import Graph
-from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL, pecan_graph_prompt
+from methods.pecan.prompts import PECAN_GRAPH_HEAD, PECAN_GRAPH_TAIL
 from methods.raptor.prompts import raptor_summary_prompt
 from tests.methods.pecan.scripted import (
     CLOSING,
@@ -92,8 +92,8 @@ def test_edges_are_the_attention_of_a_bullets_own_tokens_normalised_over_its_bat
 def test_the_builder_reads_the_papers_prompt_word_for_word_and_each_token_once() -> None:
     _, model = build(Script(summary=saying("* x\n* y")), TWO, plan())
     (context,) = model.contexts
-    text = "".join(OPENING) + pecan_graph_prompt(["a b c d", "e f g h"]) + "".join(CLOSING) + "* x\n* y"
-    assert "".join(token for _, token in context.log) == text
+    prompt = f"{PECAN_GRAPH_HEAD}* a b c d\n* e f g h\n{PECAN_GRAPH_TAIL}"
+    assert "".join(token for _, token in context.log) == "".join([*OPENING, prompt, *CLOSING, "* x\n* y"])
     assert [at for at, _ in context.log] == list(range(len(context.log)))
 
 
