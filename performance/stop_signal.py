@@ -50,7 +50,7 @@ from methods.pecan.prompts import (
     PECAN_NODE,
     pecan_question_again,
     pecan_search_head,
-    pecan_second_turn,
+    pecan_turns,
 )
 
 PROBES = ("before", "around", "asked")
@@ -323,7 +323,7 @@ async def answers_of(cell: Cell, example: Example, lm: Any, ways: Sequence[str])
                 for piece in (pecan_search_head(question.text), *points):
                     await context.extend(piece)
                 await context.say(PECAN_CHOICES[0])
-                await context.extend(pecan_second_turn("restated", question, style))
+                await context.extend(pecan_turns("restated", question, style)[1])
                 text = (await context.generate(question.max_new_tokens)).text.strip()
         else:
             items = [

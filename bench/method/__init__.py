@@ -60,7 +60,6 @@ from bench.method.prompts import (
     answer_instruction as answer_instruction,
     join_passages as join_passages,
     reader_prompt as reader_prompt,
-    reader_prompt_ending as reader_prompt_ending,
 )
 from bench.method.ranking import (
     JOIN_DOCUMENTS as JOIN_DOCUMENTS,

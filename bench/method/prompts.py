@@ -61,14 +61,6 @@ def reader_prompt(style: Prompting, context: str, question: Question) -> str:
     return before + context + after
 
 
-def reader_prompt_ending(question: Question) -> str:
-    """What follows the context in LongBench's template: its instruction and the question.
-
-    Raises ConfigError when the data set's card has no such template.
-    """
-    return _longbench_parts(question)[1].strip()
-
-
 def _longbench_parts(question: Question) -> tuple[str, str]:
     """What stands before and after the context, with the question; braces in a document are left alone."""
     if not question.longbench_prompt:

@@ -30,11 +30,7 @@ class Losses:
 
 
 def graph_losses(
-    queries: torch.Tensor,
-    nodes: torch.Tensor,
-    order: torch.Tensor,
-    others: torch.Tensor,
-    tau: float,
+    queries: torch.Tensor, nodes: torch.Tensor, order: torch.Tensor, others: torch.Tensor, tau: float
 ) -> Losses:
     """Both losses of one graph.
 

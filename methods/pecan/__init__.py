@@ -106,7 +106,7 @@ class Pecan(Method[PecanConfig]):
             if plan[option] == "all":
                 del plan[option]  # graphs from before the option stay valid
         if plan["kind"] == "tree":
-            plan["clustering"] = 2
+            plan["clustering"] = 3
         return plan
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:

@@ -100,11 +100,12 @@ class PecanConfig(MethodConfig):
         "layer.head, both from 0, such as 3.1+4.0",
     )
 
-    second_turn: Literal["paper", "restated"] = Field(
+    second_turn: Literal["paper", "restated", "none"] = Field(
         "paper",
         exclude_if=lambda chosen: chosen == "paper",
         description="what is asked after the model's Yes: paper (P Table A2); restated: the same with the "
-        "question once more, for a reader that goes on answering Yes",
+        "question once more, for a reader that goes on answering Yes; none: the nodes are read in the prompt "
+        "that asks for the answer, the question behind them (with probe_question=asked)",
     )  # kept out of a config at its default, so that cells from before the option stay valid
     answer_from: Literal["nodes", "chunks"] = Field(
         "nodes",
@@ -175,6 +176,12 @@ class PecanConfig(MethodConfig):
             raise ValueError(
                 "relevance=question is the attention of a question behind the nodes; set "
                 "probe_question=around or asked, too"
+            )
+        from_behind = self.relevance == "question" or self.attention == "off"
+        if self.second_turn == "none" and not (self.probe_question == "asked" and from_behind):
+            raise ValueError(
+                "second_turn=none has no question before the nodes: set probe_question=asked, and "
+                "relevance=question or attention=off"
             )
         if self.answer_from == "chunks" and self.second_turn != "paper":
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bench.method import DEFAULT_PROMPT, PromptStyle, answer_instruction, reader_prompt_ending
+from bench.method import DEFAULT_PROMPT, PromptStyle, answer_instruction, reader_prompt
 from bench.schema import Question
 
 PECAN_NODE = "* {text}\n"
@@ -51,16 +51,20 @@ PECAN_QUESTION_BEHIND = {
 }  # our choice; the quotes and "Response" as in the paper's own probe
 
 
-def pecan_second_turn(
-    style: Literal["paper", "restated"], question: Question, prompt: PromptStyle = DEFAULT_PROMPT
-) -> str:
-    """Turn 2 of PECAN's search (Table A2); ``restated``: with the question once more, our departure.
+def pecan_turns(
+    style: Literal["paper", "restated", "none"], question: Question, prompt: PromptStyle = DEFAULT_PROMPT
+) -> tuple[str, str]:
+    """Turn 1 of PECAN's search up to the first node, and turn 2 (Table A2); two departures are ours.
 
     In the paper's wording only turn 1 has the question. A small reader of real text then answers turn 1
-    again, with Yes, whatever the question. Restated with ``prompt=longbench``, turn 2 is the text after the
-    context in LongBench's template. Raises ConfigError if the data set's card has no such template.
+    again, with Yes, whatever the question; ``restated`` asks it once more, with ``prompt=longbench`` by the
+    text after the context in LongBench's template. ``none``: what stands around the context in the prompt of
+    any other reader, for one turn. Raises ConfigError if the data set's card has no such template.
     """
-    if style == "restated" and prompt == "longbench":
-        return reader_prompt_ending(question)
+    before, _, after = reader_prompt(prompt, "\0", question).partition("\0")
+    if style == "none":
+        return before, after
     instruction = answer_instruction(question.task)
-    return instruction if style == "paper" else f"{instruction}\n\nQuestion: {question.text}\nAnswer:"
+    restated = f"{instruction}\n\nQuestion: {question.text}\nAnswer:"
+    second = instruction if style == "paper" else restated if prompt == DEFAULT_PROMPT else after.strip()
+    return pecan_search_head(question.text), second

@@ -45,8 +45,7 @@ from methods.pecan.prompts import (
     PECAN_NODE,
     PECAN_SEARCH_BEFORE_QUESTION,
     pecan_question_again,
-    pecan_search_head,
-    pecan_second_turn,
+    pecan_turns,
 )
 from methods.pecan.scores import Scoring
 
@@ -224,7 +223,7 @@ class _Walk:
         """Whether the same model searches and answers, in one context."""
         self.window = window["reader"] if self.one_model else window["searcher"]
         self.reader_window = window["reader"]
-        self.head = pecan_search_head(question.text)
+        self.head, self.second_turn = pecan_turns(config.second_turn, question, config.prompt)
         self.steps: list[Step] = []
         self.visited = np.zeros(len(graph.nodes), dtype=bool)
         self.order: list[int] = []
@@ -242,7 +241,6 @@ class _Walk:
         self.readings: dict[tuple[int, ...], tuple[Prediction, Meter]] = {}
         """With answer_from=chunks: the answer from these chunks."""
         self.scoring = Scoring(config.norm, config.attention_weight)
-        self.second_turn = pecan_second_turn(config.second_turn, question, config.prompt)
         self._room = _Room(self.question, self.head, self.again, self.second_turn)
         answers = config.answer_from == "nodes"
         self._room.add_model(self.searcher, self.window, answers=self.one_model and answers)
@@ -269,9 +267,10 @@ class _Walk:
                 await self._compare()
             first = await self._initial_nodes()
             self._context = await self.searcher.open(self.window)
-            at = len(PECAN_SEARCH_BEFORE_QUESTION)
-            question = await self.context.extend(self.head, focus=(at, at + len(self.question.text)))
-            self.attends = self.config.attention == "on" and len(question) > 0
+            at, one_turn = len(PECAN_SEARCH_BEFORE_QUESTION), self.config.second_turn == "none"
+            focus = None if one_turn else (at, at + len(self.question.text))
+            question = await self.context.extend(self.head, focus=focus)
+            self.attends = self.config.attention == "on" and (one_turn or len(question) > 0)
             self.reads_from_question = self.attends and self.config.relevance == "question"
             if self.attends and not self.reads_from_question:
                 self.context.watch(question, self.heads)
@@ -434,11 +433,12 @@ class _Walk:
         return content_tokens(piece, tokens.offsets[span.start : span.end])
 
     async def _second_turn(self, context: ReadingContext) -> Generation:
-        """PECAN, Table A2: after the model's Yes, ask for the answer.
+        """PECAN, Table A2: after the model's Yes, ask for the answer; with second_turn=none in the same turn.
 
         The Yes is inserted even if the walk ended without one.  # our choice
         """
-        await context.say(YES)
+        if self.config.second_turn != "none":
+            await context.say(YES)
         await context.extend(self.second_turn)
         return await context.generate(self.question.max_new_tokens)
 

@@ -23,11 +23,7 @@ _BREAKS = (
 
 
 def split_into_leaves(
-    documents: DocumentSet,
-    tokenize: Callable[[str], Tokenization],
-    leaf_tokens: int,
-    *,
-    join: bool = False,
+    documents: DocumentSet, tokenize: Callable[[str], Tokenization], leaf_tokens: int, *, join: bool = False
 ) -> list[Chunk]:
     """Leaves of at most ``leaf_tokens`` tokens, document by document, in order (RAPTOR, Sec. 3).
 

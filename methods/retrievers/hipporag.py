@@ -332,10 +332,7 @@ def synonym_edges(
 
 
 def phrase_weights(
-    facts: Sequence[tuple[Triple, float]],
-    place: Mapping[str, int],
-    passages_with: Sequence[int],
-    most: int,
+    facts: Sequence[tuple[Triple, float]], place: Mapping[str, int], passages_with: Sequence[int], most: int
 ) -> list[tuple[int, float]]:
     """(phrase, restart weight) of the heaviest phrases of the facts.
 

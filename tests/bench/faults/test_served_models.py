@@ -91,10 +91,7 @@ def test_a_wrong_url_is_one_message() -> None:
 
 
 def test_a_model_that_the_server_does_not_have_is_named_with_those_it_has() -> None:
-    with (
-        serving(vllm_app()) as url,
-        pytest.raises(ServerError, match="no model 'giant'. It has: tiny"),
-    ):
+    with serving(vllm_app()) as url, pytest.raises(ServerError, match="no model 'giant'. It has: tiny"):
         plan_cell(CellRequest("closed_book", "musique", model=f"server:{url}#giant"))
 
 

@@ -13,10 +13,7 @@ NODES = [VisitedNode(id="1.1", level=1, z=0.5), VisitedNode(id="1.2", level=1, s
 
 
 def test_a_search_is_read_as_it_was_written() -> None:
-    steps = [
-        SearchStep(nodes=NODES, p_yes=0.75),
-        SearchStep(nodes=[VisitedNode(id="0.1")], mass=None),
-    ]
+    steps = [SearchStep(nodes=NODES, p_yes=0.75), SearchStep(nodes=[VisitedNode(id="0.1")], mass=None)]
     trace = SearchTrace(steps=steps, stop="patience")
     assert SearchTrace.read(trace.to_json()) == trace
     assert [node.id for node in trace.read_nodes] == ["1.1", "1.2", "0.1"]

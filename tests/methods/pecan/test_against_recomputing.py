@@ -110,8 +110,7 @@ def written_graph() -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("family", "option"),
-    [("llama", "all"), ("qwen2", "all"), ("llama", "top_layers"), ("qwen2", "0.5+1.0")],
+    ("family", "option"), [("llama", "all"), ("qwen2", "all"), ("llama", "top_layers"), ("qwen2", "0.5+1.0")]
 )
 def test_edges_are_those_of_the_full_attention_matrices(family: str, option: str) -> None:
     lm = language_model(family)
