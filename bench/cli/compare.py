@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from bench.cli.cells import named_folder, one_cell, warn_if_changed
@@ -84,6 +85,10 @@ def command(
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
+    source = click.get_current_context().get_parameter_source
+    for name in ("metric", "show", "plan"):
+        if judge is not None and source(name) is ParameterSource.COMMANDLINE:
+            raise ConfigError(f"--{name} is of a comparison by scores, and --judge makes none: drop one.")
     folders = list(_folders((first, second), dataset, setting, results))
     one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
     if judge is not None:

@@ -43,6 +43,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("ask When?", 'Which files? bench ask "When?" FILES...'),
         ("ask pyproject.toml", 'The question comes first: bench ask "QUESTION" pyproject.toml'),
         ("run --limit x", "'x' is not a valid integer range. See: bench run --help"),
+        ("compare bm25 sbert --judge tiny --plan 2", "--plan is of a comparison by scores"),
         ("figure fig4 --dataset mine", "Unknown data set of fig4 'mine'"),
     ],
 )
