@@ -10,7 +10,6 @@ from bench.schema import Question
 PECAN_NODE = "* {text}\n"
 """One node in a list of information; tokenised separately, so that its token span is exact."""
 
-
 PECAN_GRAPH_HEAD = "Summary the following information. Each segment is separated by a new line symbol.\n\n"
 PECAN_GRAPH_TAIL = (
     "\n"
@@ -64,7 +63,8 @@ def pecan_turns(
     before, _, after = reader_prompt(prompt, "\0", question).partition("\0")
     if style == "none":
         return before, after
-    instruction = answer_instruction(question.task)
-    restated = f"{instruction}\n\nQuestion: {question.text}\nAnswer:"
-    second = instruction if style == "paper" else restated if prompt == DEFAULT_PROMPT else after.strip()
+    second = answer_instruction(question.task)
+    if style == "restated":
+        again = f"{second}\n\nQuestion: {question.text}\nAnswer:"
+        second = again if prompt == DEFAULT_PROMPT else after.strip()
     return pecan_search_head(question.text), second

@@ -163,12 +163,22 @@ def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floa
         start = np.round(start / np.abs(start).max(), DECIMALS)
         a, b = umap_.find_ab_params(spread=1.0, min_dist=0.1)
         points, _ = umap_.simplicial_set_embedding(  # the arguments are UMAP's defaults
-            *(embeddings, graph, dimensions),
-            **{"initial_alpha": 1.0, "a": a, "b": b, "gamma": 1.0, "negative_sample_rate": 5},
-            **{"n_epochs": None, "metric": "cosine", "metric_kwds": {}},
-            **{"densmap": False, "densmap_kwds": {}, "output_dens": False},
+            embeddings,
+            graph,
+            dimensions,
+            initial_alpha=1.0,
+            a=a,
+            b=b,
+            gamma=1.0,
+            negative_sample_rate=5,
+            n_epochs=None,
             init=umap_.noisy_scale_coords(start, random).astype(np.float32),
             random_state=np.random.RandomState(seed),
+            metric="cosine",
+            metric_kwds={},
+            densmap=False,
+            densmap_kwds={},
+            output_dens=False,
         )
     return np.asarray(points, dtype=np.float64)
 

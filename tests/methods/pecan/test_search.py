@@ -188,9 +188,9 @@ def test_the_conversation_is_the_papers_word_for_word_or_restates_the_question_o
     one = options.get("second_turn") == "none"
     turn1 = ("Read this.\n" if one else pecan_search_head("who")) + "* top\n* p\n"
     said = [] if one else [*CLOSING, "Yes", *NEXT_TURN]
-    wanted = [*OPENING, turn1, *said, turn2, *CLOSING, "answer after 2"]
-    final = dict(context.log)
-    assert "".join(final[at] for at in sorted(final)).startswith("".join(wanted))  # a probe may reach further
+    wanted = "".join([*OPENING, turn1, *said, turn2, *CLOSING, "answer after 2"])
+    final = "".join(token for _, token in sorted(dict(context.log).items()))
+    assert final[: len(wanted) if one else None] == wanted  # of one turn, the probe reached further
     assert prediction.text == "answer after 2"
 
 
