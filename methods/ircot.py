@@ -2,8 +2,8 @@
 
 Trivedi et al. 2023 (arXiv 2212.10509): passages are retrieved for the question; then the model writes
 the next sentence of its reasoning from the passages so far, and that sentence retrieves more, until it says
-that "the answer is", or a limit is met. A reader then answers from all passages. The authors' code:
-StonyBrookNLP/ircot.
+that "the answer is", or a limit is met. A reader then answers from all passages. The authors' code,
+StonyBrookNLP/ircot, leaves out sentences of pure reasoning as queries; the paper names none.
 
 ``rounds`` only says when to stop, so one run serves every smaller number. The paper prompts with examples
 written for its data sets; here the model is only told what to do  # our choice: works on any data set.

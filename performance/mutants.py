@@ -675,7 +675,7 @@ MUTANTS = (
         "X7",
         "math.exp(logit - outcome.log_mass) for",
         "math.exp(logit - most) for",
-        "test_a_search_on_the_cache_equals_recomputing_everything_at_each_step",
+        "test_a_search_on_the_cache_equals_recomputing_everything_each_step",
     ),
     Mutant(
         "X8",
@@ -687,7 +687,7 @@ MUTANTS = (
         "X9",
         "self._queue = list(answer[decoded:])",
         "self._queue = []",
-        "test_a_search_on_the_cache_equals_recomputing_everything_at_each_step",
+        "test_a_search_on_the_cache_equals_recomputing_everything_each_step",
     ),
     Mutant(
         "X10",
@@ -931,7 +931,7 @@ MUTANTS = (
         "WW1",
         "share = 100 * (ours / printed - 1)",
         "share = 100 * (1 - printed / ours)",
-        "test_a_cost_is_said_in_percent_of_the_published_one",
+        "test_a_cost_is_said_in_percent_of_the_published",
     ),
     Mutant(
         "WW2",
@@ -961,7 +961,7 @@ MUTANTS = (
         "V2",
         "tree.nodes[node].tokens > max_tokens",
         "tree.nodes[node].tokens >= max_tokens",
-        "test_the_budget_stops_at_the_first_node_that_does_not_fit",
+        "test_the_budget_ends_at_the_first_node_that_does_not_fit",
     ),
     Mutant(
         "V3", "if len(layer) <= SMALL:", "if len(layer) < SMALL:", "test_up_to_eleven_leaves_get_no_summaries"

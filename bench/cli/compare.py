@@ -176,7 +176,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     d, r = c.difference, c.flop_ratio
     interval = in_brackets(d.low, d.high, lambda end: f"{100 * end:+.1f}")
     interval = f"{interval} (95 %, documents resampled)" if interval else f", without an interval: {d.reason}"
-    spread = in_brackets(r.low, r.high, "{:.2f}".format)
+    cost = f"{r.mean:.2f}{in_brackets(r.low, r.high, '{:.2f}'.format)} times" if r else "no ratio to"
     indexes = [
         fmean(index.index_tflops for index in index_costs(records))
         for records in ([p.first for p in c.pairs], [p.second for p in c.pairs])
@@ -188,7 +188,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
         f"            {verdict(comparison, first, second)}",
         *_power(comparison, plan),
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
-        f"FLOPs       {r.mean:.2f}{spread} times those of {second}, per question, index apart",
+        f"FLOPs       {cost} those of {second}, per question, index apart",
         f"index       {first} {indexes[0]:.3g}, {second} {indexes[1]:.3g} TFLOPs per document set",
     ]
     if c.only_first or c.only_second:
@@ -235,8 +235,8 @@ def _outcome(criterion: CriterionSummary) -> str:
 def _power(comparison: Comparison, plan: float) -> list[str]:
     """What these questions could have shown, and how many would show ``plan`` points."""
     power = comparison.power
-    if power is None or not power.detectable:
-        return ["power       unknown: these differences have no spread to plan from; ask more questions"]
+    if power is None:
+        return ["power       unknown: too few documents, or no spread, to plan from; ask more questions"]
     return [
         f"power       a true difference of {100 * power.detectable:.1f} points would be found 4 times in 5; "
         f"for {plan:g} points ask {power.questions_for(plan / 100):,} questions"

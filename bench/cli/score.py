@@ -67,7 +67,7 @@ def _records_of(path: Path) -> Path:
     with RecordStore(path) as store:
         was_finished = (path / SUMMARY_FILE).is_file() and read_summary(path).n == len(store.done)
         store.set_right()
-        if was_finished and changed_since_summary(path):
+        if was_finished and changed_since_summary(path) and any(r.answers for r in store.done.values()):
             about = read_description(path)
             store.put_in_order(list(store.done))
             write_summary(path, list(store.done.values()), about.metrics, about.cell_id)

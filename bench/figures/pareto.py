@@ -39,7 +39,7 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     """
     front: list[int] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1], i)):
-        if not front or points[i][1] > points[front[-1]][1]:
+        if not front or points[i][1] > points[front[-1]][1] + 1e-12:
             front.append(i)
     return front
 
@@ -111,7 +111,8 @@ def pareto(
         data = points[0].cell.data if points else dataset
         ax.set_title(counted(data, (point.questions for point in points)))
         ax.margins(x=0.1, y=0.15)
-        log_axis(ax)
+        if all(point.cost.mean > 0 for point in points):
+            log_axis(ax)
         xlabel = f"cost per question, × {label}" if relative else unit
         ax.set(xlabel=xlabel, ylabel=METRIC_LABELS[metric], ylim=(0, None))
     note = about_reader(table)

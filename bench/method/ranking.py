@@ -137,6 +137,8 @@ class RankedChunks:
     """Events of the ranking, added to the prediction's."""
     trace: Mapping[str, JsonValue] = field(default_factory=dict)
     """The prediction's log."""
+    candidates: int | None = None
+    """How many, from the best on, were scored alike; None: all. ``k=gap`` looks among them."""
 
 
 class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
@@ -196,7 +198,11 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
 
     def pick(self, ranked: RankedChunks, config: RankConfigT) -> Picked:
         """The k best chunks, best first; with ``k=gap`` as many as :func:`before_gap` says."""
-        k = before_gap(ranked.scores[ranked.best_first]) if config.k == "gap" else config.k
+        k = (
+            before_gap(ranked.scores[ranked.best_first[: ranked.candidates]])
+            if config.k == "gap"
+            else config.k
+        )
         return Picked(tuple(int(chunk) for chunk in ranked.best_first[:k]), ranked.trace)
 
     async def read_picked(

@@ -48,9 +48,9 @@ class Comparison:
     p_value: float
     """Two-sided, of the permutation test: the share of random swaps that differ as much."""
     power: Power | None
-    """How large a difference these questions could have shown; None for one document."""
-    flop_ratio: Interval
-    """Sum of the first cell's query FLOPs over that of the second."""
+    """How large a difference these questions could have shown; None if there is no telling."""
+    flop_ratio: Interval | None
+    """Sum of the first cell's query FLOPs over that of the second; None if that is 0."""
     better: int
     equal: int
     worse: int
@@ -68,7 +68,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> C
     Raises ConfigError for a metric without a value per question, for cells without a common question, and
     for an example id that names different questions. Questions without a reference answer are left out.
     """
-    scored = [[record for record in records if record.answers] for records in (first, second)]
+    scored = [[r for r in records if r.answers or r.scores] for records in (first, second)]
     for records, with_answers in zip((first, second), scored, strict=True):
         if records and not with_answers:
             raise ConfigError("none of these questions has a reference answer, so there are no scores.")
@@ -78,7 +78,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> C
     pairs = paired(*scored)
     clusters = [" ".join(pair.first.document_ids) for pair in pairs]
     differences = np.array([pair.difference(metric) for pair in pairs])
-    spent = np.array([[p.first.flops.query, p.second.flops.query] for p in pairs], dtype=np.float64)
+    cost = np.array([[p.first.flops.query, p.second.flops.query] for p in pairs], dtype=np.float64)
     rng = np.random.default_rng([0, len(pairs)])
     return Comparison(
         metric=metric,
@@ -87,7 +87,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> C
         difference=clustered_bootstrap(differences, clusters, rng=rng),
         p_value=permutation_p_value(differences, clusters, rng=rng),
         power=power_of(differences, clusters),
-        flop_ratio=clustered_bootstrap_of(spent, clusters, ratio_of_sums, rng=rng),
+        flop_ratio=clustered_bootstrap_of(cost, clusters, ratio_of_sums, rng=rng) if any(cost.T[1]) else None,
         better=int((differences > _TOLERANCE).sum()),
         equal=int((abs(differences) <= _TOLERANCE).sum()),
         worse=int((differences < -_TOLERANCE).sum()),

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 POWER, LEVEL = 0.8, 0.05
+FEWEST = 6
+"""Documents: with five, the smallest p-value is 2 / 2^5, above ``LEVEL``, so that nothing is ever found."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,17 @@ class Power:
     """What a comparison of these differences can show."""
 
     detectable: float
-    """The smallest true difference that a share ``POWER`` of such samples finds, 0..1; 0: nothing varied."""
+    """The smallest true difference that a share ``POWER`` of such samples finds, 0..1."""
     n: int
     """Questions."""
 
     def questions_for(self, difference: float) -> int:
         """How many questions of the same kind find a true difference of this size, above 0, as often."""
-        return max(2, math.ceil(self.n * (self.detectable / difference) ** 2))
+        return max(FEWEST, math.ceil(self.n * (self.detectable / difference) ** 2))
 
 
 def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
-    """The power of the comparison; None for one document, which says nothing of others.
+    """The power of the comparison; None below ``FEWEST`` documents, and where nothing varied.
 
     differences: one number per question, shape (n,); clusters: the document of each.
     """
@@ -45,8 +47,8 @@ def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
     values = np.asarray(differences, dtype=np.float64)
     _, position, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
     count, n = len(sizes), len(values)
-    if count < 2:
+    if count < FEWEST:
         return None
     off = np.bincount(position, weights=values) - sizes * values.mean()
     se = math.sqrt(count / (count - 1) * float((off**2).sum())) / n
-    return Power(float(norm.ppf(1 - LEVEL / 2) + norm.ppf(POWER)) * se, n)
+    return Power(float(norm.ppf(1 - LEVEL / 2) + norm.ppf(POWER)) * se, n) if se > 1e-12 else None

@@ -345,7 +345,7 @@ def about_top(table: TableData, ties: Ties) -> list[str]:
         return []
     compared_on = {dataset for _, dataset in ties}
     left_out = [dataset for dataset in table.definition.datasets if dataset not in compared_on]
-    unmarked = f" No marks on {', '.join(left_out)}: not the same questions for all rows, or one document."
+    unmarked = f" No marks on {', '.join(left_out)}: no references, other questions by row, or one document."
     return [
         f"{TOP}: {_first_metric(table)} is the highest, or not told from it by permutation tests on the same "
         "questions, documents swapped, at a level of .05 after Holm's correction for all pairs of rows."

@@ -114,7 +114,7 @@ def question_values(definition: TableDefinition, cell: FinishedCell) -> dict[str
         return {
             record.example_id: QuestionValues(
                 _documents(record),
-                {**(record.scores if record.answers else {}), "tflops": record.flops.query / 1e12},
+                {**record.scores, "tflops": record.flops.query / 1e12},
             )
             for record in cell.read_records()
         }

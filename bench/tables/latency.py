@@ -131,12 +131,7 @@ def _path(cell: Cell, results: Path) -> Path:
     return results / FOLDER / f"{cell.identity.folder}.json"
 
 
-def timed_table(
-    table: TableData,
-    planned: Plans,
-    published: PublishedValues,
-    session: Session,
-) -> TextTable:
+def timed_table(table: TableData, planned: Plans, published: PublishedValues, session: Session) -> TextTable:
     """One line per row and data set: seconds of ranking with the published ones, and with the reader.
 
     Cells that were not timed on this machine are measured now. If the session runs nothing, only stored

@@ -32,12 +32,7 @@ PRINTED: Mapping[str, str] = {
 """Row of the published values -> heading of its column here."""
 
 
-def lengths_table(
-    definition: TableDefinition,
-    model: str,
-    data: str,
-    limit: int | None,
-) -> TextTable:
+def lengths_table(definition: TableDefinition, model: str, data: str, limit: int | None) -> TextTable:
     """One row per data set, with the paper's values; only the tokenizer of the model is loaded.
 
     The length of a document set is the sum over its documents, titles included, without any prompt; the

@@ -27,7 +27,7 @@ def kendall_tau(values: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
     """
     x, y = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     first, second = np.triu_indices(y.shape[-1], k=1)
-    signs, expected = np.sign(x[..., first] - x[..., second]), np.sign(y[first] - y[second])
+    signs, expected = np.sign(np.round(x[..., first] - x[..., second], 12)), np.sign(y[first] - y[second])
     untied = np.sqrt(np.abs(signs).sum(axis=-1) * np.abs(expected).sum())
     return np.asarray((signs * expected).sum(axis=-1) / np.maximum(untied, 1e-12))
 

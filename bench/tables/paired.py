@@ -91,7 +91,7 @@ def _comparisons(
 
 def _records(cell: TableCell, dataset: str) -> list[Record]:
     """The cell's records, with ids that no other data set has; none if it is not finished."""
-    if cell.finished is None:
+    if cell.finished is None or not cell.finished.summary.n_scored:
         return []
     return [
         r.model_copy(update={"example_id": f"{dataset}/{r.example_id}"}) for r in cell.finished.read_records()
@@ -109,7 +109,7 @@ def _line(comparison: Comparison, adjusted: float) -> tuple[str, ...]:
         _probability(comparison.p_value),
         _probability(adjusted),
         DASH if comparison.power is None else f"{100 * comparison.power.detectable:.1f}",
-        f"{comparison.flop_ratio.mean:.2f}" if comparison.flop_ratio.mean else DASH,
+        f"{comparison.flop_ratio.mean:.2f}" if comparison.flop_ratio else DASH,
         str(difference.n),
     )
 

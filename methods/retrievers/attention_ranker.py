@@ -38,6 +38,7 @@ from bench.method import (
     RankThenRead,
     Role,
     Span,
+    beginning,
     current_meter,
     metered,
 )
@@ -128,10 +129,12 @@ class AttentionRanker(RankThenRead[AttentionRankerConfig]):
     ) -> list[Floats]:
         """What the query's tokens pay to each token of each text: the mean over heads and over them.
 
-        All texts are read at once; an array (tokens,) for each, in 0..1. reading: is credited with the texts;
-        the query over them is the current meter's.
+        All texts are read at once; an array (tokens,) for each, in 0..1. query: as much of it counts as a
+        chunk has, since windows leave that room. reading: is credited with the texts, the current meter with
+        the query over them.
         """
-        heads, tail = heads_of(self.config.heads, lm), TAIL.format(query=query)
+        heads, asked_for = heads_of(self.config.heads, lm), beginning(lm, query, lm.geometry.chunk_tokens)
+        tail = TAIL.format(query=asked_for)
         room = lm.chat_overhead + sum(map(lm.count_tokens, [HEAD, *_paragraphs(texts), tail])) + 1
         async with await lm.open(room) as context:
             await context.extend(HEAD)

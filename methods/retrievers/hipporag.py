@@ -72,9 +72,9 @@ FILTER = (
 )
 """Without an example: a small reader takes over its names as facts."""
 _QUOTED = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
-_ITEM = rf"(?:{_QUOTED}" + r'|[^\s\[\]{},"\'][^\[\]{},"]*)'
+_ITEM = rf"(?:{_QUOTED}" + r'|[^\s\[\]{},"\'](?:[^\[\]{},"]*[^\s\[\]{},"])?)'
 _RUN = rf"\[\s*({_ITEM}(?:\s*,\s*{_ITEM})*)"
-_BEGUN, _LIST, _ITEMS = re.compile(_RUN), re.compile(rf"{_RUN}\s*,?\s*\]"), re.compile(_ITEM)
+_BEGUN, _LIST, _ITEMS = re.compile(_RUN), re.compile(rf"{_RUN}\s*(?:,\s*)?\]"), re.compile(_ITEM)
 _EMPTY = re.compile(r"\[\s*\]")
 _NO_PHRASE = re.compile(r"[^a-z0-9 ]")
 

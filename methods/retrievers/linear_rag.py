@@ -29,11 +29,11 @@ from methods.retrievers.page_rank import min_max, page_rank
 
 TIERS, THRESHOLD, SENTENCES = 3, 0.4, 3
 """Of names, those of the question included; least activation that is passed on; sentences through which a
-name passes it on (the authors' config.py)."""
+name passes it on (the authors' run.py)."""
 PASSAGE_RATIO = 2.0
 """Weight of a passage's own similarity (the same)."""
 DAMPING, PASSAGE_WEIGHT, ADJACENT = 0.5, 0.05, 1.0
-"""Of PageRank; of passages in its restart; of the edge to the next passage (the authors' config.py)."""
+"""Of PageRank; of passages in its restart; of the edge to the next passage (config.py, LinearRAG.py)."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _NAME = re.compile(r"(?<!\w)[A-Z][\w’'-]*(?:(?:\s+(?:of|the|de|la|van|von))*\s+[A-Z][\w’'-]*)*")
 _OTHER_LETTER = re.compile(r"[^\W\d_a-zA-Z]")

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from bench.method import LanguageModel, ModelSet, Picked, RankedChunks, Role
+from bench.method import LanguageModel, ModelSet, RankedChunks, Role
 from bench.schema import Chunk, Index, Question
 from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_search_head
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
@@ -74,13 +74,8 @@ class Rerank(OverRanker[RerankConfig]):
         elif chunks:
             asked = (p_yes(chunks[at], question, models.lm()) for at in candidates)
             scores[candidates] = await asyncio.gather(*asked)
-        return replace(first, scores=scores, best_first=np.argsort(-scores, kind="stable"))
-
-    def pick(self, ranked: RankedChunks, config: RerankConfig) -> Picked:
-        """The k best; ``k=gap`` looks for it among the candidates: the others were not scored."""
-        if config.k == "gap":
-            ranked = replace(ranked, best_first=ranked.best_first[: config.n])
-        return super().pick(ranked, config)
+        best_first = np.argsort(-scores, kind="stable")
+        return replace(first, scores=scores, best_first=best_first, candidates=len(candidates))
 
 
 async def p_yes(chunk: Chunk, question: Question, lm: LanguageModel) -> float:

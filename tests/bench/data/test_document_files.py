@@ -101,9 +101,7 @@ def test_a_page_without_text_is_mentioned(tmp_path: Path) -> None:
     assert notes == ["no text on 1 of 3 pages (page 2)"]
 
 
-def test_large_files_are_refused_before_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_are_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "a.txt").open("wb") as file:
         file.truncate(200 * 10**6)
     with pytest.raises(UnreadableFileError, match="200 MB; at most 100 MB are read"):

@@ -148,9 +148,7 @@ def test_json_lines_go_on_after_a_damaged_line(tmp_path: Path) -> None:
     assert [problem.place for problem in problems] == [f"{path}:1", f"{path}:3"]
 
 
-def test_huge_line_is_refused_without_reading_it_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huge_line_is_refused_without_reading_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "MAX_LINE_BYTES", 1000)
     path = write(tmp_path, '{"a": 1}\n{"a": "' + "x" * 5000 + '"}\n{"a": 3}\n')
     items, problems = read(path)

@@ -33,8 +33,9 @@ def test_the_pareto_front_holds_what_nothing_beats() -> None:
     points = [(1.0, 20.0), (2.0, 50.0), (2.0, 60.0), (3.0, 55.0), (4.0, 60.0), (9.0, 61.0)]
 
     assert pareto_front(points) == [0, 2, 5]
-    assert pareto_front([(1.0, 5.0), (1.0, 5.0)]) == [0]
-    assert pareto_front([]) == []
+    assert pareto_front([(1.0, 5.0), (2.0, 5.0 + 1e-15)]) == [0] and pareto_front([]) == []
+    free = pareto(table({"free": (0.2, 0.0), "dear": (0.5, 2.0)})).figure  # was 400,000 pixels wide
+    assert free.axes[0].get_xscale() == "linear"
 
 
 def test_the_pareto_plot_shows_every_finished_row(tmp_path: Path) -> None:

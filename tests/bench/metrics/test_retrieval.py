@@ -201,9 +201,7 @@ def test_a_run_measures_every_context(tmp_path: Path) -> None:
     ("dataset", "file"),
     [("hotpotqa", "raw/hotpotqa/hotpotqa_train_100.json"), ("musique", "raw/musique/musique_head74.jsonl")],
 )
-def test_the_whole_text_holds_all_evidence_of_real_questions(
-    real_data: Path, dataset: str, file: str
-) -> None:
+def test_whole_texts_hold_all_evidence_of_real_questions(real_data: Path, dataset: str, file: str) -> None:
     questions = load(load_card(dataset), str(real_data / file), None).examples
     answers = []
     for example in questions:

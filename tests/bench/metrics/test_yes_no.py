@@ -18,7 +18,5 @@ from bench.metrics.yes_no import only_yes_or_no
         ("Yes", "", False),
     ],
 )
-def test_a_bare_yes_is_seen_where_something_else_was_asked(
-    answer: str, question: str, expected: bool
-) -> None:
+def test_a_bare_yes_is_seen_where_another_thing_was_asked(answer: str, question: str, expected: bool) -> None:
     assert only_yes_or_no(answer, question) is expected

@@ -113,9 +113,7 @@ _CAUSAL: dict[str, dict[str, Any]] = {
     },
     "gemma": {"num_key_value_heads": 8, "num_hidden_layers": 2, "head_dim": 16},
     "qwen2": {"num_key_value_heads": 2, "num_hidden_layers": 2, "tie_word_embeddings": True},
-    "phi": {
-        "num_hidden_layers": 2, "qk_layernorm": True, "rope_parameters": {"partial_rotary_factor": 0.5},
-    },
+    "phi": {"num_hidden_layers": 2, "qk_layernorm": True, "rope_parameters": {"partial_rotary_factor": 0.5}},
 }  # fmt: skip
 CAUSAL_FAMILIES = tuple(_CAUSAL)
 _ENCODERS: dict[str, tuple[type, type, dict[str, Any]]] = {

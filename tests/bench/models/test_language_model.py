@@ -269,9 +269,7 @@ async def test_a_context_is_watched_by_heads_that_the_model_has_and_by_the_same_
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", CAUSAL_FAMILIES)
-def test_a_search_on_the_cache_equals_recomputing_everything_at_each_step(
-    family: str, attention: str
-) -> None:
+def test_a_search_on_the_cache_equals_recomputing_everything_each_step(family: str, attention: str) -> None:
     """Extend, probe, roll back, extend ... then a second turn and an answer, as PECAN does it."""
     lm = language_model(family, attention=attention)
     chat = lm.chat

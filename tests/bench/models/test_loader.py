@@ -124,9 +124,7 @@ def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_spreading_a_model_needs_several_gpus(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, gpus: int
-) -> None:
+def test_spreading_a_model_needs_more_gpus(saved: Path, monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
     pretend_gpus(monkeypatch, gpus)
     with pytest.raises(ConfigError, match=rf"'{SPREAD}' spreads llama .* GPUs; .* sees {gpus} here"):
         load_causal(resolve(str(saved), device=SPREAD))

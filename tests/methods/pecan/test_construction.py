@@ -234,9 +234,7 @@ def test_a_bullet_of_the_last_token_alone_has_no_attention_and_uniform_edges() -
         ("* again\n" * 500, ["again"], {"cut_bullet": 1, "duplicate_bullet": 19}),
     ],
 )
-def test_other_lists_are_understood_and_counted(
-    reply: str, texts: list[str], counted: dict[str, int]
-) -> None:
+def test_other_lists_are_read_and_counted(reply: str, texts: list[str], counted: dict[str, int]) -> None:
     graph, _ = build(Script(summary=lambda nodes: reply), documents("a b c d"), plan())
     assert points(graph) == texts and events(graph) == counted
 

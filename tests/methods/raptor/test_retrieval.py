@@ -54,9 +54,7 @@ def test_collapsed_takes_the_best_of_all_layers() -> None:
 @pytest.mark.parametrize(
     ("max_tokens", "nodes"), [(9, ()), (10, (4,)), (39, (4,)), (40, (4, 9)), (50, (4, 9, 2))]
 )
-def test_the_budget_stops_at_the_first_node_that_does_not_fit(
-    max_tokens: int, nodes: tuple[int, ...]
-) -> None:
+def test_the_budget_ends_at_the_first_node_that_does_not_fit(max_tokens: int, nodes: tuple[int, ...]) -> None:
     # With 39 tokens the third best (10) would fit after the best (10), but the second (30) does not.
     retrieved = collapse(TREE, SCORES, 10, max_tokens)
     assert retrieved.positions == nodes and retrieved.trace["stopped_by"] == "max_tokens"

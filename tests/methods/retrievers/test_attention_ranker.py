@@ -13,7 +13,7 @@ import torch
 from bench.conformance import DOCUMENTS, STORY
 from bench.errors import ConfigError
 from bench.flops.meter import Meter, Usage, metered
-from bench.method import RankedChunks
+from bench.method import RankedChunks, beginning
 from bench.method.options import build_config
 from bench.models.model_set import LoadedModels
 from bench.models.spec import resolve
@@ -154,6 +154,9 @@ def test_a_text_over_the_window_is_scored_in_windows_of_whole_chunks() -> None:
     alone, _ = by_hand(windows[1], QUERY, None, lm)
     own = found.scores[counts[0] : counts[0] + counts[1]]
     assert np.corrcoef(alone, own)[0, 1] > 0.999
+    long = " ".join([QUERY] * 40)  # more than the room of a window asked for more than the model has
+    both, *_ = ranked(long, beginning(lm, long, lm.geometry.chunk_tokens))
+    np.testing.assert_array_equal(both[0].scores, both[1].scores)
 
 
 def test_tokens_far_below_the_mean_do_not_count() -> None:

@@ -76,6 +76,7 @@ def run(kept: str = json.dumps([GIVEN]), of_text: Mapping[str, Any] = OF_TEXT, *
         ('[["a", "b", "c"], ["d", "e', [["a", "b", "c"]]),  # cut
         ('[["Zo\\u00eb", "said \\"no\\"", "x"]]', [["Zoë", 'said "no"', "x"]]),
         ("Ada was born in 1815.", []),
+        ("[a" + " " * 3000 + "b {", []),  # took minutes
         ("[]", []),
     ],
 )

@@ -61,15 +61,14 @@ def scores(ranker: Any, question: str, models: Any = None) -> Any:
         index = Index({"chunks": [[at, 0, len(text), 1] for at, text in enumerate(TEXTS)], **data}, arrays)
         about = asked(question, DocumentSet(tuple(Document("", text) for text in TEXTS)))
         ranked = await ranker.rank(index, about, models or WordModels())
+        assert ranked.candidates == (ranker.config.n if isinstance(ranker, Rerank) else None)
         assert ranked.best_first.tolist() == np.argsort(-ranked.scores, kind="stable").tolist()
         return ranked.scores
 
     return asyncio.run(both())
 
 
-def test_candidates_are_ordered_by_yes_and_the_others_follow_as_ranked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_candidates_are_ordered_by_yes_and_others_follow_as_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     async def probability(chunk: Chunk, question: Question, lm: Any) -> float:
         return {0: 0.1, 2: 0.9, 3: 0.4}[chunk.index]
 
@@ -85,10 +84,9 @@ def test_candidates_are_ordered_by_yes_and_the_others_follow_as_ranked(
 def test_k_gap_is_looked_for_among_the_candidates_of_a_reranking() -> None:
     """Between the last candidate and the first chunk without a score is a drop that says nothing."""
     scores = np.array([0.9, 0.85, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05, *(-1.0 - np.arange(12))])
-    ranked = RankedChunks([], scores, np.arange(20))
-    config = RerankConfig(n=8, k="gap")
-    assert Rerank(config, GEOMETRY).pick(ranked, config).positions == tuple(range(2 + 5))
-    assert len(Bm25(Bm25Config(), GEOMETRY).pick(ranked, Bm25Config(k="gap")).positions) == 8 + 5
+    pick, config = Bm25(Bm25Config(), GEOMETRY).pick, Bm25Config(k="gap")
+    assert len(pick(RankedChunks([], scores, np.arange(20)), config).positions) == 8 + 5
+    assert len(pick(RankedChunks([], scores, np.arange(20), candidates=8), config).positions) == 2 + 5
 
 
 def test_a_cross_encoder_orders_the_candidates_without_asking_the_reader() -> None:
