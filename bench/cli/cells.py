@@ -70,13 +70,14 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
     return matching
 
 
-def one_cell(text: str, results: Path, dataset: str = "", model: str = "") -> Path:
+def one_cell(text: str, results: Path, dataset: str = "", model: str = "", limit: int | None = None) -> Path:
     """The finished cell that is meant: the one nearest to the defaults, of these the one of most questions.
 
     Raises ConfigError, with the candidates, if that leaves several or they are on several data sets, and
     BenchError if there is none.
     """
-    matching = cells_named(text, results, dataset, model)
+    named = cells_named(text, results, dataset, model)
+    matching = {folder: about for folder, about in named.items() if limit in (None, about.limit)}
     _, options = parse_method(text)
     ranked: dict[tuple[int, int], list[Path]] = {}
     for folder, about in matching.items():

@@ -135,7 +135,9 @@ def _folders(
                 f"{' '.join(named)} --dataset NAME (what has been run: bench list cells)"
             )
         elif setting.data == "sample" and dataset not in card_names():  # the user's own, by its name
-            yield one_cell(text, results, dataset, setting.model if setting.model_named else "")
+            yield one_cell(
+                text, results, dataset, setting.model if setting.model_named else "", setting.limit
+            )
         else:
             method, options = parse_method(text)
             yield _finished_folder(text, setting.of(method, dataset, options), results)

@@ -141,14 +141,14 @@ def main(argv: list[str] | None = None) -> None:
         where = error.ctx.command_path if error.ctx is not None else "bench"
         click.echo(printable(f"error: {error.format_message()} See: {where} --help"), err=True)
         sys.exit(2)
-    except (BenchError, click.ClickException) as error:
+    except BrokenPipeError:  # whoever reads the output has enough of it
+        sys.stdout = None
+        sys.exit(1)
+    except (BenchError, click.ClickException, OSError) as error:
         click.echo(printable(f"error: {error}"), err=True)
         sys.exit(2)
     except click.Abort:
         click.echo("Stopped; nothing was changed.", err=True)
-        sys.exit(1)
-    except BrokenPipeError:  # whoever reads the output has enough of it
-        sys.stdout = None
         sys.exit(1)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

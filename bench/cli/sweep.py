@@ -48,12 +48,7 @@ if TYPE_CHECKING:
 )
 @click.argument("axes", nargs=-1, metavar="[METHOD.]OPTION=VALUES...")
 @first_option
-@option(
-    "--dry-run",
-    group=HOW,
-    is_flag=True,
-    help="only print the cells and what is known of their cost",
-)
+@option("--dry-run", group=HOW, is_flag=True, help="only print the cells and what is known of their cost")
 @session_options
 def command(
     setting: CellRequest, first: int, dry_run: bool, session: Session, **swept: tuple[str, ...]

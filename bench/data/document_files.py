@@ -108,7 +108,7 @@ def read_documents(paths: Sequence[Path], besides: Collection[Path] = ()) -> Doc
 
 def has_documents(folder: Path) -> bool:
     """Whether there is a document in the folder or below it, by the names of files alone."""
-    return any(path.suffix.lower() in DOCUMENT_SUFFIXES for path in _files_below(folder))
+    return any(path.suffix.lower() in DOCUMENT_SUFFIXES for path in _files_below(folder, []))
 
 
 def read_document(path: Path, title: str | None = None) -> tuple[Document, list[str]]:
@@ -200,7 +200,7 @@ def _below(folder: Path, besides: Collection[Path], problems: list[Problem]) -> 
     """The documents in and below a folder; other files are noted once, in ``problems``."""
     root = folder.resolve()
     others: Counter[str] = Counter()
-    files = [file for file in _files_below(folder) if file not in besides]
+    files = [file for file in _files_below(folder, problems) if file not in besides]
     if not files:
         problems.append(Problem(_one_line(str(folder)), "there is no file in this folder."))
     for file in files:
@@ -217,9 +217,13 @@ def _below(folder: Path, besides: Collection[Path], problems: list[Problem]) -> 
         problems.append(Problem(_one_line(str(folder)), message, "warning"))
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path, problems: list[Problem]) -> Iterator[Path]:
     """Files in and below a folder, by name; hidden ones and linked folders are passed over."""
-    for inside, folders, files in os.walk(folder):
+
+    def unread(error: OSError) -> None:
+        problems.append(Problem(_one_line(str(error.filename)), f"cannot be read: {error.strerror}."))
+
+    for inside, folders, files in os.walk(folder, onerror=unread):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith((".", "~$")):

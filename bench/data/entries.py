@@ -319,6 +319,8 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
             delimiter = max(",;\t", key=first.count)
             rows = csv.reader(_csv_lines(file, delimiter.encode()), strict=True, delimiter=delimiter)
             header = next(rows)
+            if twice := next((name for name in header if name and header.count(name) > 1), ""):
+                raise csv.Error(f"its header has {twice!r} twice")
             line = rows.line_num + 1
             for row in rows:
                 if len(row) == len(header):

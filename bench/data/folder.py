@@ -118,7 +118,7 @@ class _Question(QuestionFields):
         """Several answers or documents in one field, apart."""
         full = dict(row) if isinstance(row, Mapping) else row
         for name in ("answers", "answer", "documents"):
-            if isinstance(full, dict) and isinstance(full.get(name), str):
+            if isinstance(full, dict) and full.get(name) and isinstance(full[name], str):
                 full[name] = [part.strip() for part in full[name].split(" | ") if part.strip()]
         return full
 
@@ -131,7 +131,7 @@ def is_question(entry: Entry) -> bool:
 def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with its field names in lower case, ``document``, ``files`` and ``file`` as ``documents``."""
     lower = {str(name).strip().lower(): value for name, value in row.items()}
-    for other in {"document", "files", "file"} & lower.keys():
+    for other in [name for name in ("files", "file", "document") if name in lower]:
         lower.setdefault("documents", lower.pop(other))
     return lower
 

@@ -243,7 +243,7 @@ def architecture_from_modules(model: Any) -> Architecture:
     experts = next((int(getattr(config, key)) for key in _EXPERTS if getattr(config, key, None)), 1)
     chosen = int(next((getattr(config, key) for key in _CHOSEN if getattr(config, key, None)), experts))
     attended = _attended_by(model)
-    unknown = ("index_topk",) if attended else ("index_topk", "kv_lora_rank")
+    unknown = ("index_topk", "H_cycles", *(() if attended else ("kv_lora_rank",)))  # H: layers run again
     refused = next((key for key in unknown if getattr(config, key, None)), "")
     head = model.get_output_embeddings()
     layer_weights = pooler = all_experts = 0
@@ -267,7 +267,7 @@ def architecture_from_modules(model: Any) -> Architecture:
     if refused:
         raise ConfigError(
             f"FLOPs of model type {config.model_type!r} are not known: {refused}={getattr(config, refused)}"
-            " means that a token is not multiplied by every weight, or by other ones. Use another model."
+            " means that a token does not meet every weight once. Use another model."
         )
     heads = config.num_attention_heads
     # Where layers differ, their config gives no one value for all.

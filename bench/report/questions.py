@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,7 +222,7 @@ def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
     recorded = {
         Path(named.cell.description.data_path) for named in group.cells if named.cell.description.data_path
     }
-    return own_files or [place for place in sorted(recorded) if place.exists()]
+    return own_files or [place for place in sorted(recorded) if os.access(place, os.F_OK)]
 
 
 def search_path(record: Record) -> dict[str, JsonValue] | None:

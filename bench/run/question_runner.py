@@ -396,11 +396,7 @@ class QuestionRunner:
                 index_by_model=index_meter.to_json(),
             ),
             truncated=answer.truncated,
-            flags=[
-                *answer.flags,
-                *sorted(meter.events),
-                *measured.flags,
-            ],
+            flags=[*answer.flags, *sorted(meter.events), *measured.flags],
             wall_s=round(wall_s, 4),
             error=error,
             trace=answer.trace,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -43,6 +43,12 @@ class Asking:
     first: int | None = None
     """Only this many questions of each cell, from the start; None: all."""
 
+    def kept(self, store: RecordStore) -> Mapping[str, Record]:
+        """The records of questions that are not asked again."""
+        if not self.retry_failed:
+            return store.done
+        return {example: record for example, record in store.done.items() if record.error is None}
+
 
 def run_group(
     cells: Sequence[Cell],
@@ -68,9 +74,7 @@ def run_group(
             for folder, cell in sorted((cell.folder(results), cell) for cell in cells)
         }
         stores = [by_folder[cell.folder(results)] for cell in cells]
-        for store in stores if asking.retry_failed else ():
-            store.discard([i for i, record in store.done.items() if record.error is not None])
-        before = [len(store.done) for store in stores]
+        before = [len(asking.kept(store)) for store in stores]
         _ask_missing(cells, stores, indexes, models, asking)
         return [
             _outcome(cell, store, asking, len(store.done) - asked)
@@ -95,9 +99,10 @@ def _ask_missing(
 ) -> None:
     """Ask every question, or every one of the first, that has no record in one of the cells."""
     wanted = cells[0].data.examples[: asking.first]
-    pending = [e for e in wanted if any(e.id not in store.done for store in stores)]
+    kept = [asking.kept(store) for store in stores]  # the failures stay until there is something better
+    pending = [e for e in wanted if any(e.id not in done for done in kept)]
     for hook in asking.hooks:
-        hook.on_start(cells, [store.done for store in stores])
+        hook.on_start(cells, kept)
     try:
         if pending:
             cells[0].require_packages()
@@ -106,7 +111,7 @@ def _ask_missing(
                 runner: QuestionRunner = asking.executor.question_runner(cells, indexes, *limits)
             else:
                 runner = QuestionRunner(cells, indexes, models(), *limits)
-            asyncio.run(_ask_all(runner, pending, stores, asking.hooks))
+            asyncio.run(_ask_all(runner, pending, kept, stores, asking.hooks))
     finally:
         for hook in asking.hooks:
             hook.on_stop()
@@ -115,6 +120,7 @@ def _ask_missing(
 async def _ask_all(
     runner: QuestionRunner,
     examples: Sequence[Example],
+    kept: Sequence[Mapping[str, Record]],
     stores: Sequence[RecordStore],
     hooks: Sequence[RunHooks],
 ) -> None:
@@ -132,7 +138,7 @@ async def _ask_all(
 
     async def worker(disk: ThreadPoolExecutor) -> None:
         for example in queue:
-            missing = [at for at, store in enumerate(stores) if example.id not in store.done]
+            missing = [at for at, done in enumerate(kept) if example.id not in done]
             records = await runner.ask(example, missing)
             # Waiting for the disk delays only this question; an answer is written even if cancelled here.
             await await_uncancelled(

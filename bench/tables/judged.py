@@ -10,13 +10,7 @@ from bench.models.conversation import LanguageModel
 from bench.models.spec import resolve
 from bench.results.records import Record
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol
-from bench.run.judging import (
-    Judgement,
-    JudgementSummary,
-    judge_records,
-    judgement_id,
-    stored_summary,
-)
+from bench.run.judging import Judgement, JudgementSummary, judge_records, judgement_id, stored_summary
 from bench.run.session import Session
 from bench.tables.caption import (
     about_judgements,

@@ -30,6 +30,12 @@ def test_a_warning_is_printed_once_however_many_requests_meet_it(capsys: pytest.
     ]
 
 
+def test_a_path_that_the_system_refuses_is_an_error_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["show", "long" * 80])
+    assert "error: [Errno 36] File name too long" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("name", ["bench", "longdoc-bench"])
 def test_a_shell_completes_either_name(

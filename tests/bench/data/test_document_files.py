@@ -6,6 +6,7 @@ import re
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,6 +227,17 @@ def test_a_folder_is_read_with_what_is_below_it(tmp_path: Path) -> None:
     problems = [str(problem).removeprefix(f"{tmp_path}/") for problem in loaded.problems]
     assert problems[0].startswith("docs/bad.txt: not UTF-8")
     assert problems[1].startswith("docs: left out by their ending: 1 .png; read are .docx .htm")
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def walk(folder: Path, onerror: Any) -> Any:
+        onerror(PermissionError(13, "Permission denied", f"{folder}/locked"))
+        return [(str(folder), [], ["b.txt"])]
+
+    (tmp_path / "b.txt").write_text("text")
+    monkeypatch.setattr(os, "walk", walk)
+    (problem,) = read_documents([tmp_path]).problems
+    assert str(problem).endswith("locked: cannot be read: Permission denied.")
 
 
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:

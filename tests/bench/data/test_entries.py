@@ -107,6 +107,7 @@ def test_what_json_wrote_is_read_back(parts: list[dict[str, Any]], indent: int |
         ('{"a": 1}\n{"a": ' + "[" * 200_000 + "\n", 2, "nested too deeply"),
         (b'{"a": 1}\n{"a": "caf\xe9"}\n', 2, "not UTF-8: byte 0xe9"),
         ("a,b\n1,2\n3\n4,5\n", 3, "1 fields, but the header names 2"),
+        ("a,b,a\n1,2,3\n", 1, "its header has 'a' twice"),
         ('a,b\n1,2\n"3,4\n', 3, "not CSV"),
         (b"a,b\n1,2\n3,\xe9\n", 3, "not UTF-8"),
     ],

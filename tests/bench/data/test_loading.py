@@ -221,9 +221,7 @@ def wcep(folder: Path, **counts: int) -> Path:
     return folder
 
 
-def test_a_folder_with_a_file_for_each_split_is_evaluated_on_test_and_learned_from_train(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_with_a_file_a_split_is_evaluated_on_test_and_learned_from_train(tmp_path: Path) -> None:
     card = load_card("wcep")
     folder = wcep(tmp_path / "wcep", test=3, train=5, val=1)
     for data in (folder, tmp_path):  # the set's own folder, or one with several sets

@@ -95,9 +95,7 @@ REORDERED = {
         ("raw/qasper/qasper-original-sample_first7_concatenated_objects.json", "qasper_original.jsonl"),
     ],
 )
-def test_original_formats_give_what_was_cut_from_them_independently(
-    real_data: Path, raw: str, cut: str
-) -> None:
+def test_original_formats_give_what_was_cut_from_them_apart(real_data: Path, raw: str, cut: str) -> None:
     ours = [content(example) for example in examples(real_data / raw)]
     theirs = [content(example) for example in examples(real_data / cut)]
     assert len(ours) == FILES[raw][1]

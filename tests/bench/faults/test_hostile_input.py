@@ -159,9 +159,7 @@ def test_odd_yaml_is_a_clear_error(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("opened", ["[" * 60 + "]" * 60, "{a: " * 60, "- " * 60])
-def test_yaml_nested_beyond_what_plain_data_need_is_refused_where_it_stands(
-    tmp_path: Path, opened: str
-) -> None:
+def test_yaml_nested_beyond_what_plain_data_need_is_refused_in_its_place(tmp_path: Path, opened: str) -> None:
     """Thousands of levels were read for seconds, up to the limit of recursion."""
     path = tmp_path / "hotpotqa.yaml"
     path.write_text(f"name: x\nid:\n  {opened}\n", encoding="utf-8")

@@ -81,9 +81,7 @@ def test_the_papers_points_stand_beside_ours_on_one_relative_axis(tmp_path: Path
     assert without.figure.axes[0].get_xlabel() == "TFLOPs per question"
 
 
-def test_the_same_cells_give_the_same_bytes_at_any_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_cells_give_the_same_bytes_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = {"a": (0.2, 1.0), "b": (0.5, 2.0)}
     first = [p.read_bytes() for p in pareto(table(scores)).save(tmp_path / "1", "x")]
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")  # matplotlib's time, where it writes one

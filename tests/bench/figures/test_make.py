@@ -87,9 +87,7 @@ def test_weak_edges_are_left_out_and_strong_ones_are_thicker(tmp_path: Path) -> 
     assert drawn_or_not == [("1.0", "2.1", "1"), ("1.1", "2.1", "0"), ("1.2", "2.1", "1")]
 
 
-def test_the_graph_of_an_example_is_drawn_from_the_index_cache_and_built_where_it_may_be(
-    tmp_path: Path,
-) -> None:
+def test_the_graph_of_an_example_is_drawn_from_the_index_cache_and_built_if_it_may_be(tmp_path: Path) -> None:
     figure = load_figure("figA1").model_copy(update={"example": "hotpotqa-sample-003"})
     with pytest.raises(NothingFinishedError):
         make_figure(figure, CellRequest(), Session(tmp_path, compute=False))

@@ -169,11 +169,14 @@ def test_what_cannot_be_counted_is_refused() -> None:
     chosen = AutoConfig.for_model("deepseek_v32", **SMALL, n_routed_experts=4, num_experts_per_tok=2)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(chosen)
-    with pytest.raises(ConfigError, match="index_topk=.* is not multiplied by every weight"):
+    with pytest.raises(ConfigError, match="index_topk=.* does not meet every weight once"):
         architecture_from_modules(model)
     dense = small("mistral", {})
     dense.config.num_experts = 4  # experts that lie otherwise than transformers lays them
     with pytest.raises(ConfigError, match="num_experts=4"):
+        architecture_from_modules(dense)
+    dense.config.num_experts, dense.config.H_cycles = 0, 2  # layers that are run again
+    with pytest.raises(ConfigError, match="H_cycles=2"):
         architecture_from_modules(dense)
 
 

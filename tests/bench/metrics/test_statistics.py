@@ -62,9 +62,7 @@ def test_the_order_of_the_questions_does_not_matter_and_the_seed_decides() -> No
 @pytest.mark.parametrize(
     ("values", "reason"), [([0, 1, 1, 0], "all 4 questions share one document"), ([1], "one question only")]
 )
-def test_one_document_gives_a_mean_and_a_reason_instead_of_an_interval(
-    values: list[float], reason: str
-) -> None:
+def test_one_document_gives_a_mean_and_a_reason_for_no_interval(values: list[float], reason: str) -> None:
     interval = clustered_bootstrap(values, ["d"] * len(values), rng=_rng())
     assert interval.mean == np.mean(values)
     assert interval.low is None and interval.high is None and reason in interval.reason

@@ -28,7 +28,7 @@ from bench.run.hooks import IndexProgress, RunHooks
 from bench.run.question_runner import INDEXES_IN_MEMORY, QuestionRunner
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from tests.bench.faults.runs import REPOSITORY, records_of, rows, run
-from tests.stand_ins import Echo, WordModels, examples, run_cell, run_cells, stand_in_cell
+from tests.stand_ins import Echo, StandInSession, WordModels, examples, run_cell, run_cells, stand_in_cell
 
 
 def test_every_question_gets_a_scored_record_in_data_order(tmp_path: Path) -> None:
@@ -205,7 +205,12 @@ def test_failed_questions_are_recorded_counted_scored_zero_and_asked_again_if_to
     assert summary.n_failed == 2 and summary.errors == {"RuntimeError": 1, "ValueError": 1}
     assert summary.metrics["f1"].mean == pytest.approx(1 / 3)
     assert run(cell, tmp_path).answered == 0
+    unavailable = StandInSession(tmp_path, lambda: 1 / 0, retry_failed=True)
+    with pytest.raises(ZeroDivisionError):  # the failures were dropped before the model was there
+        unavailable.run_all([[dataclasses.replace(cell, out=tmp_path / "cell")]])
+    assert finished_cell(cell, tmp_path / "cell") is not None
     assert run(cell, tmp_path, retry_failed=True).answered == 2
+    assert len(list(read_records(tmp_path / "cell" / "records.jsonl"))) == 3
 
 
 def test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misses(tmp_path: Path) -> None:

@@ -341,9 +341,7 @@ def test_a_sync_that_waited_for_another_shows_what_the_cell_is_by_then(
     assert [run.info.status for run in runs_of(results, "waiting")] == ["FINISHED"]
 
 
-def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_their_step(
-    results: Path,
-) -> None:
+def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_step(results: Path) -> None:
     options = itertools.product(("rank", "document"), (1, 2, 3))
     cells = [make_cell(results, dataset="curve", k=k, order=order) for order, k in options]
     show(results, *cells[:4], sweep="bm25 over k")
