@@ -80,4 +80,4 @@ def test_data_sets_without_marks_are_named(tmp_path: Path) -> None:
     best = made.cells["best", "qasper"]
     more = {(row, "musique"): replace(best, dataset="musique", finished=None) for row in ("best", "worse")}
     both = TableData(definition, {**made.cells, **more})
-    assert "No marks on musique: no references, other questions by row" in render(both, {}, ties=ties_of(both)).markdown()
+    assert "No marks on musique: no references, other" in render(both, {}, ties=ties_of(both)).markdown()
