@@ -335,7 +335,7 @@ MUTANTS = (
         "A3",
         "retry_failed=self.asking.retry_failed and again)",
         "retry_failed=self.asking.retry_failed)",
-        "test_failed_questions_are_asked_again_once_in_all_passes",
+        "test_failed_questions_are_asked_again_once_in_passes",
     ),
     Mutant(
         "A4",

@@ -73,8 +73,8 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
 def one_cell(text: str, results: Path, dataset: str = "", model: str = "", limit: int | None = None) -> Path:
     """The finished cell that is meant: the one nearest to the defaults, of these the one of most questions.
 
-    Raises ConfigError, with the candidates, if that leaves several or they are on several data sets, and
-    BenchError if there is none.
+    limit: only cells with this one; None: any. Raises ConfigError, with the candidates, if that leaves
+    several or they are on several data sets, and BenchError if there is none.
     """
     named = cells_named(text, results, dataset, model)
     matching = {folder: about for folder, about in named.items() if limit in (None, about.limit)}
@@ -85,7 +85,8 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "", limit
             others = len(set(about.non_defaults) - set(options))
             ranked.setdefault((others, -about.n_examples), []).append(folder)
     if not ranked:
-        raise BenchError(f"No cell of {text} is finished. Unfinished: {', '.join(map(str, matching))}")
+        kind = "is finished. Unfinished" if limit is None else f"with --limit {limit} is finished. Others"
+        raise BenchError(f"No cell of {text} {kind}: {', '.join(map(str, named))}")
     best = ranked[min(ranked)]
     finished = [folder for folders in ranked.values() for folder in folders]
     if len({matching[folder].dataset for folder in finished}) > 1:

@@ -235,15 +235,15 @@ def architecture_from_modules(model: Any) -> Architecture:
     mixture of experts, the share of the experts' weights that a token meets is counted; routers and shared
     experts in full. Layers with a recurrent state in place of attention count the state (:func:`_state_of`).
     Latent attention and heads of several sizes are counted from the layers themselves (:func:`_attended_by`).
-    Raises ConfigError for attention to chosen tokens, for experts that do not lie as transformers lays them
-    (modules ``*Experts`` beside a ``*Router``), and for a state of unknown size.
+    Raises ConfigError for attention to chosen tokens, for layers that are run again, for experts that do not
+    lie as transformers lays them (``*Experts`` beside a ``*Router``), and for a state of unknown size.
     """
     config = model.config.get_text_config()
     state, attention_layers = _state_of(config)
     experts = next((int(getattr(config, key)) for key in _EXPERTS if getattr(config, key, None)), 1)
     chosen = int(next((getattr(config, key) for key in _CHOSEN if getattr(config, key, None)), experts))
     attended = _attended_by(model)
-    unknown = ("index_topk", "H_cycles", *(() if attended else ("kv_lora_rank",)))  # H: layers run again
+    unknown = ("index_topk", "H_cycles", *(() if attended else ("kv_lora_rank",)))
     refused = next((key for key in unknown if getattr(config, key, None)), "")
     head = model.get_output_embeddings()
     layer_weights = pooler = all_experts = 0

@@ -198,11 +198,8 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
 
     def pick(self, ranked: RankedChunks, config: RankConfigT) -> Picked:
         """The k best chunks, best first; with ``k=gap`` as many as :func:`before_gap` says."""
-        k = (
-            before_gap(ranked.scores[ranked.best_first[: ranked.candidates]])
-            if config.k == "gap"
-            else config.k
-        )
+        scored = ranked.scores[ranked.best_first[: ranked.candidates]]
+        k = before_gap(scored) if config.k == "gap" else config.k
         return Picked(tuple(int(chunk) for chunk in ranked.best_first[:k]), ranked.trace)
 
     async def read_picked(

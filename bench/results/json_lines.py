@@ -130,11 +130,6 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
                 raise
         self._places[self.key(row)] = end, len(line)
 
-    def discard(self, keys: Sequence[KeyT]) -> None:
-        """Discard rows, so that they can be appended again."""
-        dropped = set(keys)
-        self._rewrite([key for key in self._places if key not in dropped])
-
     def put_in_order(self, keys: Sequence[KeyT]) -> None:
         """Rewrite the file in the order of ``keys``, so that it does not depend on interruptions."""
         ordered = [key for key in keys if key in self._places]

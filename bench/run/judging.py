@@ -165,11 +165,11 @@ def judge_records(
     ]
     with ReplyStore(folder) as store:
         write_json(folder / JUDGEMENT_FILE, dict(about))
-        if retry_failed:
-            store.discard([key for key, reply in store.done.items() if reply.error is not None])
-        missing = [w for w in wanted if (w[0].example_id, w[2], w[3]) not in store.done]
+        kept = {key for key, reply in store.done.items() if reply.error is None or not retry_failed}
+        missing = [w for w in wanted if (w[0].example_id, w[2], w[3]) not in kept]
         if missing:
             asyncio.run(_ask_all(missing, lm(), protocol, store, in_flight))
+            store.put_in_order(list(store.done))  # without failures that were asked again
         summary = summarize_replies(store.done, pairs, protocol)
         write_json(folder / SUMMARY_FILE, summary.model_dump(mode="json", exclude_unset=True))
     return Judgement(folder, summary, len(missing))

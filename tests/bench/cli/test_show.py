@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench.cli.cells import named_folder
+from bench.cli.cells import named_folder, one_cell
 from bench.cli.main import command
 from bench.cli.show import describe_record
 from bench.errors import BenchError, ConfigError
@@ -84,3 +84,5 @@ def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path
     lines = [line for line in done.output.splitlines() if line.startswith(("question ", "references "))]
     assert len(lines) == 2 and lines[0].endswith(example.question), done.output
     assert lines[1].removeprefix("references").strip() == " | ".join(example.answers)
+    with pytest.raises(BenchError, match="No cell of bm25 with --limit 2 is finished. Others: "):
+        one_cell("bm25", tmp_path, limit=2)  # it was passed over

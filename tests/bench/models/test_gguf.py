@@ -130,9 +130,7 @@ def test_a_vocabulary_with_an_unknown_pre_tokenizer_is_refused(tmp_path: Path, c
     assert [name for name in left(cache) if not name.startswith(".")] == []
 
 
-def test_without_gguf_nothing_is_downloaded(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_gguf_no_download(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     index = Index(tmp_path / "index", b"never read")
     with pytest.raises(MissingPackageError, match=r"small: .* needs gguf; .*'longdoc-bench\[gguf\]'"):

@@ -40,6 +40,6 @@ def test_half_the_difference_needs_four_times_the_questions() -> None:
     assert power.questions_for(0.1) == 48 and power.questions_for(0.05) == 192
 
 
-def test_five_documents_could_show_something_and_so_could_equal_cells() -> None:
+def test_five_documents_and_equal_differences_tell_nothing_of_power() -> None:
     assert power_of([0.1, 0.2, 0.3, 0.2, 0.1], list("abcde")) is None  # no p-value is below 2 / 2^5
     assert power_of([0.2] * 6, list("abcdef")) is None

@@ -175,6 +175,9 @@ def test_a_failed_reply_is_asked_again_with_retry_failed_and_only_then(tmp_path:
     assert first.summary.errors == {"QuestionError": 8} and first.summary.unparsable_replies == 16
     failing = False
     assert run(tmp_path, Judge(rule)).asked == 0
+    with pytest.raises(ZeroDivisionError):  # the failures were dropped before the judge was there
+        judge_records(ONE, TWO, tmp_path, lambda: 1 / 0, {"first": "one"}, retry_failed=True)  # type: ignore[arg-type, return-value]
+    assert stored_summary(tmp_path, ONE, TWO) == first.summary
     again = run(tmp_path, Judge(rule), retry_failed=True)
     assert again.asked == 8, "what was said and cannot be read is no failure"
     assert again.summary.errors == {} and again.summary.unparsable_replies == 8

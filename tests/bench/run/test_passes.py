@@ -80,9 +80,7 @@ def test_in_two_passes_the_cells_are_those_of_one_and_no_question_is_asked_twice
 
 
 @pytest.mark.parametrize(("begun", "left"), [(0, []), (2, ["What is answer2", "What is answer3"])])
-def test_failed_questions_are_asked_again_once_in_all_passes(
-    tmp_path: Path, begun: int, left: list[str]
-) -> None:
+def test_failed_questions_are_asked_again_once_in_passes(tmp_path: Path, begun: int, left: list[str]) -> None:
     first, *others = examples(4)
     failing = [replace(first, question="please fail"), *others]
     before = Counting(tmp_path)
