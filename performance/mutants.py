@@ -548,7 +548,7 @@ MUTANTS = (
         "A6",
         "self.total = total if self.total is None else",
         "self.total = total if True else",
-        "test_layers_on_two_devices_give_what_one_device_gives",
+        "test_layers_on_two_devices_give_what_one_gives",
     ),
     Mutant(
         "A7",
@@ -839,7 +839,7 @@ MUTANTS = (
         "D3",
         "self._indexes.move_to_end(documents.id)",
         "pass",
-        "test_of_indexes_in_memory_the_longest_unused_goes_first",
+        "test_of_indexes_the_longest_unused_goes_first",
     ),
     Mutant(
         "D4",
@@ -1092,7 +1092,7 @@ MUTANTS = (
         "P4",
         "if total > MAX_CELLS:",
         "if total >= MAX_CELLS:",
-        "test_as_many_cells_as_are_allowed_are_planned_and_one_more_is_refused",
+        "test_as_many_cells_as_allowed_are_planned_one_more_refused",
     ),
 )
 

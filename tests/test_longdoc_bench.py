@@ -16,9 +16,7 @@ ROOT = Path(longdoc_bench.__file__).resolve().parent
 
 @pytest.mark.parametrize("name", longdoc_bench.PACKAGES)
 @pytest.mark.parametrize("file", ["{}/__init__.py", "{}.py"])
-def test_a_foreign_package_that_hides_ours_is_reported_with_the_remedy(
-    tmp_path: Path, name: str, file: str
-) -> None:
+def test_a_foreign_package_that_hides_ours_is_reported(tmp_path: Path, name: str, file: str) -> None:
     foreign = tmp_path / file.format(name)
     foreign.parent.mkdir(exist_ok=True)
     foreign.touch()

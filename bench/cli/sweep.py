@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 )
 @with_options(*data_options)
 @takes_setting
-@option(
-    "--set", "assignments", group=WHAT, multiple=True, metavar="[METHOD.]KEY=VALUE", help="a fixed option"
-)
+@option("--set", "assignments", group=WHAT, multiple=True, metavar="[METHOD.]KEY=VALUE", help="fixed option")
 @click.argument("axes", nargs=-1, metavar="[METHOD.]OPTION=VALUES...")
 @first_option
 @option("--dry-run", group=HOW, is_flag=True, help="only print the cells and what is known of their cost")

@@ -257,9 +257,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
             f"{folder}: no data file in this folder ({data}), and no document ({texts}). {_SEVERAL}"
         )
     listed = ", ".join(file.name for file in files[:8]) + (", ..." if len(files) > 8 else "")
-    raise DataError(
-        f"{folder}: {len(files)} data files in this folder; pass one of them: {listed}. {_SEVERAL}"
-    )
+    raise DataError(f"{folder}: {len(files)} data files in this folder; pass one: {listed}. {_SEVERAL}")
 
 
 def _is_one_per_file(file: Path) -> bool:

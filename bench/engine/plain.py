@@ -147,9 +147,7 @@ def _can_be_cut(cache: Any) -> bool:
     from transformers import DynamicCache
 
     layers = getattr(cache, "layers", None)
-    return type(cache) is DynamicCache and all(
-        type(layer).__name__ == "DynamicLayer" for layer in layers or ()
-    )
+    return type(cache) is DynamicCache and all(type(one).__name__ == "DynamicLayer" for one in layers or ())
 
 
 def plain_runner(name: str, model: Any, max_context: int) -> PlainRunner:

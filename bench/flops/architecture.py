@@ -211,9 +211,7 @@ def architecture_from_config(config: Any) -> Architecture:
     if traits is None:
         return _encoder(given)
     if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
-        raise UnknownFamilyError(
-            f"A {family!r} with layers without experts has no closed form for its FLOPs."
-        )
+        raise UnknownFamilyError(f"A {family!r} with dense layers has no closed form for its FLOPs.")
     named = [key for key in _EXPERTS if values.get(key) is not None] or [traits.experts]
     return _decoder(given, traits, given[named[0]] if traits.experts else 1)
 
@@ -221,10 +219,10 @@ def architecture_from_config(config: Any) -> Architecture:
 _MATRIX_MODULES = ("Linear", "Conv1D", "Conv1d")
 
 
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 """What families call the number of experts in their configs."""
 
-_CHOSEN = ("num_experts_per_tok", "top_k_experts")
+_CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_topk")
 """What they call the number of those that a token is sent to."""
 
 
@@ -301,21 +299,20 @@ def architecture_from_modules(model: Any) -> Architecture:
 def _attended_by(model: Any) -> int | None:
     """Elements of keys and values that a token meets for each one it attends to; None: all heads are alike.
 
-    Counted from the layers' attention modules: the input of ``o_proj`` is as wide as all heads' values, and
-    queries are, but for latent attention, as wide as these (``qk_head_dim`` each).
+    Counted from the layers' attention modules: the input of ``o_proj`` is as wide as all heads' values. A
+    head's values may be narrower than its queries (latent attention, MiMo-V2), and differential attention
+    (Ye et al. 2024) is computed twice in transformers.
     """
-    layers = [
-        module
-        for module in model.modules()
-        if hasattr(module, "o_proj") and hasattr(module, "num_key_value_groups")
-    ]
-    keys = {getattr(module, "qk_head_dim", None) or getattr(module, "head_dim", None) for module in layers}
-    latent = any(hasattr(module, "qk_head_dim") for module in layers)
-    if not latent and len(keys) < 2:
+    layers = [m for m in model.modules() if hasattr(m, "o_proj") and hasattr(m, "num_key_value_groups")]
+    keys = [int(getattr(m, "qk_head_dim", 0) or getattr(m, "head_dim", None) or 0) for m in layers]
+    values = [int(getattr(m, "v_head_dim", None) or key) for m, key in zip(layers, keys, strict=True)]
+    latent = any(hasattr(m, "qk_head_dim") for m in layers)
+    twice = any(hasattr(m, "lambda_q1") for m in layers)
+    if not all(keys) or (not (latent or twice) and len({*keys, *values}) < 2):
         return None
-    heads = model.config.get_text_config().num_attention_heads
-    values = sum(int(module.o_proj.in_features) for module in layers)
-    return values + (sum(int(heads * module.qk_head_dim) for module in layers) if latent else values)
+    widths = zip(layers, keys, values, strict=True)
+    elements = sum(int(m.o_proj.in_features) // value * (key + value) for m, key, value in widths)
+    return elements * (2 if twice else 1)
 
 
 _STATES = (
@@ -351,6 +348,14 @@ def _state_of(config: Any) -> tuple[int, int | None]:
     return state, None if attending == len(kinds) else attending
 
 
+def text_config(folder: Path) -> Any:
+    """Configuration of the model in a folder; of one for text and images, that of its text part."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return config.get_text_config()
+
+
 def counted_architecture(folder: Path, kind: Literal["causal", "encoder"]) -> Architecture:
     """Architecture of a model whose family has no closed form, counted on torch's ``meta`` device.
 
@@ -358,9 +363,8 @@ def counted_architecture(folder: Path, kind: Literal["causal", "encoder"]) -> Ar
     cannot build, and ConfigError for a model that cannot be counted.
     """
     import torch
-    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+    from transformers import AutoModel, AutoModelForCausalLM
 
+    auto: Any = AutoModelForCausalLM if kind == "causal" else AutoModel
     with torch.device("meta"):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        auto: Any = AutoModelForCausalLM if kind == "causal" else AutoModel
-        return architecture_from_modules(auto.from_config(config, trust_remote_code=False))
+        return architecture_from_modules(auto.from_config(text_config(folder), trust_remote_code=False))

@@ -22,6 +22,7 @@ from bench.flops.architecture import (
     UnknownFamilyError as _UnknownFamilyError,
     architecture_from_config,
     architecture_from_modules,
+    text_config,
 )
 from bench.models.presets import Pooling, presets
 from bench.models.sources import TOKENIZER_FILES, read_config, require_sizes, verify
@@ -79,6 +80,13 @@ At 0.6 MB each, for texts of all lengths, they took more memory than keys and va
 """
 
 
+_TEXT_PART = {
+    r"^(model\.)?language_model\.(?:model\.)?(?!lm_head)": "model.",
+    r"^language_model\.lm_head": "lm_head",
+}
+"""What checkpoints for text and images call the weights of their text part, and what it calls them itself."""
+
+
 def load_causal(spec: ModelSpec) -> Any:
     """The causal language model (a ``PreTrainedModel`` in eval mode) on its device or devices, in its dtype.
 
@@ -102,6 +110,8 @@ def load_causal(spec: ModelSpec) -> Any:
     with loading_errors(spec, folder), _quiet():
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
+            config=text_config(folder),
+            key_mapping=_TEXT_PART,
             device_map=SPREAD if spread else None,
             dtype=getattr(torch, spec.actual_dtype),
             attn_implementation="sdpa",
@@ -112,9 +122,7 @@ def load_causal(spec: ModelSpec) -> Any:
             ignore_mismatched_sizes=True,  # reported, and refused below with the weights' names
         )
     model, report = loaded
-    wrong = [
-        f"{name} {list(stored)} instead of {list(own)}" for name, stored, own in report["mismatched_keys"]
-    ]
+    wrong = [f"{key} {list(stored)} instead of {list(own)}" for key, stored, own in report["mismatched_keys"]]
     _require_complete(spec, folder, [*report["missing_keys"], *wrong])
     if report["unexpected_keys"]:
         log.warning(

@@ -224,15 +224,18 @@ class ModelSpec:
 
     @cached_property
     def kind(self) -> ModelKind:
-        """Causal language model or text encoder; without a preset, read from its config."""
+        """Causal language model or text encoder; without a preset, read from its config.
+
+        A model for text and images is the causal model of its text part.
+        """
         if self.preset:
             return self.preset.kind
         if (self.config_folder / "modules.json").is_file():
             return "encoder"
         classes = self.config.get("architectures") or []
-        return (
-            "causal" if any(str(c).endswith(("ForCausalLM", "LMHeadModel")) for c in classes) else "encoder"
-        )
+        readers = ["ForCausalLM", "LMHeadModel"]
+        readers += ["ForConditionalGeneration"] if "text_config" in self.config else []
+        return "causal" if any(str(name).endswith(tuple(readers)) for name in classes) else "encoder"
 
     @cached_property
     def architecture(self) -> Architecture:

@@ -99,9 +99,7 @@ def test_what_a_bench_line_may_leave_out_or_say_in_short(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("answers", [{}, {"answers": []}, {"answers": None}, {"answer": ""}])
-def test_a_question_without_reference_is_no_error_in_our_own_format(
-    tmp_path: Path, answers: dict[str, Any]
-) -> None:
+def test_no_reference_is_no_error_in_our_own_format(tmp_path: Path, answers: dict[str, Any]) -> None:
     line = {"question": "When?", "documents": "It was 1990.", **answers}
     assert one(tmp_path, line).answers == ()
 

@@ -134,9 +134,7 @@ def test_the_text_does_not_depend_on_what_shares_the_pass(family: str) -> None:
 
 @pytest.mark.parametrize("tiles", [True, False], ids=["fused", "by blocks"])
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
-def test_half_precision_on_a_cpu_stays_near_full_precision_and_ignores_its_neighbours(
-    family: str, tiles: bool
-) -> None:
+def test_half_precision_on_a_cpu_stays_near_full_and_ignores_its_neighbours(family: str, tiles: bool) -> None:
     """Over 12 random conversations of four families bf16 moved attention to spans by at most 8.6e-3 (values
     to 0.1; logits by 0.74 of 6), and no logit by what else was in the pass."""
     plans = [script(seed) for seed in range(4)]

@@ -112,9 +112,7 @@ def test_attention_from_the_log_sum_exp_is_that_from_all_keys(
         np.testing.assert_allclose(a.attention, b.attention, atol=3e-3 if half else 1e-6, rtol=0)
 
 
-def test_a_context_that_takes_over_a_prefix_has_the_logits_that_it_has_alone(
-    kind: tuple[str, torch.dtype],
-) -> None:
+def test_a_context_that_takes_over_a_prefix_has_its_own_logits(kind: tuple[str, torch.dtype]) -> None:
     rng = random.Random(2)
     document = [rng.randrange(8, VOCAB) for _ in range(300)]
     asked = [[*document, *(rng.randrange(8, VOCAB) for _ in range(20))] for _ in range(3)]

@@ -145,9 +145,7 @@ def requests(engine: Engine) -> list[RequestResult]:
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_layers_on_two_devices_give_what_one_device_gives(
-    monkeypatch: pytest.MonkeyPatch, together: bool
-) -> None:
+def test_layers_on_two_devices_give_what_one_gives(monkeypatch: pytest.MonkeyPatch, together: bool) -> None:
     expected = requests(build_engine("small", model(SMALL), max_context=512))
     monkeypatch.setattr("torch.inference_mode", torch.no_grad)
     monkeypatch.setattr("torch.tensor", _tensor)

@@ -30,9 +30,7 @@ def test_a_changed_cost_in_an_index_is_damage_too(tmp_path: Path) -> None:
     assert IndexStore(tmp_path / "indexes").load("echo", folder.name) is None
 
 
-def test_an_index_that_the_system_cannot_read_now_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_cannot_be_read_now_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(stand_in_cell(examples(1)), tmp_path)
     (folder,) = (tmp_path / "indexes" / "echo").iterdir()
     shutil.rmtree(tmp_path / "cell")

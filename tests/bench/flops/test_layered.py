@@ -157,12 +157,28 @@ def test_of_a_config_for_text_and_images_the_text_part_is_counted(family: str) -
     assert not expected.tied
 
 
-def test_a_mixture_of_experts_without_a_closed_form_is_counted_from_its_modules() -> None:
-    more = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 2}
-    model = small("qwen3_moe", more)
+MORE = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "idle"),
+    [
+        ("qwen3_moe", MORE, 2 * 3 * (3 * 64 * 24)),
+        ("aria_text", {"moe_num_experts": 5, "moe_topk": 2}, 2 * 3 * (3 * 64 * 96)),
+        (
+            "mimo_v2_flash",
+            {**MORE, "num_key_value_heads": 1, "n_routed_experts": 5, "v_head_dim": 24},
+            3 * (3 * 64 * 24),
+        ),
+        ("diffllama", {}, 0),
+    ],
+)
+def test_without_a_closed_form_modules_are_counted(family: str, more: dict[str, Any], idle: int) -> None:
+    """Aria's experts were dense, MiMo-V2's wider values and DiffLlama's second product left out."""
+    model = small(family, more)
     architecture, total = architecture_from_modules(model), sum(counted(model, 11).values())
     assert forward_flops(architecture, 11, convention="matmul", logit_rows=11) == total
-    assert architecture.idle_parameters == 2 * 3 * (3 * 64 * 24)
+    assert architecture.idle_parameters == idle
 
 
 def test_what_cannot_be_counted_is_refused() -> None:

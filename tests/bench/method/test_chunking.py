@@ -143,9 +143,7 @@ def test_documents_share_no_overlapping_chunk_and_blank_ones_have_none() -> None
 
 @pytest.mark.parametrize("text", ["東京の本屋。👨‍👩‍👧 naïve e\u0301 " * 9, "hi hi é hi 🧁 " * 12])
 @pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, BYTE_FALLBACK])
-def test_every_character_is_in_an_overlapping_chunk_and_every_chunk_is_the_source(
-    text: str, tokenizer: Any
-) -> None:
+def test_every_character_is_in_an_overlapping_chunk_of_the_source(text: str, tokenizer: Any) -> None:
     chunks = chunk_documents(_one(text), tokenizer.encode, 20, 5)
     assert len(chunks) > 2 and chunks[0].start == 0 and chunks[-1].end == len(text)
     for one, other in zip(chunks, chunks[1:], strict=False):

@@ -49,9 +49,7 @@ def test_the_instruction_for_summaries_is_part_of_what_a_cell_is(monkeypatch: py
     assert prompts("qasper") == before[1]
 
 
-def test_what_is_asked_where_the_data_ask_nothing_is_part_of_what_a_cell_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_asked_where_data_ask_nothing_is_part_of_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     def prompts(dataset: str, **changes: str) -> str:
         card = load_card(dataset).model_copy(update=changes)
         monkeypatch.setattr("bench.run.cell.card_for", lambda *_: card)

@@ -98,9 +98,7 @@ def test_the_end_of_a_text_ends_an_answer_although_no_config_says_so() -> None:
     assert stop_tokens(tokenizer, chat_format(tokenizer)) == {*before, added}
 
 
-def test_a_model_without_a_template_gets_the_plain_format_and_is_told_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_model_without_a_template_gets_the_plain_format(caplog: pytest.LogCaptureFixture) -> None:
     tokenizer = text_tokenizer(None)
     chat = chat_format(tokenizer)
     assert chat.opening == (tokenizer.hf.bos_token_id,)

@@ -11,12 +11,12 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from bench.errors import ConfigError, ModelUnavailableError
 from bench.models.loader import load_causal, load_encoder, load_tokenizer
 from bench.models.spec import SPREAD, resolve
-from performance.families import SMALL
+from performance.families import SIZES, SMALL
 from tests.bench.models.builders import causal_model, save_causal, save_encoder
 
 
@@ -161,6 +161,30 @@ def test_a_family_without_a_closed_form_is_counted_from_its_config(tmp_path: Pat
     config.save_pretrained(tmp_path / "qwen3")
     shape = resolve(str(tmp_path / "qwen3")).architecture
     assert (shape.family, shape.layers, shape.hidden) == ("qwen3", 2, 64)
+
+
+@pytest.mark.parametrize(
+    ("family", "images"),
+    [
+        ("gemma3", {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}),
+        ("gemma4", None),
+        ("qwen3_5", {"hidden_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": 64}),
+    ],
+)
+def test_of_a_checkpoint_for_text_and_images_the_text_part_is_read(
+    tmp_path: Path, family: str, images: dict[str, int] | None
+) -> None:
+    """Its class, ``...ForConditionalGeneration``, was taken for a text encoder's."""
+    sizes = {**SMALL, **SIZES.get(f"{family}_text", {})}
+    text = {key: value for key, value in sizes.items() if "token_id" not in key}
+    whole = AutoModelForImageTextToText.from_config(
+        AutoConfig.for_model(family, text_config=text, vision_config=images)
+    ).eval()
+    whole.save_pretrained(tmp_path)
+    spec = resolve(str(tmp_path), dtype="float32", device="cpu")
+    model, ids = load_causal(spec), torch.arange(3, 40)[None]
+    assert spec.architecture.parameters == model.num_parameters()
+    assert torch.equal(model(ids).logits, whole(ids).logits)
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_fetched(

@@ -101,9 +101,7 @@ def test_a_cut_while_unpacking_keeps_the_file_and_nothing_that_looks_whole(
     assert left(cache) == [folder.name]
 
 
-def test_two_at_once_fetch_and_unpack_it_once(
-    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_at_once_fetch_it_once(index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "download_wheel", index.download)
     with ThreadPoolExecutor(3) as pool:
         fetching = [pool.submit(packed.fetch, "small", index.source) for _ in range(3)]

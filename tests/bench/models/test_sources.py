@@ -59,7 +59,7 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_half_a_minute(
         (OSError(28, "No space left on device"), "No space left.*Run the same command again"),
     ],
 )
-def test_each_way_to_fail_has_its_own_advice(
+def test_each_failure_has_its_own_advice(
     monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def download(*args: Any, **options: Any) -> str:

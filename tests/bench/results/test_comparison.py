@@ -80,9 +80,7 @@ def test_documents_that_differ_by_one_amount_give_the_sign_tests_p_value(
 
 @settings(max_examples=60, deadline=None)
 @given(signs=SIGNS, order=st.permutations(range(1, 12)))
-def test_differences_that_are_ranks_give_the_p_value_of_wilcoxons_test(
-    signs: list[int], order: list[int]
-) -> None:
+def test_differences_that_are_ranks_give_wilcoxons_p_value(signs: list[int], order: list[int]) -> None:
     ranks = stats.rankdata(order[: len(signs)])
     differences, clusters = ranks * signs, [str(at) for at in range(len(signs))]
     expected = stats.wilcoxon(differences, method="exact").pvalue

@@ -84,7 +84,7 @@ def test_a_file_whose_name_is_in_another_encoding_is_read(paper: Path, tmp_path:
     assert result.exit_code == 0 and SAYS in result.output and "caf\ufffd.pdf" in result.output
 
 
-def test_what_failed_for_once_is_asked_again(
+def test_what_failed_once_is_asked_again(
     paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: object) -> object:

@@ -68,9 +68,7 @@ def test_more_in_flight_than_indexes_in_memory_build_each_index_once(tmp_path: P
     assert len(cell.method.indexed) == len(set(cell.method.indexed)) == 150
 
 
-def test_of_indexes_in_memory_the_longest_unused_goes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_indexes_the_longest_unused_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 2)
     first, second, third = (example.documents for example in examples(3, questions_per_document=1))
     store, read = IndexStore(tmp_path), list[str]()
@@ -116,9 +114,7 @@ def test_an_index_that_is_being_built_stays_in_memory_however_many_there_are(
     assert begun == [first.id, second.id]
 
 
-def test_while_indexes_are_built_their_tokens_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_indexes_are_built_tokens_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Graphs that are built together are finished together: "index 0 of 12" for a quarter of an hour.
     monkeypatch.setattr("bench.run.question_runner.REPORT_S", 0.005)
 

@@ -226,9 +226,7 @@ def test_what_a_question_costs_is_estimated_by_the_cell_that_reads_most(tmp_path
     assert (cost.to_ask, cost.flops) == (1, 50)
 
 
-def test_as_many_cells_as_are_allowed_are_planned_and_one_more_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_as_many_cells_as_allowed_are_planned_one_more_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.sweeps.grid.MAX_CELLS", 4)
     assert len(shared_runs(plan_sweep(CellRequest("bm25", "hotpotqa", limit=1), {"k": [1, 2, 3, 4]}))) == 1
     groups = plan_experiment(flags(["bm25", "dragon"], [], ["k=1,2"]))

@@ -406,7 +406,7 @@ def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
 
 
 @pytest.mark.usefixtures("_synced_here")
-def test_a_store_that_refuses_every_cell_is_warned_of_once(
+def test_a_store_that_refuses_cells_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cells = [make_cell(tmp_path, dataset=dataset) for dataset in ("qasper", "musique", "hotpotqa")]

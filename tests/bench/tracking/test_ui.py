@@ -80,7 +80,7 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="sees the sockets of other processes")
-def test_it_serves_this_machine_only_and_leaves_no_process(
+def test_it_serves_this_machine_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")

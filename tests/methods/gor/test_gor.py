@@ -47,9 +47,7 @@ def kept(folder: Path, name: str) -> dict[str, bytes]:
 
 
 @needs_gensim
-def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_each_training(
-    tmp_path: Path,
-) -> None:
+def test_records_are_built_once_for_all_methods_and_learned_from_once_a_training(tmp_path: Path) -> None:
     off = run(cell(train="off"), tmp_path)
     records = kept(tmp_path, "records")
     assert len(records) == 3 and not kept(tmp_path, "gor")
@@ -78,9 +76,7 @@ def test_records_are_built_once_for_all_methods_and_what_is_learned_once_for_eac
     assert share in [usage["flops"] // 3 for usage in trained]
 
 
-def test_other_documents_can_be_learned_from_and_are_paid_for_by_those_that_are_asked_about(
-    tmp_path: Path,
-) -> None:
+def test_other_documents_can_be_learned_from_and_those_asked_about_pay(tmp_path: Path) -> None:
     own, other = cell(), cell(train_on="sample", train_documents=2)
     assert own.training is not None and other.training is not None
     assert len(own.training.sets) == 3 and own.identity.training == ""

@@ -111,7 +111,7 @@ def test_without_normalisation_scores_are_added_as_they_are() -> None:
         (dict.fromkeys(("p", "beta", "alpha", "q"), 0.5), ["1.1", "1.2", "2.1", "2.2"]),  # ties
     ],
 )
-def test_ties_go_to_the_lower_level_then_to_the_earlier_node(
+def test_ties_go_to_the_lower_level_then_the_earlier_node(
     similarity: dict[str, float], read: list[str]
 ) -> None:
     prediction, _ = search(models(relevance=lambda node: 0.0), make_graph(similarity=similarity))
@@ -261,9 +261,7 @@ def test_a_threshold_of_the_card_that_is_no_probability_is_refused() -> None:
 @pytest.mark.parametrize(
     ("n_nodes", "read", "stop"), [(1, 1, "n_nodes"), (5, 5, "n_nodes"), (99, 7, "exhausted")]
 )
-def test_a_fixed_count_reads_that_many_asks_nothing_and_still_ranks(
-    n_nodes: int, read: int, stop: str
-) -> None:
+def test_a_fixed_count_reads_that_many_asks_nothing_and_ranks(n_nodes: int, read: int, stop: str) -> None:
     """Three levels: 5 // 3 = 1 of the top, one also of 1 // 3; then p, alpha, beta, ... by z."""
     fixed = models(p_yes=lambda nodes: 1.0)
     prediction, meter = search(fixed, progress_control="off", n_nodes=n_nodes, similarity="off")

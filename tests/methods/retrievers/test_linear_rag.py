@@ -51,9 +51,7 @@ def test_names_are_runs_of_capitalised_words(sentence: str, names: list[str]) ->
     assert names_in(sentence) == names
 
 
-def test_a_name_that_the_question_does_not_have_leads_to_the_second_passage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_name_that_the_question_lacks_leads_to_the_second_passage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_rag, "THRESHOLD", 0.1)
     monkeypatch.setattr(linear_rag, "PASSAGE_RATIO", 0.0)
     near = ranked("Whom did Mara Feld give the kite")

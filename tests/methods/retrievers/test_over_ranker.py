@@ -169,9 +169,7 @@ class Telling(Bm25):
         return replace(await super().rank(index, question, models), flags=("told",), trace={"said": 1})
 
 
-def test_what_a_ranker_says_of_its_ranking_is_kept_by_the_method_over_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_ranker_says_of_its_ranking_the_method_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """HippoRAG inside another method lost its flags, and inside Hybrid what it needs of a server, too."""
     monkeypatch.setattr("methods.retrievers.over_ranker.load_method", lambda name: Telling)
     documents = DocumentSet((Document("", "the kite"),))

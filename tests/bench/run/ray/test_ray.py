@@ -114,9 +114,7 @@ class TestWorkersThatServeOneRunAfterAnother:
         assert again.answered == 0 and again.summary == result.summary
         (watched / "all_of_2").unlink()
 
-    def test_a_worker_that_is_killed_costs_nothing_but_time(
-        self, workers: tuple[Any, Path], tmp_path: Path
-    ) -> None:
+    def test_a_killed_worker_costs_nothing_but_time(self, workers: tuple[Any, Path], tmp_path: Path) -> None:
         on_ray, watched = workers
         for word in ("answer5", "6"):  # the second one is met while a document is indexed
             (watched / f"die_at_{word}").touch()
