@@ -7,6 +7,7 @@ What few people need is not listed by ``--help``: such an option is taken as a f
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -100,7 +101,7 @@ def _configure(context: click.Context, parameter: click.Parameter, path: Path | 
                 raise UnknownNameError("option", name, known, hint=f"{path} names options as flags do.")
     several = {one.name for one in context.command.params if getattr(one, "multiple", False)}
     context.default_map = {
-        own[name]: _listed(value) if own[name] in several else value
+        own[name]: _listed(value) if own[name] in several else _typed(value)
         for name, value in values.items()
         if own.get(name)
     }
@@ -112,7 +113,12 @@ def _listed(value: Any) -> list[Any]:
 
     if isinstance(value, dict):
         return [f"{name}={as_typed(one)}" for name, one in value.items()]
-    return value if isinstance(value, list) else [value]
+    return [_typed(one) for one in (value if isinstance(value, list) else [value])]
+
+
+def _typed(value: Any) -> str | bool | None:
+    """A value as a flag would give it, so that numbers are read as strictly as there."""
+    return value if value is None or isinstance(value, str | bool) else json.dumps(value)
 
 
 def _options_of_all() -> set[str]:

@@ -86,9 +86,7 @@ def plan_cells(request: TableRequest) -> Plans:
     if request.exported and request.view != "scores":
         raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
     if request.exported and (setting.model_named or setting.limit):
-        raise ConfigError(
-            f"--from {request.exported} shows what was recorded: leave out --model and --limit."
-        )
+        raise ConfigError(f"--from {request.exported} shows what was recorded: drop --model and --limit.")
     if request.prices is not None:
         request.prices.of(resolve(setting.model, dtype=setting.dtype).name)
     if definition.kind == "judged" and request.view != "published":

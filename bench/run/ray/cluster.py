@@ -62,9 +62,7 @@ def _require_reachable(address: str) -> None:
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address.startswith("ray://") or not host or not port.isdigit():
-        raise ConfigError(
-            f"--ray {address}: expected HOST:PORT, as ray start --head prints it, auto or local."
-        )
+        raise ConfigError(f"--ray {address}: expected HOST:PORT, as ray start --head prints, auto or local.")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except OSError as error:

@@ -83,6 +83,8 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     file.write_text("in-fligth: 5\n")
     with pytest.raises(BenchError, match="Did you mean 'in-flight'"):
         run(*arguments)
+    file.write_text("limit: 2.5\n")
+    assert "'2.5' is not a valid integer" in run(*arguments).output
 
 
 def test_every_kind_of_table_has_its_maker() -> None:

@@ -95,9 +95,7 @@ def test_what_was_rewound_is_not_taken_over() -> None:
     assert asyncio.run(rewound()) == 70, "also the tokens behind its last whole block"
 
 
-def test_a_context_that_failed_or_was_cancelled_never_reaches_another_question(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_context_that_failed_or_was_cancelled_reaches_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of()
     forward = engine.runner.forward
 

@@ -260,9 +260,7 @@ def test_a_busy_server_is_asked_again(tmp_path: Path) -> None:
     assert len(counted.bodies) == CHECKS + 4 + 2
 
 
-def test_a_request_that_hangs_is_asked_again_after_its_time(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_request_that_hangs_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Hanging(Counted):
         async def __call__(self, body: Body, post: Post) -> Any:
             answer = await super().__call__(body, post)
