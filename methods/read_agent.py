@@ -168,8 +168,9 @@ class ReadAgent(Method[ReadAgentConfig]):
         )
         before = f"...\n{pages[-1].text}\n" if pages else ""
         prompt = PAUSE.format(before=before, text=text, after="\n...", example=possible[-1])
-        reply = await lm.generate(prompt, PAUSE_TOKENS)
-        named = re.search(r"<?(\d{1,4})>?", reply.text)
+        named = None
+        if fits(prompt, lm, PAUSE_TOKENS, lm.geometry.input_limit):
+            named = re.search(r"<?(\d{1,4})>?", (await lm.generate(prompt, PAUSE_TOKENS)).text)
         if named and int(named[1]) in possible:
             return int(named[1])
         events["no_pause_named"] += 1

@@ -176,5 +176,5 @@ class Pecan(Method[PecanConfig]):
     async def _without_context(self, question: Question, models: ModelSet, copies: int) -> list[Replayed]:
         """For documents without text: ask the question without context, and flag the answer."""
         with charged() as meter:
-            prediction = await read([], question, models.lm(), flags=("empty_document",))
+            prediction = await read([], question, models.lm(), self.config.prompt, flags=("empty_document",))
         return [Replayed(prediction, meter)] * copies

@@ -163,10 +163,11 @@ class PecanConfig(MethodConfig):
                 f"attention_weight={self.attention_weight:g} weighs attention against similarity, and one of "
                 "them is off; keep both on, or drop the weight"
             )
-        if self.heads != ALL and self.attention == "off":
-            raise ValueError(
-                f"heads={self.heads} chooses whose attention counts, and attention=off counts none; drop one"
-            )
+        for option, usual in {"heads": ALL, "tokens": "all", "position_factor": "on"}.items():
+            if (chosen := getattr(self, option)) != usual and self.attention == "off":
+                raise ValueError(
+                    f"{option}={chosen} is about attention, and attention=off counts none; drop one"
+                )
         if self.heads not in (ALL, TOP_LAYERS) and self.graph_model != self.search_model:
             raise ValueError(
                 f"heads={self.heads} are heads of one model, and graph_model and search_model are two; set "

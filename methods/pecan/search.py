@@ -166,7 +166,7 @@ async def ask(
     and ``reader``. The surrounding meter is credited with the actual cost.
     Raises WindowExceededError if the question leaves no room to read or answer.
     """
-    ends: list[Stopped | None] = [None] * len(rules)
+    found: list[tuple[dict[int, tuple[Stop, bool]], int, tuple[Prediction, Meter] | None]] = []
     walk = _Walk(graph, question, models, config, window)
     async with walk:
         if any(rule.confidence == "over_nothing" for rule in rules):
@@ -184,15 +184,18 @@ async def ask(
                 if end is not None:
                     here.update({i: end for i in running if i not in here})
             if here:
-                answer, meter = await walk.answer()
                 kinds = {i: (stop, rules[i].confidence == "over_nothing") for i, stop in here.items()}
-                stopped = {kind: walk.stopped(*kind, answer, meter) for kind in set(kinds.values())}
-                ends = [stopped[kinds[i]] if i in here else end for i, end in enumerate(ends)]
+                found.append((kinds, len(walk.steps), await walk.answer()))
                 running.difference_update(here)
             if running:
                 assert upcoming is not None
                 await walk.read(upcoming)
-    return [end for end in ends if end is not None]
+    ends: dict[int, Stopped] = {}
+    for kinds, steps, answered in found:
+        answer, meter = answered or await walk.answer_from_chunks(steps)
+        stopped = {kind: walk.stopped(*kind, steps, answer, meter) for kind in set(kinds.values())}
+        ends |= {i: stopped[kind] for i, kind in kinds.items()}
+    return [ends[i] for i in range(len(rules))]
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,10 @@ class _Walk:
         """Whether attention between question and nodes is recorded."""
         self.reads_from_question = False
         """Whether it is that of the repeated question to the nodes."""
-        self.again = pecan_question_again(config.probe_question, question.text)
+        heard = config.progress_control == "on" or (
+            config.attention == "on" and config.relevance == "question"
+        )
+        self.again = pecan_question_again(config.probe_question, question.text) if heard else ""
         self.unread: Step | None = None
         """The verdict before anything is read."""
         self.readings: dict[tuple[int, ...], tuple[Prediction, Meter]] = {}
@@ -270,7 +276,8 @@ class _Walk:
             at, one_turn = len(PECAN_SEARCH_BEFORE_QUESTION), self.config.second_turn == "none"
             focus = None if one_turn else (at, at + len(self.question.text))
             question = await self.context.extend(self.head, focus=focus)
-            self.attends = self.config.attention == "on" and (one_turn or len(question) > 0)
+            asks = bool(self.question.text.strip()) if one_turn else len(question) > 0
+            self.attends = self.config.attention == "on" and asks
             self.reads_from_question = self.attends and self.config.relevance == "question"
             if self.attends and not self.reads_from_question:
                 self.context.watch(question, self.heads)
@@ -295,10 +302,14 @@ class _Walk:
         with charged() as meter:
             await self._read([choice], meter)
 
-    async def answer(self) -> tuple[Prediction, Meter]:
-        """The answer from the nodes read so far, and its cost; the walk can continue afterwards."""
+    async def answer(self) -> tuple[Prediction, Meter] | None:
+        """The answer from the nodes read so far, and its cost; the walk can continue afterwards.
+
+        None with answer_from=chunks: they are read when the walk has closed its context, since a question
+        that holds one and waits for another could wait for ever.
+        """
         if self.config.answer_from == "chunks":
-            return await self._answer_from_chunks()
+            return None
         with charged() as meter:
             if self.one_model:
                 mark = self.context.mark()
@@ -313,14 +324,15 @@ class _Walk:
         tokens = generation.prompt_tokens, len(generation.token_ids)
         return Prediction(generation.text.strip(), (), *tokens), meter
 
-    async def _answer_from_chunks(self) -> tuple[Prediction, Meter]:
-        """The answer from the text below the chosen nodes: for each, the chunk that it goes back to most.
+    async def answer_from_chunks(self, steps: int) -> tuple[Prediction, Meter]:
+        """The answer from the text below the nodes of some steps: each one's chunk that it goes back to most.
 
         Where nothing was chosen yet, below the top level. Chunks that several stops share are read once.
 
         # our choice
         """
-        chosen = [visit.node for step in self.steps[1:] for visit in step.visits] or self.order
+        of = self.steps[1:steps] or self.steps[:1]
+        chosen = [visit.node for step in of for visit in step.visits]
         chunks = tuple(sorted({self.graph.main_chunk(node) for node in chosen}))  # document order
         if chunks not in self.readings:
             documents = self.question.documents
@@ -330,13 +342,15 @@ class _Walk:
             self.readings[chunks] = answer, meter
         return self.readings[chunks]
 
-    def stopped(self, stop: Stop, asked_before: bool, answer: Prediction, answering: Meter) -> Stopped:
-        """The result of the walk, as if it had ended here; asked_before: with the probe before it."""
+    def stopped(
+        self, stop: Stop, asked_before: bool, steps: int, answer: Prediction, answering: Meter
+    ) -> Stopped:
+        """The result, as if the walk had ended after ``steps``; asked_before: with the probe before it."""
         total = Meter()
         before = [self.unread] if asked_before and self.unread is not None else []
-        for meter in [*(step.meter for step in [*before, *self.steps]), answering]:
+        for meter in [*(step.meter for step in [*before, *self.steps[:steps]]), answering]:
             total.add(meter)
-        return Stopped(tuple(self.steps), stop, answer, total, self.left_out, self.cut)
+        return Stopped(tuple(self.steps[:steps]), stop, answer, total, self.left_out, self.cut)
 
     def choose(self) -> tuple[_Choice | None, Stop | None]:
         """The best node to read next, or the reason why there is none."""

@@ -37,7 +37,7 @@ class Reader(WordModel):
 def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Reader]:
     models: Any = WordModels()
     models.reader = Reader(pause, look_up)
-    method = ReadAgent(ReadAgentConfig(page_tokens=64, **options), GEOMETRY)
+    method = ReadAgent(ReadAgentConfig(**{"page_tokens": 64, **options}), GEOMETRY)
 
     async def both() -> tuple[Index, Prediction]:
         index = await method.index(DOCUMENTS, models)
@@ -66,6 +66,11 @@ def test_pages_end_where_the_model_pauses_else_at_their_limit(pause: str, missed
     assert ("no_pause_named" in index.data["events"]) == bool(missed)
     first = next(prompt for prompt in reader.prompts if "pause reading" in prompt)
     assert "<5>" in first and "<1>" not in first  # not before 280/600 of a page
+
+
+def test_a_pause_prompt_that_the_model_cannot_hold_is_not_asked() -> None:
+    reader = asked("<5>", page_tokens=124)[2]
+    assert max(len(reader.tokenize(prompt).ids) for prompt in reader.prompts) + 16 <= GEOMETRY.input_limit
 
 
 def test_pages_of_a_fixed_length_ask_nobody() -> None:

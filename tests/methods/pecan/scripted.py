@@ -57,6 +57,8 @@ class ScriptedModel:
     geometry: Geometry = GEOMETRY
     flops_per_token: int = 1000
     contexts: list[ScriptedContext] = field(default_factory=list)
+    held: int = 0
+    """Contexts that were open where another prompt was read."""
     architecture: Architecture = architecture_from_config(
         {
             "model_type": "llama",
@@ -87,9 +89,10 @@ class ScriptedModel:
         return context
 
     async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
-        context = await self.open(self.geometry.input_limit)
-        await context.extend(prompt)
-        return await context.generate(max_new_tokens)
+        self.held += sum(not context.closed for context in self.contexts)
+        async with await self.open(self.geometry.input_limit) as context:
+            await context.extend(prompt)
+            return await context.generate(max_new_tokens)
 
     @property
     def forwarded(self) -> int:

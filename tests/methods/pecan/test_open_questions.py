@@ -115,6 +115,7 @@ def test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_orde
         prediction, meter = search(asked, graph, **options)
         assert [item.text for item in prediction.context] == chunks
         assert meter.new_tokens == asked.lm().forwarded + len(asked.encoder.asked)
+        assert not asked.lm().held  # two walks that each held a context waited for one another's
 
 
 def test_function_words_are_no_content_words() -> None:
@@ -173,6 +174,7 @@ def test_a_list_of_heads_has_one_spelling_and_so_one_identity() -> None:
         ({"heads": "last"}, "layer.head, such as 3.1"),
         ({"heads": 3.10}, "reads as a number"),
         ({"heads": "top_layers", "attention": "off"}, "attention=off counts none"),
+        ({"tokens": "content", "attention": "off"}, "tokens=content is about attention"),
         ({"heads": "3.1", "search_model": "tiny"}, "heads of one model"),
         ({"attention_weight": 0.7, "similarity": "off"}, "one of them is off"),
         ({"relevance": "question"}, "probe_question=around"),

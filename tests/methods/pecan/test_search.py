@@ -166,6 +166,7 @@ def test_each_token_is_forwarded_exactly_once() -> None:
 
 RESTATED = f"{ANSWER_INSTRUCTION}\n\nQuestion: who\nAnswer:"
 """Turn 2 for a reader of real text that would answer turn 1 again."""
+LONGBENCH = {"prompt": "longbench", "second_turn": "restated"}
 ONE_TURN = {"second_turn": "none", "probe_question": "asked", "relevance": "question"}
 
 
@@ -269,6 +270,8 @@ def test_a_fixed_count_reads_that_many_asks_nothing_and_ranks(n_nodes: int, read
     assert len(path(prediction)) == read and prediction.trace["stop"] == stop
     assert all(step["p_yes"] is None and step["mass"] is None for step in prediction.trace["steps"])
     assert not any(phase == "probe" for _, phase in meter.usage)
+    options: dict[str, Any] = {"n_nodes": n_nodes, "similarity": "off", "probe_question": "asked"}
+    assert search(fixed, progress_control="off", **options)[1].new_tokens == meter.new_tokens
 
 
 def test_a_fixed_count_begins_with_a_share_of_the_top_by_similarity_in_order() -> None:
@@ -358,13 +361,18 @@ def test_an_empty_document_is_answered_from_the_question_alone() -> None:
     prediction, _ = search(fixed, make_graph((), {}), asked)
     assert prediction.flags == ("empty_document", "empty_context") and not prediction.context
     assert prediction.text == "answer after 0"
+    search(fixed, make_graph((), {}), replace(asked, longbench_prompt="wholly {context}"), **LONGBENCH)
+    assert "wholly" in {text for _, text in fixed.lm().contexts[-1].log}
 
 
-@pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_question_attends_to_nothing_and_is_flagged(text: str) -> None:
-    prediction, _ = search(models(), make_graph(similarity={"beta": 0.5}), question(text))
+ONE_TURN = {"second_turn": "none", "probe_question": "asked", "relevance": "question"}
+
+
+@pytest.mark.parametrize(("text", "options"), [("", {}), (" \n", {}), ("", ONE_TURN), (" \n", ONE_TURN)])
+def test_an_empty_question_attends_to_nothing_and_is_flagged(text: str, options: dict[str, Any]) -> None:
+    prediction, _ = search(models(), make_graph(similarity={"beta": 0.5}), question(text), **options)
     assert "empty_question" in prediction.flags
-    if not text:
+    if not text or options:
         assert {n["r"] for n in visits(prediction)} == {0.0} and path(prediction)[1] == "1.2"
 
 
