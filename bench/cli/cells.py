@@ -93,9 +93,7 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "", limit
         best = finished
     if len(best) > 1:
         lines = [f"  {cell_line(folder, matching[folder])}" for folder in best]
-        raise ConfigError(
-            "\n".join([f"{text} is more than one cell; give --dataset, --model or a folder:", *lines])
-        )
+        raise ConfigError("\n".join([f"{text} is several cells; give --dataset, --model or folder:", *lines]))
     return best[0]
 
 

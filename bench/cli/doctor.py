@@ -74,9 +74,7 @@ def command(results: Path, model: str | None) -> None:
     if "failed" in states:
         click.echo("Not ready to run.")
         raise SystemExit(1)
-    click.echo(
-        "Ready to score and to render; a reader needs more packages." if "skipped" in states else "Ready."
-    )
+    click.echo("Ready to score and to render; a reader needs packages." if "skipped" in states else "Ready.")
 
 
 def _examined(run_check: Callable[[], Check]) -> Check:

@@ -46,9 +46,7 @@ def _print_by_paper(rows: Iterable[tuple[str, str, str]]) -> None:
 
 @command.command()
 @click.argument("name", required=False)
-@click.option(
-    "--markdown", "as_markdown", is_flag=True, help="docs/methods.md: all of them with their options"
-)
+@click.option("--markdown", "as_markdown", is_flag=True, help="docs/methods.md: all with their options")
 def methods(name: str | None, as_markdown: bool) -> None:
     """Methods by family; of NAME all options with values, default, meaning and source."""
     from bench.method.reference import FAMILIES, described, family_place, markdown

@@ -68,9 +68,7 @@ def fetch_command(names: tuple[str, ...], real: bool) -> None:
     specs = [resolve(name) for name in dict.fromkeys((*names, *(REAL if real else ())))]
     if not specs:
         raise click.UsageError("Name a model (bench list models), or pass --real.")
-    missing = [
-        spec.source for spec in specs if isinstance(spec.source, PackedSource) and not spec.source.here()
-    ]
+    missing = [one.source for one in specs if isinstance(one.source, PackedSource) and not one.source.here()]
     if missing:
         download = sum(source.size_bytes for source in missing) / 1e9
         disk = sum(source.disk_bytes for source in missing) / 1e9
@@ -82,9 +80,7 @@ def fetch_command(names: tuple[str, ...], real: bool) -> None:
         folder = loader.fetch(spec)
         files = [path for path in folder.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files) / 1e6
-        click.echo(
-            f"{spec.name}: {len(files)} file(s), {size:,.1f} MB, revision {spec.revision}, in {folder}"
-        )
+        click.echo(f"{spec.name}: {len(files)} file(s), {size:,.1f} MB, revision {spec.revision} in {folder}")
 
 
 @command.command("flops")

@@ -224,9 +224,7 @@ timeout_option = option(
     metavar="SECONDS",
     help="time limit for one answer or the index of its documents; a question that exceeds it fails",
 )
-track_option = option(
-    "--track/--no-track", group=OUTPUT, listed=False, default=True, help="mirror cells into MLflow"
-)
+track_option = option("--track/--no-track", group=OUTPUT, listed=False, default=True, help="mirror to MLflow")
 workers_options = (
     option(
         "--workers",

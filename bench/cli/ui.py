@@ -19,9 +19,7 @@ from bench.errors import BenchError
     help="open the newest run's data set in a browser: its curves, else its runs",
 )
 @click.option("--port", type=click.IntRange(1, 65535), default=5000, show_default=True)
-@click.option(
-    "--rebuild", is_flag=True, help="first delete mlflow.db and its artifacts with your notes in MLflow"
-)
+@click.option("--rebuild", is_flag=True, help="first delete mlflow.db, artifacts and notes in MLflow")
 @results_option
 def command(browse: bool, port: int, rebuild: bool, results: Path) -> None:
     """Show the finished cells in the MLflow UI on 127.0.0.1 until Ctrl-C.

@@ -39,9 +39,7 @@ def fetch(card: Card, *, training: bool = False) -> list[Path]:
         raise DataError(f"{card.name} cannot be downloaded. {card.obtain}")
     files = card.hub.train_files if training else card.hub.files
     if not files:
-        raise DataError(
-            f"{card.name}: its card names no training files. Use a file or folder: --set train_on=PATH."
-        )
+        raise DataError(f"{card.name}: its card names no training files. Use --set train_on=PATH.")
     fetch_file = _fetch_github if card.hub.host == "github" else _fetch_hub
     paths = [fetch_file(card, card.hub, file) for file in files]
     for file, path in zip(files, paths, strict=True):

@@ -253,9 +253,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
         return files
     if not files:
         data, texts = (", ".join(sorted(kinds)) for kinds in (DATA_SUFFIXES, DOCUMENT_SUFFIXES))
-        raise DataError(
-            f"{folder}: no data file in this folder ({data}), and no document ({texts}). {_SEVERAL}"
-        )
+        raise DataError(f"{folder}: no data file in it ({data}), and no document ({texts}). {_SEVERAL}")
     listed = ", ".join(file.name for file in files[:8]) + (", ..." if len(files) > 8 else "")
     raise DataError(f"{folder}: {len(files)} data files in this folder; pass one: {listed}. {_SEVERAL}")
 

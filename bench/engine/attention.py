@@ -61,7 +61,7 @@ class Batch:
         self.kernels = [
             kernel(jobs[kernel], kv_cache, space, traits) for kernel in reversed(KERNELS) if jobs[kernel]
         ]
-        self.calls = 0
+        self.calls = self.windows = 0
         self._elsewhere: dict[Any, Batch] = {}
 
     def on(self, device: Any) -> Batch:
@@ -143,6 +143,7 @@ def packed_attention(
     if not _batches:
         raise UnservableError("it was called outside of the engine while set up for it")
     _batches[-1].calls += 1
+    _batches[-1].windows += sliding_window is not None
     batch = _batches[-1].on(query.device)
     cache, index = batch.kv_cache, module.layer_idx
     cache.write(index, batch.destinations, key[0], value[0])

@@ -59,9 +59,11 @@ class Engine:
     def release(self, slot: Slot, *, retain: bool = False) -> None:
         """Free a context's slot and serve the contexts that wait for one.
 
-        retain: cache its tokens for contexts with the same prefix until the memory is needed.
+        retain: cache its tokens for contexts with the same prefix until the memory is needed. Requests that
+        still run are cancelled, or they would write into whatever gets the memory next.
         """
-        self.scheduler.free(slot, retain=retain)
+        running = [one for one in self.scheduler.requests if one.slot is slot and one.future.cancel()]
+        self.scheduler.free(slot, retain=retain and not running)
         while self._waiting:
             tokens, future = self._waiting[0]
             if future.done():

@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from torch.nn import functional
 
 from bench.engine.heads import Heads
 from bench.engine.kv_cache import PAGE, Pages
@@ -117,18 +118,20 @@ class PlainRunner:
         parts: list[torch.Tensor] = []
         for first, out in rows:
             begin = max(0, request.watch_from - first)
-            weights = mean_attention(out.attentions, request.heads)[begin:]
+            tokens = first + out.logits.shape[1]
+            weights = mean_attention(out.attentions, request.heads, tokens)[begin:]
             if len(weights):
                 spans = [weights[:, start:end].mean(-1) for start, end in request.watched]
                 parts.append(torch.stack(spans, -1))
         outcome.attention = torch.cat(parts) if parts else None
 
 
-def mean_attention(attentions: Sequence[torch.Tensor], heads: Heads | None) -> torch.Tensor:
-    """(new tokens, all tokens), fp32: the mean over the heads that count."""
+def mean_attention(attentions: Sequence[torch.Tensor], heads: Heads | None, tokens: int) -> torch.Tensor:
+    """(new tokens, tokens), fp32: the mean over the heads that count; a window's layer has its last alone."""
+    weights = [functional.pad(layer[0].float(), (tokens - layer.shape[-1], 0)) for layer in attentions]
     if heads is None:
-        return torch.stack([layer[0].float().mean(0) for layer in attentions]).mean(0)
-    return torch.stack([attentions[layer][0, head].float() for layer, head in heads.pairs]).mean(0)
+        return torch.stack([layer.mean(0) for layer in weights]).mean(0)
+    return torch.stack([weights[layer][head] for layer, head in heads.pairs]).mean(0)
 
 
 def _read(logits: torch.Tensor, request: Request, outcome: Outcome) -> None:

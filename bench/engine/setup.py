@@ -96,6 +96,8 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
                 f"{name}: its rotary embedding ({kind}) depends on the longest row of a batch, so an answer "
                 "would depend on what shares the pass. Use a model with default, llama3 or yarn scaling."
             )
+    if getattr(config, "attn_temperature_tuning", False):
+        raise RefusedModelError(f"{name}: it scales attention by a token's place among those of a pass.")
     layers = int(config.num_hidden_layers)
     kv_heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
     head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
@@ -110,7 +112,7 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
         ]
     block_weights(model)
     with _comparable(model), torch.inference_mode():
-        _self_check(name, model, shape, probe, expected)
+        _self_check(name, model, shape, probe, expected, _windows(config, layers, max_context))
     devices = layer_devices(model, layers)
     kv_cache = KVCache(
         tokens=_cache_tokens(name, model, max_context, shape, devices),
@@ -125,6 +127,21 @@ def build_engine(name: str, model: Any, *, max_context: int) -> Engine:
     if model.device.type == "cuda":
         limits, retained = CUDA_LIMITS, int(CUDA_RETAINED_SHARE * kv_cache.tokens)
     return Engine(name, runner, Scheduler(kv_cache, limits, retained_tokens=min(retained, kv_cache.tokens)))
+
+
+_WINDOWS = ("sliding_window", "attention_chunk_size", "keep_window_size")
+"""What families call the number of tokens that a layer attends to."""
+
+
+def _windows(config: Any, layers: int, max_context: int) -> int:
+    """Layers with a window that a context can outgrow."""
+    given = [getattr(config, key, None) for key in _WINDOWS]
+    if not any(window and window < max_context for window in given) or not getattr(
+        config, "use_sliding_window", True
+    ):
+        return 0
+    kinds = getattr(config, "layer_types", None)
+    return sum(kind != "full_attention" for kind in kinds) if kinds else layers
 
 
 @contextmanager
@@ -152,8 +169,12 @@ def _self_check(
     shape: Mapping[str, int],
     probe: list[list[int]],
     expected: list[Any],
+    windows: int,
 ) -> None:
-    """Serve the probe texts packed and compare with the model's own answers, one text at a time."""
+    """Serve the probe texts packed and compare with the model's own answers, one text at a time.
+
+    windows: layers of which each call must name a window, which these texts are too short to show.
+    """
     tolerance = HALF_TOLERANCE if model.dtype in HALF else TOLERANCE
     kv_cache = KVCache(
         tokens=PAGE * len(probe),
@@ -182,6 +203,11 @@ def _self_check(
         raise RefusedModelError(
             f"{name}: {type(model).__name__} called the attention function {batch.calls} times in "
             f"{shape['layers']} layers: it bypasses transformers' attention interface."
+        )
+    if batch.windows < windows:
+        raise RefusedModelError(
+            f"{name}: {windows} layers of {type(model).__name__} attend within a window, and {batch.windows} "
+            "name it to the attention function: the others would attend to everything."
         )
     for packed, stock in zip(logits, expected, strict=True):
         if not stock.isfinite().all():

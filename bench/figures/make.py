@@ -136,9 +136,7 @@ def _histogram(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     for dataset in figure.on(setting.data):
         for cell, finished in _finished(figure, {}, dataset, setting, session):
             if finished is not None:
-                hops = {
-                    example.id: int(str(example.metadata.get("hops", 0))) for example in cell.data.examples
-                }
+                hops = {one.id: int(str(one.metadata.get("hops", 0))) for one in cell.data.examples}
                 counts[dataset] = defaultdict(list)
                 for record in finished.records:
                     if record.error is None:

@@ -349,11 +349,16 @@ def _state_of(config: Any) -> tuple[int, int | None]:
 
 
 def text_config(folder: Path) -> Any:
-    """Configuration of the model in a folder; of one for text and images, that of its text part."""
+    """Configuration of the model in a folder; of one for text and images, that of its text part.
+
+    Raises ConfigError for a quantised one of these, whose text part does not say how it is stored.
+    """
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    return config.get_text_config()
+    if (text := config.get_text_config()) is not config and hasattr(config, "quantization_config"):
+        raise ConfigError(f"{folder}: the text part of a quantised model is not read. Use one in 16 bit.")
+    return text
 
 
 def counted_architecture(folder: Path, kind: Literal["causal", "encoder"]) -> Architecture:

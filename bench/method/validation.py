@@ -24,9 +24,7 @@ def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
     Raises QuestionError naming the fault.
     """
     if not isinstance(returned, Prediction):
-        raise QuestionError(
-            f"answer() returned {_kind(returned)}; expected a Prediction{_forgotten(returned)}"
-        )
+        raise QuestionError(f"answer() returned {_kind(returned)}; expected Prediction{_forgotten(returned)}")
     for text in (returned.text, *returned.drawn):
         _require_text("the answer", text)
     for name in ("prompt_tokens", "completion_tokens"):

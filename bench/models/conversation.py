@@ -372,16 +372,14 @@ class ReadingContext(ABC):
         if self._unusable:
             raise RuntimeError(f"this context cannot be used: {self._unusable}")
         if self._busy:
-            raise RuntimeError(
-                "another call on this context is still running; await its calls one after the other"
-            )
+            raise RuntimeError("another call on this context is still running; await one after the other")
         if asking and self._answered:
             raise RuntimeError("the model has answered; extend the context with the next user turn first")
         self._busy = True
         try:
             yield
         except CancelledError:
-            self._unusable = "a call on it was cancelled"
+            self._unusable = CLOSED if self._unusable == CLOSED else "a call on it was cancelled"
             raise
         finally:
             self._busy = False

@@ -218,7 +218,9 @@ class EngineContext(ReadingContext):
                     f"kept has shape {kept.shape}: expected {heads} and at most {self._slot.length} settled "
                     "tokens, in a context without watched spans"
                 )
-            self._slot.kept, self._slot.whole = torch.from_numpy(kept), self._slot.length
+            if self._slot.kept is None:
+                self._slot.whole = self._slot.length
+            self._slot.kept = torch.from_numpy(kept)
             self._dropped = round(int((~kept).sum()) / (shape.layers * shape.kv_heads))
 
     def _cut(self, mark: int) -> None:

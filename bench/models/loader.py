@@ -81,7 +81,7 @@ At 0.6 MB each, for texts of all lengths, they took more memory than keys and va
 
 
 _TEXT_PART = {
-    r"^(model\.)?language_model\.(?:model\.)?(?!lm_head)": "model.",
+    r"^(model\.)?(?:language_model|text_model)\.(?:model\.)?(?!lm_head)": "model.",
     r"^language_model\.lm_head": "lm_head",
 }
 """What checkpoints for text and images call the weights of their text part, and what it calls them itself."""
@@ -125,9 +125,7 @@ def load_causal(spec: ModelSpec) -> Any:
     wrong = [f"{key} {list(stored)} instead of {list(own)}" for key, stored, own in report["mismatched_keys"]]
     _require_complete(spec, folder, [*report["missing_keys"], *wrong])
     if report["unexpected_keys"]:
-        log.warning(
-            "%s: weights that the model does not use: %s", spec.name, sorted(report["unexpected_keys"])[:5]
-        )
+        log.warning("%s: weights that it does not use: %s", spec.name, sorted(report["unexpected_keys"])[:5])
     if spread:
         # transformers keeps no map that puts everything on one device.
         _require_on_gpus(spec, getattr(model, "hf_device_map", {"": model.device}))

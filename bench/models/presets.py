@@ -78,9 +78,7 @@ class _Presets(BaseModel):
 @cache
 def presets() -> dict[str, Preset]:
     """Name -> preset, in the order of the file."""
-    return {
-        preset.name: preset for preset in read_yaml(Path(__file__).with_suffix(".yaml"), _Presets).presets
-    }
+    return {one.name: one for one in read_yaml(Path(__file__).with_suffix(".yaml"), _Presets).presets}
 
 
 REAL = ("qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "all-mpnet-base-v2")

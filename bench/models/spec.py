@@ -19,6 +19,7 @@ from bench.flops.architecture import (
     UnknownFamilyError,
     architecture_from_config,
     counted_architecture,
+    text_config,
 )
 from bench.models.api import Geometry
 from bench.models.packed import PackedSource
@@ -245,10 +246,11 @@ class ModelSpec:
         """
         if self.preset and self.preset.architecture:
             return self.preset.architecture
-        try:
-            return architecture_from_config(self.config)
-        except UnknownFamilyError:
-            with loading_errors(self, self.config_folder):
+        with loading_errors(self, self.config_folder):
+            try:  # transformers knows what a text part leaves out
+                parts = "text_config" in self.config
+                return architecture_from_config(text_config(self.config_folder) if parts else self.config)
+            except UnknownFamilyError:
                 return counted_architecture(self.config_folder, self.kind)
 
     @cached_property

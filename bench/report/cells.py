@@ -82,9 +82,7 @@ def _differences(cells: Sequence[FinishedCell]) -> dict[str, str]:
     settings = {cell.id: _settings(cell) for cell in cells}
     keys = dict.fromkeys(key for own in settings.values() for key in own)
     varied = [key for key in keys if len({own.get(key) for own in settings.values()}) > 1]
-    return {
-        id_: " ".join(f"{key}={own[key]}" for key in varied if own.get(key)) for id_, own in settings.items()
-    }
+    return {id_: " ".join(f"{k}={own[k]}" for k in varied if own.get(k)) for id_, own in settings.items()}
 
 
 def _settings(cell: FinishedCell) -> dict[str, str]:

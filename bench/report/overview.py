@@ -48,9 +48,7 @@ def _plane(group: DataGroup) -> Plane | None:
     front = pareto_front([(tflops, score.mean) for tflops, score in points])
     others = [at for at in range(len(same)) if at not in front]
     shown = [same[at] for at in sorted([*front, *others][: max(MAX_POINTS, len(front))])]
-    rows = tuple(
-        Row(id=named.cell.id, label=named.name, method=named.cell.description.method) for named in shown
-    )
+    rows = tuple(Row(id=one.cell.id, label=one.name, method=one.cell.description.method) for one in shown)
     title = f"Score over cost on {group.label}"
     definition = TableDefinition(
         id="cells", title=title, source="", datasets=(group.dataset,), metrics=(metric,), rows=rows

@@ -97,9 +97,7 @@ class _Page:
         if len(shown) < len(questions):
             self.notes.append(f"{group.label}: the first {len(shown)} of {len(questions)} questions.")
         documents = SourceTexts(group.dataset, group.source, _places(group, own_files))
-        methods = [
-            self._method(named, run, shown, documents) for named, run in zip(cells, records, strict=True)
-        ]
+        methods = [self._method(one, run, shown, documents) for one, run in zip(cells, records, strict=True)]
         for method in methods[:SELECTED]:
             method["chosen"] = True
         if documents.missing:
@@ -219,9 +217,7 @@ class SourceTexts:
 
 def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
     """Where the texts of the user's own data may be: as the command says, else where the cells had them."""
-    recorded = {
-        Path(named.cell.description.data_path) for named in group.cells if named.cell.description.data_path
-    }
+    recorded = {Path(one.cell.description.data_path) for one in group.cells if one.cell.description.data_path}
     return own_files or [place for place in sorted(recorded) if os.access(place, os.F_OK)]
 
 
@@ -237,9 +233,7 @@ def search_path(record: Record) -> dict[str, JsonValue] | None:
 
 
 def _step(step: SearchStep) -> dict[str, JsonValue]:
-    nodes = [
-        {key: value for key, value in node if key in _SHOWN and value is not None} for node in step.nodes
-    ]
+    nodes = [{key: own for key, own in node if key in _SHOWN and own is not None} for node in step.nodes]
     measures = {"p_yes": step.p_yes, "mass": step.details.get("mass")}
     return {"nodes": nodes, **{key: round(value, 4) for key, value in measures.items() if value is not None}}
 

@@ -71,9 +71,7 @@ def refusal(models: Collection[str]) -> str:
         source = presets()[name].sources[-1]
         if presets()[name].kind == "causal" and isinstance(source, PackedSource):
             here = source.here() is not None
-            how = (
-                "here already" if here else f"{source.size_bytes / 1e9:.1f} GB once: bench model fetch {name}"
-            )
+            how = "here already" if here else f"{source.size_bytes / 1e9:.1f} GB: bench model fetch {name}"
             readers.append(f"  --model {name}  ({how})")
     return "\n".join(
         [

@@ -151,9 +151,7 @@ class Helper:
 
 
 def _as_json(group: Sequence[Cell], results: Path) -> list[dict[str, object]]:
-    return [
-        {"request": asdict(cell.request), "folder": str(cell.folder(results).absolute())} for cell in group
-    ]
+    return [{"request": asdict(one.request), "folder": str(one.folder(results).absolute())} for one in group]
 
 
 def _gpus() -> list[str]:

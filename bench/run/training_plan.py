@@ -87,9 +87,7 @@ def plan_training(
     examples = (run if own else load(training.data)).examples
     if training.references:
         _require_summaries(examples, own, {example.documents.id for example in run.examples})
-    sets = _sample(
-        list({example.documents.id: example.documents for example in examples}.values()), training, seed
-    )
+    sets = _sample(list({one.documents.id: one.documents for one in examples}.values()), training, seed)
     references: dict[str, tuple[Reference, ...]] = {}
     if training.references:
         for example in examples:

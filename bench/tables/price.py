@@ -128,9 +128,7 @@ def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QU
 
 def prices_of(table: TableData, card: PriceCard) -> dict[tuple[str, str], CellPrice]:
     """(row id, data set) -> the prices of a finished cell."""
-    return {
-        key: cell_price(cell.finished, card) for key, cell in table.cells.items() if cell.finished is not None
-    }
+    return {key: cell_price(cell.finished, card) for key, cell in table.cells.items() if cell.finished}
 
 
 def dollars_per_1000(table: TableData, card: PriceCard, questions: int) -> dict[tuple[str, str], Interval]:

@@ -47,9 +47,7 @@ def printed_table(definition: TableDefinition) -> TextTable:
         sections = []
         for name in definition.datasets:
             cells = [(row, [(row, name, metric) for metric in metrics]) for row in rows]
-            lines = tuple(
-                (labels[row], *map(text, its)) for row, its in cells if not values.keys().isdisjoint(its)
-            )
+            lines = tuple((labels[row], *map(text, its)) for row, its in cells if values.keys() & its)
             sections.append(Section(name, lines))
     about = about_printed(
         of_paper.title,

@@ -50,6 +50,4 @@ FORMATS: tuple[Format, ...] = (
 def recognise(entry: Entry, named: Sequence[str] = ()) -> Format | None:
     """The format of an entry, one of the ``named`` if it can be; None if no format recognises it."""
     candidates = [format for format in FORMATS if format.recognises(entry)]
-    return next(
-        (format for format in candidates if format.name in named), candidates[0] if candidates else None
-    )
+    return next((one for one in candidates if one.name in named), candidates[0] if candidates else None)

@@ -91,8 +91,13 @@ def is_address(text: object) -> bool:
 def parse_address(text: str) -> ServerAddress:
     """The address that ``text`` writes; raises ConfigError, naming the part that is wrong."""
     url, *rest = text.removeprefix(SCHEME).split("#")
+    key = _variable(next((part[4:] for part in rest[1:] if part.startswith("key=")), DEFAULT_KEY))
     url = url.rstrip("/")
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(f"--model server:...: {error}. Expected an address such as {FORM}.") from None
     if parts.username or parts.password or parts.query:
         raise ConfigError(
             "--model server:URL#MODEL: the URL holds a user, a password or a query, which would end up in"
@@ -106,7 +111,6 @@ def parse_address(text: str) -> ServerAddress:
             f"--model {text}: which model? Expected {FORM}; {url}/models lists the names that the server"
             " knows."
         )
-    key = _variable(next((part[4:] for part in rest[1:] if part.startswith("key=")), DEFAULT_KEY))
     options: dict[str, str] = {}
     for part in rest[1:]:
         name, equals, value = part.partition("=")

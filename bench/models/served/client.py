@@ -74,6 +74,8 @@ class _Loop:
     returning: asyncio.Lock
     """Held while it is asked whether a server that was away is still the same."""
     holder: AsyncGenerator[Any, None]
+    gone: ServerGoneError | None = None
+    """Once it stayed away for too long; what runs in another loop tries again."""
 
 
 @dataclass
@@ -88,7 +90,6 @@ class ServerClient:
     _answered: float = field(default=0.0, repr=False)
     """When the server last answered a request."""
     _away: bool = field(default=False, repr=False)
-    _gone: ServerGoneError | None = field(default=None, repr=False)
 
     def get(self, url: str) -> JsonValue:
         """The JSON at an URL, now and without an event loop; None where the server has no such route.
@@ -112,9 +113,10 @@ class ServerClient:
         """
         began = failed = time.monotonic()
         tries = strikes = 0
+        here = await self._here()
         while True:
-            if self._gone is not None:
-                raise self._gone
+            if here.gone is not None:
+                raise here.gone
             try:
                 return await self._posted(url, body)
             except _AgainError as fault:
@@ -127,8 +129,8 @@ class ServerClient:
                 if not fault.own:
                     self._away = True
                     if failed - began >= self.address.patience_s:
-                        self._gone = self._gone or self._gone_error(str(fault))
-                        raise self._gone from None
+                        here.gone = here.gone or self._gone_error(str(fault))
+                        raise here.gone from None
                 if tries == 1:
                     log.warning("%s: %s; trying again", self.address.url, fault)
                 longest = min(LONGEST_PAUSE_S, self.address.patience_s / 4)

@@ -9,6 +9,7 @@ or the question fails.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -274,8 +275,8 @@ class ServedContext(ReadingContext):
 
     def _generated(self, answer: Answer, most: int) -> tuple[list[int], bool]:
         """The generated ids without the end of turn, and whether that, or any other end, was met."""
-        if answer.ids is None:
-            raise RefusedRequestError(f"{self._lm.where}: the ids of what was generated are missing")
+        if answer.ids is None or not all(0 <= id_ < self._lm.architecture.vocab for id_ in answer.ids):
+            raise RefusedRequestError(f"{self._lm.where}: ids of what was generated are missing, or unknown")
         generated = answer.ids[:most]
         end = next((at for at, id_ in enumerate(generated) if id_ in self._lm.stops), None)
         ids = list(generated[:end])
@@ -289,6 +290,8 @@ class ServedContext(ReadingContext):
         if not answer.log_probabilities:
             raise ConfigError(f"{self._lm.where}: it gives no log-probabilities. {self._lm.without_probes}")
         values = [answer.log_probabilities.get(id_) for id_ in choices]
+        if any(value is not None and math.isnan(value) for value in values):
+            raise RefusedRequestError(f"{self._lm.where}: a log-probability is not a number")
         if None in values:
             current_meter().events.add("probe_from_top_list")
         return tuple(UNLISTED if value is None else max(value, UNLISTED) for value in values)

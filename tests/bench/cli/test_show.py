@@ -36,7 +36,7 @@ def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
     assert str(default.folder(tmp_path)) in shown(tmp_path, "bm25", "--dataset", "hotpotqa")
     assert str(two.folder(tmp_path)) in shown(tmp_path, "bm25:k=2")
     finish(tmp_path, CellRequest("bm25", "musique", limit=3, options={"k": 2}), [0, 0, 0])
-    with pytest.raises(ConfigError, match="more than one cell; give --dataset") as error:
+    with pytest.raises(ConfigError, match="several cells; give --dataset") as error:
         shown(tmp_path, "bm25:k=2")
     assert str(error.value).count("bm25 k=2 on") == 2
     with pytest.raises(BenchError, match="has no cell of bm25:k=9 on musique. See: bench list cells"):

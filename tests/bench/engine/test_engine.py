@@ -349,6 +349,7 @@ def test_one_logit_that_is_not_a_number_fails_its_question(value: float) -> None
 
 DYNAMIC = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
 SINKS = {**SIZES["gpt_oss"], "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+LLAMA4 = {**SMALL, "attention_chunk_size": 32, "num_local_experts": 2, "intermediate_size_mlp": 64}
 FALCON = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
@@ -359,6 +360,10 @@ FALCON = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_atte
         ("gpt_oss", {**SMALL, **SINKS}, "sink attention"),
         ("llama", {**SMALL, **DYNAMIC}, "rotary embedding .dynamic. depends on the longest row"),
         ("falcon", FALCON, "cannot be served in a packed batch|bypasses transformers' attention interface"),
+        ("phimoe", {**SMALL, "num_local_experts": 2, "sliding_window": 32}, "within a window"),  # by its mask
+        ("doge", {**SMALL, "keep_window_size": 32}, "within a window"),
+        ("llama4_text", {**LLAMA4, "attn_temperature_tuning": False}, "within a window"),
+        ("llama4_text", LLAMA4, "by a token's place"),
     ],
 )
 def test_a_model_that_cannot_be_served_rightly_is_refused_with_the_reason(

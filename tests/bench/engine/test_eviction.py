@@ -262,6 +262,10 @@ def test_a_choice_that_does_not_fit_is_refused(lm: Any) -> None:
             context.keep(kept)
             with pytest.raises(ValueError, match="records no attention"):
                 context.watch(await context.extend(QUESTION))
+            whole = context._slot.whole
+            await context.settle()
+            context.keep(kept)
+            assert context._slot.whole == whole, "what was read without some keys is no prefix for others"
 
     asyncio.run(refused())
 

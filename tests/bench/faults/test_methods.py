@@ -58,7 +58,7 @@ def context_of(**changes: Any) -> Prediction:
 
 
 NONSENSE: dict[str, tuple[Any, str]] = {
-    "nothing": (None, "answer() returned None; expected a Prediction"),
+    "nothing": (None, "answer() returned None; expected Prediction"),
     "a string": ("forty-two", "answer() returned a str"),
     "no text": (Prediction(7), "the answer is a int"),  # type: ignore[arg-type]
     "half a character": (Prediction("a\ud800"), "half a character"),
@@ -105,7 +105,7 @@ def test_a_forgotten_await_is_guessed(tmp_path: Path) -> None:
             return super().answer(index, question, models)  # type: ignore[return-value]
 
     cell = dataclasses.replace(stand_in_cell(examples(1)), method=Forgetful(EchoConfig()))
-    message = "QuestionError: answer() returned a coroutine; expected a Prediction. Is an 'await' missing?"
+    message = "QuestionError: answer() returned a coroutine; expected Prediction. Is an 'await' missing?"
     assert errors_of(tmp_path, cell) == [message]
 
 

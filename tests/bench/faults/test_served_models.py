@@ -17,7 +17,8 @@ import pytest
 from starlette.responses import JSONResponse, Response
 
 from bench.errors import BenchError, ConfigError
-from bench.models.served.client import ServerError, ServerGoneError
+from bench.models.served.address import parse_address
+from bench.models.served.client import ServerClient, ServerError, ServerGoneError
 from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.session import Session
@@ -107,7 +108,10 @@ def test_https_to_a_server_without_tls_says_so() -> None:
         ("server:http://127.0.0.1:8000/v1", "which model"),
         ("server:http://me:secret-word@127.0.0.1/v1#tiny", "BENCH_API_KEY"),
         ("server:http://127.0.0.1/v1#tiny#key=sk-secret-word", "name of an environment variable"),
+        ("server:localhost:8000/v1#tiny#key=sk-secret-word", "name of an environment variable"),
         ("server:http://127.0.0.1/v1#tiny#speed=9", "none of kind="),
+        ("server:http://[bad/v1#tiny", "Invalid IPv6 URL"),
+        ("server:http://127.0.0.1:99999/v1#tiny", "Port out of range"),
     ],
 )
 def test_a_malformed_address_says_what_is_wrong_and_repeats_no_secret(address: str, message: str) -> None:
@@ -379,6 +383,15 @@ def test_a_finished_cell_needs_no_server(tmp_path: Path, caplog: pytest.LogCaptu
     assert "planned with what it said last" in caplog.text
     with pytest.raises(ServerGoneError):
         answered(tmp_path / "results", request(url, limit=3))
+
+
+def test_a_server_that_came_back_is_asked_by_the_next_run() -> None:
+    port, body = free_port(), {"model": "tiny", "prompt": [1], "max_tokens": 1}
+    client = ServerClient(parse_address(f"server:http://127.0.0.1:{port}/v1#tiny#patience=0.1"))
+    with pytest.raises(ServerGoneError):
+        asyncio.run(client.post(f"{client.address.api}/completions", body))
+    with serving(vllm_app(), port):
+        assert asyncio.run(client.post(f"{client.address.api}/completions", body))
 
 
 # Secrets.

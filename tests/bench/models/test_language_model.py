@@ -506,13 +506,28 @@ async def test_a_closed_context_gives_its_memory_back_and_refuses_work() -> None
         await context.extend("more")
 
 
+def test_a_context_closed_while_it_is_read_writes_into_no_other() -> None:
+    lm = language_model()
+
+    async def close() -> Generation:
+        async with await lm.open() as context:
+            await context.extend("Mara Feld hid the red kite.")
+            probe = asyncio.create_task(context.probe(["Yes", "No"]))
+            await asyncio.sleep(0)
+        generation = await lm.generate(QUESTION, 5)
+        assert probe.cancelled()
+        return generation
+
+    assert run(close()) == run(lm.generate(QUESTION, 5))
+
+
 @awaited
 async def test_two_calls_on_one_context_at_once_are_refused() -> None:
     context: EngineContext = await language_model().open()
     await context.extend(QUESTION)
     answer = asyncio.create_task(context.generate(8))
     await asyncio.sleep(0)
-    with pytest.raises(RuntimeError, match="await its calls one after the other"):
+    with pytest.raises(RuntimeError, match="await one after the other"):
         await context.extend("more")
     await answer
     await context.extend("more")

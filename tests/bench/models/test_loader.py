@@ -187,6 +187,28 @@ def test_of_a_checkpoint_for_text_and_images_the_text_part_is_read(
     assert torch.equal(model(ids).logits, whole(ids).logits)
 
 
+def test_what_the_config_of_a_text_part_leaves_out_is_known(tmp_path: Path) -> None:
+    """As Gemma 3 4B is published: 3.88 billion parameters read text. A quantised one is refused."""
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+    }
+    config = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "text_config": text,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert resolve(str(tmp_path)).architecture.parameters == 3_880_263_168
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "quantization_config": {"quant_method": "fp8"}})
+    )
+    with pytest.raises(ConfigError, match="the text part of a quantised model is not read"):
+        _ = resolve(str(tmp_path)).architecture
+
+
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_fetched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def test_without_a_model_a_reader_of_real_text_is_taken_or_proposed(
     paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bench.models.packed.PackedSource.here", lambda source: None)
-    with pytest.raises(ConfigError, match=r"0.5 GB once: bench model fetch qwen2.5-coder-0.5b"):
+    with pytest.raises(ConfigError, match=r"0.5 GB: bench model fetch qwen2.5-coder-0.5b"):
         bench.ask("When?", paper, results=tmp_path)
     monkeypatch.setattr("bench.models.packed.PackedSource.here", lambda source: tmp_path)
     assert bench.ask("When?", paper, results=tmp_path).model == "Qwen2.5-Coder-1.5B"

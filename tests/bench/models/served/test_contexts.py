@@ -11,7 +11,7 @@ import pytest
 from bench.flops.meter import Meter, metered
 from bench.models.loader import load_stop_configs, load_tokenizer
 from bench.models.served.address import parse_address
-from bench.models.served.client import ServerClient
+from bench.models.served.client import RefusedRequestError, ServerClient
 from bench.models.served.dialects import DIALECTS, Answer, Question, ServerInfo
 from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import resolve
@@ -60,6 +60,23 @@ def test_llamacpp_is_asked_for_the_whole_vocabulary_where_its_list_lacks_a_choic
     question = Question([1, 2], 1, choices=[5, 6], vocabulary=2048)
     (_, first), full = dialect.request(question), dialect.full_request(question)
     assert first["n_probs"] < 2048 and full is not None and full[1]["n_probs"] == 2048
+
+
+@awaited
+async def test_ids_and_log_probabilities_that_mean_nothing_are_no_answer() -> None:
+    for ids in ((-1,), (7, 99_999_999)):
+        with pytest.raises(RefusedRequestError, match="missing, or unknown"):
+            await Scripted("vllm", lambda q, ids=ids: Answer("", ids, "length", len(q.ids))).generate(
+                "Hello", 9
+            )
+    lm = Scripted(
+        "vllm",
+        lambda q: Answer("", (1,), "length", len(q.ids), log_probabilities=dict.fromkeys(choices, math.nan)),
+    )
+    choices, context = lm.choice_ids(["Yes", "No"]), await lm.open()
+    await context.extend("Is it so?")
+    with pytest.raises(RefusedRequestError, match="not a number"):
+        await context.probe(["Yes", "No"])
 
 
 @pytest.mark.parametrize("kind", ["vllm", "llamacpp"])
