@@ -25,9 +25,7 @@ def test_a_round_that_finds_the_same_ends_it_without_another_generation() -> Non
     assert len(reader.prompts) == 1 and results[0].prediction.trace["answers"] == ["Mara kite", "Mara kite"]
 
 
-def test_a_ranker_that_asks_the_reader_asks_it_the_question_and_the_last_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_ranker_asks_the_reader_the_question_and_the_last_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asked_by_the_reranker(monkeypatch)
     reader = ScriptedReader(["Otto", "Harbury"])
     replayed(IterRetGen, IterRetGenConfig, reader, rounds=(2,), ranker="rerank")

@@ -84,9 +84,7 @@ def unchanged_library(family: str, window: int) -> Any:
 
 @pytest.mark.parametrize("family", ["llama", "phi", "mistral"])
 @pytest.mark.parametrize("iterative_size", [40, 110])
-def test_the_text_is_that_of_the_unchanged_library_computing_everything_anew(
-    family: str, iterative_size: int
-) -> None:
+def test_the_text_is_that_of_the_unchanged_library(family: str, iterative_size: int) -> None:
     lm = language_model(family)
     chunks = pieces(lm, document(130))
     target = 0.5 * sum(lm.count_tokens(chunk) for chunk in chunks)

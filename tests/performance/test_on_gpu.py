@@ -94,9 +94,7 @@ def test_a_step_that_fails_takes_no_other_along(tmp_path: Path, processes: list[
     assert len(processes) == 3  # tests, steps up to the fault, steps after it
 
 
-def test_without_time_nothing_is_begun_and_the_next_call_goes_on(
-    tmp_path: Path, processes: list[Sequence[str]]
-) -> None:
+def test_without_time_the_next_call_goes_on(tmp_path: Path, processes: list[Sequence[str]]) -> None:
     done = call(tmp_path, "--minutes", "0.1", "--only", "serving,capture")
     assert done.exit_code == 0 and not processes
     assert "out of time before the end of serving, capture" in done.output

@@ -40,9 +40,7 @@ def of(monkeypatch: pytest.MonkeyPatch, *records: Any, **described: Any) -> list
     return list(graphs.figures(Path("results")))
 
 
-def test_true_and_invented_bullets_of_the_top_level_are_counted_once_a_graph(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_true_and_invented_bullets_of_the_top_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bullets = [TRUE[0], TRUE[1], TRUE[0].replace(TOLD[0].subject, "Nobody Known")]
     (line,) = of(monkeypatch, searched(FIRST, bullets), searched("hotpotqa-sample-001", []))
     assert line == ("hotpotqa", 1, pytest.approx(2 / len(set(TOLD))), 3.0, pytest.approx(1 / 3))

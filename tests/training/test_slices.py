@@ -27,9 +27,7 @@ SHORT_STAGE = STAGE | {
 COMMON = ("--size", "tiny-s", "--precision", "float32", "--threads", "1", "--no-compile", "--workers", "2")
 
 
-def test_slices_end_like_one_run_with_an_export_and_its_figures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slices_end_like_one_run_and_its_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_module, "MOST_BYTES", 2 * 2**20)
     monkeypatch.setattr(evaluate, "ONE_HOP_FACTS", {170: 9})
     common = [*COMMON, "--schedule", str(written(tmp_path, SHORT_STAGE, batch_tokens=256, warmup=4))]

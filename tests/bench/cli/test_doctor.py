@@ -49,9 +49,7 @@ def test_what_fails_has_a_remedy_and_an_exit_code(tmp_path: Path, monkeypatch: p
     assert "RuntimeError: what now" in done.output
 
 
-def test_what_pip_says_of_our_requirements_fails_and_of_others_warns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_pip_says_of_ours_fails_of_others_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = "jupyter 1.0 requires notebook, which is not installed."
     own = "longdoc-bench 0.1.0 has requirement click>=8.1, but you have click 7.0."
     monkeypatch.setattr("bench.cli.doctor._question", lambda: Check("ok", ""))

@@ -45,9 +45,7 @@ def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
         shown(tmp_path, "bm52")
 
 
-def test_a_folder_beside_a_method_of_its_name_does_not_hide_the_method(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_a_methods_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder without records was a traceback, and a folder may bear the name of a method."""
     results = tmp_path / "results"
     cell = finish(results, bm25(limit=3), [1, 0, 1])

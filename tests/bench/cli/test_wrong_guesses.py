@@ -47,9 +47,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("figure fig4 --dataset mine", "Unknown data set of fig4 'mine'"),
     ],
 )
-def test_a_wrong_guess_is_one_line_that_says_what_is_right(
-    typed: str, answer: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_guess_is_one_line(typed: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer in error_of(capsys, *typed.split())
 
 

@@ -133,9 +133,7 @@ def test_damage_is_named_with_its_line(tmp_path: Path, content: str | bytes, lin
         ('{\n"p": {"a": 1},\n"q" {"a": 2}}', 2, "not JSON"),
     ],
 )
-def test_damage_in_a_json_value_is_named_with_its_item(
-    tmp_path: Path, content: str | bytes, item: int, says: str
-) -> None:
+def test_damage_in_json_is_named_by_item(tmp_path: Path, content: str | bytes, item: int, says: str) -> None:
     path = write(tmp_path, content)
     items, (problem,) = read(path)
     assert problem.place == f"{path}: item {item}" and says in problem.message

@@ -172,7 +172,7 @@ def test_longbench_v2_asks_with_its_choices_for_a_letter(tmp_path: Path) -> None
         ("['a' ... 'b']", "should be a list of strings"),
     ],
 )
-def test_answers_of_longbench_in_csv_are_a_python_list(
+def test_longbench_csv_answers_are_a_list(
     tmp_path: Path, column: str, expected: str | tuple[str, ...]
 ) -> None:
     path = tmp_path / "file"

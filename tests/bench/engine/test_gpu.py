@@ -49,9 +49,7 @@ def engine(kind: tuple[str, torch.dtype], family: str = "llama") -> Engine:
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_logits_and_attention_are_as_near_as_those_of_transformers(
-    kind: tuple[str, torch.dtype], family: str
-) -> None:
+def test_logits_and_attention_are_as_near_as_transformers(kind: tuple[str, torch.dtype], family: str) -> None:
     """In bfloat16 the engine may be twice as far from single precision as transformers in bfloat16 is."""
     plans = [script(seed) for seed in range(4)]
     exact, own = on((kind[0], torch.float32), "eager", family), on(kind, "eager", family)

@@ -17,9 +17,7 @@ SPANS = [(0, 40), (CACHED, CACHED + 7), (0, 0)]
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("window", [None, 90])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_blocks_of_any_size_attend_as_a_whole_matrix_does(
-    dtype: torch.dtype, window: int | None, watched: bool
-) -> None:
+def test_blocks_attend_as_a_whole_matrix(dtype: torch.dtype, window: int | None, watched: bool) -> None:
     draw = torch.Generator().manual_seed(0)
     total = CACHED + NEW
     query = torch.randn(HEADS, NEW, WIDTH, generator=draw).to(dtype)

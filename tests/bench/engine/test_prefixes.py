@@ -156,9 +156,7 @@ def test_closed_contexts_make_room_the_least_recently_used_first() -> None:
     assert asyncio.run(one_page_more_than_is_free()) == [199, 199, 0]
 
 
-def test_lack_of_memory_takes_closed_contexts_before_it_makes_passes_smaller(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lack_of_memory_takes_closed_contexts_before_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of()
     one_after_another(engine, [STORY])
     limits, forward, faults = engine.scheduler.limits, engine.runner.forward, [MemoryError()]

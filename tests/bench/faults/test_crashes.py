@@ -67,9 +67,7 @@ def mirrored(database: Path) -> list[Any]:
         ]
 
 
-def test_a_run_killed_while_mlflow_is_told_shows_once_and_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_while_mirrored_shows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "BENCH_"))}
     for delay_s, sync_too in ((2.0, True), (1.0, False)):
         process = subprocess.Popen(

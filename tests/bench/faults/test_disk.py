@@ -84,7 +84,7 @@ def test_a_disk_that_fills_up_at_another_file_costs_no_record(
     assert rows(tmp_path) == undisturbed
 
 
-def test_a_table_that_cannot_be_written_leaves_the_one_before(
+def test_a_table_that_cannot_be_written_leaves_the_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "table1.md"

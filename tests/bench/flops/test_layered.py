@@ -111,9 +111,7 @@ def test_of_latent_attention_only_the_cached_latents_second_projection_is_not_co
 
 
 @pytest.mark.parametrize("options", [options for family, options in CASES if family == "qwen3_5_text"])
-def test_a_gated_delta_rule_is_its_projections_and_a_state_that_costs_the_same_anywhere(
-    options: dict[str, Any],
-) -> None:
+def test_a_gated_delta_rule_is_its_projections_and_a_state_of_constant_cost(options: dict[str, Any]) -> None:
     """Torch sums over the state without matrix products and pads the convolution: these two by hand."""
     model = small("qwen3_5_text", options)
     config, architecture = model.config, architecture_from_config(model.config)

@@ -124,9 +124,7 @@ def test_lengths_that_leave_no_step_are_refused(lengths: tuple[int, ...], messag
         *((length, 1, ["0 1 2 3"[: 2 * length - 1]]) for length in (1, 3, 4)),  # what fits a chunk is one
     ],
 )
-def test_each_chunk_begins_a_step_after_the_last_and_shares_the_overlap(
-    words: int, overlap: int, chunks: list[str]
-) -> None:
+def test_each_chunk_begins_a_step_after_the_last(words: int, overlap: int, chunks: list[str]) -> None:
     text = " ".join(map(str, range(words)))
     cut = chunk_documents(_one(text), _words, 4, overlap)
     assert [chunk.text.strip() for chunk in cut] == chunks

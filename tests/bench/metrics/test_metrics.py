@@ -32,9 +32,7 @@ def _value(metric: Metric, prediction: str, references: list[str]) -> float:
 @pytest.mark.parametrize("name", METRICS)
 @settings(max_examples=40, deadline=None)
 @given(prediction=_TEXT, references=_REFERENCES)
-def test_values_lie_in_0_1_and_ignore_the_order_of_references(
-    name: str, prediction: str, references: list[str]
-) -> None:
+def test_values_lie_in_0_1_in_any_order(name: str, prediction: str, references: list[str]) -> None:
     value = _value(METRICS[name], prediction, references)
     assert isinstance(value, float) and 0 <= value <= 1
     assert _value(METRICS[name], prediction, references[::-1]) == value

@@ -122,9 +122,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metrics", ["f1,rouge", ",", ""])
-def test_bad_metrics_end_with_code_2(
-    metrics: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_metrics_end_with_2(metrics: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _write(tmp_path / "a.jsonl", _GOOD)
     assert _run(str(path), "--metrics", metrics) == 2
     shown = capsys.readouterr()

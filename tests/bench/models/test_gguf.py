@@ -110,9 +110,7 @@ def test_text_stays_text_and_the_template_is_the_file_s(converted: Path) -> None
         ("qwen2", ["a", "Ġ", "Ġ", "1", "2", "3", "4", "."]),
     ],
 )
-def test_text_is_cut_as_the_vocabulary_was_learned(
-    tmp_path: Path, cache: Path, named: str, pieces: list[str]
-) -> None:
+def test_text_is_cut_as_it_was_learned(tmp_path: Path, cache: Path, named: str, pieces: list[str]) -> None:
     file = tmp_path / "small.gguf"
     write_gguf(file, pre_tokenizer=named)
     index = Index(tmp_path / "index", file.read_bytes())

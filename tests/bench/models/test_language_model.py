@@ -156,9 +156,7 @@ def attention_rows(
 
 @pytest.mark.parametrize("heads", [None, Heads(((0, 3), (2, 1)))], ids=["all heads", "two heads"])
 @awaited
-async def test_recorded_attention_is_that_of_eager_attention_through_probes_rewinds_and_answers(
-    heads: Heads | None,
-) -> None:
+async def test_recorded_attention_is_eager_attentions_through_probes_and_answers(heads: Heads | None) -> None:
     lm = language_model()
     lm.stops = frozenset()
     context = await lm.open()

@@ -41,7 +41,7 @@ def test_a_folder_loads_with_its_weights_ready_to_read(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("dtype", "expected"), [("bfloat16", torch.bfloat16), ("float16", torch.float16), (None, torch.float32)]
 )
-def test_the_dtype_is_the_one_asked_for_or_float32_on_a_cpu(
+def test_the_dtype_is_as_asked_or_float32_on_cpu(
     saved: Path, dtype: str | None, expected: torch.dtype
 ) -> None:
     model = load_causal(resolve(str(saved), dtype=dtype, device="cpu"))
@@ -130,9 +130,7 @@ def test_spreading_a_model_needs_more_gpus(saved: Path, monkeypatch: pytest.Monk
         load_causal(resolve(str(saved), device=SPREAD))
 
 
-def test_a_model_of_which_a_part_would_stay_in_main_memory_is_refused(
-    saved: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_partly_in_main_memory_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs that accelerate does not find, so that it leaves everything in main memory."""
     spec = resolve(str(saved), device="balanced")
     assert spec.actual_dtype == "bfloat16", "as on one GPU"

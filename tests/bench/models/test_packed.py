@@ -135,7 +135,7 @@ def test_another_file_than_the_pinned_one_is_neither_unpacked_nor_kept(index: In
     assert left(cache) == []
 
 
-def test_a_part_that_no_index_serves_says_both_ways(
+def test_a_part_of_no_index_says_both_ways(
     index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -21,9 +21,7 @@ def _response(status: int) -> Any:
     return httpx2.Response(status, request=httpx2.Request("GET", "https://huggingface.co"))
 
 
-def test_offline_and_not_cached_says_what_was_tried_and_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_offline_and_not_cached_says_what_was_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ModelUnavailableError) as caught:
@@ -36,7 +34,7 @@ def test_offline_and_not_cached_says_what_was_tried_and_how_to_get_it(
     assert "--model PATH" in message
 
 
-def test_a_hub_that_cannot_be_reached_is_not_asked_for_half_a_minute(
+def test_a_hub_out_of_reach_is_not_asked_again_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: dict[str, Any] = {}
@@ -59,9 +57,7 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_for_half_a_minute(
         (OSError(28, "No space left on device"), "No space left.*Run the same command again"),
     ],
 )
-def test_each_failure_has_its_own_advice(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
-) -> None:
+def test_each_failure_has_its_advice(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
     def download(*args: Any, **options: Any) -> str:
         raise error
 

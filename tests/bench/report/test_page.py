@@ -171,9 +171,7 @@ def test_a_browser_lists_at_first_what_all_chosen_cells_were_asked(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_browser_compares_the_best_cell_with_another_and_says_which_questions_differ(
-    report: Report, tmp_path: Path
-) -> None:
+def test_a_browser_compares_the_best_cell_with_another_by_question(report: Report, tmp_path: Path) -> None:
     seen = shown_by_a_browser(report_page(report), tmp_path)
     assert (
         "F1 on 2 questions: pecan 100.0 % with 0.002 TFLOPs per question; bm25 50.0 % with 0.002 "

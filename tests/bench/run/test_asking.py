@@ -84,9 +84,7 @@ def test_a_file_whose_name_is_in_another_encoding_is_read(paper: Path, tmp_path:
     assert result.exit_code == 0 and SAYS in result.output and "caf\ufffd.pdf" in result.output
 
 
-def test_what_failed_once_is_asked_again(
-    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_failed_is_asked_again(paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: object) -> object:
         raise MemoryError("for once")
 
@@ -147,7 +145,7 @@ def test_the_command_names_what_it_could_not_read_and_goes_on(paper: Path, tmp_p
     assert "warning     tiny reads only text like" in done.output
 
 
-def test_a_bare_yes_to_another_question_is_remarked(
+def test_a_bare_yes_elsewhere_is_remarked(
     paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = (paper, "--model", "tiny", "--results", tmp_path / "results")

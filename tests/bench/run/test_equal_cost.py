@@ -56,9 +56,7 @@ def test_the_nearest_of_all_that_were_tried_is_taken_where_cost_falls_first() ->
     known=st.lists(st.integers(1, 70), max_size=8),
 )
 @example(steps=[2.2250738585e-313], frame=0.0, target=1.0, known=[])  # a line so flat that it has no end
-def test_no_other_k_is_nearer_whatever_the_curve(
-    steps: list[float], frame: float, target: float, known: list[int]
-) -> None:
+def test_no_other_k_is_nearer(steps: list[float], frame: float, target: float, known: list[int]) -> None:
     costs = [frame]
     for step in steps:
         costs.append(costs[-1] + step)
@@ -181,9 +179,7 @@ def test_in_a_first_pass_what_one_round_measured_is_near_enough(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("steady", "tried"), [(True, [16, 17, 18]), (False, [7, 8, 9, 10])])
-def test_the_rest_begins_where_the_questions_of_a_first_pass_say(
-    steady: bool, tried: list[int], tmp_path: Path
-) -> None:
+def test_the_rest_begins_where_a_first_pass_says(steady: bool, tried: list[int], tmp_path: Path) -> None:
     """By what a k cost more than the nearest finished one, on the questions that both were asked."""
     match = match_of()
     session = Costing(tmp_path, lambda cell: {5: 150.0, "full_context": 270.0}.get(ask(cell)))

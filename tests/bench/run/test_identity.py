@@ -72,9 +72,7 @@ def written(value: Any) -> str:
 @pytest.mark.parametrize("field", sorted(FIELDS))
 @settings(max_examples=12, deadline=None)
 @given(parts=st.fixed_dictionaries(FIELDS), data=st.data())
-def test_the_id_follows_every_part_and_no_order_of_keys(
-    field: str, parts: dict[str, Any], data: st.DataObject
-) -> None:
+def test_the_id_follows_parts_not_their_order(field: str, parts: dict[str, Any], data: st.DataObject) -> None:
     cell_id = CellIdentity(**parts).cell_id
     assert CellIdentity(**{name: turned_round(part) for name, part in parts.items()}).cell_id == cell_id
     other = data.draw(FIELDS[field])

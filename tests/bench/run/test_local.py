@@ -170,9 +170,7 @@ def all_lines(results: Path) -> list[str]:
     return [line for path in results.glob("cells/*/records*.jsonl") for line in path.read_text().splitlines()]
 
 
-def test_a_worker_whose_disk_is_full_leaves_its_cells_to_the_command(
-    tmp_path: Path, four_undisturbed: dict[str, Any]
-) -> None:
+def test_a_worker_of_a_full_disk_leaves_its_cells(tmp_path: Path, four_undisturbed: dict[str, Any]) -> None:
     full = (
         "import errno, sys\nfrom bench.results.json_lines import JsonLines\nfrom bench.files.atomic import "
         "WriteError\ndef full(self, row):\n"

@@ -44,9 +44,7 @@ def files(results: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_first_pass_asks_the_first_questions_of_every_cell_and_indexes_their_documents_only(
-    tmp_path: Path,
-) -> None:
+def test_a_first_pass_asks_every_cells_first_questions_and_indexes_their_documents(tmp_path: Path) -> None:
     session, asked = Counting(tmp_path), cells()
     passes = session.passes(2)
     next(passes)

@@ -153,9 +153,7 @@ def left(result: Any, method: str = "bm25") -> list[str]:
     return next(row[-5:] for row in rows if row[-5:][0].isdigit())
 
 
-def test_a_sweep_asks_every_question_once_and_a_dry_run_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_asks_a_question_once_a_dry_run_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bm25, asked = load_method("bm25"), []
     replay = bm25.replay
 

@@ -69,9 +69,7 @@ def test_a_table_finished_at_first_is_exported(tmp_path: Path, monkeypatch: pyte
     assert isinstance(error, ConfigError) and "leave out --columns and --from" in str(error)
 
 
-def test_the_order_of_an_exports_rows_agrees_with_the_papers_as_that_of_the_records(
-    table: TableData, tmp_path: Path
-) -> None:
+def test_the_order_of_an_exports_rows_agrees_as_that_of_the_records(table: TableData, tmp_path: Path) -> None:
     printed = {
         (row.id, "hotpotqa", metric): Published(value, "S", row.id)
         for metric in ("f1", "tflops")

@@ -209,9 +209,7 @@ def test_names_and_values_that_mlflow_refuses_are_made_legal(results: Path) -> N
     assert "examples_listed" not in run.data.params
 
 
-def test_mirroring_again_changes_nothing_and_starts_no_process(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mirroring_again_changes_and_starts_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = make_cell(results, dataset="again")
     show(results, cell)
     (before,) = runs_of(results, "again")
@@ -321,9 +319,7 @@ def test_two_syncs_at_once_write_each_cell_once(results: Path, tmp_path: Path) -
     assert len(runs_of(tmp_path, "together")) == len(cells)
 
 
-def test_a_sync_that_waited_for_another_shows_what_the_cell_is_by_then(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_that_waited_shows_what_is_by_then(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sync that a killed run had left behind put a half-done cell in place of the finished one."""
     cell = make_cell(results, dataset="waiting", n=2)
     (cell / SUMMARY_FILE).rename(cell / "summary.later")
@@ -406,9 +402,7 @@ def test_a_damaged_record_leaves_the_store_alone(results: Path) -> None:
 
 
 @pytest.mark.usefixtures("_synced_here")
-def test_a_store_that_refuses_cells_is_warned_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_refusing_cells_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cells = [make_cell(tmp_path, dataset=dataset) for dataset in ("qasper", "musique", "hotpotqa")]
     (tmp_path / "mlflow.db").write_bytes(b"this is no database" * 100)
     run_hooks(tmp_path, cells)

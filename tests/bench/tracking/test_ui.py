@@ -31,9 +31,7 @@ def test_without_records_it_says_how_to_make_some(tmp_path: Path) -> None:
     assert "bench run --method" in str(error)
 
 
-def test_it_writes_what_is_missing_and_rebuilds_all_of_it_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_writes_what_is_missing_and_rebuilds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.tracking.ui.serve", lambda *_: None)
     for options in ({}, {"k": 9}, {"dataset": "musique"}):
         make_cell(tmp_path, **options)
@@ -54,7 +52,7 @@ def test_it_writes_what_is_missing_and_rebuilds_all_of_it_when_asked(
     assert isinstance(moved, BenchError) and "was moved" in str(moved)
 
 
-def test_a_store_that_is_not_local_is_not_rebuilt_and_no_secret_is_shown(
+def test_a_remote_store_is_not_rebuilt_and_no_secret_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_cell(tmp_path)
@@ -80,9 +78,7 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="sees the sockets of other processes")
-def test_it_serves_this_machine_and_leaves_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_serves_this_machine_leaving_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
     assert list(sync(tmp_path, [make_cell(tmp_path)], uri=local_store(tmp_path))) == []
     port = free_port()

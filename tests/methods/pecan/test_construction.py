@@ -180,9 +180,7 @@ def test_when_every_summary_is_empty_the_chunks_are_the_top() -> None:
         (["* p\n* q", "* r\n* t", "* top"], [3, 4, 1], {}),
     ],
 )
-def test_a_level_that_is_not_smaller_ends_the_graph(
-    replies: list[str], levels: list[int], counted: dict[str, int]
-) -> None:
+def test_a_level_no_smaller_is_last(replies: list[str], levels: list[int], counted: dict[str, int]) -> None:
     graph, _ = build(Script(summary=saying(*replies)), THREE, plan(room=12))
     assert graph.notes["levels"] == levels and events(graph) == counted
 
@@ -334,9 +332,7 @@ def test_a_tree_over_few_nodes_is_one_group_cut_only_by_the_room() -> None:
     assert len(model.contexts) == 3
 
 
-def test_without_attention_a_served_builder_writes_the_same_nodes_with_equal_edges(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_attention_a_served_builder_writes_equal_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     docs, how = documents("one two three four. five six seven eight. nine ten eleven twelve."), plan()
     script = Script(edge=lambda line, node: float(len(node)))
     known, _ = build(script, docs, how)

@@ -111,9 +111,7 @@ def test_without_normalisation_scores_are_added_as_they_are() -> None:
         (dict.fromkeys(("p", "beta", "alpha", "q"), 0.5), ["1.1", "1.2", "2.1", "2.2"]),  # ties
     ],
 )
-def test_ties_go_to_the_lower_level_then_the_earlier_node(
-    similarity: dict[str, float], read: list[str]
-) -> None:
+def test_ties_go_to_the_lower_level_then_earlier_node(similarity: dict[str, float], read: list[str]) -> None:
     prediction, _ = search(models(relevance=lambda node: 0.0), make_graph(similarity=similarity))
     assert path(prediction)[: 1 + len(read)] == ["3.1", *read]
 
@@ -244,9 +242,7 @@ PAPERS = {"pecan": {"t_c": 0.98, "fixed_nodes": None}, "garlic": {"t_c": 0.5, "f
         ({}, {}, 0.5),  # data that no paper knows
     ],
 )
-def test_the_threshold_is_the_papers_for_the_data_set_unless_given(
-    papers: Any, options: dict[str, Any], t_c: float
-) -> None:
+def test_the_threshold_is_the_papers_unless_given(papers: Any, options: dict[str, Any], t_c: float) -> None:
     prediction, _ = search(models(), asked=question(paper_values=papers), **options)
     assert prediction.trace["t_c"] == t_c
 

@@ -83,9 +83,7 @@ def test_dragon_compares_the_cls_vectors_of_two_encoders_by_dot_product(weights:
 
 
 @pytest.mark.parametrize(("family", "seed", "dim"), [("dpr-question", 3, 32), ("dpr-context", 4, 24)])
-def test_dpr_takes_each_encoder_s_own_vector_its_projection_included(
-    family: str, seed: int, dim: int, tmp_path: Path
-) -> None:
+def test_dpr_takes_each_encoders_projected_vector(family: str, seed: int, dim: int, tmp_path: Path) -> None:
     texts = ["Mara hid it.", "Otto sold a goat."]
     folder = save_plain_encoder(tmp_path / family, family, seed=seed)
     encoder = load_embedder(resolve(str(folder), device="cpu"), "cls")

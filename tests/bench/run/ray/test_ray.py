@@ -97,9 +97,7 @@ def with_faults(n: int) -> list[Example]:
 
 @pytest.mark.slow
 class TestWorkersThatServeOneRunAfterAnother:
-    def test_records_and_indexes_are_those_of_a_single_process(
-        self, workers: tuple[Any, Path], tmp_path: Path
-    ) -> None:
+    def test_records_and_indexes_are_those_of_one(self, workers: tuple[Any, Path], tmp_path: Path) -> None:
         on_ray, watched = workers
         run(stand_in_cell(with_faults(30)), tmp_path / "local")
         (watched / "all_of_2").touch()
@@ -123,9 +121,7 @@ class TestWorkersThatServeOneRunAfterAnother:
         assert not list(watched.glob("die_at_*")), "all of them died"
         assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
 
-    def test_what_a_method_learns_is_learned_once_and_kept_here(
-        self, workers: tuple[Any, Path], tmp_path: Path
-    ) -> None:
+    def test_what_a_method_learns_is_kept_here(self, workers: tuple[Any, Path], tmp_path: Path) -> None:
         run(counting_cell(examples(6)), tmp_path / "local")
         run(counting_cell(examples(6)), tmp_path / "ray", executor=workers[0])
         assert rows(tmp_path / "ray" / "cell") == rows(tmp_path / "local" / "cell")
