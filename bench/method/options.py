@@ -59,10 +59,8 @@ def build_config(
             near = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
             guess = f" Did you mean {near[0]!r}?" if near else ""
             options = ", ".join(sorted(fields)) or "none"
-            raise ConfigError(
-                f"Method {method!r} has no option {key!r}.{guess} Its options: {options}. "
-                f"What they do: bench list methods {method}",
-            )
+            hint = f"Its options: {options}. What they do: bench list methods {method}"
+            raise ConfigError(f"Method {method!r} has no option {key!r}.{guess} {hint}")
     try:
         return config_type.model_validate(dict(values))
     except ValidationError as error:
@@ -71,9 +69,10 @@ def build_config(
         for fault in faults:
             # Of an option with alternatives, each has a fault, with its kind in the place.
             whole = fault["loc"] and fault["input"] is values.get(str(fault["loc"][0]))
-            place = ".".join(map(str, fault["loc"][:1] if whole else fault["loc"])) or "(config)"
-            messages.setdefault(f"{place}={fault['input']!r}", []).append(fault["msg"])
-        lines = [f"{place}: {', or '.join(told)}" for place, told in messages.items()]
+            place = ".".join(map(str, fault["loc"][:1] if whole else fault["loc"]))
+            place = f"{place}={fault['input']!r}: " if place else ""
+            messages.setdefault(place, []).append(fault["msg"].removeprefix("Value error, "))
+        lines = [f"{place}{', or '.join(told)}" for place, told in messages.items()]
         described = "; ".join(
             f"{name}: {field.description}"
             for name, field in fields.items()

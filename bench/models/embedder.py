@@ -35,9 +35,7 @@ class Embedder:
         """The SentenceTransformer, for libraries that call it directly."""
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
         self._alone = lru_cache(KEPT_TEXTS)(lambda text, exact: self._encode([text], exact))
-        self.max_tokens = int(
-            min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
-        )
+        self.max_tokens = int(min(filter(None, (model.max_seq_length, architecture.max_positions))))
 
     @cached_property
     def _double_precision(self) -> Any:

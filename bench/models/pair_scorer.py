@@ -26,9 +26,7 @@ class PairScorer:
         """model: a ``CrossEncoder`` in eval mode; architecture: the encoder's."""
         self.name, self._model, self.architecture = name, model, architecture
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
-        self.max_tokens = int(
-            min(model.max_seq_length or architecture.max_positions, architecture.max_positions)
-        )
+        self.max_tokens = int(min(filter(None, (model.max_seq_length, architecture.max_positions))))
 
     async def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:
         """How well each text fits the query: the sigmoid of the model's output, shape (len(texts),)."""

@@ -186,8 +186,13 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     """The cell of a request on data that are loaded; raises like :func:`plan_cell`."""
     method_type = load_method(request.method)
     reader = resolve(request.model, dtype=request.dtype)
-    options = {**recommended_options(reader, method_type, card), **request.options}
-    config = build_config(method_type.Config, options, request.method)
+    advised = recommended_options(reader, method_type, card)
+    try:
+        config = build_config(method_type.Config, {**advised, **request.options}, request.method)
+    except ConfigError as error:
+        build_config(method_type.Config, request.options, request.method)  # raises if they are at fault alone
+        unasked = " ".join(f"{key}={advised[key]}" for key in advised if key not in request.options)
+        raise ConfigError(f"{error} {unasked} comes with {reader.name}; --set goes before it.") from error
     method = method_type(config, reader.geometry, request.seed)
     roles = {
         name: resolve(role.model, dtype=request.dtype) if role.model else reader

@@ -84,9 +84,7 @@ class ServedLanguageModel(LanguageModel):
     @property
     def max_positions(self) -> int:
         """The longest context: the model's, or the server's where that is shorter."""
-        return min(
-            self.architecture.max_positions, self.described.max_tokens or self.architecture.max_positions
-        )
+        return min(filter(None, (self.architecture.max_positions, self.described.max_tokens)))
 
     @property
     def where(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.errors import ConfigError
 from bench.results.index_store import IndexStore
 from bench.run.cell import CellRequest, _without_urls, plan_cell
 from bench.run.cell_folder import describe
@@ -29,6 +30,10 @@ def test_what_suits_a_reader_holds_for_every_method_that_has_the_option() -> Non
     assert config("bm25", "hotpotqa", "tiny")["prompt"] == "pecan"
     assert config("bm25", "chronicles", coder)["prompt"] == "pecan"  # LongBench has no template for it
     assert config("bm25", "hotpotqa", coder, prompt="pecan")["prompt"] == "pecan"
+    with pytest.raises(
+        ConfigError, match=f"drop one. prompt=longbench second_turn=restated comes with {coder}"
+    ):
+        config("pecan", "hotpotqa", coder, answer_from="chunks")
 
 
 def test_an_option_that_has_what_suits_the_reader_is_at_its_default() -> None:

@@ -487,9 +487,7 @@ def test_a_store_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path)
         show(tmp_path, make_cell(tmp_path, k=2), uri=(tmp_path / "mlruns").as_uri())
 
 
-def test_the_store_is_that_of_bench_then_mlflow_then_the_results_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_store_is_benchs_then_mlflows_or_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert choose_store(Path("results")) == f"sqlite:///{tmp_path}/results/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://lab:5000")
