@@ -190,9 +190,7 @@ class MethodConformance:
             if item.start is not None:
                 assert item.document is not None and item.end is not None
                 source = documents.documents[item.document].full_text
-                assert item.text == source[item.start : item.end], (
-                    "a passage is the source, character by character"
-                )
+                assert item.text == source[item.start : item.end], "a passage is the source"
             else:
                 assert item.node is not None, "an item is a span of the source, or a named node"
         return prediction

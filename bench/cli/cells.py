@@ -70,14 +70,15 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
     return matching
 
 
-def one_cell(text: str, results: Path, dataset: str = "", model: str = "", limit: int | None = None) -> Path:
+def one_cell(text: str, results: Path, dataset: str = "", model: str = "", **only: int | str | None) -> Path:
     """The finished cell that is meant: the one nearest to the defaults, of these the one of most questions.
 
-    limit: only cells with this one; None: any. Raises ConfigError, with the candidates, if that leaves
+    only: limit, seed and dtype of a cell; None: any. Raises ConfigError, with the candidates, if that leaves
     several or they are on several data sets, and BenchError if there is none.
     """
     named = cells_named(text, results, dataset, model)
-    matching = {folder: about for folder, about in named.items() if limit in (None, about.limit)}
+    given = {key: value for key, value in only.items() if value is not None}
+    matching = {folder: of for folder, of in named.items() if all(getattr(of, k) == given[k] for k in given)}
     _, options = parse_method(text)
     ranked: dict[tuple[int, int], list[Path]] = {}
     for folder, about in matching.items():
@@ -85,7 +86,8 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "", limit
             others = len(set(about.non_defaults) - set(options))
             ranked.setdefault((others, -about.n_examples), []).append(folder)
     if not ranked:
-        kind = "is finished. Unfinished" if limit is None else f"with --limit {limit} is finished. Others"
+        asked = " ".join(f"--{key} {value}" for key, value in given.items())
+        kind = f"with {asked} is finished. Others" if given else "is finished. Unfinished"
         raise BenchError(f"No cell of {text} {kind}: {', '.join(map(str, named))}")
     best = ranked[min(ranked)]
     finished = [folder for folders in ranked.values() for folder in folders]

@@ -89,6 +89,9 @@ def command(
     for name in ("metric", "show", "plan"):
         if judge is not None and source(name) is ParameterSource.COMMANDLINE:
             raise ConfigError(f"--{name} is of a comparison by scores, and --judge makes none: drop one.")
+    for name in ("dataset", "data", "model", "limit", "seed"):
+        if source(name) is ParameterSource.COMMANDLINE and all(map(named_folder, (first, second))):
+            raise ConfigError(f"--{name} chooses among cells, and two folders are named: leave it out.")
     folders = list(_folders((first, second), dataset, setting, results))
     one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
     if judge is not None:
@@ -135,9 +138,8 @@ def _folders(
                 f"{' '.join(named)} --dataset NAME (what has been run: bench list cells)"
             )
         elif setting.data == "sample" and dataset not in card_names():  # the user's own, by its name
-            yield one_cell(
-                text, results, dataset, setting.model if setting.model_named else "", setting.limit
-            )
+            model, seed = setting.model if setting.model_named else "", setting.seed or None
+            yield one_cell(text, results, dataset, model, limit=setting.limit, seed=seed, dtype=setting.dtype)
         else:
             method, options = parse_method(text)
             yield _finished_folder(text, setting.of(method, dataset, options), results)

@@ -60,6 +60,8 @@ def command(
         click.confirm(f"Remove {count}, with every recorded answer?", abort=True)
     sweeps = {name for folder in selected for name in read_sweeps(folder)}
     for folder in selected:
+        if is_locked(folder):
+            raise BenchError(f"A run has begun to write {folder}. It and what follows in the list are kept.")
         try:
             shutil.rmtree(folder)
         except OSError as error:

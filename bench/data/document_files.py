@@ -165,9 +165,7 @@ def document_of(content: bytes, path: str, title: str) -> tuple[Document, list[s
     if not text.strip():
         raise UnreadableFileError(path, "there is no text in it.")
     if len(text) > MAX_TEXT_CHARS:
-        raise UnreadableFileError(
-            path, f"{len(text):,} characters; at most {MAX_TEXT_CHARS:,} are read. Split it."
-        )
+        raise UnreadableFileError(path, f"{len(text):,} characters; at most {MAX_TEXT_CHARS:,}. Split it.")
     sound = text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")  # no half characters either
     return Document(_one_line(title), sound), notes
 

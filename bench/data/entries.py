@@ -10,6 +10,7 @@ named by its line, any other by its number.
 from __future__ import annotations
 
 import csv
+import glob
 import json
 import re
 from collections.abc import Iterator
@@ -364,7 +365,7 @@ def _parquet_rows(path: Path) -> Iterator[Entry | Problem]:
             yield Problem(str(path), f"more than {_MAX_COLUMN:,} values in a row group; write smaller ones")
             return
         rows = datasets.load_dataset(
-            "parquet", data_files=str(path), split="train", streaming=True, batch_size=16
+            "parquet", data_files=glob.escape(str(path)), split="train", streaming=True, batch_size=16
         )
         for number, row in enumerate(rows, start=1):
             yield Entry(row, Place(path, number, "row"), number - 1)

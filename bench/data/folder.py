@@ -161,9 +161,7 @@ def _named(name: str, files: DocumentFiles) -> Document:
         raise EntryError(f"{name!r} may be {' or '.join(d.title for d in matches)}; give its folder as well")
     unread = [p.message for p in files.problems if p.place == name or p.place.endswith(f"/{name}")]
     if unread:
-        raise EntryError(
-            f"the document {name!r} could not be read: {unread[0].removesuffix(LEFT_OUT).rstrip('.')}"
-        )
+        raise EntryError(f"document {name!r} is unreadable: {unread[0].removesuffix(LEFT_OUT).rstrip('.')}")
     near = difflib.get_close_matches(name, titles, n=1, cutoff=0.6)
     guess = f"is {near[0]!r} meant?" if near else f"there are {', '.join(titles[:8])}"
     raise EntryError(f"no document {name!r} that could be read; {guess}")

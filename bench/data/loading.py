@@ -264,9 +264,7 @@ def _own_part(path: Path, card: Card, training: bool) -> Path:
     if part != path:
         return part
     if others := sets_in(path):
-        raise DataUnavailableError(
-            f"{path}: no file or folder named {card.name}; there are {', '.join(others)}."
-        )
+        raise DataUnavailableError(f"{path}: nothing is named {card.name}; there are {', '.join(others)}.")
     return path
 
 

@@ -45,7 +45,7 @@ class OwnCard(Card):
 
 def own_card(title: str, task: Task = "qa") -> OwnCard:
     """A card for data of that name; the name in files and tables is its letters and digits in lower case."""
-    name = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") or "documents"
+    name = re.sub(r"[^a-z0-9]+", "_", title.lower())[:100].strip("_") or "documents"
     return OwnCard(
         name=name,
         title=title,

@@ -135,10 +135,8 @@ _WINDOWS = ("sliding_window", "attention_chunk_size", "keep_window_size")
 
 def _windows(config: Any, layers: int, max_context: int) -> int:
     """Layers with a window that a context can outgrow."""
-    given = [getattr(config, key, None) for key in _WINDOWS]
-    if not any(window and window < max_context for window in given) or not getattr(
-        config, "use_sliding_window", True
-    ):
+    given = [getattr(config, key, None) for key in _WINDOWS if getattr(config, "use_sliding_window", True)]
+    if not any(window and window < max_context for window in given):
         return 0
     kinds = getattr(config, "layer_types", None)
     return sum(kind != "full_attention" for kind in kinds) if kinds else layers

@@ -110,7 +110,7 @@ def _curve(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     for dataset in figure.on(setting.data):
         cells = _finished(figure, {figure.option: figure.values}, dataset, setting, session)
         summaries = tuple(finished.summary for _, finished in cells if finished is not None)
-        if cells and len(summaries) == len(cells):
+        if cells and len(summaries) == len(cells) and all(one.n_scored for one in summaries):
             curves.append(Curve(dataset, cells[0][0].data.label, figure.values, summaries))
     values = ", ".join(map(str, figure.values))
     _require(bool(curves), f"{figure.method} with every {figure.option} of {values}", setting)
@@ -149,10 +149,11 @@ def _histogram(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
 
 
 def _bars(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
-    panels = [
-        (dataset, label, {name: finished.summary for name, (_, finished) in variants.items()})
-        for dataset, label, variants in _panels(figure, setting, session)
-    ]
+    panels = []
+    for dataset, label, variants in _panels(figure, setting, session):
+        scored = {name: done.summary for name, (_, done) in variants.items() if done.summary.n_scored}
+        panels += [(dataset, label, scored)] if scored else []
+    _require(bool(panels), f"{_any_variant(figure)}, with references,", setting)
     return bars(panels, figure.metric, reader_note(setting))
 
 

@@ -93,7 +93,7 @@ def _settings(cell: FinishedCell) -> dict[str, str]:
     return {
         **config,
         "model": d.model,
-        "weights": str(d.models["reader"].get("revision", ""))[:6],
+        "weights": str(d.models.get("reader", {}).get("revision", ""))[:6],
         **{role: name for role, name in models.items() if name not in (d.model, *config.values())},
         "dtype": d.dtype,
         "seed": str(d.seed),

@@ -125,8 +125,13 @@ _NO_CELLS = {ARTIFACT_FOLDER, "indexes", "asked"}
 
 
 def find_cells(results_dir: Path) -> Iterator[Path]:
-    """Cell folders below (or at) ``results_dir``, sorted by path."""
-    for folder, below, files in os.walk(results_dir):
+    """Cell folders below (or at) ``results_dir``, sorted by path; links are followed once."""
+    seen = set[str]()
+    for folder, below, files in os.walk(results_dir, followlinks=True):
+        if (place := os.path.realpath(folder)) in seen:
+            below.clear()
+            continue
+        seen.add(place)
         if CELL_FILE in files:
             below.clear()
             yield Path(folder)

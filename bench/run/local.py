@@ -25,7 +25,7 @@ from bench.models.spec import cuda_available
 from bench.run.cell import Cell
 from bench.run.hooks import HelperProgress
 from bench.run.runner import Asking
-from bench.run.threads import processes
+from bench.run.threads import PROCESSES, processes
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class LocalWorkers:
 
     def count(self, parameters: int = 0) -> int:
         """The requested number of processes, or as many as are useful; parameters: of the largest model."""
-        return self.wanted or len(_gpus()) or processes(parameters)
+        return self.wanted or (0 if os.environ.get(PROCESSES) else len(_gpus())) or processes(parameters)
 
     @contextlib.contextmanager
     def helping(

@@ -102,7 +102,7 @@ class Session:
 
         In each pass the caller runs the same cells. first: questions of each cell in the first pass; 0: none.
         """
-        if first and self.compute:
+        if first and self.compute and not self.asking.retry_failed:
             self.begin_pass(first)
             yield
             if not self._so_far:

@@ -73,7 +73,8 @@ def caption(
         f"Prompt: {_prompts(table)}.",
         f"Seed: {', '.join(map(str, _each(d.seed for d in described)))}.",
         *_options(table),
-        *(() if amortised is None else (_SCORES, f"{cost}, convention {'; '.join(conventions)}.")),
+        *((_SCORES,) if amortised is False else ()),
+        *(() if amortised is None else (f"{cost}, convention {'; '.join(conventions)}.",)),
         *_about_published(table, published),
         *(_ABOUT_METRICS[metric] for metric in definition.metrics if metric in _ABOUT_METRICS),
         *definition.notes,
@@ -197,9 +198,9 @@ def _about_models(table: TableData, described: Sequence[CellDescription]) -> Ite
 def _prompts(table: TableData) -> str:
     """The readers' prompts, and the rows whose method has its own."""
     chosen = [
-        (cell.row.label, cell.description.config.get("prompt"))
+        (cell.row.label, None if of.choices.get("wording") == "paper" else of.config.get("prompt"))
         for cell in table.cells.values()
-        if cell.description is not None
+        if (of := cell.description) is not None
     ]
     prompts = _each(str(prompt) for _, prompt in chosen if prompt is not None)
     own = _each(label for label, prompt in chosen if prompt is None)

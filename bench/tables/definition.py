@@ -157,9 +157,7 @@ def _look_up(value: Any, card: Card, row: str, models: Mapping[str, str], as_pub
     content: Any = card.model_dump(mode="json")
     for part in str(value["card"]).split("."):
         if not isinstance(content, Mapping) or content.get(part) is None:
-            raise DataUnavailableError(
-                f"row {row!r}: the card of {card.name!r} has no value at {value['card']!r}."
-            )
+            raise DataUnavailableError(f"row {row!r}: the card of {card.name!r} lacks {value['card']!r}.")
         content = content[part]
     return content
 

@@ -7,6 +7,7 @@ minutes during a run, and once when the session ends.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import logging
 import os
@@ -76,10 +77,11 @@ class MlflowHooks(RunHooks):
 
     def close(self) -> None:
         """Wait until MLflow shows every cell, or the time is up; after Ctrl-C not at all."""
-        self._sync()
-        if self._process is not None:
-            log.info("Writing %d cell(s) to MLflow. Ctrl-C leaves them to: bench ui", self._writing)
-        self._wait()
+        with contextlib.suppress(KeyboardInterrupt):
+            self._sync()
+            if self._process is not None:
+                log.info("Writing %d cell(s) to MLflow. Ctrl-C leaves them to: bench ui", self._writing)
+            self._wait()
 
     def _sync(self) -> None:
         """Start a sync of the queued cells that the store does not show, after the one that runs."""

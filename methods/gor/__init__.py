@@ -137,7 +137,7 @@ class Gor(RecordsMethod[GorConfig]):
     """Similarity of the question to node embeddings that a graph neural network has learned."""
 
     name = "gor"
-    version = "2"
+    version = "3"
     summary = "retrieve from text and simulated answers by node embeddings learned on their graph"
     paper = "Zhang, Feng and You 2025 (Graph of Records), Table 1"
     Config = GorConfig

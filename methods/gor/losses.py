@@ -27,6 +27,8 @@ class Losses:
 
     contrastive: torch.Tensor
     ranking: torch.Tensor
+    entropy: torch.Tensor
+    """Of softmax(q.h / tau) over the nodes of the query's graph, in nats; looked at, not minimised."""
 
 
 def graph_losses(
@@ -48,7 +50,9 @@ def graph_losses(
         ranking = softplus(log_ratio).mean()
     else:
         ranking = ranked.sum() * 0  # one node: nothing to order
-    return Losses(contrastive, ranking)
+    log_shares = torch.log_softmax(own, dim=1)
+    entropy = -(log_shares.exp() * log_shares).sum(dim=1).mean()
+    return Losses(contrastive, ranking, entropy.detach())
 
 
 def mean_losses(losses: list[Losses]) -> Losses:
@@ -58,4 +62,5 @@ def mean_losses(losses: list[Losses]) -> Losses:
     return Losses(
         torch.stack([loss.contrastive for loss in losses]).mean(),
         torch.stack([loss.ranking for loss in losses]).mean(),
+        torch.stack([loss.entropy for loss in losses]).mean(),
     )

@@ -68,6 +68,7 @@ class Epoch:
     loss: float
     contrastive: float
     ranking: float
+    entropy: float
 
 
 async def training_graphs(
@@ -153,7 +154,8 @@ class Trainer:
                 self.adam.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call] # torch has no types for it
                 self.adam.step()
-                steps.append([part.item() for part in (loss, losses.contrastive, losses.ranking)])
+                parts = (loss, losses.contrastive, losses.ranking, losses.entropy)
+                steps.append([part.item() for part in parts])
         return Epoch(*np.mean(steps, axis=0).tolist())
 
     def losses(self, batch: Sequence[_Tensors]) -> Losses:

@@ -40,9 +40,7 @@ def test_a_batch_depends_on_seed_and_step_alone(template: Template, schedule: Sc
 
 
 @pytest.mark.parametrize("step", [10, 300, 700, 1500, 4000])
-def test_replies_are_scored_to_the_end_of_the_turn_and_padding_is_not(
-    step: int, template: Template, schedule: Schedule
-) -> None:
+def test_replies_are_scored_to_the_end_of_turn(step: int, template: Template, schedule: Schedule) -> None:
     batch = make_batch(step, 1, schedule, template, NAMES)
     weights = schedule.at(step).stage.reply_weights
     flat = batch.ids.reshape(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -50,12 +51,24 @@ def test_a_folder_of_another_data_set_stays(results: Path) -> None:
     assert len(left(results)) == 3
 
 
-def test_nothing_named_or_a_cell_that_is_written_removes_nothing(results: Path) -> None:
+def test_cells_behind_a_link_are_found_once(results: Path) -> None:
+    """On another disk they were run into, and shown by no command."""
+    other = results / "other"
+    other.mkdir()
+    (other / "cells").symlink_to(results / "cells")
+    (other / "again").symlink_to(other)
+    assert left(other) == left(results)
+
+
+def test_nothing_or_a_cell_in_use_is_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="Name what to remove"):
         rm(results, "--yes")
     assert rm(results, "--unfinished", "--yes") == "There is nothing to remove.\n"
     folder = next(find_cells(results))
     with RecordStore(folder), pytest.raises(BenchError, match="Stop it first"):
+        rm(results, str(folder), "--yes")
+    with monkeypatch.context() as patched, pytest.raises(BenchError, match="has begun to write"):
+        patched.setattr("bench.cli.rm.is_locked", Mock(side_effect=[False, True]))
         rm(results, str(folder), "--yes")
     assert len(left(results)) == 3
     (folder / "records.jsonl").write_text("")

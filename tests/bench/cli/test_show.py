@@ -11,6 +11,7 @@ from bench.cli.cells import named_folder, one_cell
 from bench.cli.main import command
 from bench.cli.show import describe_record
 from bench.errors import BenchError, ConfigError
+from bench.results.finished import find_cells
 from bench.run.cell import CellRequest
 from tests.bench.report.finished import bm25, finish, own, own_file
 from tests.bench.results.test_records import record
@@ -65,7 +66,7 @@ def test_a_number_is_an_id_first_and_what_it_was_taken_for_is_said(tmp_path: Pat
     finish(tmp_path, own(path), [1, 0, 0])
     text = shown(tmp_path, "bm25", "3")
     assert "line 2 (3 is its id)" in text and "scores      F1 0.0 %, ROUGE-L 0.0 %" in text
-    assert "line 2 (2 is no id: a line number)" in shown(tmp_path, "bm25", "2")
+    assert "line 2 (2 a line number)" in shown(tmp_path, "bm25", "2")
 
 
 def test_measures_of_the_context_have_the_names_of_the_tables() -> None:
@@ -84,3 +85,8 @@ def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path
     assert lines[1].removeprefix("references").strip() == " | ".join(example.answers)
     with pytest.raises(BenchError, match="No cell of bm25 with --limit 2 is finished. Others: "):
         one_cell("bm25", tmp_path, limit=2)  # it was passed over
+    with pytest.raises(BenchError, match="No cell of bm25 with --seed 3 is finished"):
+        one_cell("bm25", tmp_path, seed=3)
+    folder = str(next(find_cells(tmp_path)))
+    with pytest.raises(ConfigError, match="--limit chooses among cells, and two folders are named"):
+        CliRunner().invoke(command, ["compare", folder, folder, "--limit", "2"], catch_exceptions=False)

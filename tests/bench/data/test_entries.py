@@ -177,7 +177,7 @@ def test_what_is_no_container(tmp_path: Path, content: bytes, says: str) -> None
 
 
 def test_parquet_rows_and_damaged_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "rows"
+    path = tmp_path / "rows[v2]"  # no pattern of names
     rows = [{"id": "a", "parts": [{"x": 1}, {"x": 2}]}, {"id": "b", "parts": []}]
     path.write_bytes(parquet(rows))
     items, problems = read(path)

@@ -105,7 +105,7 @@ def test_documents_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) ->
     (path / "scan.pdf").write_bytes(pdf([""]))
     assert any("scan.pdf: no text on its 1 page(s)" in warning for warning in loaded(path).warnings)
     (path / "reactor.txt").write_bytes(b"\xff")
-    assert any("the document 'reactor.txt' could not be read: not UTF-8" in error for error in errors(path))
+    assert any("document 'reactor.txt' is unreadable: not UTF-8" in error for error in errors(path))
     (path / "more/pumps.pdf").write_bytes(b"")
     with pytest.raises(DataError, match=r"No document could be read\.\n(.|\n)*pumps.pdf: the file is empty"):
         loaded(path)

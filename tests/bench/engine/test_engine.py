@@ -366,9 +366,7 @@ FALCON = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_atte
         ("llama4_text", LLAMA4, "by a token's place"),
     ],
 )
-def test_a_model_that_cannot_be_served_rightly_is_refused_with_the_reason(
-    family: str, options: dict[str, Any], reason: str
-) -> None:
+def test_a_model_served_wrongly_is_refused(family: str, options: dict[str, Any], reason: str) -> None:
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **options))
     with pytest.raises(RefusedModelError, match=reason):
         build_engine("odd", model.eval(), max_context=256)

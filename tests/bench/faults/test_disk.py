@@ -84,9 +84,7 @@ def test_a_disk_that_fills_up_at_another_file_costs_no_record(
     assert rows(tmp_path) == undisturbed
 
 
-def test_a_table_that_cannot_be_written_leaves_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_is_not_written_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "table1.md"
     write_text(path, "before")
     monkeypatch.setattr(os, "fsync", no_room)

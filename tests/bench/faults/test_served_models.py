@@ -187,9 +187,7 @@ def replying(*response: Any) -> Any:
         (replying("", 302, {"location": "https://elsewhere"}), "redirects to https://elsewhere"),
     ],
 )
-def test_a_server_that_would_answer_wrongly_is_noticed_before_the_first_question(
-    fault: Any, message: str, tmp_path: Path
-) -> None:
+def test_a_server_that_answers_wrongly_is_noticed_first(fault: Any, message: str, tmp_path: Path) -> None:
     with serving(vllm_app(Counted(fault))) as url, pytest.raises(ServerError) as error:
         answered(tmp_path, request(url))
     assert message in str(error.value)
@@ -281,9 +279,7 @@ def test_a_request_that_hangs_is_asked_again(tmp_path: Path, caplog: pytest.LogC
     assert "ReadTimeout" in caplog.text and "trying again" in caplog.text
 
 
-def test_a_request_that_always_breaks_the_server_fails_its_question_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_breaking_the_server_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.models.served.client.FIRST_PAUSE_S", 0.01)
     poisoned: list[list[int]] = []
 
@@ -309,9 +305,7 @@ def test_half_a_body_is_asked_for_again(tmp_path: Path) -> None:
         plan_cell(request(url))
 
 
-def test_a_server_killed_and_started_again_in_the_middle_changes_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_started_again_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(vllm_app()) as url:
         undisturbed = answered(tmp_path / "undisturbed", request(url))
     port, up, first, over = free_port(), *(threading.Event() for _ in range(3))

@@ -45,9 +45,7 @@ def test_locks_are_always_taken_in_the_same_order(tmp_path: Path, monkeypatch: p
     assert taken == ["a", "b", "c"] * 2
 
 
-def test_a_second_run_of_a_cell_waits_and_goes_on_where_the_first_one_ended(
-    tmp_path: Path, undisturbed: list[dict[str, Any]]
-) -> None:
+def test_a_second_run_of_a_cell_waits_and_goes_on(tmp_path: Path, undisturbed: list[dict[str, Any]]) -> None:
     def start(most: int) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", WAITING_RUN, str(tmp_path), str(most), "6", "1"]
         return subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)

@@ -18,6 +18,7 @@ from bench.results.models import Summary
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.session import Session
 from bench.run.training_plan import TRAINING_PART
+from methods.gor.training import Epoch
 from tests import cells
 from tests.bench.report.finished import finish
 
@@ -41,7 +42,7 @@ def test_bars_have_a_value_and_an_interval_per_variant(tmp_path: Path) -> None:
 
 
 def test_loss_and_entropy_are_drawn_over_epochs(tmp_path: Path) -> None:
-    history = [{"loss": 3.0 - n, "entropy": 2.0 - n / 2} for n in range(3)]
+    history = [vars(Epoch(3.0 - n, 1, 1, 2.0 - n / 2)) for n in range(3)]
     panels = [("set", "set (sample)", {"self-supervised": history, "supervised": history[:2]})]
     drawn = histories_over_epochs(panels, "Note.")
     titles = [ax.get_title() for ax in drawn.figure.axes[:2]]

@@ -44,9 +44,7 @@ _TEXT = st.text(
 @pytest.mark.parametrize("tokenize", [BYTE_LEVEL.encode, BYTE_FALLBACK.encode, _words])
 @settings(max_examples=150, deadline=None)
 @given(texts=st.lists(_TEXT, min_size=1, max_size=3), title=_TEXT, chunk_tokens=st.integers(1, 9))
-def test_the_chunks_of_a_document_are_exactly_its_text(
-    tokenize: object, texts: list[str], title: str, chunk_tokens: int
-) -> None:
+def test_the_chunks_are_the_text(tokenize: object, texts: list[str], title: str, chunk_tokens: int) -> None:
     documents = DocumentSet(tuple(Document(title if i == 0 else "", text) for i, text in enumerate(texts)))
     chunks = chunk_documents(documents, tokenize, chunk_tokens)  # type: ignore[arg-type]
     assert [chunk.index for chunk in chunks] == list(range(len(chunks)))
@@ -67,9 +65,7 @@ def test_the_chunks_of_a_document_are_exactly_its_text(
 @pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, BYTE_FALLBACK])
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(max_size=60), chunk_tokens=st.integers(1, 5))
-def test_a_chunk_is_too_long_only_where_one_run_of_characters_cannot_be_cut(
-    tokenizer: Any, text: str, chunk_tokens: int
-) -> None:
+def test_a_chunk_is_too_long_only_where_nothing_cuts_it(tokenizer: Any, text: str, chunk_tokens: int) -> None:
     tokens = tokenizer.encode(text)
     at = 0
     for chunk in chunk_documents(_one(text), tokenizer.encode, chunk_tokens):

@@ -169,9 +169,7 @@ def test_a_family_without_a_closed_form_is_counted_from_its_config(tmp_path: Pat
         ("qwen3_5", {"hidden_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": 64}),
     ],
 )
-def test_of_a_checkpoint_for_text_and_images_the_text_part_is_read(
-    tmp_path: Path, family: str, images: dict[str, int] | None
-) -> None:
+def test_of_text_and_images_text_is_read(tmp_path: Path, family: str, images: dict[str, int] | None) -> None:
     """Its class, ``...ForConditionalGeneration``, was taken for a text encoder's."""
     sizes = {**SMALL, **SIZES.get(f"{family}_text", {})}
     text = {key: value for key, value in sizes.items() if "token_id" not in key}

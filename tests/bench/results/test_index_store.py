@@ -97,9 +97,7 @@ def test_one_builds_an_index_and_the_other_goes_on_with_something_else(tmp_path:
     assert [path.name for path in (tmp_path / "bm25").iterdir()] == ["k"], "locks are removed"
 
 
-def test_without_locks_an_index_is_built_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_an_index_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*arguments: object, **options: object) -> None:
         raise OSError("No locks available")
 

@@ -72,9 +72,7 @@ def test_cells_that_differ_in_their_step_alone_are_points_of_one_curve() -> None
         (CELL_FILE, {"cell_id": ""}, "field 'cell_id'"),
     ],
 )
-def test_a_file_with_a_wrong_field_is_an_error_that_names_it(
-    tmp_path: Path, name: str, content: dict[str, Any], what: str
-) -> None:
+def test_a_wrong_field_is_named(tmp_path: Path, name: str, content: dict[str, Any], what: str) -> None:
     folder = finish(tmp_path, bm25(), [1, 0]).folder(tmp_path)
     rewrite(folder / name, **content)
     with pytest.raises(BenchError) as raised:

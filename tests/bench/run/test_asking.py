@@ -145,9 +145,7 @@ def test_the_command_names_what_it_could_not_read_and_goes_on(paper: Path, tmp_p
     assert "warning     tiny reads only text like" in done.output
 
 
-def test_a_bare_yes_elsewhere_is_remarked(
-    paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bare_yes_elsewhere_is_said(paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = (paper, "--model", "tiny", "--results", tmp_path / "results")
     assert "only Yes or No" not in ask("When was it shut down?", *arguments).output
     monkeypatch.setattr("tests.bench.run.test_asking.SAYS", "Yes")

@@ -250,11 +250,14 @@ def test_every_gpu_gets_a_process_of_its_own(
         pipes = {"stdin": io.StringIO(), "stdout": io.StringIO()}
         return SimpleNamespace(**pipes, returncode=0, poll=lambda: 0, terminate=lambda: 0, wait=lambda *_: 0)
 
+    monkeypatch.delenv("BENCH_WORKERS", raising=False)
     monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
     monkeypatch.setattr(local_workers.subprocess, "Popen", started)
     with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, Asking()):
         pass
     assert chosen == expected
+    monkeypatch.setenv("BENCH_WORKERS", "1")
+    assert LocalWorkers(None).count() == 1
 
 
 def test_options_of_ray_are_refused_without_it() -> None:

@@ -33,9 +33,7 @@ def test_a_line_for_every_finished_cell_whoever_finished_it(
     assert re.fullmatch(rf"\[2/3 cells, {seconds}\] bm25 on a set: f1 12\.0, 4 questions", second)
 
 
-def test_no_time_left_is_shown_before_some_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_time_left_is_shown_before_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # The first answers wait for models and indexes: Table 1 began with hours left.
     progress = Progress()
     progress.on_plan(2, 100)

@@ -91,9 +91,7 @@ def test_of_indexes_the_longest_unused_goes_first(tmp_path: Path, monkeypatch: p
     assert read[3:] == [second.id]
 
 
-def test_an_index_that_is_being_built_stays_in_memory_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_being_built_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 1)
     first, second = (example.documents for example in examples(2, questions_per_document=1))
     store, begun = IndexStore(tmp_path), list[str]()

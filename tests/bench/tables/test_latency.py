@@ -24,6 +24,7 @@ ROWS = (
     Row(id="bm25", label="BM25", method="bm25", set={"k": 1}),
     Row(id="gone", label="Gone", method="no_such_method"),
 )
+TIMED = (*ROWS, Row(id="iter", label="Iter-RetGen", method="iter_retgen"))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,12 @@ def results(finished: Path, tmp_path: Path) -> Path:
 
 
 def made(kind: str, data: Path, results: Path, **more: Any) -> tuple[TableData, Any]:
-    shown: Any = {"datasets": ("chronicles",), "metrics": ("rouge_1",), "rows": ROWS, **more}
+    shown: Any = {
+        "datasets": ("chronicles",),
+        "metrics": ("rouge_1",),
+        "rows": TIMED if kind == "timed" else ROWS,
+        **more,
+    }
     definition = TableDefinition(id="t", kind=kind, title="T", source="S", **shown)  # type: ignore[arg-type]
     planned = plan_table(definition, CellRequest(data=str(data), limit=2))
     return table_cells(definition, planned, Session(results)), planned
@@ -84,6 +90,7 @@ def test_answers_are_timed_alone_on_each_machine_with_nothing_read_before(
     by_row = {line[0].rpartition(": ")[2]: line for line in lines.rows}
     assert by_row["BM25"][4] == "2" and len(meters) == 3, "what is kept is not measured again"
     assert by_row["Closed book"][1] == "–" and float(by_row["Closed book"][3]) > 0
+    assert by_row["Iter-RetGen"][1] == "–", "it ranks more than once, and was timed without its rounds"
     assert by_row["Gone"][1:5] == ("–", "–", "–", "–") and "no_such_method" in " ".join(lines.notes)
     assert (cell.folder(results) / "records.jsonl").read_bytes() == before
     monkeypatch.setattr("bench.tables.latency.machine", lambda: "loom")

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -464,6 +465,12 @@ def test_a_run_never_waits_for_a_server_that_hangs(
     assert time.monotonic() - start < 5
     assert "all of 3 cell(s): no answer within 1 s" in caplog.text and "bench ui" in caplog.text
     assert process is not None and process.returncode == -signal.SIGKILL  # it has been ended
+
+
+def test_ctrl_c_while_mlflow_is_told_leaves_the_rest_to_bench_ui(tmp_path: Path) -> None:
+    hooks = MlflowHooks(tmp_path)
+    hooks._wait = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
+    hooks.close()  # it ended a finished run with "nothing was changed"
 
 
 def test_a_run_is_finished_although_its_tracking_server_is_gone(

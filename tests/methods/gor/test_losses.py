@@ -50,7 +50,10 @@ def values(losses: Losses) -> list[float]:
 @pytest.mark.parametrize("others", [5, 0])
 def test_the_losses_are_their_formulas(tau: float, others: int) -> None:
     parts = case(others=others)
-    assert values(graph_losses(*parts, tau=tau)) == pytest.approx(slow(*parts, tau), rel=1e-9)
+    losses = graph_losses(*parts, tau=tau)
+    assert values(losses) == pytest.approx(slow(*parts, tau), rel=1e-9)
+    shares = torch.distributions.Categorical(logits=parts[0] @ parts[1].T / tau)
+    assert float(losses.entropy) == pytest.approx(float(shares.entropy().mean()))
 
 
 def test_a_ratio_is_held_within_bounds() -> None:

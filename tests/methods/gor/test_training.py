@@ -62,7 +62,7 @@ def test_every_epoch_takes_all_graphs_in_an_order_of_its_own(monkeypatch: pytest
     for _ in range(4):
         seen.append([])
         trainer.train_epoch()
-        trainer.history.append(Epoch(0.0, 0.0, 0.0))
+        trainer.history.append(Epoch(0.0, 0.0, 0.0, 0.0))
     assert all(sorted(order) == list(range(8)) for order in seen)
     assert len({tuple(order) for order in seen}) == 4
 

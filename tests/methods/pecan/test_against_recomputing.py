@@ -154,9 +154,7 @@ def test_edges_are_those_of_the_full_attention_matrices(family: str, option: str
         ("qwen2", "all", torch.bfloat16),
     ],
 )
-def test_the_path_its_attention_and_confidence_are_those_of_full_recomputing(
-    family: str, option: str, dtype: torch.dtype
-) -> None:
+def test_path_attention_and_confidence_are_recomputed(family: str, option: str, dtype: torch.dtype) -> None:
     lm = language_model(family, dtype=dtype)
     rel = 1e-3 if dtype == torch.float32 else 0.3
     graph = written_graph()

@@ -219,9 +219,7 @@ def test_the_context_of_a_record_is_what_was_read() -> None:
         ({"t_p": 1, "t_c": 1.0}, 7, "exhausted"),
     ],
 )
-def test_a_yes_is_a_confidence_above_the_threshold_and_patience_counts_them(
-    options: dict[str, Any], nodes: int, stop: str
-) -> None:
+def test_a_yes_is_above_the_threshold_and_is_counted(options: dict[str, Any], nodes: int, stop: str) -> None:
     confidence = [0.1, 0.6, 0.2, 0.8, 0.7, 0.1, 0.9]
     prediction, _ = search(models(p_yes=lambda nodes: confidence[len(nodes) - 1]), **options)
     assert (len(path(prediction)), prediction.trace["stop"]) == (nodes, stop)

@@ -170,9 +170,7 @@ def test_large_clusters_are_clustered_once_more_inside(monkeypatch: pytest.Monke
         ([5, 5], 10, [(0, 1)]),
     ],
 )
-def test_a_small_group_that_is_too_long_is_cut_in_order(
-    sizes: list[int], max_tokens: int, expected: list[tuple[int, ...]]
-) -> None:
+def test_a_long_group_is_cut(sizes: list[int], max_tokens: int, expected: list[tuple[int, ...]]) -> None:
     assert hard_clusters(_on_line(*range(len(sizes))), sizes, max_tokens=max_tokens, seed=0) == expected
 
 

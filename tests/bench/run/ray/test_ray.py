@@ -187,9 +187,7 @@ run_cells([(stand_in_cell(examples(30)), folder / "ray" / "cell")], IndexStore(f
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed_leaves_what_the_same_command_continues(
-    cluster: Any, executor: Executing, tmp_path: Path
-) -> None:
+def test_a_killed_driver_leaves_what_continues(cluster: Any, executor: Executing, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED_DRIVER, str(tmp_path), cluster.address]
     assert subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True).returncode == -9
     written = (tmp_path / "ray" / "cell" / "records.jsonl").read_bytes().count(b"\n")
