@@ -108,7 +108,7 @@ def test_large_files_are_refused_before_reading(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UnreadableFileError, match="200 MB; at most 100 MB are read"):
         read_document(tmp_path / "a.txt")
     monkeypatch.setattr(document_files, "MAX_TEXT_CHARS", 10)
-    assert "12 characters; at most 10 are read" in refusal(tmp_path, "b.txt", b"123456789012")
+    assert "12 characters; at most 10. Split it" in refusal(tmp_path, "b.txt", b"123456789012")
 
 
 def test_a_word_document_that_unpacks_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

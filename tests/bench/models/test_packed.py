@@ -184,7 +184,7 @@ def test_bench_model_fetch_says_the_size_gets_a_model_and_replaces_a_damaged_one
     assert not cache.exists()  # asking what a model is fetches nothing
     first = CliRunner().invoke(command, ["fetch", "small"], catch_exceptions=False)
     assert first.output.startswith("1 model(s) to download: 0.0 GB, at most 0.0 GB of disk in ")
-    assert f"revision {index.source.revision}, in {index.source.folder}" in first.output
+    assert f"revision {index.source.revision} in {index.source.folder}" in first.output
     weights = index.source.folder / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
