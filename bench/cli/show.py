@@ -53,7 +53,7 @@ def _taken_as(example: str | None, line: int, record: Record) -> str:
     """For a number: whether it was an id or a line."""
     if example is None or not example.isdigit():
         return ""
-    return f" ({example} is its id)" if example == record.example_id else f" ({example} a line number)"
+    return f" ({example} is its id)" if example == record.example_id else " (a line number, no id)"
 
 
 def describe_record(record: Record) -> str:
