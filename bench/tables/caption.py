@@ -198,9 +198,9 @@ def _about_models(table: TableData, described: Sequence[CellDescription]) -> Ite
 def _prompts(table: TableData) -> str:
     """The readers' prompts, and the rows whose method has its own."""
     chosen = [
-        (cell.row.label, None if of.choices.get("wording") == "paper" else of.config.get("prompt"))
+        (cell.row.label, None if its.choices.get("wording") == "paper" else its.config.get("prompt"))
         for cell in table.cells.values()
-        if (of := cell.description) is not None
+        if (its := cell.description) is not None
     ]
     prompts = _each(str(prompt) for _, prompt in chosen if prompt is not None)
     own = _each(label for label, prompt in chosen if prompt is None)

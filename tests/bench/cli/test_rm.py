@@ -60,7 +60,7 @@ def test_cells_behind_a_link_are_found_once(results: Path) -> None:
     assert left(other) == left(results)
 
 
-def test_nothing_or_a_cell_in_use_is_kept(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_in_use_is_not_removed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="Name what to remove"):
         rm(results, "--yes")
     assert rm(results, "--unfinished", "--yes") == "There is nothing to remove.\n"

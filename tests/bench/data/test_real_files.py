@@ -139,7 +139,7 @@ def test_every_usable_file_of_a_set_loads_under_its_card(real_data: Path, name: 
         ("gov_report", "gov_report.jsonl", 4, "more than 8,000 (words)"),
     ],
 )
-def test_summaries_are_selected_as_in_it(
+def test_summarisation_sets_are_selected_as_in_the_paper(
     real_data: Path, name: str, file: str, used: int, remark: str
 ) -> None:
     loaded = load(load_card(name), str(real_data / file))

@@ -17,7 +17,7 @@ SPANS = {40: [(3, 9)], 90: [(0, 5), (12, 12), (10, 30)], 7: [(6, 7)]}
 @pytest.mark.parametrize("most", [1, 1 << 25], ids=["piece by piece", "together"])
 @pytest.mark.parametrize("window", [None, 11])
 @pytest.mark.parametrize("only", [None, [1, 2, 3], []], ids=["all heads", "three of four", "none"])
-def test_sums_over_layers_are_the_softmaxs(window: int | None, most: int, only: list[int] | None) -> None:
+def test_layer_sums_are_those_of_softmax(window: int | None, most: int, only: list[int] | None) -> None:
     generator = torch.Generator().manual_seed(1)
 
     def drawn(*shape: int) -> torch.Tensor:

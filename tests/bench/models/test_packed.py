@@ -149,7 +149,7 @@ def test_a_part_of_no_index_says_both(index: Index, cache: Path, monkeypatch: py
     assert "Parts that were downloaded stay for the next attempt." in message
 
 
-def test_a_full_disk_is_said_before_and_in_it(
+def test_a_full_disk_is_said_before_the_download_and_during_it(
     index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

@@ -34,7 +34,7 @@ def test_offline_and_not_cached_says_what_was_tried(monkeypatch: pytest.MonkeyPa
     assert "--model PATH" in message
 
 
-def test_a_hub_out_of_reach_is_not_asked_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_out_of_reach_rests_for_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download", lambda *_, **options: asked.update(options) or tmp_path

@@ -66,7 +66,7 @@ def test_symmetric_texts_are_laid_out_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize("part", ["distances", "start"])
-def test_differences_below_the_rounding_do_not_reach_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_below_rounding_miss_the_layout(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from sklearn.metrics import pairwise
     from umap import spectral
 

@@ -97,7 +97,7 @@ def with_faults(n: int) -> list[Example]:
 
 @pytest.mark.slow
 class TestWorkersThatServeOneRunAfterAnother:
-    def test_records_and_indexes_are_those_of_one(self, workers: tuple[Any, Path], tmp_path: Path) -> None:
+    def test_results_are_those_of_one_process(self, workers: tuple[Any, Path], tmp_path: Path) -> None:
         on_ray, watched = workers
         run(stand_in_cell(with_faults(30)), tmp_path / "local")
         (watched / "all_of_2").touch()
