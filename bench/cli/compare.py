@@ -57,7 +57,7 @@ PLAN = 5.0
 )
 @option("--show", group=OUTPUT, type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
         help="how many questions to show of those on which they differ most")  # fmt: skip
-@option("--plan", group=OUTPUT, type=click.FloatRange(min=0, min_open=True), default=PLAN, show_default=True,
+@option("--plan", group=OUTPUT, type=click.FloatRange(min=0.01, max=100), default=PLAN, show_default=True,
         metavar="POINTS", help="say how many questions would show this difference")  # fmt: skip
 @option("--judge", group=HOW, metavar="MODEL",
         help="this model compares the answers instead, by four criteria and in both orders")  # fmt: skip

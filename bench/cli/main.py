@@ -41,9 +41,7 @@ class _LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo(
-                "\nInterrupted. Every finished question is recorded; the same command resumes.", err=True
-            )
+            click.echo("\nInterrupted. Every finished question is kept; the same command resumes.", err=True)
             raise SystemExit(130) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

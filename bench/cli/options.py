@@ -35,6 +35,12 @@ class Option(click.Option):
         if not listed:
             self.envvar = f"BENCH_{flag_of(self).upper().replace('-', '_')}"
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """As click's; NaN, which passes every limit, is refused."""
+        if (given := super().type_cast_value(ctx, value)) != given:
+            raise click.BadParameter("nan is not a number.", ctx, self)
+        return given
+
 
 def option(*declarations: str, group: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
     """``click.option`` below a heading."""
@@ -220,7 +226,7 @@ timeout_option = option(
     "timeout_s",
     group=HOW,
     listed=False,
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, max=1e9, min_open=True),
     metavar="SECONDS",
     help="time limit for one answer or the index of its documents; a question that exceeds it fails",
 )

@@ -135,6 +135,6 @@ def _fault(fault: dict[str, Any]) -> str:
     if fault["type"] == "missing":
         return f"{where} is missing"
     expected = _EXPECTED.get(fault["type"])
-    says = f"expected {expected}" if expected else fault["msg"].lower()
+    says = f"expected {expected}" if expected else fault["msg"][0].lower() + fault["msg"][1:]
     value = repr(fault["input"])
     return f"{where}: {says}, found {value if len(value) <= 60 else value[:57] + '...'}"

@@ -136,11 +136,12 @@ def _histogram(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
     for dataset in figure.on(setting.data):
         for cell, finished in _finished(figure, {}, dataset, setting, session):
             if finished is not None:
-                hops = {one.id: int(str(one.metadata.get("hops", 0))) for one in cell.data.examples}
+                hops = {one.id: one.metadata.get("hops") for one in cell.data.examples}
                 counts[dataset] = defaultdict(list)
                 for record in finished.records:
                     if record.error is None:
-                        counts[dataset][hops[record.example_id]].append(len(record.context))
+                        hop = hops[record.example_id]
+                        counts[dataset][hop if isinstance(hop, int) else 0].append(len(record.context))
                 labels[dataset] = cell.data.label
     options = " ".join(f"{key}={value}" for key, value in figure.set.items())
     _require(bool(counts), f"{figure.method} {options}".strip(), setting)

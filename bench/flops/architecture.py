@@ -248,9 +248,7 @@ def architecture_from_modules(model: Any) -> Architecture:
     for name, module in model.named_modules():
         kind = type(module).__name__
         if kind.endswith(("Experts", "Router")) and experts > 1:
-            matrix = (
-                3 if kind.endswith("Experts") else 2
-            )  # with one dimension more where experts lie together
+            matrix = 3 if kind.endswith("Experts") else 2  # one dimension more where experts lie together
             own = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim >= matrix)
             all_experts += own if kind.endswith("Experts") else 0
             layer_weights += own if kind.endswith("Router") else own * chosen // experts

@@ -124,9 +124,7 @@ class LanguageModel(ABC):
         """
         firsts = [self.tokenize(self.chat.answer_prefix + choice).ids[:1] for choice in choices]
         if len(choices) < 2 or not all(firsts) or not all(choices):
-            raise ConfigError(
-                f"{self.name}: a probe needs two or more non-empty choices, got {list(choices)}."
-            )
+            raise ConfigError(f"{self.name}: a probe needs 2 or more non-empty choices, got {list(choices)}.")
         ids = [first[0] for first in firsts]
         if len(set(ids)) < len(ids):
             raise ConfigError(

@@ -113,7 +113,7 @@ class _Page:
                 }
                 for record in shown
             ],
-            "metrics": sorted({name for run in records for record in run[:1] for name in record.scores}),
+            "metrics": sorted({name for run in records for record in run for name in record.scores}),
             "methods": methods,
         }
 

@@ -58,9 +58,7 @@ def require_port(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as error:  # another program is listening there, or it is the administrator's
-            raise ConfigError(
-                f"--port {port}: {error.strerror}. Choose another, of at least 1024."
-            ) from error
+            raise ConfigError(f"--port {port}: {error.strerror}. Choose one of at least 1024.") from error
 
 
 def serve(database: Path, port: int, on_up: Callable[[str], None]) -> None:

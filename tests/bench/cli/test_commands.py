@@ -44,7 +44,7 @@ def test_an_interrupted_command_says_what_is_kept_and_closes_its_session(
     before = Closed.closed
     done = CliRunner().invoke(command, [*arguments, "--limit", "1", "--results", str(tmp_path)])
     assert done.exit_code == 130
-    assert "Interrupted. Every finished question is recorded; the same command resumes." in done.output
+    assert "Interrupted. Every finished question is kept; the same command resumes." in done.output
     assert Closed.closed == before + 1
 
 

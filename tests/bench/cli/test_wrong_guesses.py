@@ -44,6 +44,8 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("ask pyproject.toml", 'The question comes first: bench ask "QUESTION" pyproject.toml'),
         ("run --limit x", "'x' is not a valid integer range. See: bench run --help"),
         ("compare bm25 sbert --judge tiny --plan 2", "--plan is of a comparison by scores"),
+        ("compare bm25 sbert --dataset hotpotqa --plan nan", "nan is not a number"),
+        ("run --method bm25 --dataset qasper --timeout nan", "nan is not a number"),
         ("figure fig4 --dataset mine", "Unknown data set of fig4 'mine'"),
     ],
 )

@@ -50,4 +50,4 @@ def test_a_terminated_command_says_where_its_records_are(tmp_path: Path) -> None
         process.send_signal(ways[name][0])
         message = process.communicate(timeout=60)[1]
         assert process.returncode == 130
-        assert "Every finished question is recorded" in message and "Traceback" not in message
+        assert "Every finished question is kept" in message and "Traceback" not in message

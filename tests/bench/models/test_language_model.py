@@ -479,8 +479,8 @@ def test_logits_that_are_not_numbers_are_an_error_and_never_an_answer() -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        (["Yes"], "two or more non-empty"),
-        (["Yes", ""], "two or more non-empty"),
+        (["Yes"], "2 or more non-empty"),
+        (["Yes", ""], "2 or more non-empty"),
         (["Yes", "Yes"], "share a first token"),
         (["harbour", "harbours"], "share a first token"),
     ],

@@ -51,8 +51,10 @@ def test_cells_of_different_length_share_their_questions(tmp_path: Path) -> None
 
 def test_a_failed_question_says_why(tmp_path: Path) -> None:
     failed = {"prediction": None, "error": "ValueError: no text", "context": []}
-    finish(tmp_path, bm25(), [1, 0], {1: failed})
-    answer = browsed(tmp_path).data["sets"][0]["methods"][0]["answers"][1]
+    finish(tmp_path, bm25(), [1, 0], {0: {"scores": {}}, 1: failed})
+    (data,) = browsed(tmp_path).data["sets"]
+    answer = data["methods"][0]["answers"][1]
+    assert data["metrics"], "the first question has no reference"
     assert answer["error"] == "ValueError: no text" and "prediction" not in answer and "context" not in answer
 
 
