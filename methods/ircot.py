@@ -40,9 +40,7 @@ _NO_END = re.compile(r"(\b[^\W\d_a-z]|\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs)|^\d+)
 class IrcotConfig(OverRankerConfig):
     """Passages of each retrieval, and how many retrievals."""
 
-    k: int = Field(
-        4, ge=1, le=MOST_PASSAGES, description="passages of each retrieval (the authors' code: 2, 4, 6 and 8)"
-    )
+    k: int = Field(4, ge=1, le=MOST_PASSAGES, description="passages per retrieval (the authors: 2, 4, 6, 8)")
     rounds: int = Field(8, ge=0, le=32, description="most sentences of reasoning (the authors' code: 10)")
 
 
@@ -55,6 +53,8 @@ class _Round:
     thoughts: tuple[str, ...]
     meter: Meter
     """Cost of this round alone."""
+    flags: tuple[str, ...]
+    """Events of the rankings so far."""
 
 
 class Ircot(OverRanker[IrcotConfig]):
@@ -81,7 +81,7 @@ class Ircot(OverRanker[IrcotConfig]):
         with charged() as meter:
             ranked = await self.rank(index, question, models)
         first = ranked.best_first[: self.config.k]
-        rounds = [_Round(tuple(map(int, first)), (), meter)]
+        rounds = [_Round(tuple(map(int, first)), (), meter, tuple(ranked.flags))]
         for _ in range(max(config.rounds for config in configs)):
             last = rounds[-1].thoughts[-1:]
             if not ranked.chunks or any(not thought or CONCLUDED in thought.lower() for thought in last):
@@ -99,7 +99,8 @@ class Ircot(OverRanker[IrcotConfig]):
             prediction, reading = answers[positions]
             trace = {"thoughts": list(done[-1].thoughts), "passages": [len(one.positions) for one in done]}
             cost = Meter.combined([*(one.meter for one in done), reading])
-            results.append(Replayed(replace(prediction, trace=trace), cost))
+            flags = tuple(dict.fromkeys((*prediction.flags, *done[-1].flags)))
+            results.append(Replayed(replace(prediction, trace=trace, flags=flags), cost))
         return results
 
     async def _next(
@@ -118,13 +119,14 @@ class Ircot(OverRanker[IrcotConfig]):
                 shown.pop()
             written = (await lm.generate(prompt, SENTENCE_TOKENS)).text
             thought = first_sentence(written.strip())
-            positions = last.positions
+            positions, flags = last.positions, last.flags
             if thought and CONCLUDED not in thought.lower():
                 asked = replace(question, text=thought, retrieval_query="")
                 ranking = await self.rank(index, asked, models)
                 best = tuple(map(int, ranking.best_first[: self.config.k]))
+                flags += tuple(ranking.flags)
                 positions = tuple(dict.fromkeys((*positions, *best)))[:MOST_PASSAGES]
-        return _Round(positions, (*last.thoughts, thought), meter)
+        return _Round(positions, (*last.thoughts, thought), meter, flags)
 
 
 def first_sentence(text: str) -> str:

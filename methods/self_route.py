@@ -83,4 +83,4 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
                 with charged() as reading:
                     ranked.whole.append((await self.whole.answer(Index(), question, models), reading))
         whole, _ = ranked.whole[0]
-        return replace(whole, flags=(*whole.flags, "read_everything"))
+        return replace(whole, flags=tuple(dict.fromkeys((*ranked.flags, *whole.flags, "read_everything"))))

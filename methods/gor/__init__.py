@@ -55,9 +55,7 @@ class GorConfig(RecordsConfig):
     """Options of training and retrieval; R = Graph of Records, C = its released code."""
 
     # What is learned, and from what (R Sec. 2.3, 3.5).
-    train: Switch = Field(
-        "on", description="off: no network, nodes keep their texts' embeddings (R Table 3, w/o train)"
-    )
+    train: Switch = Field("on", description="off: nodes keep their texts' embeddings (R Table 3, w/o train)")
     loss: Literal["both", "cl", "rank"] = Field(
         "both", description="both losses (R Eq. 8), or the contrastive or ranking loss alone (R Table 3)"
     )
@@ -127,9 +125,7 @@ class GorConfig(RecordsConfig):
         if self.train_queries is not None and self.supervised == "on":
             raise ValueError("supervised=on learns from no simulated queries; drop train_queries")
         if self.train_queries is not None and self.train_queries > self.queries:
-            raise ValueError(
-                f"train_queries={self.train_queries} is more than there are; raise queries={self.queries}"
-            )
+            raise ValueError(f"train_queries={self.train_queries} is above queries={self.queries}; raise it")
         return self
 
 

@@ -37,7 +37,7 @@ class Node2Vec(RecordsMethod[RecordsConfig]):
     """Rank the nodes of the graph of records by where they are in it."""
 
     name = "node2vec"
-    version = "3"
+    version = "4"
     summary = "rank the graph of records by node2vec vectors around the question's place in it"
     paper = "Grover and Leskovec 2016 (node2vec); baseline of Graph of Records, Table 1"
     Config = RecordsConfig
@@ -113,7 +113,9 @@ def skip_gram(
         sample=0,  # in a small graph every node is a frequent word
         workers=1,  # threads would make the vectors random
     )
-    pairs = sum(map(len, walks)) * (window + 1) * passes
+    apart = np.arange(1, window + 1)  # met in window + 1 - apart of the window's sizes
+    met = [2 * (np.maximum(len(walk) - apart, 0) * (window + 1 - apart)).sum() for walk in walks]
+    pairs = int(sum(met)) * passes // window
     flops = pairs * (1 + NEGATIVES) * 6 * dimensions
     current_meter().credit(SKIP_GRAM, "walk", Usage(calls=passes, flops=flops))
     return np.asarray(model.wv[[str(node) for node in range(nodes)]])

@@ -49,17 +49,15 @@ class RecordsConfig(MethodConfig):
 
     # The graph (R Sec. 2.2).
     queries: int = Field(30, ge=0, le=1000, description="simulated queries per document set (R Sec. 3.1: 30)")
-    records_k: int = Field(
-        6, ge=1, description="nodes that a simulated query is answered from (R Sec. 3.1: 6)"
-    )
+    records_k: int = Field(6, ge=1, description="nodes a simulated query is answered from (R Sec. 3.1: 6)")
     temperature: float = Field(
         0.5, ge=0, le=10, description="at which queries are simulated; 0: greedily (R Sec. 3.1: 0.5)"
     )
     chunk_tokens: int | None = Field(
         None,
         ge=8,
-        description="chunk length in the reader's tokens; default: 256/300 of the geometry's (R Sec. 3.1: "
-        "256, of LangChain's TokenTextSplitter, whose default is GPT-2's tokenizer)",
+        description="chunk length in tokens of the records' model; default: 256/300 of the geometry's (R "
+        "Sec. 3.1: 256, of LangChain's TokenTextSplitter, whose default is GPT-2's tokenizer)",
     )
     overlap_tokens: int | None = Field(
         None, ge=0, description="tokens shared by neighbouring chunks; default: an eighth (R Sec. 3.1: 32)"

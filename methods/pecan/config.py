@@ -140,9 +140,7 @@ class PecanConfig(MethodConfig):
         description="most tokens of one generated summary; default: the model's geometry (graph=tree: "
         "one chunk)",
     )  # our choice: the papers do not say
-    max_levels: int = Field(
-        8, ge=2, le=32, description="most levels of a graph, chunks included"
-    )  # our choice
+    max_levels: int = Field(8, ge=2, le=32, description="most levels, chunks included")  # our choice
 
     # Who does what. --model names the model that answers.
     graph_model: str = Field("", description="the model that builds the graph; default: --model")
@@ -165,9 +163,7 @@ class PecanConfig(MethodConfig):
             )
         for option, usual in {"heads": ALL, "tokens": "all", "position_factor": "on"}.items():
             if (chosen := getattr(self, option)) != usual and self.attention == "off":
-                raise ValueError(
-                    f"{option}={chosen} is about attention, and attention=off counts none; drop one"
-                )
+                raise ValueError(f"{option}={chosen} is about attention; attention=off counts none; drop one")
         if self.heads not in (ALL, TOP_LAYERS) and self.graph_model != self.search_model:
             raise ValueError(
                 f"heads={self.heads} are heads of one model, and graph_model and search_model are two; set "
@@ -200,7 +196,5 @@ class PecanConfig(MethodConfig):
                 "never asked; drop one"
             )
         if self.n_nodes is not None and self.progress_control == "on":
-            raise ValueError(
-                f"n_nodes={self.n_nodes} works only with progress_control=off; set that too, or drop it"
-            )
+            raise ValueError(f"n_nodes={self.n_nodes} needs progress_control=off; set that, or drop it")
         return self

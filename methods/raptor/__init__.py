@@ -171,9 +171,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
     ) -> Prediction:
         """The reader's answer; if the nodes do not fit its window, the least similar are dropped."""
         tree, scores = ranked.tree, ranked.scores
-        parts = [
-            (node, part) for node in positions for part in _items(tree, node, float(scores[node]), question)
-        ]
+        parts = [(at, part) for at in positions for part in _items(tree, at, float(scores[at]), question)]
         context = [part for _, part in parts]
         worst_first = sorted(range(len(parts)), key=lambda at: (scores[parts[at][0]], -at))
         flags, lm = () if tree.nodes else ("empty_document",), models.lm()

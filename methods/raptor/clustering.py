@@ -157,9 +157,7 @@ def reduced(embeddings: NDArray[np.float32], neighbours: int, seed: int) -> Floa
             embeddings, neighbours, random, "cosine", knn_indices=nearest, knn_dists=distances
         )
         with _exact_eigenvectors():
-            start = spectral_layout(
-                embeddings, _without_faint_edges(graph), dimensions, random, metric="cosine"
-            )
+            start = spectral_layout(embeddings, _without_faint(graph), dimensions, random, metric="cosine")
         start = np.round(start / np.abs(start).max(), DECIMALS)
         a, b = umap_.find_ab_params(spread=1.0, min_dist=0.1)
         points, _ = umap_.simplicial_set_embedding(  # the arguments are UMAP's defaults
@@ -203,7 +201,7 @@ def nearest_neighbours(
     return np.concatenate(nearest), np.concatenate(distances)
 
 
-def _without_faint_edges(graph: Any) -> Any:
+def _without_faint(graph: Any) -> Any:
     """The graph as UMAP lays it out: without the edges that none of its epochs would follow."""
     kept = graph.copy()
     kept.data[kept.data < kept.data.max() / UMAP_EPOCHS] = 0.0

@@ -99,9 +99,7 @@ class Tree:
         nodes = [Node(0, leaf.text, leaf.tokens, leaf) for leaf in restored(index.data["leaves"], documents)]
         for node in index.data["summaries"]:
             nodes.append(Node(node["layer"], node["text"], node["tokens"], children=tuple(node["children"])))
-        return cls(
-            tuple(nodes), np.asarray(index.arrays["embeddings"], dtype=np.float32), index.data["notes"]
-        )
+        return cls(tuple(nodes), np.asarray(index.arrays["embeddings"], np.float32), index.data["notes"])
 
 
 async def build_tree(documents: DocumentSet, lm: LanguageModel, embedder: Embedder, plan: TreePlan) -> Tree:

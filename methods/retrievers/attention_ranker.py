@@ -138,9 +138,7 @@ class AttentionRanker(RankThenRead[AttentionRankerConfig]):
         room = lm.chat_overhead + sum(map(lm.count_tokens, [HEAD, *_paragraphs(texts), tail])) + 1
         async with await lm.open(room) as context:
             await context.extend(HEAD)
-            spans = [
-                await context.extend(paragraph, focus=(2, len(paragraph))) for paragraph in _paragraphs(texts)
-            ]
+            spans = [await context.extend(one, focus=(2, len(one))) for one in _paragraphs(texts)]
             with metered(reading):
                 await context.settle()
             for span in spans:

@@ -51,5 +51,7 @@ class Bm25(RankThenRead[Bm25Config]):
         corpus = [words(chunk.text) for chunk in chunks]
         if not any(corpus):  # rank_bm25 divides by the mean length
             return np.zeros(len(chunks))
-        ranker = BM25Okapi(corpus, k1=self.config.k1, b=self.config.b, epsilon=self.config.epsilon)
-        return np.asarray(ranker.get_scores(words(question.query)), dtype=np.float64)
+        k1 = max(self.config.k1, 1e-9)  # at 0 the package divides 0 by 0 for a word that is not there
+        ranker = BM25Okapi(corpus, k1=k1, b=self.config.b, epsilon=self.config.epsilon)
+        with np.errstate(invalid="ignore"):  # as it does for b=1 and a chunk without words
+            return np.nan_to_num(np.asarray(ranker.get_scores(words(question.query)), np.float64))

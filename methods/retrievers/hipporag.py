@@ -33,6 +33,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from bench.method import (
+    ConfigError,
+    Geometry,
     LanguageModel,
     ModelSet,
     RankConfig,
@@ -112,6 +114,12 @@ class HippoRag(RankThenRead[HippoRagConfig]):
     paper = "Gutiérrez et al. 2025 (HippoRAG 2, arXiv 2502.14802)"
     family = "graphs and trees"
     Config = HippoRagConfig
+
+    def __init__(self, config: HippoRagConfig, geometry: Geometry, seed: int = 0) -> None:
+        """As every ranker; raises ConfigError where chunk, entities and triples are more than a context."""
+        super().__init__(config, geometry, seed)
+        if self.chunk_tokens + 2 * self.extract_tokens > (limit := geometry.input_limit):
+            raise ConfigError(f"extract_tokens={self.extract_tokens}: two and a chunk exceed {limit:,}.")
 
     @property
     def extract_tokens(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.method import ModelSet
+from bench.method import ModelSet, current_meter
 from bench.schema import Chunk, Index, Question
 from methods.retrievers.contriever import Contriever
 
@@ -37,5 +37,7 @@ class Hyde(Contriever):
         """Inner product of every chunk with the mean vector of question and draft, shape (chunks,)."""
         draft = await models.lm().generate(PROMPT.format(question=question.query), self.chunk_tokens)
         encoder = models.embedder(self.query_role, pooling=self.pooling)
+        if encoder.truncated([question.query]):
+            current_meter().events.add("question_cut")
         searched = (await self._embed(encoder, [question.query, draft.text])).mean(axis=0)
         return np.asarray(index.arrays["embeddings"] @ searched, dtype=np.float64)

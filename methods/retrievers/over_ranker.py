@@ -64,7 +64,9 @@ class OverRanker(RankThenRead[OverRankerConfigT]):
 
     def choices(self) -> Mapping[str, JsonValue]:
         """The ranker and its choices."""
-        return {"ranker": self.ranker.name, **self.ranker.choices()}
+        inner = self.ranker.choices()
+        over = f" over {inner['ranker']}" if "ranker" in inner else ""
+        return {**inner, "ranker": f"{self.ranker.name}{over}"}
 
     async def prepare(
         self, chunks: Sequence[Chunk], models: ModelSet

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from bench.method import LanguageModel, ModelSet, RankedChunks, Role
+from bench.method import ConfigError, LanguageModel, ModelSet, RankedChunks, Role
 from bench.schema import Chunk, Index, Question
 from methods.pecan.prompts import PECAN_CHOICES, PECAN_NODE, pecan_search_head
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
@@ -53,6 +53,8 @@ class Rerank(OverRanker[RerankConfig]):
     def roles(self) -> Mapping[str, Role]:
         """The ranker's, of which the reader scores, or a cross-encoder."""
         roles, scorer = super().roles(), self.config.scorer
+        if (inside := roles.get("scorer", Role(scorer)).model) != scorer != READER:
+            raise ConfigError(f"scorer={scorer}: the ranker inside has {inside}; name one for both.")
         if scorer != READER:
             ways_out = "A cross-encoder runs in this process: give its hub id or folder."
             return {**roles, "scorer": Role(scorer, False, "tokens", ways_out)}

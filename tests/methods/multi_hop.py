@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from bench.flops.meter import Meter, metered
 from bench.schema import Chunk, Document, DocumentSet, Question
 from methods.retrievers import rerank
+from methods.retrievers.bm25 import Bm25
 from tests.stand_ins import GEOMETRY, WordModel, WordModels
 
 TEXTS = ("Mara gave the kite to Otto", "Otto lives in Harbury", "a goat called Pepper", "rain fell all day")
@@ -59,3 +61,13 @@ def asked_by_the_reranker(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(rerank, "p_yes", p_yes)
     return asked
+
+
+def flag_rankings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BM25 flags each ranking with its query."""
+
+    async def flagged(ranker: Bm25, index: Any, question: Question, models: Any) -> Any:
+        return replace(await plain(ranker, index, question, models), flags=(question.query,))
+
+    plain = Bm25.rank
+    monkeypatch.setattr(Bm25, "rank", flagged)

@@ -103,9 +103,7 @@ TestLongLlmLingua = suite("longllmlingua", Costly)
 TestClosedBook = suite("closed_book")
 
 TestRaptor = suite("raptor", Costly, grid={"k": [1, 4, 10, 500]})
-TestRaptorTreeTraversal = suite(
-    "raptor", Variant, options={"mode": "tt", "leaf_tokens": 12}, grid={"k": [2, 5]}
-)
+TestRaptorTraversal = suite("raptor", Variant, options={"mode": "tt", "leaf_tokens": 12}, grid={"k": [2, 5]})
 TestMemWalker = suite("memwalker", Costly)
 TestMemWalkerWithoutReasons = suite(
     "memwalker", Variant, options={"reasoning": "off", "segment_tokens": 40, "summary_tokens": 20, "group": 3}
@@ -144,9 +142,7 @@ TestSelfRoute = suite("self_route", options={"ranker": "tfidf"}, grid={"k": [1, 
 def test_every_registered_method_is_covered() -> None:
     here = (suite for suite in _suites(MethodConformance) if suite.__module__ == __name__)  # no plug-in's
     covered = {suite.method for suite in here if suite.method}
-    ours = {
-        name for name, entry in registered_methods().items() if entry.distribution.startswith("longdoc-bench")
-    }
+    ours = {n for n, one in registered_methods().items() if one.distribution.startswith("longdoc-bench")}
     assert covered == ours
 
 

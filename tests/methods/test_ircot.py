@@ -5,18 +5,20 @@ from __future__ import annotations
 import pytest
 
 from methods.ircot import Ircot, IrcotConfig, first_sentence
-from tests.methods.multi_hop import QUESTION, ScriptedReader, asked_by_the_reranker, replayed
+from tests.methods.multi_hop import QUESTION, ScriptedReader, asked_by_the_reranker, flag_rankings, replayed
 
 REASONING = "next sentence"
 
 
 @pytest.mark.parametrize("last", ["So the answer is Harbury.", " "])
-def test_a_sentence_finds_the_second_passage_and_a_conclusion_or_an_empty_one_ends_it(last: str) -> None:
+def test_a_sentence_finds_more_and_a_conclusion_ends_it(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    flag_rankings(monkeypatch)
     reader = ScriptedReader(["Otto lives somewhere. More.", last, "never"], REASONING)
     (result,), meter = replayed(Ircot, IrcotConfig, reader, rounds=(8,))
     assert [item.document for item in result.prediction.context] == [0, 1] and len(reader.prompts) == 2
     assert result.prediction.trace["thoughts"] == ["Otto lives somewhere.", last.strip()]
     assert result.meter.flops == meter.flops
+    assert {QUESTION.text, "Otto lives somewhere."} <= {*result.prediction.flags}, "of every ranking"
 
 
 def test_fewer_rounds_cost_less_and_are_derived_from_one_run() -> None:

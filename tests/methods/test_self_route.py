@@ -12,11 +12,10 @@ from bench.method.contract import Replayed
 from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
 from methods.self_route import PERMISSION, SelfRoute, SelfRouteConfig
+from tests.methods.multi_hop import flag_rankings
 from tests.stand_ins import GEOMETRY, WordModel, WordModels
 
-PAGES = DocumentSet(
-    tuple(Document("", f"page{n} is about the kite of Mara Feld number {n} .") for n in range(9))
-)
+PAGES = DocumentSet(tuple(Document("", f"page{n} is about kite of Mara Feld number {n} .") for n in range(9)))
 QUESTION = Question("Where is kite 3 ?", PAGES, 8)
 
 
@@ -54,9 +53,10 @@ def test_an_answer_from_the_passages_ends_the_question() -> None:
 
 
 @pytest.mark.parametrize("reply", ["unanswerable", "Unanswerable.", "It is unanswerable"])
-def test_a_declined_question_is_asked_of_everything_and_pays_for_both(reply: str) -> None:
+def test_what_is_declined_is_asked_of_all_and_pays_twice(reply: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    flag_rankings(monkeypatch)
     prediction, reader, meter = routed(reply)
-    assert prediction.text == "whole" and "read_everything" in prediction.flags
+    assert prediction.text == "whole" and {*prediction.flags} >= {QUESTION.text, "read_everything"}
     assert len(prediction.context) == 9
     assert len(reader.prompts) == 2 and PERMISSION not in reader.prompts[1]
     alone: Any = WordModels()

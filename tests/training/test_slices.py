@@ -35,9 +35,7 @@ def test_slices_end_like_one_run_and_its_export(tmp_path: Path, monkeypatch: pyt
     main([str(tmp_path / "slices"), *common, "--until", "3"])
     main([str(tmp_path / "slices"), *common, "--then", "export,evaluate", "--evaluate-scale", "0"])
 
-    whole, slices = (
-        load_checkpoint(tmp_path / run / "checkpoint.safetensors") for run in ("whole", "slices")
-    )
+    whole, slices = (load_checkpoint(tmp_path / r / "checkpoint.safetensors") for r in ("whole", "slices"))
     assert slices.meta["step"] == 8
     for part in ("model", "average", "optimizer"):
         ours, theirs = getattr(slices, part), getattr(whole, part)

@@ -172,9 +172,7 @@ def test_longbench_v2_asks_with_its_choices_for_a_letter(tmp_path: Path) -> None
         ("['a' ... 'b']", "should be a list of strings"),
     ],
 )
-def test_longbench_csv_answers_are_a_list(
-    tmp_path: Path, column: str, expected: str | tuple[str, ...]
-) -> None:
+def test_csv_answers_are_a_list(tmp_path: Path, column: str, expected: str | tuple[str, ...]) -> None:
     path = tmp_path / "file"
     rows = f"Q1?,text,['sound'],3,qasper,a\nQ2?,text,{column},3,qasper,b\n"
     path.write_text("input,context,answers,length,dataset,_id\n" + rows, encoding="utf-8")
@@ -293,9 +291,7 @@ COLUMNAR = {
 }
 
 
-@pytest.mark.parametrize(
-    "entry", [{"1909.1": PAPER}, COLUMNAR, [COLUMNAR]], ids=["release", "hub", "hub-array"]
-)
+@pytest.mark.parametrize("entry", [{"1909.1": PAPER}, COLUMNAR, [COLUMNAR]], ids=["release", "hub", "array"])
 def test_qasper(tmp_path: Path, entry: Any) -> None:
     examples, problems = written(tmp_path, entry)
     first, second = (f.example for f in examples)

@@ -392,9 +392,7 @@ def test_an_event_loop_that_went_away_leaves_nothing_behind() -> None:
     assert play_all(engine, [script(0)])[0][-1].answer == play_all(small_engine(8), [script(0)])[0][-1].answer
 
 
-def test_a_context_that_memory_does_not_hold_is_refused_with_what_lacks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_context_beyond_memory_is_refused_with_what_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     # A page cache full of weights left a budget of 0.1 GB, a warning, and a run that crawled.
     model = causal_model("llama")
     cache = build_engine("llama", model, max_context=64).runner.kv_cache

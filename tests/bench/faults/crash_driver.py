@@ -40,9 +40,7 @@ def work(folder: Path) -> None:
         cells.append((cell, folder / suffix))
     results = run_cells(cells, IndexStore(folder / "indexes"), WordModels, in_flight=2)
     rows = [Row(id=suffix, label=suffix, method="echo") for suffix in ("a", "b")]
-    shown = [
-        TableCell(row, "toy", read_finished(result.folder)) for row, result in zip(rows, results, strict=True)
-    ]
+    shown = [TableCell(row, "toy", read_finished(r.folder)) for row, r in zip(rows, results, strict=True)]
     rendered = render(tests.cells.table(*shown), {})
     for suffix, text in (("md", rendered.markdown()), ("tex", rendered.latex()), ("csv", rendered.csv)):
         write_text(folder / "tables" / f"t.{suffix}", text)

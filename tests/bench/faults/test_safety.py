@@ -38,9 +38,7 @@ def dotted(node: ast.expr) -> str:
 def findings(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = (
-                [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            )
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             yield from (name for name in names if name.split(".")[0] in FORBIDDEN_MODULES)
         if isinstance(node, ast.Call):
             if dotted(node.func) in FORBIDDEN_CALLS:

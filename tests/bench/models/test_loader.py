@@ -41,9 +41,7 @@ def test_a_folder_loads_with_its_weights_ready_to_read(saved: Path) -> None:
 @pytest.mark.parametrize(
     ("dtype", "expected"), [("bfloat16", torch.bfloat16), ("float16", torch.float16), (None, torch.float32)]
 )
-def test_the_dtype_is_as_asked_or_float32_on_cpu(
-    saved: Path, dtype: str | None, expected: torch.dtype
-) -> None:
+def test_dtype_is_as_asked_or_float32_on_cpu(saved: Path, dtype: str | None, expected: torch.dtype) -> None:
     model = load_causal(resolve(str(saved), dtype=dtype, device="cpu"))
     assert {p.dtype for p in model.parameters()} == {expected}
 

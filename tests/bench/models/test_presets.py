@@ -33,9 +33,7 @@ def test_the_papers_reader_is_used_at_the_papers_lengths() -> None:
         (512, Geometry(18, 512, 512, 128)),
     ],
 )
-def test_any_other_model_has_the_papers_lengths_or_their_proportions(
-    positions: int, geometry: Geometry
-) -> None:
+def test_others_have_the_papers_lengths_or_their_proportions(positions: int, geometry: Geometry) -> None:
     assert default_geometry(positions) == geometry
 
 

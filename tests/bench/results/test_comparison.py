@@ -66,9 +66,7 @@ SIGNS = st.lists(st.sampled_from([-1, 1]), min_size=2, max_size=11)
 
 @settings(max_examples=60, deadline=None)
 @given(signs=SIGNS, size=st.floats(0.01, 1), sizes=st.lists(st.integers(1, 4), min_size=11, max_size=11))
-def test_documents_of_one_difference_give_the_sign_test(
-    signs: list[int], size: float, sizes: list[int]
-) -> None:
+def test_equal_differences_give_the_sign_test(signs: list[int], size: float, sizes: list[int]) -> None:
     """However many questions each document's difference is divided among."""
     shares = list(zip(signs, sizes[: len(signs)], strict=True))
     differences = [sign * size / n for sign, n in shares for _ in range(n)]

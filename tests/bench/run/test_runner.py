@@ -179,9 +179,7 @@ def test_edited_scores_were_believed(tmp_path: Path, caplog: pytest.LogCaptureFi
         again()
         assert "scores of 2 record(s), such as 'q0', do not follow" in caplog.text
         assert path.read_bytes() == honest and read_finished(path.parent) == right
-    path.write_text(
-        "".join(json.dumps(json.loads(row) | {"answers": []}) + "\n" for row in honest.splitlines())
-    )
+    path.write_text("".join(json.dumps(json.loads(r) | {"answers": []}) + "\n" for r in honest.splitlines()))
     score_it()  # without references the summary's scores were lost
     assert read_summary(path.parent) == right.summary
 

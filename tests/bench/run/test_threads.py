@@ -48,9 +48,7 @@ def test_a_process_for_each_idle_core_that_memory_has_room_for(
     assert processes() == expected
 
 
-def test_of_a_large_reader_there_is_one_copy_unless_the_environment_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_large_reader_has_one_copy_unless_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch)
     assert processes(ONE_COPY) == 1
     monkeypatch.setenv("BENCH_WORKERS", "3")

@@ -52,9 +52,7 @@ def test_it_writes_what_is_missing_and_rebuilds(tmp_path: Path, monkeypatch: pyt
     assert isinstance(moved, BenchError) and "was moved" in str(moved)
 
 
-def test_a_remote_store_is_not_rebuilt_and_no_secret_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remote_store_is_kept_and_no_secret_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_cell(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://ann:pw1234@127.0.0.1:9")
     for arguments in (("--rebuild",), ()):

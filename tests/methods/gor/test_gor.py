@@ -152,9 +152,7 @@ def test_lengths_that_do_not_fit_are_refused() -> None:
 
 def test_a_missing_package_is_an_error_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "torch_geometric" else find(name)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "torch_geometric" else find(n))
     with pytest.raises(BenchError, match=r"The method gor needs torch_geometric; .*'longdoc-bench\[gor\]'"):
         cell().require_packages()
     cell(train="off").require_packages()

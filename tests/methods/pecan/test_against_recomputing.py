@@ -126,9 +126,7 @@ def test_edges_are_those_of_the_full_attention_matrices(family: str, option: str
     summary = plain.greedy(ids, 40)
     attention = plain.attention([*ids, *summary.token_ids[: None if summary.finish == "stop" else -1]])
     bullets = parse_bullets(summary).bullets
-    assert [node.text for node in graph.nodes if node.level == 2] == list(
-        dict.fromkeys(b.text for b in bullets)
-    )
+    assert [n.text for n in graph.nodes if n.level == 2] == list(dict.fromkeys(b.text for b in bullets))
     compared = 0
     for bullet in bullets:
         rows = [len(ids) + t for t in bullet.tokens if len(ids) + t < len(attention)]

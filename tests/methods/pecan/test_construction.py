@@ -215,9 +215,7 @@ def test_a_bullet_that_was_cut_short_is_kept_and_flagged() -> None:
 
 def test_a_bullet_of_the_last_token_alone_has_no_attention_and_uniform_edges() -> None:
     """The last generated token was never forwarded, so nothing was recorded for it."""
-    script = Script(
-        summary=lambda nodes: "* a\n* b c", edge=lambda line, node: 1.0 if node == "e f g h" else 0.0
-    )
+    script = Script(summary=lambda nodes: "* a\n* b c", edge=lambda line, n: 1.0 if n == "e f g h" else 0.0)
     graph, _ = build(script, TWO, plan(summary=5))
     assert edges(graph) == {"a": {"a b c d": 0.0, "e f g h": 1.0}, "b": {"a b c d": 0.5, "e f g h": 0.5}}
     assert events(graph) == {"cut_bullet": 1, "zero_row": 1}

@@ -39,9 +39,7 @@ def test_a_path_and_all_its_numbers_by_hand() -> None:
     delta has no edge and z = 0, and comes last.
     """
     attention = {"top": 0.1, "p": 0.2, "alpha": 0.5, "beta": 0.5, "q": 0.1, "gamma": 0.5, "delta": 0.5}
-    prediction, _ = search(
-        models(relevance=lambda node: attention[node]), similarity="off", score_norm="none"
-    )
+    prediction, _ = search(models(relevance=lambda n: attention[n]), similarity="off", score_norm="none")
     assert path(prediction) == ["3.1", "2.1", "1.1", "1.2", "2.2", "1.3", "1.4"]
     read = visits(prediction)
     assert [n["position"] for n in read] == [2, 3, 4, 5, 6, 7, 8]

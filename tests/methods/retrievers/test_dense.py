@@ -37,8 +37,9 @@ def scores(
     return np.asarray(asyncio.run(method.rank(index, question, models)).scores)
 
 
-def test_a_question_that_the_encoder_cuts_is_flagged() -> None:
-    made = indexed("sbert", "minilm")
+@pytest.mark.parametrize("method", ["sbert", "hyde"])
+def test_a_question_that_the_encoder_cuts_is_flagged(method: str) -> None:
+    made = indexed(method, "minilm")
     with metered(Meter()) as meter:
         scores(*made)
     assert not meter.events

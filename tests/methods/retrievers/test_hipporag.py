@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet, Question
 from methods.retrievers.hipporag import (
@@ -161,3 +162,8 @@ def test_costs_are_the_extractions_of_the_index_and_the_filter_of_the_question()
         assert sum(cue in prompt for prompt in writer.prompts) == len(TEXTS)
     assert indexing.usage["writer", "prefill"].calls == 2 * len(TEXTS)
     assert answering.usage["writer", "prefill"].calls == 2  # the filter, and the reader
+
+
+def test_extractions_that_no_context_holds_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="extract_tokens=8192: two and a chunk exceed"):
+        HippoRag(HippoRagConfig(extract_tokens=8192), GEOMETRY)

@@ -206,6 +206,14 @@ def test_hyde_searches_with_the_mean_of_question_and_draft() -> None:
     assert method.roles()["embedder"].model == "minilm" and method.index_name == "contriever"
 
 
+def test_a_ranker_over_a_ranker_is_named_and_both_have_one_scorer() -> None:
+    config = RerankConfig(ranker="rerank", ranker_options={"scorer": "A"}, scorer="B")
+    with pytest.raises(ConfigError, match="the ranker inside has A"):
+        Rerank(config, GEOMETRY).roles()
+    over = IterRetGen(IterRetGenConfig(ranker="rerank"), GEOMETRY)
+    assert over.choices()["ranker"] == "rerank over bm25"
+
+
 @pytest.mark.parametrize("options", [{}, {"ranker": "hybrid", "ranker_options": {"second": "tfidf"}}])
 def test_a_new_version_of_the_ranker_makes_another_cell_of_the_method_over_it(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch

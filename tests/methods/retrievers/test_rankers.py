@@ -38,7 +38,10 @@ def tfidf(question: str, texts: tuple[str, ...] = TEXTS) -> np.ndarray[Any, Any]
     return np.asarray(asyncio.run(ranker.score(chunks(texts), Index(), asked(question), WordModels())))
 
 
-@pytest.mark.parametrize("ranker", [Tfidf(RankConfig(), GEOMETRY), Bm25(Bm25Config(), GEOMETRY)])
+OF_BM25 = [Bm25(config, GEOMETRY) for config in (Bm25Config(), Bm25Config(k1=0), Bm25Config(b=1))]
+
+
+@pytest.mark.parametrize("ranker", [Tfidf(RankConfig(), GEOMETRY), *OF_BM25])
 def test_rankers_search_with_the_retrieval_query_and_ask_with_the_question(ranker: Any) -> None:
     def scores(question: Question) -> list[float]:
         index = Index(*asyncio.run(ranker.prepare(chunks(TEXTS), WordModels())))

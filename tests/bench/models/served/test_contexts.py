@@ -66,9 +66,7 @@ def test_llamacpp_is_asked_for_the_whole_vocabulary_where_its_list_lacks_a_choic
 async def test_ids_and_log_probabilities_that_mean_nothing_are_no_answer() -> None:
     for ids in ((-1,), (7, 99_999_999)):
         with pytest.raises(RefusedRequestError, match="missing, or unknown"):
-            await Scripted("vllm", lambda q, ids=ids: Answer("", ids, "length", len(q.ids))).generate(
-                "Hello", 9
-            )
+            await Scripted("vllm", lambda q, ids=ids: Answer("", ids, "length", len(q.ids))).generate("Hi", 9)
     lm = Scripted(
         "vllm",
         lambda q: Answer("", (1,), "length", len(q.ids), log_probabilities=dict.fromkeys(choices, math.nan)),
