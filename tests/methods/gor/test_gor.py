@@ -132,7 +132,7 @@ def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_defau
         ({"supervised": "on", "train_on": "run"}, "name training data with train_on=PATH"),
         ({"supervised": "on", "train": "off"}, "drop it, or train=off"),
         ({"supervised": "on", "train_on": "train", "train_queries": 5}, "drop train_queries"),
-        ({"train_queries": 31}, "raise queries=30"),
+        ({"train_queries": 31}, "is above queries=30"),
         ({"gnn": "mlp"}, "gat.*gcn.*sgc.*gin.*sage"),
         ({"epochs": 0}, "greater than or equal to 1"),
         ({"dropout": 1.0}, "less than 1"),
