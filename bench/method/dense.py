@@ -48,12 +48,16 @@ class DenseRanker(RankThenRead[RankConfigT]):
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
-        """Similarity of the question to every chunk."""
+        """Similarity of what is searched with to every chunk."""
         encoder = models.embedder(self.query_role, pooling=self.pooling)
         if encoder.truncated([question.query]):
             current_meter().events.add("question_cut")
-        query = (await self._embed(encoder, [question.query]))[0]
+        query = (await self._embed(encoder, await self.searched(question, models))).mean(axis=0)
         return np.asarray(index.arrays["embeddings"] @ query, dtype=np.float64)
+
+    async def searched(self, question: Question, models: ModelSet) -> list[str]:
+        """The texts whose mean vector is searched with: the question."""
+        return [question.query]
 
     async def _embed(self, encoder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
         vectors = await encoder.embed(texts)

@@ -140,9 +140,7 @@ class _Page:
             "flops": [record.flops.query, record.flops.index],
             "tokens": [record.tokens.prompt, record.tokens.completion, record.tokens.forwarded],
             "flags": [*(["truncated"] if record.truncated else []), *record.flags],
-            "context": [
-                self._passage(item, record.document_ids, documents) for item in record.context[:most]
-            ],
+            "context": [self._passage(it, record.document_ids, documents) for it in record.context[:most]],
             "more": max(0, len(record.context) - most),
         }
         path = search_path(record)

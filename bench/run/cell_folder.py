@@ -127,9 +127,7 @@ def _non_defaults(
 ) -> tuple[str, ...]:
     """The options of the method whose value in ``config`` is not the default or ``recommended``."""
     fields = method.Config.model_fields
-    defaults: dict[str, Any] = {
-        n: field.get_default(call_default_factory=True) for n, field in fields.items()
-    }
+    defaults: dict[str, Any] = {n: f.get_default(call_default_factory=True) for n, f in fields.items()}
     defaults.update(recommended)
     return tuple(name for name, value in config.items() if name in fields and value != defaults[name])
 

@@ -168,7 +168,8 @@ class Mirror:
     def _find(self, experiment_ids: list[str], tag: str, value: str) -> Sequence[Any]:
         """The runs with this tag by start time; several if two machines wrote at once."""
         query = f"tags.`{tag}` = '{_quoted(value)}'"
-        return list(self._client.search_runs(experiment_ids, query, 1, 50_000, ["attributes.start_time ASC"]))
+        most, order = 50_000, ["attributes.start_time ASC"]  # the most that MLflow gives at once
+        return list(self._client.search_runs(experiment_ids, query, max_results=most, order_by=order))
 
     def _curves(self, experiment_id: str, parent_id: str) -> Sequence[Any]:
         """The curves below a sweep's run."""

@@ -125,7 +125,7 @@ class GorConfig(RecordsConfig):
         if self.train_queries is not None and self.supervised == "on":
             raise ValueError("supervised=on learns from no simulated queries; drop train_queries")
         if self.train_queries is not None and self.train_queries > self.queries:
-            raise ValueError(f"train_queries={self.train_queries} is above queries={self.queries}; raise it")
+            raise ValueError(f"train_queries={self.train_queries} is above queries={self.queries}; lower it")
         return self
 
 

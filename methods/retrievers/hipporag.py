@@ -119,7 +119,10 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         """As every ranker; raises ConfigError where chunk, entities and triples are more than a context."""
         super().__init__(config, geometry, seed)
         if self.chunk_tokens + 2 * self.extract_tokens > (limit := geometry.input_limit):
-            raise ConfigError(f"extract_tokens={self.extract_tokens}: two and a chunk exceed {limit:,}.")
+            raise ConfigError(
+                f"extract_tokens={self.extract_tokens}: entities, triples and a chunk exceed the {limit:,} "
+                "tokens that the model reads; set less."
+            )
 
     @property
     def extract_tokens(self) -> int:

@@ -8,13 +8,8 @@ of 512 tokens; here it is one, written greedily, as long as the chunks that are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
-from bench.method import ModelSet, current_meter
-from bench.schema import Chunk, Index, Question
+from bench.method import ModelSet
+from bench.schema import Question
 from methods.retrievers.contriever import Contriever
 
 PROMPT = "Question:\n{question}\n\nWrite a passage that answers the question."
@@ -31,13 +26,7 @@ class Hyde(Contriever):
     index_name = Contriever.name
     index_version = Contriever.version
 
-    async def score(
-        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
-    ) -> NDArray[np.float64]:
-        """Inner product of every chunk with the mean vector of question and draft, shape (chunks,)."""
+    async def searched(self, question: Question, models: ModelSet) -> list[str]:
+        """The question and the draft."""
         draft = await models.lm().generate(PROMPT.format(question=question.query), self.chunk_tokens)
-        encoder = models.embedder(self.query_role, pooling=self.pooling)
-        if encoder.truncated([question.query]):
-            current_meter().events.add("question_cut")
-        searched = (await self._embed(encoder, [question.query, draft.text])).mean(axis=0)
-        return np.asarray(index.arrays["embeddings"] @ searched, dtype=np.float64)
+        return [question.query, draft.text]

@@ -165,5 +165,5 @@ def test_costs_are_the_extractions_of_the_index_and_the_filter_of_the_question()
 
 
 def test_extractions_that_no_context_holds_are_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="extract_tokens=8192: two and a chunk exceed"):
+    with pytest.raises(ConfigError, match="extract_tokens=8192: entities, triples and a chunk exceed"):
         HippoRag(HippoRagConfig(extract_tokens=8192), GEOMETRY)
