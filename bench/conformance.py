@@ -318,9 +318,7 @@ class MethodConformance:
 
         async def both() -> tuple[list[Any], list[Any]]:
             derived = await method.replay(index, self.question(documents), models, configs)
-            return [(r.prediction, r.meter.to_json()) for r in derived], [
-                await alone(config) for config in configs
-            ]
+            return [(r.prediction, r.meter.to_json()) for r in derived], [await alone(one) for one in configs]
 
         derived, separate = asyncio.run(both())
         assert_same(derived, separate)

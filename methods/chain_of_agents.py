@@ -65,13 +65,13 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
     Config = ChainOfAgentsConfig
 
     def __init__(self, config: ChainOfAgentsConfig, geometry: Geometry, seed: int = 0) -> None:
-        """Keep the options; raises ConfigError for a window without room for notes and text."""
+        """Keep the options; raises ConfigError for a window without room, or larger than the model's."""
         super().__init__(config, geometry, seed)
-        least = 2 * self.note_tokens + LEAST_ROOM
-        if config.window is not None and config.window < least:
+        least, most = 2 * self.note_tokens + LEAST_ROOM, geometry.input_limit
+        if config.window is not None and not least <= config.window <= most:
             raise ConfigError(
-                f"window={config.window}: the notes before and after take {2 * self.note_tokens} of it; give "
-                f"{least} or more."
+                f"window={config.window}: the notes before and after take {2 * self.note_tokens} of it, and "
+                f"the model takes {most} tokens; give {least} to {most}."
             )
 
     @property
@@ -102,11 +102,9 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
         return replace(answer, trace={"notes": written[1:]})
 
     def _chunks(self, question: Question, lm: LanguageModel) -> list[Chunk]:
-        """Pieces of whole sentences that fit a worker's window beside question and notes, counted apart."""
-        limit = lm.geometry.input_limit
-        window = min(self.config.window or lm.geometry.window, limit)
+        """Pieces of whole sentences that fit a worker's window beside question and notes, old and new."""
         frame = lm.chat_overhead + lm.count_tokens(PROMPT.format(text="", notes="", question=question.text))
-        room = window - frame - 2 * self.note_tokens  # the notes before, and the new ones
+        room = (self.config.window or lm.geometry.window) - frame - 2 * self.note_tokens
         return split_into_leaves(question.documents, lm.tokenize, max(LEAST_CHUNK, room), join=True)
 
 

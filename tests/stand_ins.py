@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from bench.engine.sampling import Sampling
 from bench.flops.meter import Usage, current_meter
 from bench.method.contract import Method, MethodConfig
 from bench.models.api import Generation, Geometry, Tokenization
@@ -43,9 +42,7 @@ class WordModel:
     async def open(self) -> Any:
         raise NotImplementedError("the stand-in keeps no contexts")
 
-    async def generate(
-        self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
-    ) -> Generation:
+    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Generation:
         n = self.count_tokens(prompt) + self.chat_overhead
         current_meter().credit(self.name, "prefill", Usage(1, n, n * n, 1, 10 * n))
         return Generation(prompt.splitlines()[0].split()[-1], (1,), "stop", n)

@@ -116,9 +116,8 @@ def show(answers: Sequence[Answer], names: Sequence[str], documents: int, *, ful
         print_columns(console, names, rows)
     for answer, name in zip(answers, names, strict=True):
         console.print()
-        print_labelled(
-            console, "\n".join(_sources(answer, "" if len(answers) == 1 else f"{name} ", full=full))
-        )
+        of = "" if len(answers) == 1 else f"{name} "
+        print_labelled(console, "\n".join(_sources(answer, of, full=full)))
     for warning in dict.fromkeys(warning for answer in answers for warning in answer.warnings):
         print_labelled(console, f"\nwarning     {warning}")
 

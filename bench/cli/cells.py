@@ -71,7 +71,7 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
 
 
 def one_cell(text: str, results: Path, dataset: str = "", model: str = "", **only: int | str | None) -> Path:
-    """The finished cell that is meant: the one nearest to the defaults, of these the one of most questions.
+    """The finished cell that is meant: nearest to the defaults, its seed, too, then of most questions.
 
     only: limit, seed and dtype of a cell; None: any. Raises ConfigError, with the candidates, if that leaves
     several or they are on several data sets, and BenchError if there is none.
@@ -80,11 +80,11 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "", **onl
     given = {key: value for key, value in only.items() if value is not None}
     matching = {folder: of for folder, of in named.items() if all(getattr(of, k) == given[k] for k in given)}
     _, options = parse_method(text)
-    ranked: dict[tuple[int, int], list[Path]] = {}
+    ranked: dict[tuple[int, int, int], list[Path]] = {}
     for folder, about in matching.items():
         if read_finished(folder) is not None:
             others = len(set(about.non_defaults) - set(options))
-            ranked.setdefault((others, -about.n_examples), []).append(folder)
+            ranked.setdefault((others, about.seed, -about.n_examples), []).append(folder)
     if not ranked:
         asked = " ".join(f"--{key} {value}" for key, value in given.items())
         kind = f"with {asked} is finished. Others" if given else "is finished. Unfinished"
@@ -112,5 +112,5 @@ def described_cells(results: Path) -> Mapping[Path, CellDescription]:
 
 def cell_line(folder: Path, about: CellDescription) -> str:
     """The cell in one line, beginning with its folder."""
-    questions = counted(about.n_examples, "question")
-    return printable(f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {questions}")
+    asked = counted(about.n_examples, "question") + (f", seed {about.seed}" if about.seed else "")
+    return printable(f"{folder}  {cell_label(about)} on {about.data}, {about.model_label}, {asked}")

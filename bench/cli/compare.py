@@ -9,7 +9,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 
 from bench.cli.cells import named_folder, one_cell, warn_if_changed
@@ -21,6 +20,7 @@ from bench.cli.options import (
     in_flight_option,
     option,
     protocol_option,
+    refuse,
     results_option,
     retry_failed_option,
     setting_options,
@@ -85,13 +85,13 @@ def command(
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
-    source = click.get_current_context().get_parameter_source
-    for name in ("metric", "show", "plan"):
-        if judge is not None and source(name) is ParameterSource.COMMANDLINE:
-            raise ConfigError(f"--{name} is of a comparison by scores, and --judge makes none: drop one.")
-    for name in ("dataset", "data", "model", "limit", "seed"):
-        if source(name) is ParameterSource.COMMANDLINE and all(map(named_folder, (first, second))):
-            raise ConfigError(f"--{name} chooses among cells, and two folders are named: leave it out.")
+    if judge is None:
+        refuse(("protocol", "retry_failed", "in_flight"), "is of a judge's comparison: add --judge MODEL.")
+    else:
+        refuse(("metric", "show", "plan"), "is of a comparison by scores, and --judge makes none: drop one.")
+    if all(map(named_folder, (first, second))):
+        choosing = ("dataset", "data", "model", "limit", "seed")
+        refuse(choosing, "chooses among cells, and two folders are named: leave it out.")
     folders = list(_folders((first, second), dataset, setting, results))
     one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
     if judge is not None:

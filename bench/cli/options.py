@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
 
-from bench.errors import UnknownNameError
+from bench.errors import ConfigError, UnknownNameError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -26,11 +26,9 @@ WHAT, MODEL, DATA, HOW, OUTPUT = "What", "Model", "Data", "How", "Output"
 class Option(click.Option):
     """An option below a heading; one that is not listed has an environment variable as well."""
 
-    def __init__(
-        self, declarations: Sequence[str], *, group: str, listed: bool = True, **attributes: Any
-    ) -> None:
+    def __init__(self, flags: Sequence[str], *, group: str, listed: bool = True, **attributes: Any) -> None:
         """group: the heading."""
-        super().__init__(declarations, hidden=not listed, **attributes)
+        super().__init__(flags, hidden=not listed, **attributes)
         self.group = group
         if not listed:
             self.envvar = f"BENCH_{flag_of(self).upper().replace('-', '_')}"
@@ -45,6 +43,21 @@ class Option(click.Option):
 def option(*declarations: str, group: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
     """``click.option`` below a heading."""
     return click.option(*declarations, cls=Option, group=group, **attributes)
+
+
+def refuse(names: Collection[str], why: str) -> None:
+    """Raise ConfigError for the first of these options that stands on the command line."""
+    context = click.get_current_context()
+    for one in context.command.params:
+        if one.name in names and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE:
+            raise ConfigError(f"--{flag_of(one)} {why}")
+
+
+def refuse_beside(exported: Path | None) -> None:
+    """Raise ConfigError for an option that chooses what runs, where --from shows what was recorded."""
+    if exported is not None:
+        names = ("model", "data", "limit", "seed", "dtype", "retry_failed")
+        refuse(names, f"chooses what runs, and --from {exported} shows what was recorded: drop one.")
 
 
 def flag_of(parameter: click.Parameter) -> str:

@@ -14,9 +14,7 @@ from bench.files.printable import printable
 
 @click.command(name="report", cls=Command)
 @results_option
-@option(
-    "--out", group=OUTPUT, type=click.Path(path_type=Path), help="default: report.html in the results folder"
-)
+@option("--out", group=OUTPUT, type=click.Path(path_type=Path), help="default: report.html of --results")
 @option(
     "--questions",
     group=OUTPUT,

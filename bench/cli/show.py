@@ -72,9 +72,7 @@ def describe_record(record: Record) -> str:
         f"{record.tokens.forwarded} forwarded; {record.wall_s:.2f} s",
     ]
     if record.truncated or record.flags:
-        lines.append(
-            "flags       " + ", ".join([*(["truncated"] if record.truncated else []), *record.flags])
-        )
+        lines.append("flags       " + ", ".join(["truncated"] * record.truncated + [*record.flags]))
     lines.append(f"context     {len(record.context)} item(s), in the reader's order")
     for position, item in enumerate(record.context, start=1):
         place = item.node or f"document {item.document} [{item.start}:{item.end}]"
@@ -95,7 +93,5 @@ def _scores(record: Record) -> str:
 
 def _retrieval_line(record: Record) -> list[str]:
     """The measures of the context, if it has any."""
-    measured = ", ".join(
-        f"{measure_in_words(name)} {100 * value:.1f} %" for name, value in record.retrieval.items()
-    )
+    measured = ", ".join(f"{measure_in_words(m)} {100 * of:.1f} %" for m, of in record.retrieval.items())
     return [f"retrieval   {measured}"] if measured else []

@@ -17,6 +17,8 @@ from bench.cli.options import (
     first_option,
     option,
     protocol_option,
+    refuse,
+    refuse_beside,
     render_only_option,
     session_options,
     setting_options,
@@ -115,6 +117,9 @@ def command(
     from bench.tables.price import QUESTIONS
 
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
+    refuse_beside(content["exported"])
+    if content["view"] != "price":
+        refuse(("prices", "questions_per_document"), "is of --columns price: add it.")
     session.compute = not render_only
     data = "hub" if content["view"] == "published" else setting.data
     request = TableRequest(

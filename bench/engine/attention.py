@@ -58,9 +58,7 @@ class Batch:
             for kernel in {answers, records}:
                 jobs[kernel].append(Job(row, answers=kernel is answers, records=kernel is records))
         # Those that give log-sum-exps run before the one that uses them.
-        self.kernels = [
-            kernel(jobs[kernel], kv_cache, space, traits) for kernel in reversed(KERNELS) if jobs[kernel]
-        ]
+        self.kernels = [of(jobs[of], kv_cache, space, traits) for of in reversed(KERNELS) if jobs[of]]
         self.calls = self.windows = 0
         self._elsewhere: dict[Any, Batch] = {}
 

@@ -128,13 +128,13 @@ class Workspace:
         self.device = device
         self.most = CUDA_BLOCK_ELEMENTS if torch.device(device).type == "cuda" else CPU_BLOCK_ELEMENTS
         """Most probabilities formed at once."""
-        self._masks: dict[tuple[int, int, int | None], torch.Tensor] = {}
+        self._masks: dict[tuple[int, int, int, int | None], torch.Tensor] = {}
         self._memory = torch.empty(0, device=device)
         self._triangle = torch.empty(0, 0, device=device)
 
     def mask(self, row: PackedRow, start: int, stop: int, keys: int, window: int | None) -> torch.Tensor:
         """Additive causal mask (stop - start, keys) of a row's new tokens ``start..stop``, cached."""
-        key = (row.first + start, row.first + stop, window)
+        key = (row.first + start, row.first + stop, keys, window)
         mask = self._masks.get(key)
         if mask is None:
             queries = torch.arange(row.cached + start, row.cached + stop, device=self.device)[:, None]

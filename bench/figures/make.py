@@ -66,17 +66,24 @@ def make_figure(
     if exported is not None:
         if figure.kind != "pareto":
             raise ConfigError(f"{figure.id}: --from is for figures of a table's rows, such as pareto.")
-        return _plane(figure, exported_table(load_table(figure.table), exported), setting)
+        return _pareto(figure, setting, session, exported)
     drawn = _DRAWERS[figure.kind](figure, setting, session)
     if session.so_far:
         drawn.figure.text(0.5, 1.02, f"unfinished: {session.so_far}", ha="center", color="tab:red")
     return drawn
 
 
-def _pareto(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
+def _pareto(figure: Figure, setting: CellRequest, session: Session, exported: Path | None = None) -> Drawn:
+    """A table's rows, score over cost, on the data sets with a finished cell."""
     definition = load_table(figure.table).on(setting.data, figure.datasets)
-    table = table_cells(definition, plan_table(definition, setting), session)
-    return _plane(figure, table, setting)
+    if exported is not None:
+        table = exported_table(definition, exported)
+    else:
+        table = table_cells(definition, plan_table(definition, setting), session)
+    drawn = rows_on_a_plane(table)
+    if drawn is None:
+        raise NothingFinishedError(f"any row of {figure.table}", setting)
+    return drawn
 
 
 def rows_on_a_plane(
@@ -95,14 +102,6 @@ def rows_on_a_plane(
     definition = table.definition.model_copy(update={"datasets": shown})
     printed = published(definition.published_as) if definition.printed else {}
     return pareto(TableData(definition, table.cells), printed, dollars=dollars, unit=unit)
-
-
-def _plane(figure: Figure, table: TableData, setting: CellRequest) -> Drawn:
-    """A table's rows, score over cost, on the data sets with a finished cell."""
-    drawn = rows_on_a_plane(table)
-    if drawn is None:
-        raise NothingFinishedError(f"any row of {figure.table}", setting)
-    return drawn
 
 
 def _curve(figure: Figure, setting: CellRequest, session: Session) -> Drawn:

@@ -200,10 +200,8 @@ class Method(ABC, Generic[ConfigT]):
         answers = []
         for config in configs:
             with metered(Meter()) as meter:
-                prediction = await type(self)(config, self.geometry, self.seed).answer(
-                    index, question, models
-                )
-            answers.append(Replayed(prediction, meter))
+                other = type(self)(config, self.geometry, self.seed)
+                answers.append(Replayed(await other.answer(index, question, models), meter))
         return answers
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:

@@ -296,9 +296,7 @@ def _require_memory(spec: ModelSpec) -> None:
     if needed <= free:
         return
     smaller = [spec.loaded(dtype="bfloat16")] if spec.actual_dtype == "float32" else []
-    others = [
-        replace(spec, name=name, preset=preset) for name, preset in presets().items() if preset.architecture
-    ]
+    others = [replace(spec, name=name, preset=one) for name, one in presets().items() if one.architecture]
     smaller += [other for other in others if other.kind == "causal" and other.name != spec.name]
     ways = [
         f"--model {choice.name} --dtype {choice.actual_dtype} ({weights_bytes(choice) / 1e9:.1f} GB)"

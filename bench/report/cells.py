@@ -72,9 +72,7 @@ def _named(cells: Sequence[FinishedCell]) -> list[NamedCell]:
             told = tell(several) if len(several) > 1 else {}
             names |= {id_: f"{names[id_]} {text}" for id_, text in told.items() if text}
     named = [NamedCell(cell, names[cell.id]) for cell in cells]
-    return sorted(
-        named, key=lambda one: (-one.score.mean if one.score else 1, _natural(one.name), one.cell.id)
-    )
+    return sorted(named, key=lambda o: (-o.score.mean if o.score else 1, _natural(o.name), o.cell.id))
 
 
 def _differences(cells: Sequence[FinishedCell]) -> dict[str, str]:

@@ -7,10 +7,8 @@ from bench.tables.caption import about_amortised, about_shares, caption, without
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
+from bench.tables.price import QUESTIONS
 from bench.tables.published import PublishedValues, as_printed
-
-QUESTIONS = (1, 2, 4, 8)
-"""Questions per document (PECAN, Table A4)."""
 
 
 def amortised_table(

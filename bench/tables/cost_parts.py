@@ -66,14 +66,10 @@ def costs_of(table: TableData) -> dict[tuple[str, str], CellCosts]:
 def cell_costs(cell: FinishedCell) -> CellCosts:
     """The parts of a cell's costs; the index of each document set counts once."""
     reader = str(cell.description.models["reader"]["name"])
-    questions: list[Record] = list(cell.read_records())
-    indexes = [Meter.from_json(index.index_by_model) for index in index_costs(questions)]
-    return CellCosts(
-        _parts(
-            (Meter.from_json(record.flops.query_by_model) for record in questions), len(questions), reader
-        ),
-        _parts(indexes, len(indexes), reader),
-    )
+    records: list[Record] = list(cell.read_records())
+    questions = [Meter.from_json(record.flops.query_by_model) for record in records]
+    indexes = [Meter.from_json(index.index_by_model) for index in index_costs(records)]
+    return CellCosts(_parts(questions, len(questions), reader), _parts(indexes, len(indexes), reader))
 
 
 def _parts(meters: Iterable[Meter], count: int, reader: str) -> CostParts:

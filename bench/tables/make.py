@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 from bench.errors import ConfigError
 from bench.models.prices import PriceCard
 from bench.models.spec import resolve
-from bench.run.cell import CellRequest
+from bench.run.cell import Cell, CellRequest
+from bench.run.equal_cost import CostMatch
 from bench.run.judge_protocol import PROTOCOLS, ProtocolName
 from bench.run.session import Session
 from bench.tables.amortised import amortised_table
@@ -44,8 +45,7 @@ class TableRequest:
     session: Session
     """Runs missing cells, or finds what is finished; has the results folder."""
     view: View = "scores"
-    """retrieval: how much of the evidence the contexts contain; costs: their parts; price: in dollars;
-    paired: against one row, question by question; published: what the paper prints alone."""
+    """As ``--columns`` of bench table."""
     judge: str | None = None
     """The judge in tables of judgements; None: the reader."""
     protocol: ProtocolName = "both_orders"
@@ -85,14 +85,16 @@ def plan_cells(request: TableRequest) -> Plans:
             raise ConfigError(f"{definition.id}: {flag} is for {use}.")
     if request.exported and request.view != "scores":
         raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
-    if request.exported and (setting.model_named or setting.limit):
-        raise ConfigError(f"--from {request.exported} shows what was recorded: drop --model and --limit.")
-    if request.prices is not None:
-        request.prices.of(resolve(setting.model, dtype=setting.dtype).name)
     if definition.kind == "judged" and request.view != "published":
         resolve(request.judge or setting.model, dtype=setting.dtype).identity()
     without = request.view == "published" or definition.kind in WITHOUT_CELLS or request.exported
-    return {} if without else plan_table(definition, setting)
+    planned = {} if without else plan_table(definition, setting)
+    for plan in planned.values():
+        cell = plan.trial if isinstance(plan, CostMatch) else plan
+        if request.prices is not None and isinstance(cell, Cell):
+            for spec in cell.roles.values():
+                request.prices.of(spec.name)
+    return planned
 
 
 def run_cells(request: TableRequest, planned: Plans) -> TableData:

@@ -76,12 +76,10 @@ def _comparisons(
         bases = {id_: table.cells[id_, dataset] for id_ in set(against.values())}
         read = {id_: _records(cell, dataset) for id_, cell in bases.items()}
         for row in rows:
-            records, others = _records(table.cells[row.id, dataset], dataset), read[against[row.id]]
-            if records and others:
-                sections.setdefault(bases[against[row.id]].data, {})[row.id] = compare(
-                    records, others, metric
-                )
-                together[row.id][0].extend(records)
+            own, others = _records(table.cells[row.id, dataset], dataset), read[against[row.id]]
+            if own and others:
+                sections.setdefault(bases[against[row.id]].data, {})[row.id] = compare(own, others, metric)
+                together[row.id][0].extend(own)
                 together[row.id][1].extend(others)
     sections[ALL] = {id_: compare(*both, metric) for id_, both in together.items() if both[0]}
     if len(sections) == 2:  # one data set

@@ -26,7 +26,7 @@ from bench.tables.cells import TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 
 QUESTIONS = (1, 2, 4, 8)
-"""Default numbers of questions that share a document's index."""
+"""Default numbers of questions that share a document's index (PECAN, Table A4)."""
 _GENERATING = ("prefill", "probe", "decode")
 """Phases of which each logit row is a generated token; others only read, such as ``embed``, ``compress``."""
 _PER_1000 = 1e3

@@ -16,19 +16,18 @@ NO_SCORES = {"tokens", "samples", "setting", "seconds"}
 def printed_table(definition: TableDefinition) -> TextTable:
     """A section per data set with a column per metric, or, for a single metric, a column per data set.
 
-    Raises ConfigError for a table that no paper has.
+    Raises ConfigError for a table that no paper has, and for data sets of which it prints nothing.
     """
     if not has_published(definition.published_as):
         raise ConfigError(f"{definition.id} is not a paper's table: no values of it are published.")
-    values = {
-        cell: value
-        for cell, value in published(definition.published_as).items()
-        if cell[1] in definition.datasets
-    }
+    every, shown = published(definition.published_as), definition.datasets
+    values = {cell: value for cell, value in every.items() if cell[1] in shown}
+    if not values:
+        has = ", ".join(dict.fromkeys(dataset for _, dataset, _ in every))
+        raise ConfigError(f"{definition.id}: the paper prints nothing for {', '.join(shown)}, but for {has}.")
     of_paper = load_table(definition.published_as)
-    labels = {row.id: row.label for row in of_paper.rows}
-    labels |= {row: value.method for (row, _, _), value in values.items()}
-    rows = list(dict.fromkeys(row for row, _, _ in places(of_paper)))
+    labels = {row: value.method for (row, _, _), value in values.items()}
+    rows = [row for row in dict.fromkeys(row for row, _, _ in places(of_paper)) if row in labels]
     metrics = list(dict.fromkeys(metric for _, _, metric in values))
 
     def text(cell: Cell) -> str:

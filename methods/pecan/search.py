@@ -43,6 +43,7 @@ from methods.pecan.heads import heads_of
 from methods.pecan.prompts import (
     PECAN_CHOICES,
     PECAN_NODE,
+    PECAN_QUESTION_BEHIND,
     PECAN_SEARCH_BEFORE_QUESTION,
     pecan_question_again,
     pecan_turns,
@@ -407,12 +408,12 @@ class _Walk:
         repeated behind the nodes is rolled back.
         """
         mark, again, columns = self.context.mark(), Span(0, 0), dict[int, int]()
+        at = PECAN_QUESTION_BEHIND.get(self.config.probe_question, "").find("{question}")
         if self.again:
             if self.reads_from_question:
                 columns = {
-                    at: self.context.watch(span, self.heads) for at, span in enumerate(spans) if len(span)
+                    i: self.context.watch(span, self.heads) for i, span in enumerate(spans) if len(span)
                 }
-            at = self.again.rindex(self.question.text)
             again = await self.context.extend(self.again, focus=(at, at + len(self.question.text)))
         probe = None
         if self.config.progress_control == "on":
@@ -421,9 +422,9 @@ class _Walk:
             await self.context.settle()
         attention = [0.0] * len(spans)
         if columns:
-            counted = self._counted(self.again, self.question.text)
+            counted = self._counted(self.again, at, len(self.question.text))
             means = self.context.recorded(again)[counted].mean(axis=0, dtype=np.float64)
-            attention = [float(means[columns[at]]) if at in columns else 0.0 for at in range(len(spans))]
+            attention = [float(means[columns[i]]) if i in columns else 0.0 for i in range(len(spans))]
         elif self.attends and not self.reads_from_question:
             attention = [self._to_question(*pair) for pair in zip(choices, spans, strict=True)]
         if self.again:
@@ -434,16 +435,16 @@ class _Walk:
         """Mean attention of a node's tokens to the question's; 0 for an empty node."""
         if not len(span):
             return 0.0
-        counted = self._counted(self._piece(choice.node), self.graph.nodes[choice.node].text)
+        begin, text = PECAN_NODE.index("{text}"), self.graph.nodes[choice.node].text
+        counted = self._counted(self._piece(choice.node), begin, len(text))
         return float(self.context.recorded(span)[counted, 0].mean(dtype=np.float64))
 
-    def _counted(self, piece: str, text: str) -> NDArray[np.bool_] | slice:
-        """Which tokens of ``text`` count, of those that it has at the end of an appended piece."""
+    def _counted(self, piece: str, begin: int, length: int) -> NDArray[np.bool_] | slice:
+        """Which tokens of the text that begins there count, of those that it has in an appended piece."""
         if self.config.tokens == "all":
             return slice(None)
-        begin = piece.rindex(text)
         tokens = self.searcher.tokenize(piece)
-        span = token_span(tokens, begin, begin + len(text))
+        span = token_span(tokens, begin, begin + length)
         return content_tokens(piece, tokens.offsets[span.start : span.end])
 
     async def _second_turn(self, context: ReadingContext) -> Generation:

@@ -134,6 +134,8 @@ class AttentionRanker(RankThenRead[AttentionRankerConfig]):
         the query over them.
         """
         heads, asked_for = heads_of(self.config.heads, lm), beginning(lm, query, lm.geometry.chunk_tokens)
+        if len(asked_for) < len(query.rstrip()):
+            current_meter().events.add("question_cut")
         tail = TAIL.format(query=asked_for)
         room = lm.chat_overhead + sum(map(lm.count_tokens, [HEAD, *_paragraphs(texts), tail])) + 1
         async with await lm.open(room) as context:

@@ -76,9 +76,11 @@ def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:
     assert long < 2.3 * short
 
 
-def test_a_window_without_room_for_text_is_refused() -> None:
-    with pytest.raises(ConfigError, match="window=128: the notes before and after take 32 of it; give 160"):
-        asked(1, window=128)
+@pytest.mark.parametrize("window", [128, 10**6])
+def test_a_window_without_room_or_larger_than_the_models_is_refused(window: int) -> None:
+    """A larger one was cut without a word, and its cell said that it had been used."""
+    with pytest.raises(ConfigError, match=f"window={window}: the notes before and after take 32 .* give 160"):
+        asked(1, window=window)
 
 
 def test_a_worker_without_notes_passes_the_ones_before_it_on() -> None:

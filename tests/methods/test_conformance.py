@@ -71,9 +71,7 @@ TestBm25InDocumentOrder = suite(
 )
 TestTfidf = suite("tfidf", grid={"k": [1, 3, 500]})
 TestAttentionRanker = suite("attention_ranker", grid={"k": [1, 7, "gap"]})
-TestAttentionRankerWithHeads = suite(
-    "attention_ranker", Variant, options={"heads": "0.0+0.1"}, grid={"k": [2]}
-)
+TestAttentionRankerHeads = suite("attention_ranker", Variant, options={"heads": "0.0+0.1"}, grid={"k": [2]})
 TestDragon = suite("dragon", WithEncoders)
 TestDpr = suite("dpr", WithEncoders)
 TestContriever = suite("contriever", WithEncoders, encoder="query")

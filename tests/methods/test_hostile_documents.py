@@ -66,9 +66,7 @@ def reader_of(weights: Path) -> CausalLanguageModel:
 
 def control_tokens_outside_of_the_template(reader: CausalLanguageModel, ids: list[int]) -> set[int]:
     """Control tokens that are not part of a piece of the chat template, nor a BOS in front."""
-    controls = {
-        id_ for id_, token in reader.hf_tokenizer.added_tokens_decoder.items() if token.content.strip()
-    }
+    controls = {i for i, token in reader.hf_tokenizer.added_tokens_decoder.items() if token.content.strip()}
     chat = reader.chat
     text = " " + " ".join(map(str, ids)) + " "
     for piece in sorted((chat.opening, chat.next_turn, chat.reply_opening, chat.closing), key=len)[::-1]:

@@ -90,10 +90,8 @@ def test_the_text_is_that_of_the_unchanged_library(family: str, iterative_size: 
     target = 0.5 * sum(lm.count_tokens(chunk) for chunk in chunks)
     ours = compress(lm, chunks, QUESTION, target_tokens=target, iterative_size=iterative_size, options=AFTER)
     library = unchanged_library(family, lm.geometry.window)
-    lengths = {"target_token": target, "iterative_size": iterative_size}
-    theirs = library.compress_prompt(
-        list(chunks), question=QUESTION, concate_question=False, **lengths, **AFTER
-    )
+    lengths = {"target_token": target, "iterative_size": iterative_size, "concate_question": False}
+    theirs = library.compress_prompt(list(chunks), question=QUESTION, **lengths, **AFTER)
     assert ours.text == theirs["compressed_prompt"]
     assert list(ours.ranking) == library.context_idxs[-1]
     assert 0 < lm.count_tokens(ours.text) < sum(lm.count_tokens(chunk) for chunk in chunks)

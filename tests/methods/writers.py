@@ -44,9 +44,7 @@ class Writer:
     async def open(self, max_tokens: int | None = None) -> Any:
         raise NotImplementedError
 
-    async def generate(
-        self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
-    ) -> Generation:
+    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Generation:
         self.samplings.append(sampling)
         self.prompts.append(prompt)
         self.limits.append(max_new_tokens)
@@ -59,11 +57,9 @@ class Writer:
         tokens = self.tokenize(whole)
         text = whole[: tokens.offsets[max_new_tokens - 1][1]] if len(tokens.ids) > max_new_tokens else whole
         finish: Literal["stop", "length"] = "stop" if text == whole else "length"
-        ids = self.tokenize(text).ids
+        ids, out = self.tokenize(text).ids, len(self.tokenize(text).ids)
         current_meter().credit(self.name, "prefill", Usage(1, n, n * n, 1, n))
-        current_meter().credit(
-            self.name, "decode", Usage(len(ids), len(ids), n * len(ids), len(ids), len(ids))
-        )
+        current_meter().credit(self.name, "decode", Usage(out, out, n * out, out, out))
         return Generation(text, ids, finish, n)
 
 

@@ -29,9 +29,8 @@ def example(supporting: tuple[int, ...] = (1,), evidence: bool = True) -> Exampl
 
 def planted() -> CausalLanguageModel:
     """A random model of even attention, but for one head that looks for the token it stands on."""
-    lm = language_model(
-        rope_parameters={"rope_type": "default", "rope_theta": 1e12}, tie_word_embeddings=False
-    )
+    rope = {"rope_type": "default", "rope_theta": 1e12}
+    lm = language_model(rope_parameters=rope, tie_word_embeddings=False)
     layer, head = PLANTED
     layers = lm.hf_model.model.layers
     with torch.no_grad():

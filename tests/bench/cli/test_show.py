@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def test_further_answers_are_shown_below_the_first_one() -> None:
 def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
     finish(tmp_path, bm25(limit=1), [1])
     default = finish(tmp_path, bm25(limit=3), [1, 0, 1])
+    finish(tmp_path, replace(bm25(limit=3), seed=1), [1, 1, 1])  # named alike, it made the name ambiguous
     two = finish(tmp_path, bm25(limit=3, k=2), [0, 0, 0])
     assert str(default.folder(tmp_path)) in shown(tmp_path, "bm25", "--dataset", "hotpotqa")
     assert str(two.folder(tmp_path)) in shown(tmp_path, "bm25:k=2")

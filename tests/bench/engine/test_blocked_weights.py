@@ -64,8 +64,6 @@ def test_old_weights_go_but_for_what_is_read_by_rows() -> None:
 
 def test_layers_stay_as_they_are_in_full_precision_or_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(blocked(torch.float32).layer) is torch.nn.Linear
-    available = 3 * 2 * (96 * 320 + 64 * 320)
-    monkeypatch.setattr(
-        blocked_weights.psutil, "virtual_memory", lambda: SimpleNamespace(available=available)
-    )
+    little = SimpleNamespace(available=3 * 2 * (96 * 320 + 64 * 320))
+    monkeypatch.setattr(blocked_weights.psutil, "virtual_memory", lambda: little)
     assert type(blocked().layer) is torch.nn.Linear

@@ -40,3 +40,9 @@ def test_blocks_attend_as_a_whole_matrix(dtype: torch.dtype, window: int | None,
     if watched:
         means = torch.stack([p.mean(0)[:, a:b].sum(-1) / max(b - a, 1) for a, b in SPANS], -1)
         torch.testing.assert_close(row.recording.total, means, atol=tolerance / 10, rtol=tolerance)
+
+
+def test_a_mask_has_as_many_keys_as_are_asked_for() -> None:
+    """Two kernels that answer and record one row shared it, though one rounds its keys up to blocks."""
+    row, space = PackedRow(0, 4, 6, 0), Workspace("cpu")
+    assert [space.mask(row, 0, 4, keys, None).shape[1] for keys in (10, 16)] == [10, 16]

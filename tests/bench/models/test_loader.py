@@ -196,9 +196,8 @@ def test_what_the_config_of_a_text_part_leaves_out_is_known(tmp_path: Path) -> N
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert resolve(str(tmp_path)).architecture.parameters == 3_880_263_168
-    (tmp_path / "config.json").write_text(
-        json.dumps({**config, "quantization_config": {"quant_method": "fp8"}})
-    )
+    quantised = {**config, "quantization_config": {"quant_method": "fp8"}}
+    (tmp_path / "config.json").write_text(json.dumps(quantised))
     with pytest.raises(ConfigError, match="the text part of a quantised model is not read"):
         _ = resolve(str(tmp_path)).architecture
 

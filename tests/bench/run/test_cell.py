@@ -30,9 +30,8 @@ def test_what_suits_a_reader_holds_for_every_method_that_has_the_option() -> Non
     assert config("bm25", "hotpotqa", "tiny")["prompt"] == "pecan"
     assert config("bm25", "chronicles", coder)["prompt"] == "pecan"  # LongBench has no template for it
     assert config("bm25", "hotpotqa", coder, prompt="pecan")["prompt"] == "pecan"
-    with pytest.raises(
-        ConfigError, match=f"drop one. prompt=longbench second_turn=restated comes with {coder}"
-    ):
+    both = f"drop one. prompt=longbench second_turn=restated comes with {coder}"
+    with pytest.raises(ConfigError, match=both):
         config("pecan", "hotpotqa", coder, answer_from="chunks")
 
 

@@ -60,10 +60,8 @@ ONE = [record(0, "a long answer"), record(1, "short"), record(2, "equal"), recor
 TWO = [record(0, "brief"), record(1, "a longer one"), record(2, "other"), record(3, "")]
 
 
-def run(
-    tmp_path: Path, judge: Judge, one: list[Record] = ONE, two: list[Record] = TWO, **options: Any
-) -> Any:
-    return judge_records(one, two, tmp_path, lambda: judge, {"first": "one"}, **options)  # type: ignore[arg-type, return-value]
+def run(path: Path, judge: Judge, one: list[Record] = ONE, two: list[Record] = TWO, **options: Any) -> Any:
+    return judge_records(one, two, path, lambda: judge, {"first": "one"}, **options)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ EVIL = '<script>alert("1")</script> & co_ | 100% {x} ~ ^ # $5 \\ --model – × 
 
 
 def table(*sections: Section, spans: tuple[tuple[str, int], ...] = ()) -> TextTable:
-    return TextTable(
-        "t", EVIL, ("Method", "F1", "F1 publ."), sections, ("One.", EVIL), ("[note]", EVIL), spans
-    )
+    columns = ("Method", "F1", "F1 publ.")
+    return TextTable("t", EVIL, columns, sections, ("One.", EVIL), ("[note]", EVIL), spans)
 
 
 TWO = (Section("first", (("a", "1", "2"),)), Section(EVIL, ((EVIL, "3", "4"), ("[b] * c", "5", "6"))))

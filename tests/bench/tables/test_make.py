@@ -19,8 +19,6 @@ from bench.tables.make import TableRequest, plan_cells
     [
         ("table1", CellRequest(), {"judge": "tiny"}, "table1: --judge is for tables of judgements"),
         ("table1", CellRequest(), {"protocol": "paper"}, "--protocol is for tables of judgements"),
-        ("table1", CellRequest(limit=5), {"exported": Path("x")}, "drop --model and --limit"),
-        ("table1", CellRequest(model_named=True), {"exported": Path("x")}, "drop --model and --limit"),
         ("tableA3", CellRequest(), {"view": "retrieval"}, "tableA3: --columns retrieval is for"),
         ("tableA3", CellRequest(), {"view": "costs"}, "tableA3: --columns costs is for"),
         ("tableA3", CellRequest(), {"view": "price"}, "--columns price is for tables with a row per method"),

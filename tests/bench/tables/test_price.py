@@ -133,10 +133,12 @@ def test_a_model_without_a_price_is_an_error_before_any_question(tmp_path: Path)
     with pytest.raises(ConfigError, match="No price for 'other'"):
         price_table(made, CARD)
     own = tmp_path / "own.yaml"
-    own.write_text('date: "2026-01-31"\nsource: a page\nprices: {}\n')
+    own.write_text(
+        'date: "2026-01-31"\nsource: a page\nprices: {tiny: {input: 1, cached_input: 1, output: 1}}\n'
+    )
     card = read_prices(own)
     request = TableRequest(load_table("table1"), CellRequest(), Session(tmp_path), view="price", prices=card)
-    with pytest.raises(ConfigError, match="No price for 'tiny'"):
+    with pytest.raises(ConfigError, match="No price for 'minilm'"):
         plan_cells(request)
 
 

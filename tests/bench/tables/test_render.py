@@ -29,9 +29,8 @@ def summary(f1: float, tflops: float, **more: Any) -> Summary:
 
 
 MODELS = {"reader": {"name": "tiny"}, "embedder": {"name": "minilm"}}
-DESCRIPTION = cells.description(
-    model_label="tiny & co_", models=MODELS, model_small=False, data_source="path"
-)
+ABOUT: dict[str, Any] = {"model_label": "tiny & co_", "model_small": False, "data_source": "path"}
+DESCRIPTION = cells.description(models=MODELS, **ABOUT)
 
 
 def described(cell: TableCell, **fields: Any) -> TableCell:

@@ -278,9 +278,8 @@ class ScriptedEmbedder:
     async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
         self.asked += texts
         current_meter().credit(self.name, "embed", Usage(1, len(texts), len(texts), 0, 7 * len(texts)))
-        return np.array([self.vectors.get(t, [0.0] * self.dim) for t in texts], np.float32).reshape(
-            -1, self.dim
-        )
+        vectors = [self.vectors.get(text, [0.0] * self.dim) for text in texts]
+        return np.array(vectors, np.float32).reshape(-1, self.dim)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from methods.pecan.construction import edge_weights, with_content_words
 from methods.pecan.content_words import content_tokens
 from methods.pecan.prompts import pecan_question_again
 from methods.pecan.scores import Scoring
-from tests.methods.pecan.scripted import models, spent
+from tests.methods.pecan.scripted import ScriptedContext, models, spent
 from tests.methods.pecan.worked_graph import DOCUMENTS, make_graph, method, path, question, search, visits
 
 ALL = np.arange(3)
@@ -68,6 +68,21 @@ def test_the_repeated_questions_attention_ranks_nodes_by_what_it_looks_at(behind
     assert path(prediction)[2] in ("1.2", "1.3")  # beta or gamma, below q
     prediction, _ = search(models(asked_again=lambda node: 1 - looks_at.get(node, 1.0)), graph, **options)
     assert path(prediction)[2] == "1.1"  # alpha, below p
+
+
+def test_a_question_that_its_template_contains_is_found_in_its_place(monkeypatch: Any) -> None:
+    """“No” was found in the instruction behind the question, whose attention then ranked."""
+    extend, focused = ScriptedContext.extend, list[Any]()
+
+    async def spy(self: Any, text: str, *, focus: Any = None) -> Any:
+        focused.append((text, focus))
+        return await extend(self, text, focus=focus)
+
+    monkeypatch.setattr(ScriptedContext, "extend", spy)
+    search(models(), asked=question("No"), probe_question="asked", relevance="question")
+    again = pecan_question_again("asked", "No")
+    at = again.index("No”")
+    assert {focus for text, focus in focused if text == again} == {(at, at + 2)}
 
 
 def test_confidence_is_relative_to_the_same_questions_first_probes() -> None:

@@ -121,9 +121,8 @@ def test_attention_alone_begins_at_the_earliest_of_the_highest_level_when_there_
 
 def test_similarity_alone_records_no_attention_and_reads_by_cosine() -> None:
     fixed = models()
-    prediction, _ = search(
-        fixed, make_graph(similarity={"gamma": 0.9, "p": 0.8, "delta": 0.1}), attention="off"
-    )
+    graph = make_graph(similarity={"gamma": 0.9, "p": 0.8, "delta": 0.1})
+    prediction, _ = search(fixed, graph, attention="off")
     assert path(prediction)[:4] == ["3.1", "1.3", "2.1", "1.4"]
     assert all(n["r"] is None and n["z"] is None for n in visits(prediction))
     assert not fixed.reader.contexts[0].watched

@@ -155,8 +155,9 @@ def test_a_text_over_the_window_is_scored_in_windows_of_whole_chunks() -> None:
     own = found.scores[counts[0] : counts[0] + counts[1]]
     assert np.corrcoef(alone, own)[0, 1] > 0.999
     long = " ".join([QUERY] * 40)  # more than the room of a window asked for more than the model has
-    both, *_ = ranked(long, beginning(lm, long, lm.geometry.chunk_tokens))
+    both, _, _, meters, _ = ranked(long, beginning(lm, long, lm.geometry.chunk_tokens))
     np.testing.assert_array_equal(both[0].scores, both[1].scores)
+    assert [meter.events for meter in meters] == [{"question_cut"}, set()]
 
 
 def test_tokens_far_below_the_mean_do_not_count() -> None:

@@ -8,7 +8,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from bench.engine.sampling import Sampling
 from bench.models.api import Generation
 from tests.stand_ins import WordModel, WordModels
 
@@ -25,9 +24,7 @@ class WatchfulModel(WordModel):
     def __init__(self, folder: Path) -> None:
         self.folder, self.here = folder, 0
 
-    async def generate(
-        self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
-    ) -> Generation:
+    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Generation:
         word = prompt.splitlines()[0].split()[-1]
         once = self.folder / f"die_at_{word}"
         if once.exists():
