@@ -57,11 +57,12 @@ lock: $(DEV) ## write constraints.txt, and hashes.txt beside it, from the curren
 	  --no-header --output-file hashes.txt - >/dev/null  # torch has builds of one version, with a hash each
 	@touch $(STAMP)
 
-check: $(DEV) ## lint, types and the direction of imports
+check: $(DEV) ## lint, types, the direction of imports, and that every mutant still has its place
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	! $(BIN)/python -m performance.mutants --list | grep "not run"
 
 test: $(DEV) ## the tests (offline, CPU)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4

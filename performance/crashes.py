@@ -166,10 +166,10 @@ def rounded(value: Any) -> Any:
 def work(folder: Path, pipe: int) -> None:
     """Give the commands, one after the other, naming every step on the pipe."""
     import bench.files.atomic
-    import bench.run.question_runner
     import bench.tables.render
     from bench.cli.main import command
     from bench.results.records import RecordStore
+    from bench.run.question_runner import QuestionRunner
     from bench.tracking import hooks
 
     def naming(owner: Any, name: str, phase: str) -> None:
@@ -181,8 +181,8 @@ def work(folder: Path, pipe: int) -> None:
 
         setattr(owner, name, named)
 
-    naming(bench.run.question_runner.QuestionRunner, "load_or_build", "index")
-    naming(bench.run.question_runner.QuestionRunner, "ask", "search")
+    naming(QuestionRunner, "load_or_build", "index")
+    naming(QuestionRunner, "ask", "search")
     naming(RecordStore, "append", "write")
     naming(RecordStore, "put_in_order", "write")
     naming(hooks.MlflowHooks, "_sync", "mlflow")

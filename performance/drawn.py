@@ -32,7 +32,9 @@ def model(name: str, attention: str = "sdpa") -> Any:
         from bench.models.loader import load_causal
         from bench.models.spec import resolve
 
-        return load_causal(resolve(TINY, dtype="float32", device="cpu", attention=attention))
+        tiny = load_causal(resolve(TINY, dtype="float32", device="cpu"))
+        tiny.set_attn_implementation(attention)
+        return tiny
     width, layers, kv_heads, ffn, vocab = {
         MEDIUM: (512, 6, 4, 1408, 8000),
         SMALL: (256, 4, 2, 896, 4000),

@@ -213,8 +213,8 @@ MUTANTS = (
     ),
     Mutant(
         "PR2",
-        "weights = mean_attention(out.attentions, request.heads)[begin:]",
-        "weights = mean_attention(out.attentions, None)[begin:]",
+        "weights = mean_attention(out.attentions, request.heads, tokens)[begin:]",
+        "weights = mean_attention(out.attentions, None, tokens)[begin:]",
         "test_its_attention_is_that_of_packed_passes",
     ),
     Mutant(
@@ -309,8 +309,8 @@ MUTANTS = (
     ),
     Mutant(
         "W1",
-        "return max(2, math.ceil(self.n * (self.detectable / difference) ** 2))",
-        "return max(2, math.ceil(self.n * (self.detectable / difference)))",
+        "math.ceil(self.n * (self.detectable / difference) ** 2)",
+        "math.ceil(self.n * (self.detectable / difference))",
         "test_half_the_difference_needs_four_times_the_questions",
     ),
     Mutant(
@@ -357,8 +357,8 @@ MUTANTS = (
     ),
     Mutant(
         "S0c",
-        "for step in self.steps[1:] for visit in step.visits] or self.order",
-        "for step in self.steps for visit in step.visits] or self.order",
+        "of = self.steps[1:steps] or self.steps[:1]",
+        "of = self.steps[:steps]",
         "test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_order",
     ),
     Mutant(
@@ -420,9 +420,15 @@ MUTANTS = (
     ),
     Mutant(
         "S10",
-        "at = len(PECAN_SEARCH_BEFORE_QUESTION)",
-        "at = len(PECAN_SEARCH_BEFORE_QUESTION) - 1",
+        "at, one_turn = len(PECAN_SEARCH_BEFORE_QUESTION), ",
+        "at, one_turn = len(PECAN_SEARCH_BEFORE_QUESTION) - 1, ",
         "test_the_question_alone_is_attended_to_not_its_instruction",
+    ),
+    Mutant(
+        "S10b",
+        'at = PECAN_QUESTION_BEHIND.get(self.config.probe_question, "").find("{question}")',
+        'at = PECAN_QUESTION_BEHIND.get(self.config.probe_question, "").rfind("No")',
+        "test_a_question_that_its_template_contains_is_found_in_its_place",
     ),
     Mutant(
         "S11",
@@ -807,20 +813,20 @@ MUTANTS = (
     ),
     Mutant(
         "U1",
-        "if any(e.id not in store.done for store in stores)]",
-        "if all(e.id not in store.done for store in stores)]",
+        "if any(e.id not in done for done in kept)]",
+        "if all(e.id not in done for done in kept)]",
         "test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misses",
     ),
     Mutant(
         "U2",
-        "if example.id not in store.done]",
+        "if example.id not in done]",
         "if True]",
         "test_a_shared_run_that_was_cut_between_two_cells_asks_what_one_of_them_misses",
     ),
     Mutant(
         "U4",
-        "if record.error is not None])",
-        "if record.error is None])",
+        "record in store.done.items() if record.error is None}",
+        "record in store.done.items() if record.error is not None}",
         "test_a_method_that_hangs_fails_that_question_and_no_neighbour",
     ),
     Mutant(

@@ -75,7 +75,8 @@ def _sweep_over_k(limit: int) -> list[Measurement]:
 
 def _answered(cells: Sequence[Cell], models: LoadedModels, folder: str, *, share: bool) -> list[Record]:
     """The records of a run of the cells; a run of several is a sweep."""
-    engine = models.lm().engine
+    lm: Any = models.lm()
+    engine = lm.engine
     engine.scheduler.share_prefixes = share
     engine.scheduler.forget()
     with tempfile.TemporaryDirectory(dir=folder) as place:

@@ -96,7 +96,7 @@ class Template:
 
     def conversation(self, turns: Conversation) -> tuple[list[int], list[tuple[int, int, str]]]:
         """Ids of a conversation and the spans of its replies, end-of-turn token included."""
-        ids = list(self.bos)
+        ids: list[int] = list(self.bos)
         spans = []
         for turn in turns:
             ids += [*self.user, *self.encode(turn.user), self.eot, *self.assistant]

@@ -125,7 +125,7 @@ class Teacher:
         The densest supervision of reading: a question takes half of the tokens that it takes as a turn.
         """
         world = self.world(rng, facts)
-        asked = []
+        asked: list[tuple[str, str]] = []
         while len(asked) < questions:
             for fact in rng.sample(world.facts, len(world.facts)):
                 qa, _ = self.question(rng, world, fact)
