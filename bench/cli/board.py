@@ -35,7 +35,7 @@ class Board(RunHooks):
     def __init__(self, request: TableRequest) -> None:
         """request: the table that is being made."""
         self._definition, self._places = request.definition, request.places
-        self._values: dict[tuple[str, str], str] = {}
+        self._values: dict[str, str] = {}
 
     def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
         """Show the cell's numbers."""
@@ -47,9 +47,8 @@ class Board(RunHooks):
         self._put(news.cell_id, news.score, news.tflops)
 
     def _put(self, cell_id: str, score: float | None, tflops: float) -> None:
-        place = self._places.get(cell_id)
-        if place is not None and score is not None:
-            self._values[place] = f"{100 * score:.1f}  {three_digits(tflops)}"
+        if score is not None:
+            self._values[cell_id] = f"{100 * score:.1f}  {three_digits(tflops)}"
 
     def table(self) -> Table:
         """All rows and data sets, with what is known by now."""
@@ -60,6 +59,7 @@ class Board(RunHooks):
         for dataset in definition.datasets:
             drawn.add_column(Text(dataset), justify="right", no_wrap=True)
         for row in definition.rows:
-            known = (values.get((row.id, dataset), WAITING) for dataset in definition.datasets)
+            cells = (self._places.get((row.id, dataset), "") for dataset in definition.datasets)
+            known = [values.get(cell, WAITING) for cell in cells]
             drawn.add_row(Text(row.label), *map(Text, known))
         return drawn

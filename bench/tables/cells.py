@@ -103,8 +103,8 @@ class TableData:
         return self.definition.title + (f" ({self.so_far})" if self.so_far else "")
 
 
-Places: TypeAlias = dict[str, tuple[str, str]]
-"""Cell id -> row id and data set."""
+Places: TypeAlias = dict[tuple[str, str], str]
+"""(Row id, data set) -> cell id."""
 
 Plan: TypeAlias = Cell | CostMatch | str
 """A planned cell; one whose k depends on another cell's cost; or why the row cannot run."""
@@ -172,7 +172,7 @@ def table_cells(
         why[id(plan)] = str(error)
 
     places = {} if places is None else places
-    places |= {plan.identity.cell_id: place for place, plan in planned.items() if isinstance(plan, Cell)}
+    places |= {place: plan.identity.cell_id for place, plan in planned.items() if isinstance(plan, Cell)}
     cells = [plan for plan in planned.values() if isinstance(plan, Cell)]
     finished = session.run_all(
         [[cell] for cell in cells], failed=lambda group, error: left_out(group[0], group[0], error)
@@ -181,7 +181,7 @@ def table_cells(
     matched = match_costs(matches, session, lambda match, error: left_out(match.trial, match, error))
     of_match = {id(match): cell for match, cell in zip(matches, matched, strict=True)}
     settled = ((place, of_match.get(id(plan))) for place, plan in planned.items())
-    places |= {cell.identity.cell_id: place for place, cell in settled if cell is not None}
+    places |= {place: cell.identity.cell_id for place, cell in settled if cell is not None}
     finished |= session.run_all([[cell] for cell in matched if cell is not None])
     rows = {row.id: row for row in definition.rows}
     table: dict[tuple[str, str], TableCell] = {}
