@@ -332,12 +332,6 @@ MUTANTS = (
         "test_an_interrupted_first_pass_goes_on_where_it_was",
     ),
     Mutant(
-        "A3",
-        "retry_failed=self.asking.retry_failed and again)",
-        "retry_failed=self.asking.retry_failed)",
-        "test_failed_questions_are_asked_again_once_in_passes",
-    ),
-    Mutant(
         "A4",
         "            if not self._so_far:\n                return\n",
         "",

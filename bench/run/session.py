@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -184,10 +184,9 @@ class Session:
         left = [cell for cell in _distinct(group) if not self._is_done(cell)]
         ran: dict[Path, FinishedCell] = {}
         if left:
-            again = self._ran.isdisjoint(cell.folder(self.results) for cell in left)
-            asking = replace(self.asking, retry_failed=self.asking.retry_failed and again)
+            models = partial(self.models, first)
             with _sigterm_as_interrupt():
-                just_now = run_group(left, self.results, self.indexes, lambda: self.models(first), asking)
+                just_now = run_group(left, self.results, self.indexes, models, self.asking)
             ran = {outcome.folder: outcome for outcome in just_now}
             for folder, outcome in ran.items():
                 known = self._finished if outcome.is_whole else self._so_far
