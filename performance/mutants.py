@@ -23,6 +23,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import click
@@ -59,7 +60,7 @@ class Mutant:
 
     def place(self, root: Path) -> Path:
         """The module that holds the text; raises StaleMutantError unless there is exactly one such place."""
-        modules = {path: path.read_text("utf-8") for name in SOURCES for path in (root / name).rglob("*.py")}
+        modules = {path: text for name in SOURCES for path, text in _texts(root / name).items()}
         counts = {path: text.count(self.old) for path, text in modules.items() if self.old in text}
         if list(counts.values()) != [1]:
             places = ", ".join(f"{path.relative_to(root)} ({n})" for path, n in counts.items()) or "nowhere"
@@ -71,10 +72,16 @@ class Mutant:
         """The guard as pytest names it; raises StaleMutantError unless one test file has it."""
         name = self.guard.partition("::")[0]
         defined = re.compile(rf"^(?:(?:async def|def|class) {name}\b|{name} = )", re.MULTILINE)
-        files = [path for path in (root / "tests").rglob("*.py") if defined.search(path.read_text("utf-8"))]
+        files = [path for path, text in _texts(root / "tests").items() if defined.search(text)]
         if len(files) != 1:
             raise StaleMutantError(f"{name} is expected in one test file and is in {len(files)}")
         return f"{files[0].relative_to(root)}::{self.guard}"
+
+
+@cache
+def _texts(folder: Path) -> dict[Path, str]:
+    """The modules below a folder, as they are without a fault."""
+    return {path: path.read_text("utf-8") for path in folder.rglob("*.py")}
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
