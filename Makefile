@@ -60,7 +60,7 @@ lock: $(DEV) ## write constraints.txt, and hashes.txt beside it, from the curren
 check: $(DEV) ## lint, types, the direction of imports, and that every mutant still has its place
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports
 	! $(BIN)/python -m performance.mutants --list | grep "not run"
 
