@@ -172,7 +172,7 @@ def main(ids: tuple[str, ...], only_list: bool) -> None:
     if only_list:
         places = [listed(mutant, REPOSITORY) for mutant in mutants]
         for mutant, place in zip(mutants, places, strict=True):
-            click.echo(f"{mutant.id:4} {place}")
+            click.echo(f"{mutant.id:4} {place}", err=place.startswith("not run"))
         sys.exit(any(place.startswith("not run") for place in places))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C: the copy and the test go too
     os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded: a forked process has one thread only
@@ -427,8 +427,8 @@ MUTANTS = (
     ),
     Mutant(
         "S10b",
-        'at = PECAN_QUESTION_BEHIND.get(self.config.probe_question, "").find("{question}")',
-        'at = PECAN_QUESTION_BEHIND.get(self.config.probe_question, "").rfind("No")',
+        'at = PECAN_QUESTION_BEHIND[self.config.probe_question].find("{question}")',
+        'at = PECAN_QUESTION_BEHIND[self.config.probe_question].rfind("No")',
         "test_a_question_that_its_template_contains_is_found_in_its_place",
     ),
     Mutant(

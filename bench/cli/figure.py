@@ -13,7 +13,7 @@ from bench.cli.options import (
     exported_option,
     first_option,
     option,
-    refuse_beside,
+    refuse_run_options,
     render_only_option,
     session_options,
     setting_options,
@@ -48,7 +48,7 @@ def command(
     from bench.figures.definition import load_figure
     from bench.figures.make import make_figure
 
-    refuse_beside(exported)
+    refuse_run_options(exported)
     figure = load_figure(name).only(datasets, setting.data)
     session.compute = not render_only
     for _ in session.passes(first):

@@ -53,7 +53,7 @@ def refuse(names: Collection[str], why: str) -> None:
             raise ConfigError(f"--{flag_of(one)} {why}")
 
 
-def refuse_beside(exported: Path | None) -> None:
+def refuse_run_options(exported: Path | None) -> None:
     """Raise ConfigError for an option that chooses what runs, where --from shows what was recorded."""
     if exported is not None:
         names = ("model", "data", "limit", "seed", "dtype", "retry_failed")

@@ -18,7 +18,7 @@ from bench.cli.options import (
     option,
     protocol_option,
     refuse,
-    refuse_beside,
+    refuse_run_options,
     render_only_option,
     session_options,
     setting_options,
@@ -116,11 +116,11 @@ def command(
     from bench.tables.make import TableRequest, make_table, plan_cells, run_cells
     from bench.tables.price import QUESTIONS
 
-    # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
-    refuse_beside(content["exported"])
+    refuse_run_options(content["exported"])
     if content["view"] != "price":
         refuse(("prices", "questions_per_document"), "is of --columns price: add it.")
     session.compute = not render_only
+    # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
     data = "hub" if content["view"] == "published" else setting.data
     request = TableRequest(
         with_rows(load_table(table_id), rows).on(data, datasets),

@@ -38,12 +38,11 @@ PECAN_CHOICES = ("Yes", "No")
 
 def pecan_question_again(style: Literal["before", "around", "asked"], question: str) -> str:
     """What a probe has behind the nodes, by ``probe_question``; empty for the paper's."""
-    if style == "before":
-        return ""
     return PECAN_QUESTION_BEHIND[style].format(question=question)
 
 
 PECAN_QUESTION_BEHIND = {
+    "before": "",
     "around": "\nQuestion:\n{question}",
     "asked": "\nCan the question “{question}” be answered from the information above? Response “Yes” or “No” "
     "in one word.",

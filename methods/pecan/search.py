@@ -408,7 +408,7 @@ class _Walk:
         repeated behind the nodes is rolled back.
         """
         mark, again, columns = self.context.mark(), Span(0, 0), dict[int, int]()
-        at = PECAN_QUESTION_BEHIND.get(self.config.probe_question, "").find("{question}")
+        at = PECAN_QUESTION_BEHIND[self.config.probe_question].find("{question}")
         if self.again:
             if self.reads_from_question:
                 columns = {
