@@ -43,6 +43,7 @@ from bench.method.dense import (
     DenseRanker as DenseRanker,
     DualEncoderRanker as DualEncoderRanker,
     PairConfig as PairConfig,
+    question_vector as question_vector,
     unit_rows as unit_rows,
 )
 from bench.method.graph_view import (

@@ -67,9 +67,7 @@ class DenseRanker(RankThenRead[RankConfigT]):
 class PairConfig(RankConfig):
     """A pair of encoders, one for questions and one for chunks."""
 
-    encoder: str = Field(
-        description="pair of presets NAME-query and NAME-context, or a folder with folders query and context"
-    )
+    encoder: str = Field(description="presets NAME-query and NAME-context, or a folder of query and context")
 
 
 PairConfigT = TypeVar("PairConfigT", bound=PairConfig)
@@ -112,7 +110,14 @@ def encoder_pair(name: str) -> tuple[str, str]:
     raise UnknownNameError("encoder pair", name, known, hint=hint)
 
 
+async def question_vector(encoder: Embedder, question: str) -> NDArray[np.float32]:
+    """Its embedding, shape (dim,); a question that loses its end is flagged, ``question_cut``."""
+    if encoder.truncated([question]):
+        current_meter().events.add("question_cut")
+    return (await encoder.embed([question])).ravel()
+
+
 def unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows scaled to length 1; a zero row stays zero."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    """One vector, or rows, scaled to length 1; zeros stay zeros."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.where(norms > 0, norms, 1), dtype=np.float32)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from bench.method import ModelSet, Role, Switch, Training, TrainingItem
+from bench.method import ModelSet, Role, Switch, Training, TrainingItem, question_vector
 from bench.schema import Index, JsonValue, Question
 from methods.companion_models import AUTO, PAPER_RANKING_ENCODER, SMALL_ENCODER, companion
 from methods.gor.records import Records, cosines
@@ -216,7 +216,7 @@ class Gor(RecordsMethod[GorConfig]):
         if self.config.train == "on" and "learned_from" not in index.data:
             raise ValueError("this index was not finished with what was learned: call finish() first")
         vectors = np.asarray(index.arrays.get("learned", records.embeddings), dtype=np.float32)
-        query = (await models.embedder().embed([question.query]))[0]
+        query = await question_vector(models.embedder(), question.query)
         return cosines(vectors, query)
 
     def remarks(self, index: Index) -> tuple[str, ...]:

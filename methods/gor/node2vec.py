@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.method import ModelSet, Usage, current_meter
+from bench.method import ModelSet, Usage, current_meter, question_vector
 from bench.schema import Index, Question
 from methods.gor.records import Records, arcs, cosines, most_similar, queries_of
 from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
@@ -57,7 +57,7 @@ class Node2Vec(RecordsMethod[RecordsConfig]):
 
     async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
         """Cosine of every node's vector with the mean of the question's most similar nodes."""
-        query = (await models.embedder().embed([question.query]))[0]
+        query = await question_vector(models.embedder(), question.query)
         linked = most_similar(records.embeddings, query, self.config.records_k)
         vectors = np.asarray(index.arrays["vectors"], dtype=np.float32)
         return cosines(vectors, vectors[linked].mean(axis=0))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from bench.method import ModelSet, unit_rows
+from bench.method import ModelSet, question_vector, unit_rows
 from bench.schema import Index, Question
 from methods.gor.records import Records, cosines
 from methods.gor.retrieval import RecordsConfig, RecordsMethod, Scores
@@ -47,7 +47,7 @@ class ThoughtRetriever(RecordsMethod[ThoughtRetrieverConfig]):
 
     async def score(self, records: Records, index: Index, question: Question, models: ModelSet) -> Scores:
         """Cosine of the question with every node."""
-        return cosines(records.embeddings, (await models.embedder().embed([question.query]))[0])
+        return cosines(records.embeddings, await question_vector(models.embedder(), question.query))
 
     def choose(self, records: Records, scores: Scores, config: ThoughtRetrieverConfig) -> list[int]:
         """The k most similar nodes of which no two say nearly the same; fewer where there are not so many."""

@@ -31,6 +31,7 @@ from bench.method import (
     WindowExceededError,
     current_meter,
     metered,
+    question_vector,
     read,
     token_span,
     unit_rows,
@@ -478,7 +479,7 @@ class _Walk:
     async def _compare(self) -> Floats:
         """Cosine of the question with every node, shape (nodes,); computed on first use."""
         if self.similarity is None:
-            vector = unit_rows(await self.models.embedder().embed([self.question.query]))[0]
+            vector = unit_rows(await question_vector(self.models.embedder(), self.question.query))
             self.similarity = np.asarray(self.graph.embeddings @ vector, dtype=np.float64)
         return self.similarity
 

@@ -32,6 +32,7 @@ from bench.method import (
     Role,
     Switch,
     passages,
+    question_vector,
     read,
     unit_rows,
 )
@@ -155,7 +156,7 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         tree = Tree.from_index(index, question.documents)
         if not tree.nodes:
             return RankedTree(tree, np.zeros(0))
-        query = unit_rows(await models.embedder().embed([question.query]))[0]
+        query = unit_rows(await question_vector(models.embedder(), question.query))
         return RankedTree(tree, np.asarray(tree.embeddings @ query, dtype=np.float64))
 
     def pick(self, ranked: RankedTree, config: RaptorConfig) -> Picked:

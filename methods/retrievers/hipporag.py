@@ -42,6 +42,7 @@ from bench.method import (
     Role,
     Switch,
     fits,
+    question_vector,
     restored as chunks_of,
     unit_rows,
 )
@@ -192,11 +193,11 @@ class HippoRag(RankThenRead[HippoRagConfig]):
 
     async def _linked(self, index: Index, question: Question, models: ModelSet) -> _Linked:
         """What the question finds in the graph."""
-        query = unit_rows(await models.embedder().embed([question.query]))[0].astype(np.float64)
-        similarity = min_max(index.arrays["passages"] @ query)
+        query = unit_rows(await question_vector(models.embedder(), question.query)).astype(np.float64)
+        similarity = min_max(np.asarray(index.arrays["passages"], np.float64) @ query)
         if not index.data["facts"]:
             return _Linked(similarity, ("no_fact_kept",))
-        of_facts = min_max(index.arrays["facts"] @ query)
+        of_facts = min_max(np.asarray(index.arrays["facts"], np.float64) @ query)
         best = [int(at) for at in np.argsort(-of_facts, kind="stable")[:FACTS]]
         facts: list[Triple] = [tuple(index.data["facts"][at]) for at in best]
         kept, flags = list(range(len(facts))), tuple[str, ...]()

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.method import ModelSet, RankConfig, RankThenRead, Role, unit_rows
+from bench.method import ModelSet, RankConfig, RankThenRead, Role, question_vector, unit_rows
 from bench.schema import Chunk, Index, JsonValue, Question
 from methods.retrievers.page_rank import min_max, page_rank
 
@@ -104,7 +104,7 @@ class LinearRag(RankThenRead[LinearRagConfig]):
     ) -> NDArray[np.float64]:
         """PageRank of every chunk; its similarity to the question where the question has no name."""
         encoder, names = models.embedder(), [name.lower() for name in names_in(question.query)]
-        query = unit_rows(await encoder.embed([question.query]))[0]
+        query = unit_rows(await question_vector(encoder, question.query))
         similarity = np.asarray(_vectors(index, "passages") @ query, dtype=np.float64)
         if not names or not index.data["names"]:
             return similarity

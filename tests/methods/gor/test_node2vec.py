@@ -78,7 +78,9 @@ def test_the_question_stands_where_its_record_would() -> None:
 
     method = Node2Vec(RecordsConfig(records_k=2), GEOMETRY)
     index = Index({}, {"vectors": vectors})
-    models: Any = SimpleNamespace(embedder=lambda *_, **__: SimpleNamespace(embed=embed))
+    models: Any = SimpleNamespace(
+        embedder=lambda *_, **__: SimpleNamespace(embed=embed, truncated=lambda _: 0)
+    )
     scores = asyncio.run(method.score(records, index, Question("?", None, 8), models))  # type: ignore[arg-type]
     half = np.sqrt(0.5)  # linked to t0 and t1: the mean of their vectors points to (1, 1)
     np.testing.assert_allclose(scores, [half, half, 1, -1], atol=1e-6)

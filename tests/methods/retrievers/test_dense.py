@@ -22,9 +22,9 @@ from bench.schema import Index, Question
 from tests.bench.models.builders import encoder_model, hf_tokenizer, save_encoder, save_plain_encoder
 
 
-def indexed(name: str, encoder: str, chunk_tokens: int = 20) -> tuple[Any, LoadedModels, Index]:
+def indexed(name: str, encoder: str = "", chunk_tokens: int = 20) -> tuple[Any, LoadedModels, Index]:
     kind = load_method(name)
-    config = kind.Config(encoder=encoder, chunk_tokens=chunk_tokens)
+    config = kind.Config(encoder=encoder, chunk_tokens=chunk_tokens) if encoder else kind.Config()
     method = kind(config, resolve("tiny").geometry, 0)
     models = LoadedModels({name: resolve(role.model or "tiny") for name, role in method.roles().items()})
     return method, models, asyncio.run(method.index(DOCUMENTS["story"], models))
@@ -37,15 +37,13 @@ def scores(
     return np.asarray(asyncio.run(method.rank(index, question, models)).scores)
 
 
-@pytest.mark.parametrize("method", ["sbert", "hyde"])
-def test_a_question_that_the_encoder_cuts_is_flagged(method: str) -> None:
-    made = indexed(method, "minilm")
-    with metered(Meter()) as meter:
-        scores(*made)
-    assert not meter.events
-    with metered(meter):
-        scores(*made, text="why " * 3000)
-    assert meter.events == {"question_cut"}
+@pytest.mark.parametrize("name", ["sbert", "hyde", "raptor", "linear_rag", "pecan"])
+def test_a_question_that_the_encoder_cuts_is_flagged(name: str) -> None:
+    method, models, index = indexed(name)
+    for text in (QUESTION, "why " * 300):
+        with metered(Meter()) as meter:
+            asyncio.run(method.answer(index, Question(text, DOCUMENTS["story"], 8), models))
+        assert meter.events == ({"question_cut"} if text != QUESTION else set())
 
 
 def test_a_retrieval_query_is_embedded_in_the_place_of_the_question() -> None:
