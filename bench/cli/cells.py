@@ -11,6 +11,7 @@ from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.files.printable import printable
 from bench.method.options import parse_method
 from bench.method.registry import registered_methods
+from bench.models.served.address import without_url
 from bench.results.curves import cell_label
 from bench.results.finished import changed_since_summary, find_cells, read_finished
 from bench.results.models import CellDescription, read_description
@@ -61,7 +62,7 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
         if about.method == method
         and all(key in about.config and about.config[key] == value for key, value in options.items())
         and dataset in ("", about.dataset)
-        and model in ("", about.model)
+        and without_url(model) in ("", about.model)
     }
     if not matching:
         on = f" on {dataset}" if dataset else ""

@@ -31,6 +31,7 @@ from bench.method.options import as_typed, parse_method
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
+from bench.results.power import LEVEL
 from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, index_costs, read_records
 from bench.tables.formats import in_brackets
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from bench.run.judge_protocol import ProtocolName
     from bench.run.judging import CriterionSummary, Judgement
 
-SIGNIFICANT = 0.05
 PLAN = 5.0
 """Points of difference that a comparison says the number of questions for."""
 
@@ -90,7 +90,7 @@ def command(
     else:
         refuse(("metric", "show", "plan"), "is of a comparison by scores, and --judge makes none: drop one.")
     if all(map(named_folder, (first, second))):
-        choosing = ("dataset", "data", "model", "limit", "seed")
+        choosing = ("dataset", "data", "model", "limit", "seed", *(() if judge else ("dtype",)))
         refuse(choosing, "chooses among cells, and two folders are named: leave it out.")
     folders = list(_folders((first, second), dataset, setting, results))
     one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
@@ -256,7 +256,7 @@ def verdict(comparison: Comparison, first: str, second: str) -> str:
     low, high = comparison.difference.low, comparison.difference.high
     if low is None or high is None:
         return "Too few documents to tell the two apart."
-    outside, rejected = low > 0 or high < 0, comparison.p_value < SIGNIFICANT
+    outside, rejected = low > 0 or high < 0, comparison.p_value < LEVEL
     if outside and rejected:
         return f"{first} scores {'higher' if low > 0 else 'lower'} than {second}."
     if outside or rejected:

@@ -72,20 +72,12 @@ def command(
 
 def _selected(cells: tuple[str, ...], dataset: str, results: Path) -> dict[Path, CellDescription]:
     """The cells that are named, each once; folders may lie elsewhere than in the results folder."""
-    if not cells:
-        return {
-            folder: about
-            for folder, about in described_cells(results).items()
-            if dataset in ("", about.dataset)
-        }
-    named: dict[Path, CellDescription] = {}
+    named = {} if cells else dict(described_cells(results))
     for text in cells:
         folder = named_folder(text)
-        if folder is not None:
-            named[folder] = read_description(folder)
-        else:
-            named |= cells_named(text, results, dataset)
-    return {folder: about for folder, about in named.items() if dataset in ("", about.dataset)}
+        named |= {folder: read_description(folder)} if folder else cells_named(text, results, dataset)
+    kept = {folder.resolve(): folder for folder, about in named.items() if dataset in ("", about.dataset)}
+    return {folder: named[folder] for folder in kept.values()}
 
 
 def _forget(results: Path, cell_ids: list[str], sweeps: Iterable[str]) -> None:

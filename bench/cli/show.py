@@ -31,7 +31,7 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     path = Path(cell)
     if not path.is_file():
         path = (named_folder(cell) or one_cell(cell, results, dataset, model)) / RECORDS_FILE
-    if not path.is_file():
+    if not path.is_file() or not path.stat().st_size:
         raise BenchError(f"{path.parent} has no answered question yet.")
     warn_if_changed(path.parent)
     match: tuple[int, Record] | None = None

@@ -122,6 +122,8 @@ def command(
     session.compute = not render_only
     # What the paper prints is of its own data sets, which "hub" stands for, not of the sample ones.
     data = "hub" if content["view"] == "published" else setting.data
+    if content["exported"] and datasets:
+        data = str(content["exported"])  # which may have any
     request = TableRequest(
         with_rows(load_table(table_id), rows).on(data, datasets),
         setting,

@@ -143,8 +143,9 @@ def print_labelled(console: Console, text: str) -> None:
     for line in printable(text).splitlines():
         label, rest = line[:LABEL].rstrip(), line[LABEL:]
         labelled = rest[:1].strip() and line[LABEL - 1] == " " and (not label or not line.startswith(" "))
-        if len(line) <= console.width:
-            console.print(Text.assemble((line[:LABEL], "bold cyan" if labelled else ""), rest))
+        if len(line) <= console.width or console.width == WIDE:
+            parts = (line[:LABEL], "bold cyan" if labelled else ""), rest
+            console.print(Text.assemble(*parts), soft_wrap=True)
         elif labelled:
             grid = Table.grid()
             grid.add_column(width=LABEL, no_wrap=True)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from bench.data.source import DATA_SUFFIXES
 from bench.errors import DataError, UnknownNameError
 from bench.files.paths import DATASET_CARDS, SAMPLE_SETS
 from bench.files.yaml import read_yaml
@@ -171,8 +172,9 @@ def sample_names() -> tuple[str, ...]:
 
 
 def sets_in(path: Path) -> list[str]:
-    """The data sets with a card of which a folder has a file or folder of that name; of a file, none."""
-    return sorted({inside.stem for inside in path.iterdir()} & set(card_names())) if path.is_dir() else []
+    """The data sets with a card of which a folder has a data file or folder of that name; of a file, none."""
+    inside = [one for one in path.iterdir() if one.suffix in {"", *DATA_SUFFIXES}] if path.is_dir() else []
+    return sorted({one.stem for one in inside} & set(card_names()))
 
 
 def list_cards(folder: Path = DATASET_CARDS) -> list[Card]:

@@ -339,11 +339,13 @@ _HTML_PIECE = 2**16
 def _html_text(content: bytes, path: str) -> str:
     """The visible text of an HTML page, a paragraph a line; scripts and styles are left out."""
     require(path, "bs4", "lxml")
-    from bs4 import UnicodeDammit
+    from bs4.dammit import EncodingDetector, UnicodeDammit
     from lxml.etree import HTMLParser
 
     with _parsing(path, "HTML"):
-        page = (UnicodeDammit(content, is_html=True).unicode_markup or "").replace("\0", "")
+        declared = EncodingDetector.find_declared_encoding(content, is_html=True)
+        page = UnicodeDammit(content, [declared or "utf-8"], is_html=True).unicode_markup or ""
+        page = page.replace("\0", "")
         parser = HTMLParser(target=_Visible(), huge_tree=True, encoding="utf-8")
         begun = time.monotonic()
         for at in range(0, len(page), _HTML_PIECE):

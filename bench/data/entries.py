@@ -74,6 +74,13 @@ class Problem:
         return f"{self.place}: {self.message}"
 
 
+_CSV_HEADER = (
+    rb'"?[A-Za-z_]\w*"?([,;\t]"?[A-Za-z_]\w*"?)+\r?\n'
+    rb'|([^\r\n]*[,;\t] *)?"?question"? *([,;\t][^\r\n]*)?\r?\n'
+)
+"""Names alone, or any fields with ``question`` among them."""
+
+
 def container_of(path: Path) -> Container:
     """The container format of a file, detected from its content alone.
 
@@ -94,7 +101,7 @@ def container_of(path: Path) -> Container:
         return "JSON array"
     if start.startswith(b"{"):
         return _lines_or_objects(path)
-    if re.match(rb'"?[A-Za-z_]\w*"?([,;\t]"?[A-Za-z_]\w*"?)+\r?\n|"?question"?\r?\n', start, re.IGNORECASE):
+    if re.match(_CSV_HEADER, start, re.IGNORECASE):
         return "CSV"
     excerpt = repr(start[:40].decode("utf-8", "replace"))
     raise DataError(

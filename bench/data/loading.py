@@ -244,8 +244,8 @@ def _named_part(path: Path, card: Card) -> Path:
 
 
 def _part_files(folder: Path) -> list[Path]:
-    """The data files of a folder, those with the suffix .txt too, which some sets have (WCEP-10)."""
-    return sorted([*data_files(folder), *(file for file in folder.glob("*.txt") if file.is_file())])
+    """The data files of a folder; where it has none, those with the suffix .txt, as WCEP-10 has them."""
+    return data_files(folder) or sorted(file for file in folder.glob("*.txt") if file.is_file())
 
 
 def _own_part(path: Path, card: Card, training: bool) -> Path:

@@ -82,11 +82,13 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     first = _first_example(path)
     declared = first.datasets if first else ()
     task: Task = first.example.task if first else "qa"
+    path = path.resolve()
+    own = own_card(declared[0] if declared else path.name if path.is_dir() else path.stem, task)
     if not dataset:
         shipped = [card for card in list_cards() if any(card.accepts(name) for name in declared)]
-        return shipped[0] if shipped else own_card(declared[0] if declared else path.resolve().stem, task)
+        return shipped[0] if shipped else load_card(own.name) if own.name in known else own
     slip = difflib.get_close_matches(dataset, known, n=1, cutoff=0.8)
-    if slip and dataset not in declared:
+    if slip and dataset not in (*declared, own.name):
         raise UnknownNameError("data set", dataset, known, hint="Data of your own: any other name will do.")
     return own_card(dataset, task)
 
@@ -106,6 +108,6 @@ def datasets_at(data: str, asked: Sequence[str]) -> tuple[str, ...]:
     folder of several may have all that are asked for.
     """
     path = Path(data).expanduser()
-    if data in NOT_PATHS or (path.is_dir() and {inside.stem for inside in path.iterdir()} & set(asked)):
+    if data in NOT_PATHS or set(sets_in(path)) & set(asked):
         return tuple(asked)
     return (card_for("", data).name,)

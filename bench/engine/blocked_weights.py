@@ -1,8 +1,9 @@
-"""Weights in the order in which oneDNN multiplies them: bfloat16 on a processor.
+"""Weights in the order in which a processor multiplies them: oneDNN's in bfloat16, by columns in float32.
 
 A linear layer keeps them row by row, and every product with few tokens pays for reading them in another
 order. Measured on Qwen2.5-0.5B's shape (EPYC, AVX512-BF16, two cores): a layer takes 0.5 to 0.75 of the time
 with 1 to 16 tokens, 0.95 with 512; outputs are the same to the bit. They take the place of the layer's own.
+In float32 (Xeon, AVX-512, one core) 4 to 8 answers at once take 0.65 to 0.75 of the time, two 1.13.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 SHARE = 0.25
 """Most of the available memory that the new weights may take: until the last of a file is replaced, all its
 old ones are there."""
+SMALL = 1 << 19
+"""Weights of a layer in float32 that stay row by row: a cache holds them, and nothing is won."""
 
 
 class Linear(torch.nn.Linear):
@@ -50,14 +53,17 @@ def block_weights(model: Any) -> None:
     The output layer, of which single rows are read, keeps its own as well. All other weights are copied, so
     that nothing keeps the file in memory from which they were loaded.
     """
-    if model.device.type != "cpu" or model.dtype != torch.bfloat16 or not supported():
-        return
     layers = {
         part
         for part in model.modules()
         if type(part) is torch.nn.Linear and part.weight.dtype == model.dtype
-        if not hasattr(part, "_hf_hook")
+        if model.device.type == "cpu" and not hasattr(part, "_hf_hook")
     }
+    for layer in layers if model.dtype == torch.float32 else ():
+        if layer.weight.numel() > SMALL:
+            layer.weight.data = layer.weight.data.t().contiguous().t()
+    if model.dtype != torch.bfloat16 or not supported():
+        return
     if sum(layer.weight.nbytes for layer in layers) > SHARE * psutil.virtual_memory().available:
         return
     head = model.get_output_embeddings()

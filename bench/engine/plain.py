@@ -27,7 +27,8 @@ LIMITS = Limits(tokens=512, rows=1)
 CONTEXTS = 8
 """Contexts that may be open at once; a search may hold one while another answers."""
 TOLERANCE, HALF_TOLERANCE = 1e-3, 6e-2
-"""Largest relative difference of logits between a text that is continued and one that is read at once."""
+"""Largest relative difference of logits between two ways of reading a text, in full and half precision."""
+HALF = (torch.bfloat16, torch.float16)
 
 
 ELSEWHERE = "Use another model, or one behind a server: --model server:URL#MODEL."
@@ -175,8 +176,7 @@ def plain_runner(name: str, model: Any, max_context: int) -> PlainRunner:
                 f"{error}). {ELSEWHERE}"
             ) from error
     worst = float((got.float() - expected.float()).abs().max() / expected.float().abs().max().clamp_min(1e-6))
-    half = model.dtype in (torch.bfloat16, torch.float16)
-    if expected.isfinite().all() and not worst <= (HALF_TOLERANCE if half else TOLERANCE):
+    if expected.isfinite().all() and not worst <= (HALF_TOLERANCE if model.dtype in HALF else TOLERANCE):
         raise UncontinuableError(
             f"{name}: {type(model).__name__} continues a text from its cache otherwise than it reads it at "
             f"once (logits differ by {worst:.2g} of their size), so a search would be wrong. {ELSEWHERE}"

@@ -18,7 +18,7 @@ from bench.engine.key_centres import key_centres
 from bench.engine.kv_cache import PAGE, KVCache, bytes_per_token
 from bench.engine.output_head import output_head
 from bench.engine.placement import layer_devices
-from bench.engine.plain import LIMITS as PLAIN_LIMITS, plain_runner
+from bench.engine.plain import HALF, HALF_TOLERANCE, LIMITS as PLAIN_LIMITS, TOLERANCE, plain_runner
 from bench.engine.runner import Runner
 from bench.engine.scheduler import Limits, Scheduler
 from bench.errors import BenchError
@@ -45,12 +45,6 @@ CUDA_RETAINED_SHARE = 0.5
 CPU_RETAINED_SHARE = 0.125
 """Share of the keys and values that closed contexts may hold, for others that begin alike; on a CPU at most 2
 contexts of the longest kind: with a large reader they held more memory than anything but its weights."""
-
-TOLERANCE = 1e-3
-"""Largest relative difference of logits to stock attention that the self-check accepts, fp32."""
-HALF = (torch.bfloat16, torch.float16)
-HALF_TOLERANCE = 6e-2
-"""The same in half precision."""
 
 
 class TooLittleMemoryError(BenchError):

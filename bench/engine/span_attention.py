@@ -135,21 +135,19 @@ class NearSpans(Kernel):
 
     def __init__(self, jobs: Sequence[Job], cache: KVCache, space: Workspace, traits: Traits) -> None:
         super().__init__(jobs, cache, space, traits)
-        self._groups = [
-            (rows, SpanAttention(rows, space.device, space.most))
-            for rows in by_heads(job.row for job in jobs)
-        ]
+        groups = by_heads(job.row for job in jobs)
+        self._groups = [SpanAttention(rows, space.device, space.most) for rows in groups]
 
     def run(self, layer: Layer) -> None:
         """Rows with the same choice of heads together."""
-        for rows, spans in self._groups:
-            only = selected_heads(rows[0].recording.heads, layer.index, len(layer.query))
+        for spans in self._groups:
+            only = selected_heads(spans.rows[0].recording.heads, layer.index, len(layer.query))
             spans.add(layer.query, layer.keys, layer.lse, layer.scale, layer.window, only)
 
     def settle(self) -> None:
         """Give every row its total."""
-        for rows, spans in self._groups:
-            for row, total in zip(rows, spans.totals(), strict=True):
+        for spans in self._groups:
+            for row, total in zip(spans.rows, spans.totals(), strict=True):
                 row.recording.add(total)
 
 

@@ -12,6 +12,7 @@ from bench.data.own import card_for, datasets_at
 from bench.errors import UnknownNameError
 from bench.files.paths import TABLES
 from bench.files.yaml import Definition, load_definition, read_definition
+from bench.metrics import get_metrics
 
 FOLDER = TABLES / "figures"
 
@@ -82,6 +83,7 @@ class Figure(Definition):
         missing, unread = needed - used, used - needed - optional
         if missing:
             raise ValueError(f"kind {self.kind} needs {', '.join(sorted(missing))}")
+        get_metrics([self.metric] if self.metric else [])
         if unread:
             raise ValueError(f"kind {self.kind} does not read {', '.join(sorted(unread))}")
         return self

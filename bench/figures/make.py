@@ -75,7 +75,8 @@ def make_figure(
 
 def _pareto(figure: Figure, setting: CellRequest, session: Session, exported: Path | None = None) -> Drawn:
     """A table's rows, score over cost, on the data sets with a finished cell."""
-    definition = load_table(figure.table).on(setting.data, figure.datasets)
+    data = str(exported) if exported and figure.datasets else setting.data  # an export may have any set
+    definition = load_table(figure.table).on(data, figure.datasets)
     if exported is not None:
         table = exported_table(definition, exported)
     else:
@@ -214,7 +215,8 @@ def _epochs(cell: Cell, session: Session) -> Sequence[Mapping[str, float]]:
     """The epochs of the training behind a finished cell."""
     from bench.models.model_set import LoadedModels
 
-    learned = asyncio.run(prepare(cell, session.indexes, LoadedModels(cell.roles), ())).learned
+    models = LoadedModels(cell.roles)
+    learned = asyncio.run(prepare(cell, session.indexes, models, (), compute=session.compute)).learned
     history: Sequence[Mapping[str, float]] = learned.data.get("history", ()) if learned else ()
     if not history:
         raise BenchError(

@@ -65,27 +65,16 @@ def priced(architecture: Architecture, usage: Usage) -> Usage:
     return usage
 
 
-def forward_usage(
-    architecture: Architecture, new_tokens: int, cached: int = 0, *, logit_rows: int | None = None
-) -> Usage:
-    """Usage of one forward of ``new_tokens`` on ``cached`` ones.
+def forward_usage(architecture: Architecture, new_tokens: int, cached: int = 0) -> Usage:
+    """Usage of one forward of ``new_tokens`` on ``cached`` ones that computes the last one's logits.
 
-    ``logit_rows``: positions whose logits are computed; by default one, the last, as when answering.
-    Raises ConfigError for a negative count, or more logit rows than new tokens.
+    Raises ConfigError for a negative count.
     """
-    for option, value in (("new tokens", new_tokens), ("cached", cached), ("logit rows", logit_rows or 0)):
+    for option, value in (("new tokens", new_tokens), ("cached", cached)):
         if value < 0:
             raise ConfigError(f"{option} must be 0 or more, got {value}.")
-    rows = min(1, new_tokens) if logit_rows is None else logit_rows
-    if rows > new_tokens:
-        raise ConfigError(f"logit rows must be at most the new tokens ({new_tokens}), got {rows}.")
-    usage = Usage(
-        calls=1,
-        new_tokens=new_tokens,
-        attended=new_tokens * (cached + new_tokens),
-        logit_rows=rows,
-        cached=cached,
-    )
+    pairs, rows = new_tokens * (cached + new_tokens), min(1, new_tokens)
+    usage = Usage(calls=1, new_tokens=new_tokens, attended=pairs, logit_rows=rows, cached=cached)
     return priced(architecture, usage)
 
 

@@ -97,8 +97,6 @@ def qwen3_5(values: Fields) -> Architecture:
             "linear_num_key_heads": 16,
             "linear_num_value_heads": 32,
             "full_attention_interval": 4,
-            "attention_bias": False,
-            "tie_word_embeddings": False,
         },
         *SIZES,
     )
@@ -122,7 +120,7 @@ def qwen3_5(values: Fields) -> Architecture:
     width, kv_width = heads * head_dim, kv_heads * head_dim
     attention = hidden * (2 * width + 2 * kv_width) + width * hidden
     attention_vectors = 2 * head_dim
-    if given["attention_bias"]:
+    if given.get("attention_bias"):
         attention_vectors += 2 * width + 2 * kv_width + hidden
 
     feed_forward = 3 * hidden * given["intermediate_size"]
@@ -155,10 +153,6 @@ def gemma4(values: Fields) -> Architecture:
             "vocab_size_per_layer_input": 262_144,
             "hidden_size_per_layer_input": 256,
             "num_kv_shared_layers": 0,
-            "attention_bias": False,
-            "attention_k_eq_v": False,
-            "use_double_wide_mlp": False,
-            "enable_moe_block": False,
             "tie_word_embeddings": True,
         },
         *SIZES,
@@ -171,7 +165,7 @@ def gemma4(values: Fields) -> Architecture:
     full[-1] = True
     experts = chosen = 0
     expert_ffn = ffn
-    if given["enable_moe_block"]:
+    if given.get("enable_moe_block"):
         given = given_fields(given, {}, "num_experts", "top_k_experts", "moe_intermediate_size")
         experts, chosen = given["num_experts"], given["top_k_experts"]
         expert_ffn = given["moe_intermediate_size"]
@@ -183,13 +177,13 @@ def gemma4(values: Fields) -> Architecture:
         sizes = {**given, **sizes_of.get(at, {})}
         head_dim, kv_width = sizes["head_dim"], sizes["num_key_value_heads"] * sizes["head_dim"]
         width, shares = heads * head_dim, at >= layers - given["num_kv_shared_layers"]
-        of_its_own = 0 if shares else 1 if given["attention_k_eq_v"] and full[at] else 2
-        wide = 2 if shares and given["use_double_wide_mlp"] else 1
+        of_its_own = 0 if shares else 1 if given.get("attention_k_eq_v") and full[at] else 2
+        wide = 2 if shares and given.get("use_double_wide_mlp") else 1
         attended += 2 * width
         matrices += 2 * hidden * width + of_its_own * hidden * kv_width + 3 * hidden * wide * ffn
         matrices += 2 * hidden * small + experts * hidden + chosen * expert
         vectors += (4 + bool(small)) * hidden + head_dim * (1 if shares else 2)
-        if given["attention_bias"]:
+        if given.get("attention_bias"):
             vectors += width + of_its_own * kv_width + hidden
         if experts:
             vectors += 4 * hidden + experts  # three norms, the router's scale, and one of each expert
@@ -204,7 +198,7 @@ def _gemma4_layers(given: Fields, full: Sequence[bool]) -> Mapping[int, Fields]:
     if given.get("per_layer_config") is not None:
         return {int(at): fields for at, fields in given["per_layer_config"].items()}
     own = {"head_dim": given["global_head_dim"]}
-    if given["attention_k_eq_v"] and given.get("num_global_key_value_heads"):
+    if given.get("attention_k_eq_v") and given.get("num_global_key_value_heads"):
         own["num_key_value_heads"] = given["num_global_key_value_heads"]
     return {at: own for at, attends_to_all in enumerate(full) if attends_to_all}
 
@@ -229,8 +223,6 @@ def deepseek_v3(values: Fields) -> Architecture:
             "qk_rope_head_dim": 64,
             "qk_nope_head_dim": 128,
             "v_head_dim": 128,
-            "attention_bias": False,
-            "tie_word_embeddings": False,
         },
         *SIZES,
     )
@@ -247,7 +239,7 @@ def deepseek_v3(values: Fields) -> Architecture:
         vectors += query_rank
     attention = queries + hidden * (rank + rotary) + rank * heads * (given["qk_nope_head_dim"] + value_dim)
     attention += heads * value_dim * hidden
-    if given["attention_bias"]:
+    if given.get("attention_bias"):
         vectors += (query_rank or 0) + rank + rotary + hidden
 
     dense = min(layers, given["first_k_dense_replace"])

@@ -17,13 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import ConfigError, ModelUnavailableError
-from bench.flops.architecture import (
-    Architecture,
-    UnknownFamilyError as _UnknownFamilyError,
-    architecture_from_config,
-    architecture_from_modules,
-    text_config,
-)
+from bench.flops.architecture import text_config
 from bench.models.presets import Pooling, presets
 from bench.models.sources import TOKENIZER_FILES, read_config, require_sizes, verify
 from bench.models.spec import SPREAD, ModelSpec, loading_errors
@@ -258,14 +252,6 @@ def _pooling_of(model: Any) -> str:
 def _is_dpr(model: Any) -> bool:
     config = getattr(getattr(model[0], "auto_model", None), "config", None)
     return getattr(config, "model_type", None) == "dpr"
-
-
-def architecture_of(model: Any) -> Architecture:
-    """Architecture of a transformers model: closed form where the family has one, else counted."""
-    try:
-        return architecture_from_config(model.config)
-    except _UnknownFamilyError:
-        return architecture_from_modules(model)
 
 
 def _device(spec: ModelSpec) -> Any:

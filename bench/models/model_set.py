@@ -10,7 +10,6 @@ from bench.models.conversation import LanguageModel
 from bench.models.embedder import Embedder
 from bench.models.language_model import CausalLanguageModel
 from bench.models.loader import (
-    architecture_of,
     fetch,
     load_causal,
     load_cross_encoder,
@@ -52,7 +51,7 @@ def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
             model,
             tokenizer,
             geometry=spec.geometry,
-            architecture=architecture_of(model),
+            architecture=spec.architecture,
             chat_style=spec.chat,
         )
 
@@ -66,8 +65,7 @@ def load_embedder(spec: ModelSpec, pooling: Pooling | None = None) -> Embedder:
     """
 
     def make() -> Embedder:
-        model = load_encoder(spec, pooling)
-        return Embedder(spec.name, model, architecture_of(model[0].auto_model))
+        return Embedder(spec.name, load_encoder(spec, pooling), spec.architecture)
 
     return _once(spec, ("embeds", pooling), make)
 

@@ -287,7 +287,7 @@ function pathItems(answer, question) {
     bar.max = 1;
     bar.value = step.p_yes;
     bar.setAttribute("aria-label", "p_yes");
-    const yes = path.t_c !== undefined && step.p_yes > path.t_c ? ": Yes" : ": read on";
+    const yes = path.base !== undefined ? "" : step.p_yes > path.t_c ? ": Yes" : ": read on";
     decision.append("Step " + number + ", knows enough?", bar, "p_yes " + step.p_yes.toFixed(3) + yes);
     items.push(decision);
   });

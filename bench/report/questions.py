@@ -113,7 +113,7 @@ class _Page:
                 }
                 for record in shown
             ],
-            "metrics": sorted({name for run in records for record in run for name in record.scores}),
+            "metrics": [*dict.fromkeys(name for run in records for record in run for name in record.scores)],
             "methods": methods,
         }
 
@@ -216,7 +216,7 @@ class SourceTexts:
 def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
     """Where the texts of the user's own data may be: as the command says, else where the cells had them."""
     recorded = {Path(one.cell.description.data_path) for one in group.cells if one.cell.description.data_path}
-    return own_files or [place for place in sorted(recorded) if os.access(place, os.F_OK)]
+    return [*own_files, *(place for place in sorted(recorded) if os.access(place, os.F_OK))]
 
 
 def search_path(record: Record) -> dict[str, JsonValue] | None:

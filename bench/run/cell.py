@@ -225,7 +225,7 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
         inner=tuple(_inner_versions(method)),
     )
     unfit: tuple[str, ...] = ()
-    if data.source == "path":
+    if data.source != "sample":
         unfit = unfit_models(roles.values(), (example.documents for example in data.examples))
     return Cell(request, method, card, data, reader, roles, identity, training, unfit)
 

@@ -79,7 +79,7 @@ class CostMatch:
     def settled(self, session: Session) -> Cell | None:
         """The cell that matches; None as long as a cost that is needed is not measured."""
         reference = session.finished(self.reference)
-        if reference is None:
+        if reference is None or not session.is_done(self.reference) or reference.summary.all_failed:
             return None
         if self.option == NODES:
             counts = [len(record.context) for record in reference.records if not record.error]
@@ -91,10 +91,16 @@ class CostMatch:
         return None if k is None else self.with_number(k)
 
     def to_measure(self, session: Session) -> list[Cell]:
-        """The cells to run next: the reference, then a few k that probably lie around its cost."""
+        """The cells to run next: the reference, then a few k that probably lie around its cost.
+
+        Raises ConfigError if every question of the reference failed.
+        """
         reference = session.finished(self.reference)
-        if reference is None:
+        if reference is None or not session.is_done(self.reference):
             return [self.reference]
+        if reference.summary.all_failed:
+            why = f"every question of {self.reference.name} failed: it has no cost to match"
+            raise ConfigError(f"{self.option}=auto: {why}. Mend it, then --retry-failed.")
         target, costs = reference.summary.query_flops.mean, self._costs(session)
         session.tried.add(self.trial.folder(session.results))
         expected = costs | self._expected(session, reference, costs)
@@ -203,17 +209,24 @@ def match_costs(
         open_ = [at for at, cell in enumerate(cells) if cell is None and at not in given_up]
         if not open_ or not session.compute:
             return cells
-        groups = {at: matches[at].to_measure(session) for at in open_}
+        groups: dict[int, Group] = {}
 
-        def give_up(group: Group, error: BenchError, groups: Mapping[int, Group] = groups) -> None:
-            at = next(at for at, own in groups.items() if own is group)
+        def give_up(at: int, error: BenchError) -> None:
             if failed is None:
                 raise error
             failed(matches[at], error)
             given_up.add(at)
 
+        def not_run(group: Group, error: BenchError, groups: Mapping[int, Group] = groups) -> None:
+            give_up(next(at for at, own in groups.items() if own is group), error)
+
+        for at in open_:
+            try:
+                groups[at] = matches[at].to_measure(session)
+            except BenchError as error:
+                give_up(at, error)
         purpose = "for the rows whose k depends on what another row costs"
-        session.run_all(list(groups.values()), purpose=purpose, failed=give_up)
+        session.run_all(list(groups.values()), purpose=purpose, failed=not_run)
 
 
 def planned(request: CellRequest, session: Session) -> Cell:

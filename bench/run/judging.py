@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from bench.errors import QuestionError
+from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
 from bench.flops.meter import Meter, metered
@@ -217,7 +217,9 @@ async def _ask(
         try:
             prompt = protocol.prompt(a.question, *shown, criterion)
             reply = (await lm.generate(prompt, protocol.tokens)).text
-        except QuestionError as fault:
+        except BenchError:
+            raise  # the judge is at fault, not the pair
+        except Exception as fault:
             error = fault_text(fault)
     return Reply(
         example_id=a.example_id,

@@ -57,13 +57,15 @@ class QuestionRunner:
         models: ModelSet,
         timeout_s: float | None = None,
         at_once: int = IN_FLIGHT,
+        *,
+        compute: bool = True,
     ) -> None:
         """cells: share their method and all that an index depends on; at_once: concurrent questions.
 
-        timeout_s: most seconds of one call of the method; None: unlimited.
+        timeout_s: most seconds of one call of the method; None: unlimited. compute: make what is not stored.
         """
         self.cells, self.store, self.models, self.timeout_s = cells, store, models, timeout_s
-        self.at_once = at_once
+        self.at_once, self.compute = at_once, compute
         self.metrics = get_metrics(cells[0].card.metrics)
         self._parts = cells[0].index_key_parts()
         if any(cell.index_key_parts() != self._parts for cell in cells):
@@ -176,6 +178,7 @@ class QuestionRunner:
         """The result of training the method on the items, with its cost."""
         cell = self.cells[0]
         assert cell.training is not None
+        self._require_computing("what it learned")
         with metered(Meter()) as meter:
             learned = await cell.method.train(items, cell.training.training, self.models)
         return StoredIndex(learned, meter)
@@ -255,7 +258,8 @@ class QuestionRunner:
 
         on_progress: called at the start, after every index, and every few seconds between.
         """
-        missing = [documents for documents in sets if not self.has_index(documents)]
+        name = self.cells[0].index_name
+        missing = [documents for documents in sets if not self.store.has(name, self._key(documents))]
         if not missing:
             return
         queue, built = iter(missing), 0
@@ -283,10 +287,6 @@ class QuestionRunner:
             await asyncio.gather(*(builder() for _ in range(min(self.at_once, len(missing)))))
         finally:
             ticking.cancel()
-
-    def has_index(self, documents: DocumentSet) -> bool:
-        """Whether the index of these documents is on disk."""
-        return self.store.has(self.cells[0].index_name, self._key(documents))
 
     def _key(self, documents: DocumentSet) -> str:
         return index_key({**self._parts, "documents": documents.id})
@@ -328,12 +328,17 @@ class QuestionRunner:
 
     async def build(self, documents: DocumentSet) -> StoredIndex:
         """A newly built index of these documents, with its cost."""
+        self._require_computing("an index")
         self._require_attention(index=True)
         with metered(Meter()) as meter:
             self._index_meters.append(meter)
             built = self.cells[0].method.index(documents, self.models)
             index = require_index(await within(self.timeout_s, built, "index"))
         return StoredIndex(index, meter)
+
+    def _require_computing(self, what: str) -> None:
+        if not self.compute:
+            raise BenchError(f"{self.cells[0].name}: {what} is no longer stored; leave out --render-only.")
 
     def _measure(self, example: Example, prediction: Prediction | None) -> _Measured:
         text = None if prediction is None else prediction.text
@@ -437,12 +442,14 @@ def stored_index(cell: Cell, indexes: IndexStore, documents: DocumentSet) -> Ind
     return None if stored is None else stored.index
 
 
-async def prepare(cell: Cell, indexes: IndexStore, models: ModelSet, sets: Sequence[DocumentSet]) -> Prepared:
+async def prepare(
+    cell: Cell, indexes: IndexStore, models: ModelSet, sets: Sequence[DocumentSet], *, compute: bool = True
+) -> Prepared:
     """The stored indexes of these document sets and what the method learned; missing ones are built.
 
-    Raises BenchError, and whatever building raises.
+    Raises BenchError, also for a missing one if nothing is to be computed, and whatever building raises.
     """
-    runner = QuestionRunner([cell], indexes, models)
+    runner = QuestionRunner([cell], indexes, models, compute=compute)
     async with runner.working():
         await runner.learn()
         stored = {documents.id: (await runner.load_or_build(documents)).index for documents in sets}

@@ -181,7 +181,7 @@ class Session:
         for warning in first.data.warnings:
             log.warning("%s", warning)
         _require_fitness(first)
-        left = [cell for cell in _distinct(group) if not self._is_done(cell)]
+        left = [cell for cell in _distinct(group) if not self.is_done(cell)]
         ran: dict[Path, FinishedCell] = {}
         if left:
             models = partial(self.models, first)
@@ -201,7 +201,7 @@ class Session:
                 hook.on_cell_finished(cell, finished, sweep=sweep)
         return outcomes
 
-    def _is_done(self, cell: Cell) -> bool:
+    def is_done(self, cell: Cell) -> bool:
         """Whether nothing of the cell is to be asked by this command."""
         finished = self.finished(cell)
         if finished is None or not (self.asking.retry_failed and finished.summary.n_failed):

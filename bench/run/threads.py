@@ -22,6 +22,9 @@ THREADS = "OMP_NUM_THREADS"
 """Environment variable for the number of threads per process, used without ``--threads``."""
 _POOLS = (THREADS, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 
+_ours: dict[str, str] = {}
+"""Those that this process has set: they are no wish of the user's."""
+
 PROCESSES = "BENCH_WORKERS"
 """Environment variable for the number of processes, used without ``--workers``."""
 
@@ -83,13 +86,14 @@ class Threads:
         Raises ConfigError for an environment variable that is not a positive integer.
         """
         configured = os.environ.get(THREADS)
+        configured = None if configured == _ours.get(THREADS) else configured
         own = cls(requested or (_positive(THREADS, configured) if configured else None))
         for name in _POOLS:
             # Numba refuses another number once it has started.
             if (requested or name not in os.environ) and not (
                 name.startswith("NUMBA") and "numba" in sys.modules
             ):
-                os.environ[name] = str(own.wanted or 1)
+                os.environ[name] = _ours[name] = str(own.wanted or 1)
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads yield their core
         if "torch" in sys.modules:
             _set(own.wanted or 1)

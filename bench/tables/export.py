@@ -81,7 +81,8 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
         for row in rows
     }
     try:
-        for entry in json.loads(path.read_bytes()):
+        entries = json.loads(path.read_bytes())
+        for entry in entries:
             key = entry["row"], entry["dataset"]
             if key not in cells:
                 continue  # a data set that was not requested, or a row that the definition does not have
@@ -92,6 +93,10 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise DataError(f"{path}: not the cells of a table ({fault}). Export them again.") from None
+    if not any(cell.finished for cell in cells.values()):
+        has = ", ".join(dict.fromkeys(str(entry["dataset"]) for entry in entries))
+        wanted = ", ".join(definition.datasets)
+        raise DataError(f"{path} has no cell of {wanted}, but of {has}: name a data set with --dataset.")
     return TableData(definition, cells)
 
 

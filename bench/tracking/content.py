@@ -116,8 +116,7 @@ def begun_cells(folders: Iterable[Path]) -> Iterator[Path]:
     """Cells below (or at) the folders that have a summary, or a record at least."""
     for folder in folders:
         for cell in find_cells(folder):
-            records = cell / RECORDS_FILE
-            if (cell / SUMMARY_FILE).is_file() or (records.is_file() and records.stat().st_size):
+            if (cell / SUMMARY_FILE).is_file() or records_so_far(cell):
                 yield cell
 
 

@@ -53,10 +53,6 @@ class MlflowHooks(RunHooks):
 
     def on_cell_finished(self, cell: Cell, finished: FinishedCell, *, sweep: str | None) -> None:
         """Queue the cell for the next sync."""
-        self.queue(finished.folder, sweep)
-
-    def queue(self, folder: Path, sweep: str | None = None) -> None:
-        """Queue a cell's folder for the next sync."""
         if self._uri != OFF and importlib.util.find_spec("mlflow") is None:
             log.info("%s Records are complete without it.", missing("Showing cells in MLflow", "mlflow"))
             self._uri = OFF
@@ -64,10 +60,10 @@ class MlflowHooks(RunHooks):
             return
         try:
             if sweep is not None:
-                note_sweep(folder, sweep)
-            self._queued[folder.resolve()] = None
+                note_sweep(finished.folder, sweep)
+            self._queued[finished.folder.resolve()] = None
         except OSError as error:
-            self._warn(f"{folder.name}: {error}")
+            self._warn(f"{finished.folder.name}: {error}")
 
     def on_record(self, record: Record) -> None:
         """Start a sync if enough time has passed and none is running."""

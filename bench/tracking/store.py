@@ -29,10 +29,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("Can't locate revision", f"the store was made by a newer MLflow; update it, or {_REBUILD}"),
     ("file is not a database", f"the store is damaged; {_REBUILD}"),
     ("malformed", f"the store is damaged; {_REBUILD}"),
-    (
-        "maintenance mode",
-        "MLflow no longer writes folders; name a database: BENCH_TRACKING_URI=sqlite:///PATH",
-    ),
+    ("maintenance mode", "MLflow writes no folders now; name a database: BENCH_TRACKING_URI=sqlite:///PATH"),
     ("database is locked", f"another program has locked the store. {REMEDY}"),
     ("disk is full", f"the disk is full; make room. {REMEDY}"),
     ("No space left", f"the disk is full; make room. {REMEDY}"),

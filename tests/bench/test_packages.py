@@ -84,7 +84,6 @@ def test_every_import_is_of_the_core_or_of_an_extra_that_brings_it() -> None:
 
 def test_all_brings_what_any_extra_brings_but_for_development() -> None:
     every = set(PROJECT["optional-dependencies"]) - {"dev", "docs", "all"}
-
     assert distributions(["longdoc-bench[all]"]) == distributions([f"longdoc-bench[{e}]" for e in every])
 
 
@@ -103,9 +102,7 @@ def test_the_core_scores_counts_and_renders(tmp_path: Path) -> None:
         "list methods": "longllmlingua",
         "score predictions.jsonl": '"f1": 1.0',
     }
-
     done = core(*commands, cwd=tmp_path)
-
     assert done.returncode == 0, done.stderr
     assert all(expected in done.stdout for expected in commands.values())
     assert "not installed" not in done.stderr
@@ -114,7 +111,6 @@ def test_the_core_scores_counts_and_renders(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["run --method bm25 --dataset hotpotqa --limit 1", "table quickstart"])
 def test_what_needs_a_model_names_the_extra_before_anything_else(tmp_path: Path, command: str) -> None:
     done = core(command, cwd=tmp_path)
-
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     assert "pip install 'longdoc-bench[readers]'" in done.stderr
@@ -123,7 +119,6 @@ def test_what_needs_a_model_names_the_extra_before_anything_else(tmp_path: Path,
 def test_several_missing_packages_are_named_with_all_their_extras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     monkeypatch.setitem(sys.modules, "ray", None)
-
     with pytest.raises(MissingPackageError) as caught:
         require("This", "mlflow", "click", "ray")
 

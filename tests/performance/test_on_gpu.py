@@ -38,7 +38,6 @@ def test_steps_run_on_a_cpu_and_are_not_run_again(tmp_path: Path, monkeypatch: p
     assert values["prefill: share of the rate of matrix products"] > 0
     assert values["3 questions about 96 tokens: answers that change with shared prefixes"] == 0
     assert values["3 questions about 96 tokens: tokens computed, over without"] < 0.6
-
     monkeypatch.setattr(on_gpu, "_process", lambda *_: pytest.fail("a finished step was run again"))
     again = call(tmp_path, "--only", "prefill,prefix")
     assert again.exit_code == 0 and again.output == done.output

@@ -27,7 +27,6 @@ def test_an_interrupted_run_ends_with_the_same_weights(undisturbed: Path, tmp_pa
     whole = load_checkpoint(undisturbed / "checkpoint.safetensors")
     run(tmp_path / "parts", "--until", "1")
     parts = run(tmp_path / "parts")
-
     assert whole.meta["step"] == parts.meta["step"] == 2
     assert whole.model.keys() == parts.model.keys()
     assert all(torch.equal(whole.model[k], parts.model[k]) for k in whole.model)

@@ -45,7 +45,6 @@ def test_auroc_counts_ordered_pairs() -> None:
 
 def test_calibration_is_the_gap_between_confidence_and_outcome() -> None:
     error, curve = calibration([(0.95, True), (0.95, True), (0.25, True), (0.25, False), (1.0, False)])
-
     assert curve == [[0.25, 0.5, 2], [0.967, 0.667, 3]]
     assert error == pytest.approx((2 * 0.25 + 3 * 0.3) / 5)
 
@@ -54,7 +53,6 @@ def test_the_exact_match_is_what_generation_gives(reader: Reader) -> None:
     exam = Exam()
     rng = exam.rng("generation")
     cases = [exam.reading(rng, 5, "one") for _ in range(6)]
-
     assert [reader.generate(c.prompt, 30) == c.reply for c in cases] == reader.exact(cases)[0]
 
 
@@ -62,6 +60,5 @@ def test_the_shipped_model_reads_short_texts_with_names_it_has_never_seen(reader
     exam = Exam()
     rng = exam.rng("short texts")
     right, tokens = reader.exact([exam.reading(rng, 5, "one") for _ in range(60)])
-
     assert 90 < tokens < 150
     assert sum(right) / 60 > 0.75

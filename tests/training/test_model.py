@@ -25,7 +25,6 @@ def test_the_logits_are_those_of_llama(model: TinyLlama) -> None:
     weights = llama_weights(SMALL, dict(model.named_parameters()))
     theirs.load_state_dict(weights | {"lm_head.weight": weights["model.embed_tokens.weight"]})
     ids = torch.randint(0, 96, (2, 40))
-
     with torch.no_grad():
         ours = model.logits(model.hidden(ids))
         assert torch.allclose(ours, theirs.eval()(ids).logits, atol=1e-4)
@@ -38,7 +37,6 @@ def test_the_loss_is_that_of_the_chosen_positions(model: TinyLlama) -> None:
     loss, losses, _ = model(ids, positions, targets, weights)
     logits = model.logits(model.hidden(ids)).reshape(-1, 96)[positions]
     expected = F.cross_entropy(logits, targets, reduction="none")
-
     assert torch.allclose(losses, expected, atol=1e-5)
     assert loss.item() == pytest.approx(((expected[0] + 0.5 * expected[1]) / 1.5).item(), abs=1e-5)
 
@@ -47,7 +45,6 @@ def test_the_loss_is_that_of_the_chosen_positions(model: TinyLlama) -> None:
 def test_plain_and_fused_attention_agree(length: int) -> None:
     torch.manual_seed(1)
     q, k, v = (torch.randn(2, 3, length, 32) for _ in range(3))
-
     fused = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert torch.allclose(attention(q, k, v), fused, atol=1e-5)
 
@@ -90,7 +87,6 @@ def test_the_optimiser_fits_a_line(model: TinyLlama) -> None:
         first = first or loss.item()
         loss.backward()
         optimizer.step(muon_lr=0.02, adam_lr=0.01, momentum=0.9)
-
     assert loss.item() < 0.2 * first
     assert right.float().mean() > 0.8
 
@@ -98,7 +94,6 @@ def test_the_optimiser_fits_a_line(model: TinyLlama) -> None:
 def test_exported_weights_are_read_back_as_they_were() -> None:
     config, weights = read_exported(ASSETS / "tiny")
     stored = load_file(ASSETS / "tiny" / "model.safetensors")
-
     assert config == ModelConfig()
     TinyLlama(config).load_state_dict(weights, strict=True)
     again = llama_weights(config, weights)

@@ -9,7 +9,6 @@ from training.train import decay_from
 
 def test_rates_run_from_the_first_to_the_second_value(tmp_path: Path) -> None:
     schedule = load_schedule(written(tmp_path, STAGE, STAGE | {"muon_lr": 0.5}))
-
     assert schedule.steps == 20
     assert schedule.at(0).muon_lr == pytest.approx(0.01)
     assert schedule.at(5).muon_lr == pytest.approx(0.015)
@@ -20,7 +19,6 @@ def test_rates_run_from_the_first_to_the_second_value(tmp_path: Path) -> None:
 
 def test_the_committed_schedule_warms_up_and_lengthens() -> None:
     schedule = load_schedule(DEFAULT_SCHEDULE)
-
     assert schedule.at(0).muon_lr < schedule.at(schedule.warmup).muon_lr
     longest = [max(stage.lengths) for stage in schedule.stages]
     assert longest == sorted(longest) and longest[-1] == 2048
@@ -29,7 +27,6 @@ def test_the_committed_schedule_warms_up_and_lengthens() -> None:
 def test_a_decaying_branch_keeps_the_mix_and_ends_at_a_twentieth(tmp_path: Path) -> None:
     schedule = load_schedule(written(tmp_path, STAGE, STAGE))
     branch = decay_from(schedule, 13, 8)
-
     assert branch.steps == 21
     assert [branch.at(i) for i in range(10)] == [schedule.at(i) for i in range(10)]
     assert branch.at(13).muon_lr == pytest.approx(schedule.at(13).muon_lr)

@@ -34,7 +34,6 @@ def test_slices_end_like_one_run_and_its_export(tmp_path: Path, monkeypatch: pyt
     main([str(tmp_path / "whole"), *common])
     main([str(tmp_path / "slices"), *common, "--until", "3"])
     main([str(tmp_path / "slices"), *common, "--then", "export,evaluate", "--evaluate-scale", "0"])
-
     whole, slices = (load_checkpoint(tmp_path / r / "checkpoint.safetensors") for r in ("whole", "slices"))
     assert slices.meta["step"] == 8
     for part in ("model", "average", "optimizer"):
@@ -53,7 +52,6 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "checkpoint.safetensors"
     save_checkpoint(Checkpoint({"a": torch.ones(2), "b": torch.ones(2)}, {}, {}, {"step": 3}), path)
     assert load_checkpoint(path).model.keys() == {"a", "b"}
-
     (tmp_path / "checkpoint.3.2.safetensors").unlink()
     with pytest.raises(ValueError, match=r"not a whole training checkpoint.*checkpoint\.3\.2"):
         load_checkpoint(path)
@@ -65,7 +63,6 @@ def test_a_compact_average_is_closer_than_its_float16_export() -> None:
     model = {"w": torch.randn(1000, generator=torch.Generator().manual_seed(1))}
     average = {"w": model["w"] + 0.01 * torch.randn(1000, generator=torch.Generator().manual_seed(2))}
     restored = restored_average(compact_average(average, model), model)["w"]
-
     assert (restored - average["w"]).abs().max() < 1e-4 * average["w"].abs().mean()
     again = restored_average(compact_average({"w": restored}, model), model)["w"]
     assert torch.equal(again, restored)
@@ -76,5 +73,4 @@ def test_training_needs_few_packages() -> None:
     absent = "transformers", "huggingface_hub", "datasets", "sentence_transformers", "mlflow", "ray", "scipy"
     blocked = f"import sys; sys.modules.update(dict.fromkeys({absent})); import training.train"
     process = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
-
     assert process.returncode == 0, process.stderr

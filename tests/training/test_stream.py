@@ -33,7 +33,6 @@ def test_a_batch_depends_on_seed_and_step_alone(template: Template, schedule: Sc
     first, again = (make_batch(1000, 1, schedule, template, NAMES) for _ in range(2))
     other_step = make_batch(1001, 1, schedule, template, NAMES)
     other_seed = make_batch(1000, 2, schedule, template, NAMES)
-
     assert np.array_equal(first.ids, again.ids) and np.array_equal(first.positions, again.positions)
     assert not np.array_equal(first.ids[0, :50], other_step.ids[0, :50])
     assert not np.array_equal(first.ids[0, :50], other_seed.ids[0, :50])
@@ -45,7 +44,6 @@ def test_replies_are_scored_to_the_end_of_turn(step: int, template: Template, sc
     weights = schedule.at(step).stage.reply_weights
     flat = batch.ids.reshape(-1)
     targets = flat[batch.positions + 1]
-
     assert len(batch.positions) == len(batch.weights) == int(batch.ids.size * HEAD_SHARE)
     assert batch.tokens > 0.7 * batch.ids.size
     for start, end, kind in batch.segments:
@@ -65,7 +63,6 @@ def test_a_conversation_is_what_the_chat_template_gives(template: Template) -> N
     said = [pair for turn in turns for pair in (("user", turn.user), ("assistant", turn.reply))]
     messages = [{"role": role, "content": text} for role, text in said]
     whole = AutoTokenizer.from_pretrained(ASSETS / "tiny").apply_chat_template(messages, return_dict=False)
-
     assert ids == whole
     assert [template.tokenizer.decode(ids[a:b]) for a, b, _ in spans] == ["Mara Oakby", " x\n\ny"]
 
@@ -88,7 +85,6 @@ def test_remembered_words_give_the_ids_of_the_tokenizer(template: Template) -> N
     teacher = Teacher(NAMES, Options(styled=0.5))
     drawn = [draw_conversation(rng, teacher, task, 512) for task in load_schedule().stages[-1].mix]
     texts = [text for turns in drawn for turn in turns for text in (turn.user, turn.reply)]
-
     for text in odd + texts:
         assert template.encode(text) == template.tokenizer.encode(text).ids, repr(text)
 
@@ -96,7 +92,6 @@ def test_remembered_words_give_the_ids_of_the_tokenizer(template: Template) -> N
 def test_the_number_of_data_processes_changes_no_batch(schedule: Schedule) -> None:
     file = ASSETS / "tiny" / "tokenizer.json"
     one, two = (list(islice(batches(400, 1, schedule, file, workers), 5)) for workers in (1, 2))
-
     assert [batch.step for batch in two] == [400, 401, 402, 403, 404]
     assert all(np.array_equal(a.ids, b.ids) for a, b in zip(one, two, strict=True))
 
@@ -108,9 +103,7 @@ def test_a_signal_to_the_whole_group_leaves_no_half_batch(schedule: Schedule, nu
     next(stream)
     (maker,) = multiprocessing.active_children()
     time.sleep(0.2)  # so that it is writing: a batch is longer than what a pipe holds
-
     os.kill(maker.pid or 0, number)
-
     assert [batch.step for batch in islice(stream, 12)] == list(range(401, 413))
     stream.close()
     assert not maker.is_alive()

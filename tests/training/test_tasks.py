@@ -31,7 +31,6 @@ def test_answers_stand_in_the_context_or_are_not_to_be_found(seed: int) -> None:
                 assert set(turn.reply.lower().split()) <= set(re.findall(r"\w+", turns[0].user.lower()))
             elif turn.kind == "none":
                 assert turn.reply == UNANSWERABLE
-
     assert set(kinds) == {"one", "two", "more", "none", "check"}
     assert kinds["one"] > kinds["two"] > kinds["more"]
 
@@ -50,7 +49,6 @@ def test_search_says_yes_exactly_when_the_answer_has_been_told(adversarial: floa
             assert (turns[-2].reply == "Yes") == (turns[-1].reply != UNANSWERABLE)
             if turns[-1].reply != UNANSWERABLE:
                 assert turns[-1].reply.lower() in text.lower()
-
     assert 0.5 < replies["Yes"] / 75 < 1.5
 
 
@@ -63,7 +61,6 @@ def test_a_search_may_be_for_a_yes_or_no(task: str) -> None:
         assert turns[0].user.startswith(PECAN_SEARCH_BEFORE_QUESTION)
         if turns[-1].user == ANSWER_INSTRUCTION:
             answers[turns[-1].reply] += 1
-
     assert set(answers) <= {"Yes", "No", UNANSWERABLE}
     assert min(answers["Yes"], answers["No"]) >= 5
 
@@ -76,7 +73,6 @@ def test_the_last_summary_that_is_left_is_chosen_unless_there_is_a_way_back() ->
         if "Summary 1:" not in first.user:
             back = f"or {MEMWALKER_GO_BACK} if none" in first.user
             replies[back].update(int(turn.reply.split("Action: ")[1]) for turn in (first, *rest))
-
     assert set(replies[False]) == {0}
     assert set(replies[True]) == {0, MEMWALKER_GO_BACK}
 
@@ -91,7 +87,6 @@ def test_leaf_answers_in_the_format_or_goes_back() -> None:
             assert turn.reply.startswith("Reasoning:") == reasoned
             assert bool(action.answer) == (action.number == MEMWALKER_ANSWER)
             actions[f"{reasoned} {action.number}"] += 1
-
     assert len(actions) == 4
 
 
@@ -108,5 +103,4 @@ def test_a_walk_says_yes_from_the_node_on_that_completes_what_is_asked() -> None
             unanswered += turns[-1].reply == UNANSWERABLE
             text = " ".join(turn.user for turn in turns[:-1]).lower()
             assert turns[-1].reply == UNANSWERABLE or turns[-1].reply.lower() in text
-
     assert answered > 25 and unanswered > 3 and late > 5

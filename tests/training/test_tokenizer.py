@@ -30,14 +30,12 @@ def test_decoding_gives_the_text_back(tokenizer: Tokenizer, text: str) -> None:
 @given(text=TEXT | PIECES)
 def test_pieces_that_end_in_a_newline_can_be_encoded_one_by_one(tokenizer: Tokenizer, text: str) -> None:
     pieces = io.StringIO(text, newline="\n").readlines()
-
     assert [i for piece in pieces for i in tokenizer.encode(piece).ids] == tokenizer.encode(text).ids
 
 
 @given(text=TEXT | PIECES)
 def test_offsets_are_ordered_characters_of_the_source(tokenizer: Tokenizer, text: str) -> None:
     offsets = tokenizer.encode(text).offsets
-
     assert all(0 <= a < b <= len(text) for a, b in offsets)
     assert [b for _, b in offsets] == sorted(b for _, b in offsets)
     covered = {i for a, b in offsets for i in range(a, b)}

@@ -26,7 +26,6 @@ def test_another_seed_than_the_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_run_from_exported_weights_begins_with_them_and_says_so(tmp_path: Path) -> None:
     start = run(tmp_path, "--from", "tiny-s", "--until", "0", "--minutes", "0.00001")
     _, weights = read_exported(ASSETS / "tiny-s")
-
     assert start.meta["step"] == 0 and start.meta["from"].startswith("tiny-s, weights sha256 ")
     assert all(torch.equal(start.average[name], weights[name]) for name in weights)
     later = run(tmp_path, "--until", "1")
@@ -37,7 +36,6 @@ def test_a_missing_or_damaged_checkpoint_says_so(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(FileNotFoundError, match="no checkpoint there"):
         load_checkpoint(path)
-
     save_checkpoint(Checkpoint({"a": torch.ones(2)}, {}, {}, {"step": 1}), path)
     assert load_checkpoint(path).meta == {"step": 1}
     path.write_bytes(path.read_bytes()[:-4])

@@ -278,7 +278,7 @@ def _transport() -> Iterator[None]:
     httpx = _httpx()
     try:
         yield
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         kind, message = type(error).__name__, str(error)
         reason: BaseException | None = error
         while reason is not None:
@@ -288,7 +288,7 @@ def _transport() -> Iterator[None]:
                     " your own set SSL_CERT_FILE."
                 ) from None
             reason = reason.__cause__ or reason.__context__
-        if isinstance(error, httpx.LocalProtocolError | httpx.DecodingError):
+        if isinstance(error, httpx.LocalProtocolError) or not isinstance(error, httpx.TransportError):
             raise ServerError(f"the request cannot be sent ({kind}); check address and key.") from None
         raise _AgainError(f"{kind}: {message}" if message else kind) from None
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -128,7 +129,7 @@ class ServedLanguageModel(LanguageModel):
         answer = await self._asked(*self.dialect.request(question))
         missing = [id_ for id_ in question.choices if id_ not in answer.log_probabilities]
         if missing and (full := self.dialect.full_request(question)) is not None:
-            answer = await self._asked(*full)
+            answer = replace(await self._asked(*full), cached_tokens=answer.cached_tokens)
         ours = len(question.ids)
         if answer.cut or (answer.prompt_tokens is not None and answer.prompt_tokens != ours):
             raise WrongCountError(

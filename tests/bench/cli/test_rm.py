@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -49,6 +50,7 @@ def test_a_folder_of_another_data_set_stays(results: Path) -> None:
     folder = next(folder for folder in find_cells(results) if "hotpotqa" in folder.name)
     assert rm(results, str(folder), "--dataset", "musique", "--yes") == "There is nothing to remove.\n"
     assert len(left(results)) == 3
+    assert "Removed 1 cell" in rm(results, str(folder), os.path.relpath(folder), "--yes"), "once, named twice"
 
 
 def test_cells_behind_a_link_are_found_once(results: Path) -> None:

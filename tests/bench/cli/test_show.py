@@ -46,6 +46,9 @@ def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
         shown(tmp_path, "bm25:k=9", "--dataset", "musique")
     with pytest.raises(BenchError, match="Did you mean 'bm25'"):
         shown(tmp_path, "bm52")
+    (two.folder(tmp_path) / "records.jsonl").write_text("")
+    with pytest.raises(BenchError, match="has no answered question yet"):
+        shown(tmp_path, str(two.folder(tmp_path)))
 
 
 def test_a_folder_of_a_methods_name_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

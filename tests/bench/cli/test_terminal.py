@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.cli.terminal import column_groups, print_columns, print_table
+from bench.cli.terminal import WIDE, column_groups, print_columns, print_labelled, print_table
 from bench.tables.formats import Section, TextTable
 
 TABLE = TextTable(
@@ -45,6 +45,12 @@ def test_a_table_is_no_wider_than_the_terminal_and_names_the_file_with_the_rest(
         assert part in text
     assert "Third." not in text
     assert "Whole caption and 1 more note: results/tables/t.md" in " ".join(text.split())
+
+
+def test_nothing_is_wrapped_in_a_pipe_or_padded() -> None:
+    screen, written = console(WIDE)
+    print_labelled(screen, text := "prediction  " + "word " * 3000 + ".")
+    assert written.getvalue() == text + "\n"
 
 
 def test_two_answers_stand_side_by_side() -> None:

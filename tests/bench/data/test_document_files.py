@@ -62,6 +62,7 @@ def refusal(tmp_path: Path, name: str, content: bytes) -> str:
         ("a.html", b"A &amp; &nbsp; B<svg><title>i</title></svg> C", "A & B C"),
         ("a.html", "<title>Zürich</title><meta charset=utf-8>café".encode(), "Zürich\ncafé"),
         ("a.html", "<meta charset=gb2312><p>中<p>朱镕基<iframe><b>no</iframe>".encode("gbk"), "中\n朱镕基"),
+        ("a.html", "<p>from now on 22 °C".encode(), "from now on 22 °C"),
         ("a.html", b"<script src=a.js/>var x</script><script src='b'/><p>seen<option>x<option>y", "seenx y"),
     ],
 )

@@ -54,6 +54,11 @@ def test_entries_and_their_lines(tmp_path: Path, content: str, container: str, p
     assert problems == []
 
 
+@pytest.mark.parametrize("header", ["question,answers,source page", "No. of it,Question,", "Größe;question"])
+def test_a_table_with_questions_is_csv_whatever_its_other_columns_are(tmp_path: Path, header: str) -> None:
+    assert container_of(write(tmp_path, header + "\nWhen?,now,3\n")) == "CSV"
+
+
 def test_csv_knows_the_first_line_of_each_row(tmp_path: Path) -> None:
     path = write(tmp_path, 'id,text\n1,"two\nlines"\n2,"a ""quoted"" word"\n')
     assert container_of(path) == "CSV"
@@ -184,12 +189,10 @@ def test_parquet_rows_and_damaged_parquet(tmp_path: Path) -> None:
     assert [entry.value for entry in items] == rows
     assert str(items[1].place) == f"{path}: row 2"
     assert problems == []
-
     path.write_bytes(path.read_bytes()[:-20])
     items, problems = read(path)
     assert items == []
     assert "not readable as parquet" in problems[0].message
-
     path.write_bytes(parquet([{"question": [None] * 10_000_001}]))
     items, problems = read(path)
     assert items == [] and "more than 10,000,000 values in a row group" in problems[0].message

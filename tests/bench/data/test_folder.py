@@ -132,6 +132,12 @@ def test_any_name_is_a_data_set_where_the_data_are_a_path(tmp_path: Path) -> Non
     assert card_for("", str(path)).name == "my_papers"
     assert loaded(path, "reactors").examples[0].dataset == "reactors"
     assert card_for("qasper", str(path)) == load_card("qasper")
+    for near in ("my_qasper", "papers.v2"):  # a name that the user did not give is no slip
+        assert loaded(path.rename(path.with_name(near))).examples[0].dataset == near.replace(".", "_")
+        path = path.with_name(near)
+    for name in ("qasper.txt", "test.txt", "train.txt"):
+        (path / name).write_text("No data set, no part of one.")
+        assert card_for("", str(path)).name == "papers_v2" and len(loaded(path).examples) == 2
     with pytest.raises(UnknownNameError, match="'qaspr'. Did you mean 'qasper'"):
         card_for("qaspr", str(path))
     with pytest.raises(UnknownNameError, match="Unknown data set 'mine'"):

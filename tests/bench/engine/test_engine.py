@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench.engine import prefill, span_attention
+from bench.engine import blocked_weights, prefill, span_attention
 from bench.engine.engine import Engine
 from bench.engine.heads import Heads
 from bench.engine.kv_cache import PAGE, KVCache
@@ -41,6 +41,15 @@ PATHS = ["one by one", "tiles", "together", "variable length", "variable length,
 """Decoding rows served one by one, as on a CPU, others also as in bfloat16 on AMX tiles; in one call, as on a
 GPU; all rows in one call, as on a GPU in half precision, attention to spans from the log-sum-exp or, as for
 spans far apart, from all keys."""
+
+
+def test_large_layers_in_full_precision_are_kept_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocked_weights, "SMALL", 0)
+    model, ids = causal_model("llama"), torch.arange(9)[None]
+    expected = model(ids).logits
+    blocked_weights.block_weights(model)
+    assert model.model.layers[0].mlp.up_proj.weight.stride(0) == 1
+    torch.testing.assert_close(model(ids).logits, expected)
 
 
 @pytest.mark.parametrize("path", PATHS)

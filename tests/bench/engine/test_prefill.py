@@ -31,7 +31,6 @@ def test_blocks_attend_as_a_whole_matrix(dtype: torch.dtype, window: int | None,
     space.most = 13 * HEADS * total  # thirteen queries at once
     cache = KVCache(tokens=512, dtype=dtype, device="cpu", layers=1, kv_heads=KEY_HEADS, head_dim=WIDTH)
     Blocks([Job(row, True, watched)], cache, space, Traits(rounds=dtype != torch.float32)).run(layer)
-
     k, v = (pool[:total].float().transpose(0, 1).repeat_interleave(2, 0) for pool in (keys, values))
     mask = additive_mask(torch.arange(CACHED, total)[:, None], torch.arange(total)[None], window)
     p = torch.softmax(query.float() @ k.transpose(1, 2) * WIDTH**-0.5 + mask, -1)

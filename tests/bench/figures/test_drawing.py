@@ -31,7 +31,6 @@ def table(scores: Mapping[str, tuple[float, float] | None]) -> TableData:
 
 def test_the_pareto_front_holds_what_nothing_beats() -> None:
     points = [(1.0, 20.0), (2.0, 50.0), (2.0, 60.0), (3.0, 55.0), (4.0, 60.0), (9.0, 61.0)]
-
     assert pareto_front(points) == [0, 2, 5]
     assert pareto_front([(1.0, 5.0), (2.0, 5.0 + 1e-15)]) == [0] and pareto_front([]) == []
     free = pareto(table({"free": (0.2, 0.0), "dear": (0.5, 2.0)})).figure  # was 400,000 pixels wide
@@ -42,7 +41,6 @@ def test_the_pareto_plot_shows_every_finished_row(tmp_path: Path) -> None:
     scores = {"a": (0.2, 1.0), "b": (0.5, 2.0), "c": (0.4, 3.0), "missing": None}
     drawn = pareto(table(scores))
     png, svg, pdf, values = drawn.save(tmp_path, "pareto")
-
     assert png.read_bytes()[:4] == b"\x89PNG" and b"<svg" in svg.read_bytes()[:600]
     assert pdf.read_bytes()[:5] == b"%PDF-"
     by_row = {line["row"]: line for line in csv.DictReader(values.read_text().splitlines())}
@@ -86,7 +84,6 @@ def test_same_cells_give_the_same_bytes_at_any_time(tmp_path: Path, monkeypatch:
     first = [p.read_bytes() for p in pareto(table(scores)).save(tmp_path / "1", "x")]
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")  # matplotlib's time, where it writes one
     again = [p.read_bytes() for p in pareto(table(scores)).save(tmp_path / "2", "x")]
-
     assert first == again and len(first) == 4
     assert not any(b"CreationDate" in content or b"<dc:date>" in content for content in first)
 
@@ -129,7 +126,6 @@ def test_the_trade_off_has_a_point_for_every_step(tmp_path: Path) -> None:
     ]
     drawn = trade_off(curves, "f1", "t_p", "note")
     drawn.save(tmp_path, "fig4")
-
     assert len(drawn.rows) == 9
     assert [row[1] for row in drawn.rows[:3]] == [1, 2, 3]
     assert [round(float(str(row[5])), 6) for row in drawn.rows[:3]] == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 
 from bench.cli.main import command
-from bench.errors import UnknownNameError
-from bench.figures.definition import list_figures, load_figure
+from bench.errors import BenchError, UnknownNameError
+from bench.figures.definition import Figure, list_figures, load_figure
 from bench.figures.drawing import bars, histories_over_epochs, two_levels
 from bench.figures.make import NothingFinishedError, make_figure
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
+from bench.models.model_set import LoadedModels
 from bench.results.models import Summary
 from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.question_runner import prepare
 from bench.run.session import Session
 from bench.run.training_plan import TRAINING_PART
 from methods.gor.training import Epoch
@@ -73,6 +76,13 @@ def test_both_trainings_see_the_same_documents_and_every_network_is_one_that_the
     assert len({cell.identity.cell_id for cell in cells("gor4")}) == 5
 
 
+def test_what_is_gone_is_not_made_again_where_nothing_is_computed(tmp_path: Path) -> None:
+    cell, indexes = plan_cell(CellRequest("bm25", "qasper", limit=1)), Session(tmp_path).indexes
+    sets, models = [cell.data.examples[0].documents], LoadedModels(cell.roles)
+    with pytest.raises(BenchError, match="an index is no longer stored; leave out --render-only"):
+        asyncio.run(prepare(cell, indexes, models, sets, compute=False))
+
+
 def test_weak_edges_are_left_out_and_strong_ones_are_thicker(tmp_path: Path) -> None:
     nodes = [DrawnNode(f"1.{n}", 1, f"The $price$ of {n} " + "long " * 60) for n in range(20)]
     nodes += [DrawnNode("2.1", 2, "A point."), DrawnNode("3.1", 3, "Above.")]
@@ -118,6 +128,8 @@ def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
     path, results = tmp_path / "mine.yaml", tmp_path / "results"
     path.write_text(CURVE)
     figure = load_figure("mine", tmp_path)
+    with pytest.raises(UnknownNameError, match="Did you mean 'f1'"):
+        Figure.model_validate({**figure.model_dump(), "metric": "F1"})
     assert [listed_figure.id for listed_figure in list_figures(tmp_path)] == ["mine"]
     for k, score in ((1, 0.0), (3, 1.0)):
         request = CellRequest("bm25", "qasper", options={"order": "document", "k": k}, limit=2)

@@ -12,5 +12,6 @@ def forward_flops(
     convention: Convention = "paper",
     logit_rows: int | None = None,
 ) -> int:
-    usage = forward_usage(architecture, new_tokens, cached, logit_rows=logit_rows)
+    usage = forward_usage(architecture, new_tokens, cached)
+    usage.logit_rows = usage.logit_rows if logit_rows is None else logit_rows
     return flops_of_usage(architecture, usage, convention)

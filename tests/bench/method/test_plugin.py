@@ -41,14 +41,12 @@ def bench(*arguments: str) -> str:
 def test_the_example_is_installed_listed_run_and_in_table_1(tmp_path: Path) -> None:
     listed = [line for line in bench("list", "methods").splitlines() if line.split()[:1] == ["lead"]]
     assert len(listed) == 1 and listed[0].endswith("[longdoc-bench-lead 0.1.0]")
-
     place = ["--results", str(tmp_path), "--limit", "2"]
     for dataset in ("narrativeqa", "qasper"):
         bench("run", "--method", "lead", "--dataset", dataset, "--set", "first=1", "--no-track", *place)
     (records,) = tmp_path.glob("cells/lead--qasper--*/records.jsonl")
     first = json.loads(records.read_text().splitlines()[0])
     assert first["error"] is None and len(first["context"]) == 2  # the first chunk and the last
-
     table = bench("table", "table1", "--row", "lead:first=1", "--render-only", *place)
     rows = [line for line in table.splitlines() if line.startswith("lead first=1")]
     assert len(rows) == 4 and [re.split(" {2,}", row)[1] == "–" for row in rows] == [False, False, True, True]

@@ -432,7 +432,6 @@ def test_a_prompt_with_its_answer_beyond_the_window_is_refused() -> None:
 async def test_the_ledger_is_what_a_counter_measured_and_no_token_went_through_twice(family: str) -> None:
     lm = language_model(family, attention="eager")
     lm.stops = frozenset()
-
     with metered(Meter()) as meter, counting(lm) as counter:
         async with await lm.open() as context:
             await context.extend(QUESTION)

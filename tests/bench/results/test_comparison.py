@@ -40,7 +40,6 @@ def cell(scores: Sequence[float], documents: str, flops: int = 10) -> list[Recor
 
 def test_means_counts_and_the_ratio_of_costs() -> None:
     comparison = compare(cell([1, 0.5, 0, 0.25], "aabb", 30), cell([0.5, 0.5, 0.5, 0.25], "aabb", 10), "f1")
-
     assert comparison.first == pytest.approx(0.4375) and comparison.second == pytest.approx(0.4375)
     assert comparison.difference.mean == pytest.approx(0)
     assert (comparison.better, comparison.equal, comparison.worse) == (1, 2, 1)
@@ -57,7 +56,6 @@ def test_the_exact_test_tries_every_swap_of_documents() -> None:
     sums = differences.reshape(6, 2).sum(1)
     swaps = [np.dot(signs, sums) for signs in itertools.product((-1, 1), repeat=6)]
     expected = np.mean([abs(s) >= abs(sums.sum()) - 1e-12 for s in swaps])
-
     assert permutation_p_value(differences, clusters, rng=rng) == pytest.approx(expected)
 
 
@@ -100,7 +98,6 @@ def test_holms_correction_is_the_closed_test_of_bonferronis(p_values: list[float
 def test_equal_cells_have_p_1_and_a_clear_difference_a_small_one() -> None:
     rng = np.random.default_rng(0)
     documents = [f"d{i}" for i in range(30)]
-
     assert permutation_p_value(np.zeros(30), documents, rng=rng) == 1
     assert permutation_p_value(np.full(30, 0.5), documents, rng=rng) < 0.001
     assert permutation_p_value(np.full(30, 0.5), ["one"] * 30, rng=rng) == 1  # one document proves nothing
@@ -124,7 +121,6 @@ def test_under_the_null_hypothesis_the_test_rejects_one_in_twenty() -> None:
 
 def test_questions_of_one_cell_alone_are_left_out_and_counted() -> None:
     comparison = compare(cell([1, 1, 0], "abc"), cell([1, 0], "ab"), "f1")
-
     assert (comparison.only_first, comparison.only_second, len(comparison.pairs)) == (1, 0, 2)
     assert "left out    1 questions that only A has" in describe(comparison, "A", "B")
 
@@ -148,7 +144,6 @@ def test_the_command_of_a_missing_cell_has_its_options_as_they_are_typed() -> No
 def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> None:
     comparison = compare(cell([1, 0.5, 0, 0], "abcd"), cell([0.9, 0.5, 0.6, 1], "abcd"), "f1")
     chosen = most_different(comparison, 2)
-
     assert [pair.first.example_id for pair in chosen] == ["q3", "q2"]
     written = io.StringIO()
     print_pair(Console(file=written, width=100, highlight=False), chosen[0], "f1", "pecan", "bm25:k=7")

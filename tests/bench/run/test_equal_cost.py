@@ -118,7 +118,14 @@ class Costing(Session):
     def finished(self, cell: Cell) -> Any:
         cost = self.cost(cell) if (cell.folder(self.results) / "cell.json").exists() else None
         about = CellDescription.model_validate(describe(cell).model_dump())
-        return None if cost is None else cells.finished(cells.summary(query_flops={"mean": cost}), about)
+        its = {"query_flops": {"mean": cost}, "n": 2, "n_failed": 0 if cost else 2}
+        return None if cost is None else cells.finished(cells.summary(**its), about)
+
+
+def test_nothing_costs_what_a_reference_does_of_which_every_question_failed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"every question of full_context on .* failed: it has no cost"):
+        match_costs([match_of()], Costing(tmp_path, lambda cell: 0.0))
+    assert match_costs([match_of()], Costing(tmp_path, lambda cell: 0.0), lambda *_: None) == [None]
 
 
 def test_reference_and_a_few_k_are_run_neighbours_together_and_found_again(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bench.errors import QuestionError
 from bench.flops.meter import Usage, current_meter
 from bench.models.api import Generation
 from bench.results.records import Record
@@ -166,11 +165,11 @@ def test_a_failed_reply_is_asked_again_with_retry_failed_and_only_then(tmp_path:
 
     def rule(first: str, second: str, criterion: str) -> str:
         if failing and "a long answer" in (first, second):
-            raise QuestionError("out of memory")
+            raise RuntimeError("out of memory")
         return "hm" if "equal" in (first, second) else longer(first, second, criterion)
 
     first = run(tmp_path, Judge(rule))
-    assert first.summary.errors == {"QuestionError": 8} and first.summary.unparsable_replies == 16
+    assert first.summary.errors == {"RuntimeError": 8} and first.summary.unparsable_replies == 16
     failing = False
     assert run(tmp_path, Judge(rule)).asked == 0
     with pytest.raises(ZeroDivisionError):  # the failures were dropped before the judge was there

@@ -58,6 +58,12 @@ def test_a_large_reader_has_one_copy_unless_the_environment_says(monkeypatch: py
         processes()
 
 
+def test_what_a_first_beginning_set_is_no_wish_to_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in threads._POOLS:
+        monkeypatch.delenv(name, raising=False)
+    assert [Threads.begin().wanted for _ in range(2)] == [None, None]
+
+
 def reader(parameters: int) -> Any:
     return SimpleNamespace(actual_device="cpu", architecture=SimpleNamespace(parameters=parameters))
 

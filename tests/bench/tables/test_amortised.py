@@ -25,7 +25,6 @@ def test_an_index_pays_from_the_first_question_at_which_it_is_cheaper() -> None:
     costs = {"full_context": (0, 5), "pecan": (8, 1), "dear": (1, 6), "even": (8, 3), "free": (0, 1)}
     rows = amortised_table(table(*(cell(row, *cost) for row, cost in costs.items()))).rows
     pays = {row[0].partition(": ")[2]: row[-1] for row in rows}
-
     # pecan: 8 + n < 5n from n = 3 (11 < 15); even: 8 + 3n = 5n at n = 4, so cheaper from 5
     assert pays == {"FULL_CONTEXT": "–", "PECAN": "3", "DEAR": "never", "EVEN": "5", "FREE": "1"}
 
@@ -33,6 +32,5 @@ def test_an_index_pays_from_the_first_question_at_which_it_is_cheaper() -> None:
 def test_a_row_that_was_not_run_shows_dashes_and_why() -> None:
     missing = TableCell(Row(id="x", label="X", method="x"), "qasper", None, "not run yet")
     rendered = amortised_table(table(cell("full_context", 0, 5), missing))
-
     assert "| qasper: X" in rendered.markdown() and "Without values: X: not run yet." in rendered.markdown()
     assert rendered.latex().count(r"\\") == 3 and "qasper: X,–" in rendered.csv

@@ -54,7 +54,6 @@ BM25 = Row(id="bm25", label="BM25", method="bm25", set={"k": 5})
 
 def test_a_table_asks_as_many_questions_of_each_data_set_as_it_says(reader: str) -> None:
     table = definition(BM25).model_copy(update={"questions": {"hotpotqa": 3}})
-
     for limit, asked in ((None, 3), (2, 2)):
         cell = plan_table(table, CellRequest(model=reader, limit=limit))["bm25", "hotpotqa"]
         assert cell.identity.n_examples == asked
@@ -143,7 +142,6 @@ def test_rows_take_larger_and_smaller_models_from_the_tables_roles(reader: str, 
     )
     table = definition(*rows).model_copy(update={"models": {reader: {"large": reader, "small": other}}})
     planned = plan_table(table, CellRequest(model=reader, limit=2))
-
     mixed = planned["mixed", "hotpotqa"]
     assert isinstance(mixed, Cell) and mixed.reader.name == "other-llama"
     assert mixed.roles["builder"].name == "small-llama"

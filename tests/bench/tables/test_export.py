@@ -41,7 +41,6 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> TableData:
     folder = tmp_path_factory.mktemp("export")
     reader = str(save_causal(folder / "small-llama", max_position_embeddings=4096))
     results = folder / "results"
-
     planned = plan_table(TABLE, CellRequest(model=reader, limit=2))
     run = {key: cell for key, cell in planned.items() if key != ("closed", "musique")}
     table_cells(TABLE, run, Session(results))
@@ -76,9 +75,7 @@ def test_the_order_of_an_exports_rows_agrees_as_that_of_the_records(table: Table
         for row, value in zip(TABLE.rows, (40.0, 30.0, 20.0), strict=True)
     }
     export_table(table, tmp_path)
-
     agreements = order_agreements(exported_table(TABLE, tmp_path), printed)
-
     assert agreements == order_agreements(table, printed)
     assert [(a.metric, a.rows) for a in agreements] == [("f1", 3), ("tflops", 3)]
 
@@ -86,11 +83,9 @@ def test_the_order_of_an_exports_rows_agrees_as_that_of_the_records(table: Table
 def test_an_export_in_parts_is_the_export_of_all(table: TableData, tmp_path: Path) -> None:
     whole = [path.read_bytes() for path in export_table(table, tmp_path / "whole")]
     parts = {dataset: {k: c for k, c in table.cells.items() if k[1] == dataset} for dataset in TABLE.datasets}
-
     export_table(TableData(TABLE, parts["hotpotqa"]), tmp_path / "parts")
     export_table(TableData(TABLE, parts["musique"]), tmp_path / "parts")
     export_table(table, tmp_path / "parts")  # what is there is replaced
-
     again = [path.read_bytes() for path in sorted((tmp_path / "parts").iterdir())]
     assert sorted(again) == sorted(whole)
 
@@ -98,7 +93,6 @@ def test_an_export_in_parts_is_the_export_of_all(table: TableData, tmp_path: Pat
 def test_an_export_that_cannot_be_read_is_left_as_it_is(table: TableData, tmp_path: Path) -> None:
     cells, _ = export_table(table, tmp_path)
     cells.write_text("[{}]")
-
     with pytest.raises(DataError, match="nothing is added"):
         export_table(table, tmp_path)
 
@@ -129,6 +123,9 @@ def test_what_cannot_be_exported_or_read_back_is_said(table: TableData, tmp_path
         export_table(empty, tmp_path)
     with pytest.raises(DataError, match=r"t_cells.json: no such file. Run: bench table t --export"):
         exported_table(TABLE, tmp_path)
+    export_table(table, tmp_path)
+    with pytest.raises(DataError, match="has no cell of mine, but of hotpotqa, musique: name a data set"):
+        exported_table(TABLE.on("a/path", ["mine"]), tmp_path)
     (tmp_path / "t_cells.json").write_text('[{"row": "bm25", "dataset": "hotpotqa"}]')
     with pytest.raises(DataError, match=r"not the cells of a table \(no 'cell'\)"):
         exported_table(TABLE, tmp_path)

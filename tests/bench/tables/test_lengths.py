@@ -21,7 +21,6 @@ def test_every_document_set_counts_once_and_documents_add_up() -> None:
 def test_the_sample_sets_have_their_rows_beside_the_published_lengths() -> None:
     definition = load_table("tableA3").on("sample", ("qasper", "hotpotqa"))
     table = lengths_table(definition, "tiny", "sample", 8)
-
     assert [row[:3] for row in table.rows] == [("qasper (sample)", "8", "2"), ("hotpotqa (sample)", "8", "8")]
     assert table.columns[-3:] == ("mean publ.", "shortest publ.", "longest publ.")
     assert table.rows[1][-3:] == ("1,318", "70", "3,575") and 250 < int(table.rows[1][3]) < 450

@@ -28,7 +28,7 @@ from bench.files.hashing import stable_hash
 from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, ContextRecord, Record, TokenCounts
 from bench.results.summary import summarize
 from bench.tracking import hooks as hooks_module
-from bench.tracking.content import DISPLAY_FILE, content_digest, note_sweep, sweep_digest
+from bench.tracking.content import DISPLAY_FILE, begun_cells, content_digest, note_sweep, sweep_digest
 from bench.tracking.hooks import MlflowHooks
 from bench.tracking.mirror import Mirror
 from bench.tracking.store import choose_store, is_shown, local_store, public_uri, scrub
@@ -137,7 +137,6 @@ def table_of(run: Any) -> dict[str, Any]:
 def test_a_cell_is_one_run_with_parameters_metrics_table_and_environment(results: Path) -> None:
     cell = make_cell(results, k=7)
     assert show(results, cell) == []
-
     (run,) = runs_of(results, "qasper")
     summary = json.loads((cell / SUMMARY_FILE).read_text())
     assert run.info.run_name == "bm25 k=7 · qasper (sample) · tiny"
@@ -357,7 +356,6 @@ def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_s
     history = client(results).get_metric_history(curves["bm25 over k"].info.run_id, "f1")
     changed = {m.step: m.value for m in history}
     assert sorted(changed) == [1, 2, 3] and changed[1] == changed[3] < changed[2] == 1.0
-
     view = view_of(results, "curve", "curves")
     assert view["orderByKey"] == "metrics.`f1`"  # by time, MLflow folds the curves below their parent
     shown = client(results).search_runs([parent.info.experiment_id], view["searchFilter"])
@@ -440,11 +438,19 @@ def test_an_unreachable_server_is_one_warning(tmp_path: Path, caplog: pytest.Log
         assert secret not in warned + str(refused.value)
 
 
+def test_a_cell_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
+    """It kept every other cell from being shown."""
+    cut, whole = make_cell(tmp_path, k=1), make_cell(tmp_path, k=2)
+    (cut / "summary.json").unlink()
+    (cut / "records.jsonl").write_bytes((cut / "records.jsonl").read_bytes()[:200])
+    assert list(begun_cells([tmp_path])) == [whole]
+
+
 def run_hooks(results: Path, cells: list[Path], sweep: str | None = None) -> MlflowHooks:
     """Hooks of a session that has finished these cells."""
     hooks = MlflowHooks(results)
     for cell in cells:
-        hooks.queue(cell, sweep)
+        hooks.on_cell_finished(Any, SimpleNamespace(folder=cell), sweep=sweep)
     hooks.close()
     return hooks
 
@@ -458,7 +464,7 @@ def test_a_run_never_waits_for_a_server_that_hangs(
         hooks = MlflowHooks(tmp_path)
         start = time.monotonic()
         for k in (1, 2, 3):
-            hooks.queue(make_cell(tmp_path, k=k), None)
+            hooks.on_cell_finished(Any, SimpleNamespace(folder=make_cell(tmp_path, k=k)), sweep=None)
             hooks.on_record(record(0, 1.0))
         process = hooks._process
         hooks.close()

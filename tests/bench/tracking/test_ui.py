@@ -41,11 +41,9 @@ def test_it_writes_what_is_missing_and_rebuilds(tmp_path: Path, monkeypatch: pyt
     assert rebuilt.exit_code == 0 and "warning" not in rebuilt.output, rebuilt.output
     runs = [run for dataset in ("qasper", "musique") for run in runs_of(tmp_path, dataset)]
     assert sorted(run.data.params["config.k"] for run in runs) == ["5", "5", "9"]
-
     make_cell(tmp_path, k=10)
     assert "Writing 1 cell(s)" in CliRunner().invoke(ui, ["--results", str(tmp_path)]).output
     assert "Writing" not in CliRunner().invoke(ui, ["--results", str(tmp_path)]).output
-
     copy = tmp_path.parent / f"{tmp_path.name}-copy"
     shutil.copytree(tmp_path, copy)
     moved = invoke("--results", copy)  # its database names the old place

@@ -60,7 +60,6 @@ def test_records_are_built_once_for_all_methods_and_learned_from_once_a_training
     run(cell("thought_retriever"), tmp_path)
     run(cell("node2vec"), tmp_path)
     assert kept(tmp_path, "records") == records and len(kept(tmp_path, "gor")) == 2
-
     assert [r.trace["nodes"] for r in on] != [r.trace["nodes"] for r in off], "training changes what is read"
     assert all(len(record.context) == 3 for record in on)
     for with_training, without in zip(on, off, strict=True):

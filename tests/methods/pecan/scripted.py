@@ -70,7 +70,6 @@ class ScriptedModel:
             "max_position_embeddings": 1000,
         }
     )
-
     chat_overhead = len(OPENING) + len(CLOSING)
 
     def tokenize(self, text: str) -> Tokenization:

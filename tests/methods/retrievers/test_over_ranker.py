@@ -124,7 +124,6 @@ def test_two_rankers_of_one_kind_keep_their_models_and_indexes_apart() -> None:
         "first_embedder": Role("minilm"),
         "second_embedder": Role("contriever"),
     }
-
     ones = Encoder(lambda texts: [[1.0, 1.0] for _ in texts])
     models = Encoders(first_embedder=ones, second_embedder=Encoder(lambda texts: [[2.0, 2.0] for _ in texts]))
     _, arrays = asyncio.run(hybrid.prepare(chunks(TEXTS), models))  # type: ignore[arg-type]

@@ -34,7 +34,6 @@ def full_text(row: dict[str, Any]) -> str:
 @pytest.mark.parametrize(("write", "names"), [(write_samples, SHAPES), (write_summary_samples, PARTS)])
 def test_writing_twice_gives_the_committed_bytes(write: Any, names: Any, tmp_path: Path) -> None:
     first, second = write(tmp_path / "a"), write(tmp_path / "b")
-
     assert [path.name for path in first] == [f"{name}.jsonl" for name in names]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes() == (COMMITTED / one.name).read_bytes()
@@ -84,7 +83,6 @@ def test_evidence_points_at_the_sentences_and_lies_in_as_many_documents_as_hops(
 def test_an_unanswerable_twin_lacks_one_supporting_sentence(sets: dict[str, list[dict[str, Any]]]) -> None:
     rows = sets["musique"]
     twins = [row for row in rows if not row["metadata"]["answerable"]]
-
     assert len(twins) >= 5
     for twin in twins:
         (original,) = [r for r in rows if r["question"] == twin["question"] and r is not twin]

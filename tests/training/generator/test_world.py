@@ -24,7 +24,6 @@ def matching(facts: list[Fact], question: str) -> list[tuple[str, str]]:
 def test_every_one_hop_question_has_exactly_one_answer(seed: int) -> None:
     rng = random.Random(seed)
     world = make_world(rng, NAMES, 60, share=1.0)
-
     for fact in world.facts:
         for slot in fact.rel.questions:
             qa = ask(rng, fact, slot)
@@ -37,7 +36,6 @@ def test_the_facts_of_a_multi_hop_question_form_a_chain(seed: int, hops: int) ->
     rng = random.Random(seed)
     world = make_world(rng, NAMES, 120, share=0.5)
     questions = [qa for _ in range(30) if (qa := ask_hops(rng, world.facts, hops))]
-
     assert len(questions) > 4
     for qa in questions:
         assert qa.hops == hops == len(set(qa.facts))
@@ -54,7 +52,6 @@ def test_a_false_check_is_false() -> None:
     rng = random.Random(6)
     world = make_world(rng, NAMES, 40)
     true = {f.rel.check.format(**f.slots()) for f in world.facts}
-
     for fact in world.facts:
         assert ask_check(rng, world, fact, truth=True).question in true
         wrong = ask_check(rng, world, fact, truth=False)
