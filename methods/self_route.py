@@ -71,7 +71,10 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
         self, ranked: RankedChunks, positions: Sequence[int], question: Question, models: ModelSet
     ) -> Prediction:
         """The answer from the passages, or from everything where the reader declines; both are paid for."""
-        allowed = replace(question, text=f"{question.text}\n{PERMISSION}")
+        template = question.longbench_prompt
+        if template and "{input}" not in template:  # that of a set without questions
+            template = f"{template}\n{PERMISSION}"
+        allowed = replace(question, text=f"{question.text}\n{PERMISSION}", longbench_prompt=template)
         answer = await super().read_picked(ranked, positions, allowed, models)
         if DECLINED not in answer.text.lower():
             return answer

@@ -201,7 +201,9 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     _require_local(request.method, method, roles)
 
     def load_training(source: str) -> LoadedData:
-        return _load(request.dataset, training_source(source, request.data, card), None, True)
+        data = _load(request.dataset, training_source(source, request.data, card), None, True)
+        asked = (replace(one, question=card.retrieval_query_of(one) or one.question) for one in data.examples)
+        return replace(data, examples=tuple(asked))  # learned from as it is searched with
 
     training = plan_training(
         with_source(method.training(card.name), request.data, card), data, load_training, request.seed

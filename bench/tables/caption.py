@@ -198,9 +198,10 @@ def _about_models(table: TableData, described: Sequence[CellDescription]) -> Ite
 def _prompts(table: TableData) -> str:
     """The readers' prompts, and the rows whose method has its own."""
     chosen = [
-        (cell.row.label, None if its.choices.get("wording") == "paper" else its.config.get("prompt"))
+        (cell.row.label, None if own and "prompt" not in its.non_defaults else its.config.get("prompt"))
         for cell in table.cells.values()
         if (its := cell.description) is not None
+        for own in [its.choices.get("wording") == "paper"]
     ]
     prompts = _each(str(prompt) for _, prompt in chosen if prompt is not None)
     own = _each(label for label, prompt in chosen if prompt is None)
@@ -377,7 +378,7 @@ def _first_metric(table: TableData) -> str:
 def about_settings(title: str, source: str, particular: Sequence[str]) -> list[str]:
     """The columns of training settings; source: of the published ones."""
     return [
-        f"{title}: our defaults and, as publ., those of {source}. {DASH}: follows from another option.",
+        f"{title}: our defaults and, as publ., those of {source}. {DASH}: no option.",
         *particular,
     ]
 

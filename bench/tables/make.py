@@ -141,27 +141,22 @@ def _amortised(request: TableRequest, _: Plans, table: TableData) -> TextTable:
     return amortised_table(table, published(request.definition.published_as), costs)
 
 
-def _timed(request: TableRequest, planned: Plans, table: TableData) -> TextTable:
-    return timed_table(table, planned, published(request.definition.published_as), request.session)
-
-
 def _judged(request: TableRequest, _: Plans, table: TableData) -> TextTable:
     judge, dtype = request.judge or request.setting.model, request.setting.dtype
     printed = published(request.definition.published_as)
     return judged_table(table, request.session, judge, dtype, printed, PROTOCOLS[request.protocol])
 
 
-def _lengths(request: TableRequest, _: Plans, table: TableData) -> TextTable:
-    setting = request.setting
-    return lengths_table(request.definition, setting.model, setting.data, setting.limit)
-
-
 KINDS: Mapping[str, Callable[[TableRequest, Plans, TableData], TextTable]] = {
     "cells": _scores,
     "amortised": _amortised,
-    "timed": _timed,
+    "timed": lambda request, planned, table: timed_table(
+        table, planned, published(request.definition.published_as), request.session
+    ),
     "judged": _judged,
-    "lengths": _lengths,
+    "lengths": lambda request, planned, table: lengths_table(
+        request.definition, request.setting.model, request.setting.data, request.setting.limit
+    ),
     "settings": lambda request, planned, table: settings_table(request.definition, request.setting.model),
 }
 """Kind of a definition -> function that makes the table."""

@@ -115,8 +115,12 @@ class GorConfig(RecordsConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.supervised == "on" and self.train == "off":
-            raise ValueError("supervised=on is a way of training; drop it, or train=off")
+        for option in (*sorted(LEARNING), "train_on", "train_documents", "train_queries", "dropout", "alpha"):
+            chosen, usual = getattr(self, option), type(self).model_fields[option].default
+            if chosen != usual and self.train == "off":
+                raise ValueError(f"{option}={chosen} is a way of training; drop it, or train=off")
+        if self.alpha is not None and self.loss != "both":
+            raise ValueError(f"alpha={self.alpha:g} weighs two losses, and loss={self.loss} is one; drop it")
         if self.supervised == "on" and self.train_on == "run":
             raise ValueError(
                 "supervised=on learns from reference summaries, which must not be those that are asked for; "

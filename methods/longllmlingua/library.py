@@ -72,7 +72,7 @@ def compress(
             f"iterative_size={iterative_size}: with {lm.name}'s window of {window} it can be at most "
             f"{window // 2 - compressor.prefix_bos_num}. Lower it, or choose another compressor."
         )
-    if len(chunks) == 1 and longest < 2:  # nothing to drop, and the library fails on it
+    if len(chunks) == 1 and longest < 3:  # nothing to drop, and the library fails on it
         return Compressed(chunks[0], (0,), Usage(), False)
     # After a question that fills most of the window the library fails once its cache is full.
     shown = beginning(question, window // 4, lm)  # our choice

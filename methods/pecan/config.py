@@ -161,9 +161,12 @@ class PecanConfig(MethodConfig):
                 f"attention_weight={self.attention_weight:g} weighs attention against similarity, and one of "
                 "them is off; keep both on, or drop the weight"
             )
-        for option, usual in {"heads": ALL, "tokens": "all", "position_factor": "on"}.items():
-            if (chosen := getattr(self, option)) != usual and self.attention == "off":
-                raise ValueError(f"{option}={chosen} is about attention; attention=off counts none; drop one")
+        of_switch = dict.fromkeys(("heads", "tokens", "position_factor", "relevance"), "attention")
+        of_switch |= dict.fromkeys(("t_p", "t_c", "patience", "confidence"), "progress_control")
+        for option, switch in of_switch.items():
+            chosen, usual = getattr(self, option), type(self).model_fields[option].default
+            if chosen != usual and getattr(self, switch) == "off":
+                raise ValueError(f"{option}={chosen} does nothing with {switch}=off; drop one")
         if self.heads not in (ALL, TOP_LAYERS) and self.graph_model != self.search_model:
             raise ValueError(
                 f"heads={self.heads} are heads of one model, and graph_model and search_model are two; set "
@@ -189,11 +192,6 @@ class PecanConfig(MethodConfig):
             raise ValueError(
                 f"prompt={self.prompt} repeats the question, second_turn=paper does not: set "
                 f"second_turn=restated or answer_from=chunks, or prompt={DEFAULT_PROMPT}"
-            )
-        if self.confidence != "absolute" and self.progress_control == "off":
-            raise ValueError(
-                f"confidence={self.confidence} is of the model's Yes, and with progress_control=off it is "
-                "never asked; drop one"
             )
         if self.n_nodes is not None and self.progress_control == "on":
             raise ValueError(f"n_nodes={self.n_nodes} needs progress_control=off; set that, or drop it")

@@ -120,6 +120,8 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         """Store options, geometry and seed; raises ConfigError for inconsistent lengths."""
         super().__init__(config, geometry, seed)
         plan = self._plan()
+        if config.mode == "tt" and config.max_tokens is not None:
+            raise ConfigError(f"max_tokens={config.max_tokens} limits mode=ct, not mode=tt; drop it.")
         if plan.leaf_tokens > plan.cluster_tokens or plan.summary_tokens > plan.cluster_tokens:
             raise ConfigError(
                 f"cluster_tokens={plan.cluster_tokens} is less than one node may have (leaf_tokens="

@@ -25,6 +25,7 @@ from bench.flops.meter import Meter, Usage, metered
 from bench.method.chunking import chunk_documents
 from bench.models.api import Geometry
 from bench.models.language_model import CausalLanguageModel
+from bench.models.model_set import load_language_model
 from bench.models.spec import resolve
 from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.longllmlingua import OPTIONS, LongLlmLingua, LongLlmLinguaConfig
@@ -199,6 +200,11 @@ def test_a_document_too_long_for_the_reader_is_compressed_to_what_fits() -> None
 def test_texts_of_a_few_tokens(text: str) -> None:
     prediction, _ = ask(text, "phi")
     assert prediction.trace["given_tokens"] <= max(1, prediction.trace["target_tokens"])
+
+
+def test_a_document_of_two_tokens_has_nothing_to_drop() -> None:
+    lm = load_language_model(resolve("tiny-s"))
+    assert compress(lm, ["7"], QUESTION, target_tokens=1, iterative_size=50, options=AFTER).text == "7"
 
 
 def test_a_question_that_fills_the_compressors_window_is_cut_for_it_and_flagged() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,14 +33,14 @@ class Reader(WordModel):
         return type(generation)(text, (1,), "stop", generation.prompt_tokens)
 
 
-def routed(reply: str, k: int = 2) -> tuple[Prediction, Reader, Meter]:
+def routed(reply: str, k: int = 2, of: Question = QUESTION, **more: Any) -> tuple[Prediction, Reader, Meter]:
     """The answer where the reader says ``reply`` to the passages, and what it cost."""
     models: Any = WordModels()
     models.reader = Reader(reply)
-    method = SelfRoute(SelfRouteConfig(k=k), GEOMETRY)
+    method = SelfRoute(SelfRouteConfig(k=k, **more), GEOMETRY)
 
     async def ask() -> Prediction:
-        return await method.answer(await method.index(PAGES, models), QUESTION, models)
+        return await method.answer(await method.index(PAGES, models), of, models)
 
     with metered(Meter()) as meter:
         return asyncio.run(ask()), models.reader, meter
@@ -50,6 +51,12 @@ def test_an_answer_from_the_passages_ends_the_question() -> None:
     assert prediction.text == "in the mill" and len(reader.prompts) == 1
     assert len({part.chunk for part in prediction.context}) == 2
     assert "read_everything" not in prediction.flags
+
+
+def test_a_template_without_a_question_permits_to_decline_too() -> None:
+    report = replace(QUESTION, longbench_prompt="Report: {context} Summary:")
+    prediction, _, _ = routed("unanswerable", of=report, prompt="longbench")
+    assert "read_everything" in prediction.flags
 
 
 @pytest.mark.parametrize("reply", ["unanswerable", "Unanswerable.", "It is unanswerable"])

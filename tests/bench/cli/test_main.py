@@ -9,12 +9,6 @@ import pytest
 from bench.cli.main import log_to_stderr, main
 
 
-@pytest.fixture(autouse=True)
-def _handlers_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("bench", "methods"):
-        monkeypatch.setattr(logging.getLogger(name), "handlers", [])
-
-
 def test_a_warning_is_printed_once_however_many_requests_meet_it(capsys: pytest.CaptureFixture[str]) -> None:
     log_to_stderr()
     log = logging.getLogger("bench.models.served.client")

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from bench.cli.main import main
-
-
-@pytest.fixture(autouse=True)
-def _loggers_as_before() -> Iterator[None]:
-    """The command logs to the error stream of its test, which is closed afterwards."""
-    loggers = [logging.getLogger(name) for name in ("bench", "methods")]
-    before = [(list(logger.handlers), logger.level) for logger in loggers]
-    yield
-    for logger, (handlers, level) in zip(loggers, before, strict=True):
-        logger.handlers, logger.level = handlers, level
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

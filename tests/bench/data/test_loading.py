@@ -11,6 +11,7 @@ from bench.data import check, load, loading
 from bench.data.cards import load_card
 from bench.data.loading import DataUnavailableError, has_training_part
 from bench.errors import ConfigError, DataError
+from bench.run.cell import CellRequest, plan_cell
 from tests.bench.data.files_of_every_kind import parquet
 
 QASPER = load_card("qasper")
@@ -246,5 +247,9 @@ def test_papers_of_academic_eval_lie_in_one_folder_and_name_their_split(tmp_path
     assert [e.answers[0] for e in examples] == ["Abstract of test_0.", "Abstract of test_1."]
     assert has_training_part(card, str(tmp_path))
     assert len(load(card, str(tmp_path), training=True).examples) == 3
+    options = {"supervised": "on", "train_on": "train"}
+    plan = plan_cell(CellRequest("gor", "academic_eval", data=str(tmp_path), options=options)).training
+    assert plan is not None, "what is learned from is what is searched with"
+    assert all("text is: On train" in one.question for each in plan.references.values() for one in each)
     assert "around 200 words" in examples[0].question and "On test_0" not in examples[0].question
     assert card.retrieval_query_of(examples[0]).endswith("provided text. The title of the text is: On test_0")

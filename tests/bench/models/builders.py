@@ -128,14 +128,8 @@ ENCODER_FAMILIES = tuple(_ENCODERS)
 def causal_model(family: str, attention: str = "sdpa", **overrides: Any) -> Any:
     """A random decoder of the family: hidden 64, 8 heads, weights large enough for varied greedy text."""
     common: dict[str, Any] = {
-        "vocab_size": VOCAB,
-        "hidden_size": 64,
-        "num_attention_heads": 8,
-        "intermediate_size": 112,
-        "max_position_embeddings": 1024,
-        "initializer_range": 0.3,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
+        **{"vocab_size": VOCAB, "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 112},
+        **{"max_position_embeddings": 1024, "initializer_range": 0.3, "bos_token_id": 0, "eos_token_id": 1},
         "attn_implementation": attention,
     }
     torch.manual_seed(7)

@@ -81,6 +81,13 @@ def test_no_column_stands_for_what_the_papers_do_not_print(table: TableData) -> 
     assert "published" not in render(table, {}).latex().split("\\bottomrule")[0]
 
 
+def test_a_prompt_that_was_set_is_named_in_the_place_of_the_method_s_own(table: TableData) -> None:
+    for changed, said in (((), "the method's own"), (("prompt",), "longbench")):
+        of = {"config": {"prompt": "longbench"}, "choices": {"wording": "paper"}, "non_defaults": changed}
+        shown = replace(table, cells={key: described(cell, **of) for key, cell in table.cells.items()})
+        assert f"Prompt: {said}." in render(shown, {}).markdown()
+
+
 @pytest.mark.parametrize("stand_in", [{"model_small": True}, {"data_source": "sample"}])
 def test_nothing_is_subtracted_from_a_published_value_where_reader_or_data_are_stand_ins(
     table: TableData, stand_in: dict[str, Any]

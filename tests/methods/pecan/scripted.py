@@ -60,15 +60,8 @@ class ScriptedModel:
     held: int = 0
     """Contexts that were open where another prompt was read."""
     architecture: Architecture = architecture_from_config(
-        {
-            "model_type": "llama",
-            "num_hidden_layers": 4,
-            "hidden_size": 16,
-            "num_attention_heads": 2,
-            "intermediate_size": 16,
-            "vocab_size": 100,
-            "max_position_embeddings": 1000,
-        }
+        {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 16, "num_attention_heads": 2}
+        | {"intermediate_size": 16, "vocab_size": 100, "max_position_embeddings": 1000}
     )
     chat_overhead = len(OPENING) + len(CLOSING)
 

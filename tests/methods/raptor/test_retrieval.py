@@ -131,6 +131,7 @@ def test_nodes_that_do_not_fit_the_reader_are_dropped_from_the_worst_and_it_is_s
         ({"leaf_tokens": 50, "cluster_tokens": 40}, "cluster_tokens=40 is less than one node"),
         ({"summary_tokens": 50, "cluster_tokens": 40}, "cluster_tokens=40 is less than one node"),
         ({"cluster_tokens": 2040}, "exceed the model.s limit"),
+        ({"mode": "tt", "max_tokens": 100}, "max_tokens=100 limits mode=ct"),
     ],
 )
 def test_lengths_that_do_not_fit_together_are_refused(options: dict[str, int], message: str) -> None:
