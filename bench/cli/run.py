@@ -80,7 +80,7 @@ def require_one_method(method: str, dataset: str = "", words: Sequence[str] = ()
 def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     """The few lines that close a run."""
     from bench.metrics import METRIC_LABELS
-    from bench.metrics.retrieval import measure_in_words
+    from bench.metrics.retrieval import RETRIEVAL_MEASURES, measure_in_words
     from bench.run.fitness import caution
 
     summary = finished.summary
@@ -92,8 +92,9 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     yield title
     scores: dict[str, Interval] = {}
     if not summary.all_failed:
-        scores = {name: value for name, value in summary.metrics.items() if name != "bleu_4" or value.mean}
-        scores |= summary.retrieval
+        found = summary.metrics | summary.retrieval
+        order = [name for name in (*cell.card.metrics, *RETRIEVAL_MEASURES) if name in found]
+        scores = {name: found[name] for name in order if name != "bleu_4" or found[name].mean}
         if summary.n_unscored:
             count = "none" if not summary.n_scored else f"of {counted(summary.n_scored, 'question')}"
             has = "has" if summary.n_unscored == 1 else "have"

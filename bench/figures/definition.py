@@ -97,7 +97,8 @@ class Figure(Definition):
             return self
         if self.kind != "pareto" and (unknown := [name for name in datasets if name not in self.on(data)]):
             raise UnknownNameError(f"data set of {self.id}", unknown[0], self.on(data))
-        return self.model_copy(update={"datasets": tuple(datasets), "sample": tuple(datasets)})
+        only = tuple(dict.fromkeys(datasets))
+        return self.model_copy(update={"datasets": only, "sample": only})
 
     def on(self, data: str) -> tuple[str, ...]:
         """The data sets that it shows on these data."""

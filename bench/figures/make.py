@@ -67,6 +67,8 @@ def make_figure(
         if figure.kind != "pareto":
             raise ConfigError(f"{figure.id}: --from is for figures of a table's rows, such as pareto.")
         return _pareto(figure, setting, session, exported)
+    if figure.metric and not figure.on(setting.data):
+        raise ConfigError(f"{figure.id}: no data set that it shows has the metric {figure.metric}.")
     drawn = _DRAWERS[figure.kind](figure, setting, session)
     if session.so_far:
         drawn.figure.text(0.5, 1.02, f"unfinished: {session.so_far}", ha="center", color="tab:red")

@@ -91,10 +91,7 @@ class CostMatch:
         return None if k is None else self.with_number(k)
 
     def to_measure(self, session: Session) -> list[Cell]:
-        """The cells to run next: the reference, then a few k that probably lie around its cost.
-
-        Raises ConfigError if every question of the reference failed.
-        """
+        """The cells to run next: the reference, then some k around its cost; ConfigError if it all failed."""
         reference = session.finished(self.reference)
         if reference is None or not session.is_done(self.reference):
             return [self.reference]

@@ -152,7 +152,7 @@ class Progress(RunHooks):
                 if silent and (self._title or self._cells_done < self._cells):
                     indexing = self._indexing and f"{self._indexing}, "
                     at = f"{self._title}, {indexing}question {self._here_done} of {self._here}"
-                    self._print_line(at if self._title else "helper processes are working")
+                    self._print_line(at if self._title else "finishing, here or in helper processes")
                 elif silent:
                     self._last_line = time.monotonic()
 

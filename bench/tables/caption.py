@@ -377,10 +377,7 @@ def _first_metric(table: TableData) -> str:
 
 def about_settings(title: str, source: str, particular: Sequence[str]) -> list[str]:
     """The columns of training settings; source: of the published ones."""
-    return [
-        f"{title}: our defaults and, as publ., those of {source}. {DASH}: no option.",
-        *particular,
-    ]
+    return [f"{title}: our defaults and, as publ., those of {source}. {DASH}: no option.", *particular]
 
 
 def about_printed(title: str, sources: Sequence[str], *, scores: bool) -> list[str]:

@@ -126,7 +126,7 @@ class TableDefinition(Definition):
         for name in datasets:
             if name not in shown and data in NOT_PATHS:
                 raise UnknownNameError(f"data set of {self.id}", name, shown)
-        return self.model_copy(update={"datasets": tuple(datasets) or shown})
+        return self.model_copy(update={"datasets": tuple(dict.fromkeys(datasets)) or shown})
 
 
 def list_tables() -> list[TableDefinition]:

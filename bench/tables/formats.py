@@ -124,11 +124,12 @@ def plain_table(
     rows: Sequence[tuple[str, ...]],
     caption: Sequence[str],
     notes: Sequence[str] = (),
+    brief: Sequence[str] = (),
 ) -> TextTable:
     """A table of a single section whose CSV has the same rows and columns."""
     return TextTable(
         id, title, tuple(columns), (Section("", tuple(rows)),), tuple(caption), tuple(notes),
-        csv=csv_text((columns, *rows)),
+        csv=csv_text((columns, *rows)), brief=tuple(brief),
     )  # fmt: skip
 
 

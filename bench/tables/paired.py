@@ -8,7 +8,7 @@ from bench.errors import ConfigError
 from bench.metrics import METRIC_LABELS
 from bench.results.comparison import Comparison, compare, holm
 from bench.results.records import Record
-from bench.tables.caption import caption, without_values
+from bench.tables.caption import brief, caption, without_values
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row
 from bench.tables.formats import DASH, TextTable, in_brackets, plain_table, signed
@@ -62,6 +62,7 @@ def paired_table(table: TableData) -> TextTable:
             f"it needs four times as many. Cost: TFLOPs of the questions over those of {base}.",
         ),
         without_values(table),
+        brief(table),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,15 +115,15 @@ def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QU
 
     ranges = any(np.ptp(price.shared(1)) > 0 for price in prices.values())
     priced, lacking = about_prices(card.date, card.source, ranges=ranges), without_values(table)
-    made = plain_table(
+    return plain_table(
         f"{table.definition.id}_price",
         f"{table.title}: in dollars",
         ("Data and method", *names),
         table.lines(values),
         (*caption(table, amortised=None), *priced),
         lacking,
+        (*provisional(table), *about_reader(table), *priced, *lacking),
     )
-    return replace(made, brief=(*provisional(table), *about_reader(table), *priced, *lacking))
 
 
 def prices_of(table: TableData, card: PriceCard) -> dict[tuple[str, str], CellPrice]:

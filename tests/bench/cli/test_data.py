@@ -89,6 +89,9 @@ def test_nothing_to_check(tmp_path: Path) -> None:
     (tmp_path / "questions.csv").write_text("question,documents\nWhen?,a.txt\n")
     (tmp_path / "a.txt").write_bytes(b"caf\xe9")
     assert "not UTF-8" in run("check", tmp_path).output, "the names of files were taken for texts"
+    (tmp_path / "a.txt").write_text("Text.")
+    (tmp_path / "questions.csv").write_text("question,documents\n")
+    assert "there is no example in it" in run("check", tmp_path).output, "problems none, usable no"
 
 
 def test_a_release_folder_says_which_of_its_sets_is_evaluated(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.cli.main import command
-from bench.errors import BenchError, UnknownNameError
+from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.figures.definition import Figure, list_figures, load_figure
 from bench.figures.drawing import bars, histories_over_epochs, two_levels
 from bench.figures.make import NothingFinishedError, make_figure
@@ -128,6 +128,9 @@ def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
     path, results = tmp_path / "mine.yaml", tmp_path / "results"
     path.write_text(CURVE)
     figure = load_figure("mine", tmp_path)
+    other = figure.model_copy(update={"metric": "exact_match"})
+    with pytest.raises(ConfigError, match="has the metric exact_match"):  # it said: no finished cell
+        make_figure(other, CellRequest(limit=2), Session(results))
     with pytest.raises(UnknownNameError, match="Did you mean 'f1'"):
         Figure.model_validate({**figure.model_dump(), "metric": "F1"})
     assert [listed_figure.id for listed_figure in list_figures(tmp_path)] == ["mine"]

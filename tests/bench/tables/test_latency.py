@@ -140,6 +140,7 @@ def test_a_table_shows_its_sample_sets_on_the_sample_data_and_its_own_elsewhere(
     with pytest.raises(UnknownNameError, match="qasper"):
         table.on("hub", ["qasper"])
     assert load_table("table1").on("sample") == load_table("table1")
+    assert load_table("table1").on("sample", ["qasper", "qasper"]).datasets == ("qasper",), "shown twice"
 
 
 @pytest.mark.parametrize("name", ["gor1", "gor2", "gor3", "gor4", "gor7", "gor8"])

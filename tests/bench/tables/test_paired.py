@@ -66,6 +66,7 @@ def test_p_values_are_corrected_for_the_number_of_rows(table: TableData) -> None
     assert float(adjusted) == pytest.approx(min(1, 2 * float(p)))  # the smallest of two
     p, adjusted = rows["musique (sample): TFIDF"][5:7]
     assert adjusted == p  # the only one
+    assert any(line.startswith("Reader: ") for line in paired_table(table).brief), "on a terminal, too"
 
 
 def test_one_data_set_has_no_lines_over_all(table: TableData) -> None:
