@@ -48,7 +48,7 @@ class SelfRoute(OverRanker[SelfRouteConfig]):
     """Passages first, everything if they do not suffice."""
 
     name = "self_route"
-    version = "3"
+    version = "4"
     summary = "read k passages, and everything only if the reader declines to answer from them"
     paper = "Li et al. 2024 (arXiv 2407.16833)"
     Config = SelfRouteConfig
