@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+for _name in [name for name in os.environ if name.startswith(("BENCH_", "MLFLOW_TRACKING_"))]:
+    if _name != "BENCH_REAL_DATA":
+        del os.environ[_name]  # options that a developer has set
 os.environ.update(
     HF_HUB_OFFLINE="1",
     HF_DATASETS_OFFLINE="1",
@@ -23,9 +26,6 @@ os.environ.update(
 # inherit this. Read when torch and numpy are loaded, so that it stands before any import of theirs.
 for _threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_threads, "1")
-os.environ.pop("BENCH_RESULTS", None)
-os.environ.pop("MLFLOW_TRACKING_URI", None)
-os.environ.pop("BENCH_TRACKING_URI", None)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -58,7 +58,7 @@ def command(
     except OSError as error:
         raise BenchError(f"Cannot write {path}: {error.strerror or error}. Choose another --out.") from error
     click.echo(
-        f"{path}: {len(page) / 1e6:.1f} MB, {report.browser.questions} questions, "
+        f"{path}: {len(page) / 1e6:.1f} MB, {counted(report.browser.questions, 'question')}, "
         f"{counted(len(report.runs), 'cell')}"
     )
     for warning in report.warnings:
