@@ -316,8 +316,8 @@ MUTANTS = (
     ),
     Mutant(
         "W1",
-        "math.ceil(self.n * (self.detectable / difference) ** 2)",
-        "math.ceil(self.n * (self.detectable / difference))",
+        "self.n * (self.detectable / difference) ** 2",
+        "self.n * (self.detectable / difference)",
         "test_half_the_difference_needs_four_times_the_questions",
     ),
     Mutant(

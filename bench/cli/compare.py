@@ -31,7 +31,7 @@ from bench.method.options import as_typed, parse_method
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
-from bench.results.power import LEVEL
+from bench.results.power import LEVEL, Power
 from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, index_costs, read_records
 from bench.tables.formats import in_brackets
 
@@ -48,13 +48,8 @@ PLAN = 5.0
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @option("--dataset", group=WHAT, help="see: bench list datasets (needed where A or B is a method)")
-@option(
-    "--metric",
-    group=WHAT,
-    default="f1",
-    show_default=True,
-    help="f1, rouge_l, exact_match or another one that the records have",
-)
+@option("--metric", group=WHAT, default="f1", show_default=True,
+        help="f1, rouge_l, exact_match or another one that the records have")  # fmt: skip
 @option("--show", group=OUTPUT, type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
         help="how many questions to show of those on which they differ most")  # fmt: skip
 @option("--plan", group=OUTPUT, type=click.FloatRange(min=0.01, max=100), default=PLAN, show_default=True,
@@ -83,7 +78,7 @@ def command(
     """Compare A with B, question by question, from finished cells; only a judge is run.
 
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
-    cells. Example: bench compare tfidf bm25:k=7 --dataset musique
+    cells, finished or not. Example: bench compare tfidf bm25:k=7 --dataset musique
     """
     if judge is None:
         refuse(("protocol", "retry_failed", "in_flight"), "is of a judge's comparison: add --judge MODEL.")
@@ -128,8 +123,10 @@ def _folders(
     for text in named:
         folder = named_folder(text)
         if folder is not None:
+            if not (folder / RECORDS_FILE).is_file():
+                raise BenchError(f"{folder} has no {RECORDS_FILE}: no question of this cell has been asked.")
             if not (folder / SUMMARY_FILE).is_file():
-                raise BenchError(f"{folder} is not the folder of a finished cell: it has no {SUMMARY_FILE}.")
+                click.echo(f"{folder} has no {SUMMARY_FILE}: what it has answered is compared.", err=True)
             warn_if_changed(folder)
             yield folder
         elif dataset is None:
@@ -190,7 +187,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
         f"{100 * c.second:.1f} %; mean of {counted(d.n, 'question')} on {counted(d.clusters, 'document')}",
         f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {_p(c.p_value)}",
         f"            {verdict(comparison, first, second)}",
-        *_power(comparison, plan),
+        _power(comparison.power, plan),
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
         f"FLOPs       {cost} those of {second}, per question, index apart",
         f"index       {first} {indexes[0]:.3g}, {second} {indexes[1]:.3g} TFLOPs per document set",
@@ -236,15 +233,14 @@ def _outcome(criterion: CriterionSummary) -> str:
     )
 
 
-def _power(comparison: Comparison, plan: float) -> list[str]:
+def _power(power: Power | None, plan: float) -> str:
     """What these questions could have shown, and how many would show ``plan`` points."""
-    power = comparison.power
     if power is None:
-        return ["power       unknown: too few documents, or no spread, to plan from; ask more questions"]
-    return [
+        return "power       unknown: too few documents, or no spread, to plan from; ask more questions"
+    return (
         f"power       a true difference of {100 * power.detectable:.1f} points would be found 4 times in 5; "
         f"for {plan:g} points ask {power.questions_for(plan / 100):,} questions"
-    ]
+    )
 
 
 def _p(value: float) -> str:

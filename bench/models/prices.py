@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,7 @@ class PriceCard(BaseModel):
     """The prices of some models, by the names under which their FLOPs are credited."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    date: str = Field(pattern=r"^\d{4}-\d\d-\d\d$")
+    date: datetime.date
     """Of the prices, ISO 8601, in quotes."""
     source: str = Field(min_length=1)
     """Where the prices stand, as tables print it."""

@@ -5,8 +5,8 @@ The mean of paired differences d_i over n questions on G documents has the stand
     se = sqrt(G / (G - 1) * sum_g (s_g - n_g * mean)^2) / n,    s_g = sum of d_i of document g,
 
 which counts a document's questions as one draw (Liang and Zeger 1986, for a mean). A two-sided test at level
-alpha finds a true difference of (z_{1 - alpha/2} + z_power) * se in a share ``power`` of such samples. More
-questions of the same kind, as many per document, shrink se with the square root of their number.
+alpha finds a true difference of (t_{1 - alpha/2} + t_power) * se in a share ``power`` of such samples; t has
+G - 1 degrees of freedom. More questions, as many a document, shrink se with the square root of their number.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ class Power:
     detectable: float
     """The smallest true difference that a share ``POWER`` of such samples finds, 0..1."""
     n: int
-    """Questions."""
+    documents: int
+    """Questions, and the documents that they are about."""
 
     def questions_for(self, difference: float) -> int:
-        """How many questions of the same kind find a true difference of this size, above 0, as often."""
-        return max(FEWEST, math.ceil(self.n * (self.detectable / difference) ** 2))
+        """How many questions find a true difference of this size, above 0, as often, as many per document."""
+        return math.ceil(max(self.n * FEWEST / self.documents, self.n * (self.detectable / difference) ** 2))
 
 
 def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
@@ -42,7 +43,7 @@ def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
 
     differences: one number per question, shape (n,); clusters: the document of each.
     """
-    from scipy.stats import norm
+    from scipy.stats import t
 
     values = np.asarray(differences, dtype=np.float64)
     _, position, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
@@ -51,4 +52,4 @@ def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
         return None
     off = np.bincount(position, weights=values) - sizes * values.mean()
     se = math.sqrt(count / (count - 1) * float((off**2).sum())) / n
-    return Power(float(norm.ppf(1 - LEVEL / 2) + norm.ppf(POWER)) * se, n) if se > 1e-12 else None
+    return Power(float(t.ppf((1 - LEVEL / 2, POWER), count - 1).sum()) * se, n, count) if se > 1e-12 else None

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bench.metrics.statistics import RESAMPLES, sums_by_cluster
 from bench.results.comparison import EXACT_DOCUMENTS, PERMUTATIONS, holm
-from bench.results.power import LEVEL
+from bench.results.power import LEVEL, Power, power_of
 
 _TOLERANCE = 1e-9
 """Sums that differ by less are equal: they differ in the order of addition alone."""
@@ -29,12 +29,14 @@ class Standing:
     """Where a row stands among the rows that were asked the same questions."""
 
     top: bool
-    """Whether it is the best row, or not told from it."""
+    """Whether it is the best row, or not told from it; of no row if so few documents could tell none."""
     rank: int
     """1 + the number of rows with a higher mean."""
     low: int
     high: int
     """95 % interval of the rank, documents resampled."""
+    power: Power | None
+    """Of the best row's difference from this one; None for that row, and where there is no telling."""
 
 
 def standings(values: ArrayLike, clusters: Sequence[str], *, rng: np.random.Generator) -> list[Standing]:
@@ -45,11 +47,13 @@ def standings(values: ArrayLike, clusters: Sequence[str], *, rng: np.random.Gene
     Source: Holm 1979; of the rank intervals, percentiles of the cluster bootstrap, Davison and Hinkley 1997,
     Sec. 3.8.
     """
-    sums = sums_by_cluster(np.asarray(values, dtype=np.float64), clusters)
+    values = np.asarray(values, dtype=np.float64)
+    sums = sums_by_cluster(values, clusters)
     totals = sums.sum(axis=0)
     one, other = np.triu_indices(len(totals), k=1)
     p_values = _p_values(sums, one, other, rng)
     best = int(totals.argmax())
+    decidable = 2.0 ** (1 - len(sums)) * len(p_values) < LEVEL
     told = {(int(i), int(j)) for i, j, p in zip(one, other, holm(p_values), strict=True) if p < LEVEL}
     low, high = np.quantile(
         np.concatenate([_ranks(drawn @ sums) for drawn in _resampled(len(sums), rng)]),
@@ -58,7 +62,13 @@ def standings(values: ArrayLike, clusters: Sequence[str], *, rng: np.random.Gene
         method="inverted_cdf",
     )
     return [
-        Standing((min(row, best), max(row, best)) not in told, int(rank), int(low[row]), int(high[row]))
+        Standing(
+            top=decidable and (min(row, best), max(row, best)) not in told,
+            rank=int(rank),
+            low=int(low[row]),
+            high=int(high[row]),
+            power=power_of(values[:, best] - values[:, row], clusters),
+        )
         for row, rank in enumerate(_ranks(totals))
     ]
 

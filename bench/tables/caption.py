@@ -14,7 +14,7 @@ from bench.run.equal_cost import PASSAGES, waiting_option
 from bench.run.fitness import caution
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import Part, Shares
-from bench.tables.formats import DASH, MINUS, in_brackets
+from bench.tables.formats import DASH, MINUS, from_to, in_brackets
 from bench.tables.order import OrderAgreement
 from bench.tables.published import PublishedValues
 from bench.tables.ties import Ties
@@ -307,10 +307,7 @@ def about_shares(shares: Shares) -> list[str]:
     """One sentence per part of the costs, with its rows and its range over the data sets."""
     sentences = []
     for part, of_rows in shares.items():
-        rows = []
-        for label, least, most in of_rows:
-            low, high = round(100 * least), round(100 * most)
-            rows.append(f"{label} {low} %" if low == high else f"{label} {low} to {high} %")
+        rows = [f"{label} {from_to(f'{100 * a:.0f}', f'{100 * b:.0f}')} %" for label, a, b in of_rows]
         sentences.append(f"{_SHARES[part]}: {', '.join(rows)}.")
     return sentences
 
@@ -345,14 +342,29 @@ def about_top(table: TableData, ties: Ties) -> list[str]:
     """What the mark says and where it is not given; empty without marks."""
     if not ties:
         return []
-    compared_on = {dataset for _, dataset in ties}
+    compared_on = {dataset for (_, dataset), of in ties.items() if of.top}
     left_out = [dataset for dataset in table.definition.datasets if dataset not in compared_on]
-    unmarked = f" No marks on {', '.join(left_out)}: no references, other questions by row, or one document."
+    unmarked = f" No marks on {', '.join(left_out)}: no references, other questions by row, or few documents."
     return [
         f"{TOP}: {_first_metric(table)} is the highest, or not told from it by permutation tests on the same "
         "questions, documents swapped, at a level of .05 after Holm's correction for all pairs of rows."
-        + (unmarked if left_out else "")
+        + (unmarked if left_out else ""),
+        *_about_power(table, ties),
     ]
+
+
+def _about_power(table: TableData, ties: Ties) -> list[str]:
+    """One sentence: which differences from the highest row the questions could have shown, by data set."""
+    places = []
+    for dataset in table.definition.datasets:
+        powers = [of.power for (_, name), of in ties.items() if name == dataset and of.power is not None]
+        if powers:
+            least, most = (100 * of(power.detectable for power in powers) for of in (min, max))
+            fewest, asked = (of(power.questions_for(0.05) for power in powers) for of in (min, max))
+            shown, needed = from_to(f"{least:.1f}", f"{most:.1f}"), from_to(f"{fewest:,}", f"{asked:,}")
+            places.append(f"{dataset} {shown} ({needed} questions for 5)")
+    about = f"Points of {_first_metric(table)} below the highest row that one test would find 4 times in 5"
+    return [f"{about}: {'; '.join(places)}."] if places else []
 
 
 def about_ranks(table: TableData, ties: Ties) -> list[str]:

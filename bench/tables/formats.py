@@ -199,6 +199,11 @@ def in_brackets(low: float | None, high: float | None, form: Callable[[float], s
     return "" if low is None or high is None else f" [{form(low)}, {form(high)}]"
 
 
+def from_to(low: str, high: str) -> str:
+    """A range as text; one value where both are the same."""
+    return low if low == high else f"{low} to {high}"
+
+
 def three_digits(value: float) -> str:
     """A cost with three significant digits and no exponent: 92.5, 0.0123, 1830."""
     return "0" if value == 0 else f"{Decimal(f'{value:#.3g}'):f}"

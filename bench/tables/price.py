@@ -23,7 +23,7 @@ from bench.results.models import Interval
 from bench.results.records import Record, index_costs
 from bench.tables.caption import about_prices, about_reader, caption, provisional, without_values
 from bench.tables.cells import TableCell, TableData
-from bench.tables.formats import DASH, TextTable, plain_table, three_digits
+from bench.tables.formats import DASH, TextTable, from_to, plain_table, three_digits
 
 QUESTIONS = (1, 2, 4, 8)
 """Default numbers of questions that share a document's index (PECAN, Table A4)."""
@@ -114,7 +114,7 @@ def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QU
         return [*map(_amount, amounts), pays, str(cell.summary.n)]
 
     ranges = any(np.ptp(price.shared(1)) > 0 for price in prices.values())
-    priced, lacking = about_prices(card.date, card.source, ranges=ranges), without_values(table)
+    priced, lacking = about_prices(str(card.date), card.source, ranges=ranges), without_values(table)
     return plain_table(
         f"{table.definition.id}_price",
         f"{table.title}: in dollars",
@@ -153,5 +153,5 @@ def _cheaper(index: float, question: float, first: float, repeated: float) -> st
 
 
 def _amount(micro: NDArray[np.float64]) -> str:
-    low, high = (three_digits(float(of)) for of in micro / _PER_1000)
-    return low if low == high else f"{low} to {high}"
+    low, high = micro / _PER_1000
+    return from_to(three_digits(float(low)), three_digits(float(high)))

@@ -13,6 +13,7 @@ from bench.cli.main import command
 from bench.cli.show import describe_record
 from bench.errors import BenchError, ConfigError
 from bench.results.finished import find_cells
+from bench.results.records import RECORDS_FILE, SUMMARY_FILE
 from bench.run.cell import CellRequest
 from tests.bench.report.finished import bm25, finish, own, own_file
 from tests.bench.results.test_records import record
@@ -95,3 +96,9 @@ def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path
     folder = str(next(find_cells(tmp_path)))
     with pytest.raises(ConfigError, match="--limit chooses among cells, and two folders are named"):
         CliRunner().invoke(command, ["compare", folder, folder, "--limit", "2"], catch_exceptions=False)
+    (Path(folder) / SUMMARY_FILE).unlink()
+    done = CliRunner().invoke(command, ["compare", folder, folder], catch_exceptions=False)
+    assert f"{folder} has no summary.json" in done.stderr and "mean of 1 question on 1" in done.stdout
+    (Path(folder) / RECORDS_FILE).unlink()
+    with pytest.raises(BenchError, match="has no records.jsonl: no question of this cell has been asked"):
+        CliRunner().invoke(command, ["compare", folder, folder], catch_exceptions=False)

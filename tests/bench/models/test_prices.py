@@ -34,7 +34,7 @@ def test_a_card_is_read_from_a_file(tmp_path: Path) -> None:
         (", output: 8", "", "prices.reader.output: is missing"),
         ("output", "outputs", "Did you mean 'output'"),
         ("cached_input: 0.5", "cached_input: 3", "cached_input 3 is above input 2; without a discount"),
-        ('date: "2026-01-31"', "date: 31 January", "date"),
+        ("2026-01-31", "2026-13-31", "date"),
         ("source: a page\n", "", "source: is missing"),
     ],
 )

@@ -29,10 +29,11 @@ def test_the_top_group_is_the_best_row_and_its_equals(documents: int) -> None:
     assert [(of.rank, of.low, of.high) for of in found[1::2]] == [(3, 3, 3), (4, 4, 4)]
 
 
-def test_a_few_documents_tell_no_rows_apart() -> None:
-    """Of 4 documents the smallest p-value is 2 / 2^4."""
-    values, clusters = rows_of(4, 0.0, -5.0)
-    assert all(of.top for of in standings(values, clusters, rng=np.random.default_rng(0)))
+def test_documents_that_could_tell_no_rows_apart_mark_none() -> None:
+    """Of 7 documents the smallest p-value is 2 / 2^7: below .05, and above it for each of six pairs."""
+    for shifts, marks in (((0.0, -5.0), [True, False]), ((0.0, -5.0, -5.0, -5.0), [False] * 4)):
+        values, clusters = rows_of(7, *shifts)
+        assert [of.top for of in standings(values, clusters, rng=np.random.default_rng(0))] == marks
 
 
 def test_the_top_group_is_that_of_one_test_for_each_pair_and_holms_correction() -> None:

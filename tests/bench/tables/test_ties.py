@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.results.power import power_of
 from bench.results.records import Record
 from bench.tables.cells import TableData
 from bench.tables.render import render
@@ -48,6 +49,8 @@ def test_rows_that_are_not_told_from_the_best_are_marked(tmp_path: Path) -> None
     assert "*: F1 is the highest, or not told from it" in text and "No marks on" not in text
     assert "- Ranks by F1 with 95 % intervals that resample documents: qasper: CLOSE 1 [1, 1], BEST 2" in text
     assert any(sentence.startswith("*: F1") for sentence in rendered.brief)
+    points = f"{100 * power_of([0.1] + 11 * [0.0], list('abcdefghijkl')).detectable:.1f}"  # of one in twelve
+    assert f"below the highest row that one test would find 4 times in 5: qasper {points} (" in text
 
 
 def test_without_standings_nothing_is_marked(tmp_path: Path) -> None:
