@@ -17,10 +17,9 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
-from bench.method import Meter, ModelSet, Replayed, fits, join_passages
+from bench.method import Meter, ModelSet, Replayed, charged, fits, join_passages
 from bench.method.ranking import RankedChunks
 from bench.schema import Index, Prediction, Question
-from methods.pecan.search import charged
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
 
 PROMPT = (
@@ -66,10 +65,6 @@ class Ircot(OverRanker[IrcotConfig]):
     paper = "Trivedi et al. 2023 (arXiv 2212.10509)"
     Config = IrcotConfig
     replayed = frozenset({"rounds"})
-
-    async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The answer from all that was found: a replay of one config."""
-        return (await self.replay(index, question, models, [self.config]))[0].prediction
 
     async def replay(
         self, index: Index, question: Question, models: ModelSet, configs: Sequence[IrcotConfig]

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 
 from pydantic import Field
 
-from bench.method import Meter, ModelSet, Replayed
+from bench.method import Meter, ModelSet, Replayed, charged
 from bench.schema import Index, Prediction, Question
-from methods.pecan.search import charged
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
 
 
@@ -54,10 +53,6 @@ class IterRetGen(OverRanker[IterRetGenConfig]):
     paper = "Shao et al. 2023 (arXiv 2305.15294)"
     Config = IterRetGenConfig
     replayed = frozenset({"rounds"})
-
-    async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The last round's answer: a replay of one config."""
-        return (await self.replay(index, question, models, [self.config]))[0].prediction
 
     async def replay(
         self, index: Index, question: Question, models: ModelSet, configs: Sequence[IterRetGenConfig]

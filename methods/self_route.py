@@ -16,11 +16,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bench.method import Geometry, Meter, Method, ModelSet, current_meter
+from bench.method import Geometry, Meter, Method, ModelSet, charged, current_meter
 from bench.method.ranking import RankedChunks
 from bench.schema import Index, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
-from methods.pecan.search import charged
 from methods.retrievers.over_ranker import OverRanker, OverRankerConfig
 
 DECLINED = "unanswerable"

@@ -487,8 +487,8 @@ MUTANTS = (
     ),
     Mutant(
         "C3",
-        "if not batches or cost > left:",
-        "if not batches or cost >= left:",
+        "if not groups or total > most:",
+        "if not groups or total >= most:",
         "test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_makes_the_top",
     ),
     Mutant(
@@ -1011,8 +1011,8 @@ MUTANTS = (
     ),
     Mutant(
         "Y5",
-        "if not segments or tokens > segment_tokens:",
-        "if not segments or tokens >= segment_tokens:",
+        "if not groups or total > most:",
+        "if not groups or total >= most:",
         "test_documents_that_fill_a_segment_exactly_share_it",
     ),
     Mutant(

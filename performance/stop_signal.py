@@ -48,7 +48,7 @@ from methods.pecan.graph import fold
 from methods.pecan.prompts import (
     PECAN_CHOICES,
     PECAN_NODE,
-    pecan_question_again,
+    PECAN_QUESTION_BEHIND,
     pecan_search_head,
     pecan_turns,
 )
@@ -133,7 +133,7 @@ async def _probed(context: Any, question: str) -> dict[str, float]:
     """The log-odds of Yes by every probe; nothing of a probe stays in the context."""
     odds, mark = {}, context.mark()
     for probe in PROBES:
-        if behind := pecan_question_again(probe, question):  # type: ignore[arg-type]
+        if behind := PECAN_QUESTION_BEHIND[probe].format(question=question):
             await context.extend(behind)
         said = await context.probe(PECAN_CHOICES)
         odds[probe] = log_odds(said.probabilities[PECAN_CHOICES[0]])

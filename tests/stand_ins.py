@@ -31,9 +31,10 @@ class WordModel:
     name = "words"
     geometry = GEOMETRY
     chat_overhead = 2
+    token = r"\s*\S+"
 
     def tokenize(self, text: str) -> Tokenization:
-        matches = list(re.finditer(r"\s*\S+", text))
+        matches = list(re.finditer(self.token, text))
         return Tokenization(tuple(range(len(matches))), tuple((m.start(), m.end()) for m in matches))
 
     def count_tokens(self, text: str) -> int:

@@ -178,6 +178,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     interval = in_brackets(d.low, d.high, lambda end: f"{100 * end:+.1f}")
     interval = f"{interval} (95 %, documents resampled)" if interval else f", without an interval: {d.reason}"
     cost = f"{r.mean:.2f}{in_brackets(r.low, r.high, '{:.2f}'.format)} times" if r else "no ratio to"
+    p_value = "p < 0.001" if c.p_value < 0.001 else f"p = {c.p_value:.3f}"
     indexes = [
         fmean(index.index_tflops for index in index_costs(records))
         for records in ([p.first for p in c.pairs], [p.second for p in c.pairs])
@@ -185,7 +186,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     lines = [
         f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
         f"{100 * c.second:.1f} %; mean of {counted(d.n, 'question')} on {counted(d.clusters, 'document')}",
-        f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {_p(c.p_value)}",
+        f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {p_value}",
         f"            {verdict(comparison, first, second)}",
         _power(comparison.power, plan),
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
@@ -241,10 +242,6 @@ def _power(power: Power | None, plan: float) -> str:
         f"power       a true difference of {100 * power.detectable:.1f} points would be found 4 times in 5; "
         f"for {plan:g} points ask {power.questions_for(plan / 100):,} questions"
     )
-
-
-def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def verdict(comparison: Comparison, first: str, second: str) -> str:

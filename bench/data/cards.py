@@ -177,9 +177,9 @@ def sets_in(path: Path) -> list[str]:
     return sorted({one.stem for one in inside} & set(card_names()))
 
 
-def list_cards(folder: Path = DATASET_CARDS) -> list[Card]:
+def list_cards() -> list[Card]:
     """All cards, sorted by name; raises DataError for an invalid card."""
-    return [load_card(name, folder) for name in card_names(folder)]
+    return [load_card(name) for name in card_names()]
 
 
 def load_card(name: str, folder: Path = DATASET_CARDS) -> Card:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from bench.engine.heads import selected_heads
-from bench.engine.kernel import Job, Kernel, Layer, PackedRow, Workspace, by_heads
+from bench.engine.kernel import Job, Kernel, Layer, PackedRow, Workspace, additive_mask, by_heads
 from bench.engine.kv_cache import KVCache
 from bench.engine.traits import Traits
 
@@ -84,7 +84,9 @@ class SpanAttention:
             query, lse = query[list(only)], lse[list(only)]
             heads = kv_heads = len(only)
         queries, reach = self._queries.shape[1], self._keys.shape[1]
-        mask = self._mask(window)
+        if window not in self._masks:
+            self._masks[window] = additive_mask(self._positions[..., None], self._reach[:, None], window)
+        mask = self._masks[window]  # (P, N, K)
         step = max(1, self.most // (heads * queries * reach))
         for at in range(0, len(self._queries), step):
             part = slice(at, at + step)
@@ -111,17 +113,6 @@ class SpanAttention:
             of_rows.append(self._sums[at : at + pieces].flatten(0, 1)[:count, :spans])
             at += pieces
         return of_rows
-
-    def _mask(self, window: int | None) -> torch.Tensor:
-        """Additive mask (P, N, K), fp32: what a query does not attend to is minus infinity."""
-        if window not in self._masks:
-            distance = self._positions[..., None] - self._reach[:, None]
-            allowed = distance >= 0
-            if window is not None:
-                allowed &= distance < window
-            mask = torch.zeros(allowed.shape, device=allowed.device)
-            self._masks[window] = mask.masked_fill_(~allowed, float("-inf"))
-        return self._masks[window]
 
 
 class NearSpans(Kernel):

@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
-from bench.errors import ConfigError
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Usage
 
@@ -66,13 +65,7 @@ def priced(architecture: Architecture, usage: Usage) -> Usage:
 
 
 def forward_usage(architecture: Architecture, new_tokens: int, cached: int = 0) -> Usage:
-    """Usage of one forward of ``new_tokens`` on ``cached`` ones that computes the last one's logits.
-
-    Raises ConfigError for a negative count.
-    """
-    for option, value in (("new tokens", new_tokens), ("cached", cached)):
-        if value < 0:
-            raise ConfigError(f"{option} must be 0 or more, got {value}.")
+    """Usage of one forward of ``new_tokens`` on ``cached`` ones that computes the last one's logits."""
     pairs, rows = new_tokens * (cached + new_tokens), min(1, new_tokens)
     usage = Usage(calls=1, new_tokens=new_tokens, attended=pairs, logit_rows=rows, cached=cached)
     return priced(architecture, usage)

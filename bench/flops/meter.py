@@ -128,3 +128,14 @@ def metered(meter: Meter) -> Iterator[Meter]:
         yield meter
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def charged() -> Iterator[Meter]:
+    """A separate meter for the block, whose usage is also credited to the surrounding meter."""
+    outer = current_meter()
+    with metered(Meter()) as meter:
+        try:
+            yield meter
+        finally:
+            outer.add(meter)

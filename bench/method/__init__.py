@@ -21,12 +21,14 @@ from bench.flops.formulas import texts_usage as texts_usage
 from bench.flops.meter import (
     Meter as Meter,
     Usage as Usage,
+    charged as charged,
     current_meter as current_meter,
     metered as metered,
 )
 from bench.method.chunking import (
     JoinedDocuments as JoinedDocuments,
     chunk_documents as chunk_documents,
+    filled_in_order as filled_in_order,
     restored as restored,
     stored as stored,
 )

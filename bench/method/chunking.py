@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, groupby
+from typing import TypeVar
 
 from bench.errors import ConfigError
 from bench.method.prompts import PASSAGE_SEPARATOR
@@ -23,6 +24,7 @@ from bench.models.api import Tokenization
 from bench.schema import Chunk, Document, DocumentSet, JsonValue
 
 Tokenize = Callable[[str], Tokenization]
+T = TypeVar("T")
 
 
 def chunk_documents(
@@ -122,6 +124,19 @@ def restored(chunks: Sequence[JsonValue], documents: DocumentSet) -> list[Chunk]
         _of_spans(documents, index, [(document, start, end), *map(tuple, continued)], tokens)
         for index, (document, start, end, tokens, *continued) in enumerate(chunks)
     ]
+
+
+def filled_in_order(items: Iterable[T], sizes: Iterable[int], most: int) -> list[tuple[T, ...]]:
+    """Groups of consecutive items, each as large as ``most`` allows; an item that is larger is alone."""
+    groups: list[list[T]] = []
+    total = 0
+    for item, size in zip(items, sizes, strict=True):
+        total += size
+        if not groups or total > most:
+            groups.append([])
+            total = size
+        groups[-1].append(item)
+    return [tuple(group) for group in groups]
 
 
 def _of_spans(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bench.flops.meter import Meter, metered
+from bench.flops.meter import Meter, charged
 from bench.method.chunking import chunk_documents, restored, stored
 from bench.method.contract import ConfigT, Method, MethodConfig, Replayed
 from bench.method.prompts import DEFAULT_PROMPT, PROMPT_CHOICES, PromptStyle
@@ -96,21 +96,18 @@ class PickAndRead(Method[ConfigT], Generic[ConfigT, RankedT]):
         """The reader's answer from the items at these positions."""
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
-        """The reader's answer from the items that this method's own options pick."""
-        ranked = await self.rank(index, question, models)
-        picked = self.pick(ranked, self.config)
-        prediction = await self.read_picked(ranked, picked.positions, question, models)
-        return replace(prediction, trace=picked.trace)
+        """The answer under this method's own options: a replay of one config."""
+        return (await self.replay(index, question, models, [self.config]))[0].prediction
 
     async def replay(
         self, index: Index, question: Question, models: ModelSet, configs: Sequence[ConfigT]
     ) -> list[Replayed]:
         """One ranking for all configs; each distinct choice is read once."""
-        with metered(Meter()) as ranking:
+        with charged() as ranking:
             ranked = await self.rank(index, question, models)
 
         async def read_once(positions: tuple[int, ...]) -> Replayed:
-            with metered(Meter()) as reading:
+            with charged() as reading:
                 prediction = await self.read_picked(ranked, positions, question, models)
             return Replayed(prediction, Meter.combined([ranking, reading]))
 
@@ -142,7 +139,7 @@ class RankedChunks:
 
 
 class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
-    """Chunk, rank, read the best k; subclasses implement :meth:`prepare` and :meth:`score`."""
+    """Chunk, rank, read the best k; subclasses write :meth:`prepare`, and :meth:`score` or :meth:`rank`."""
 
     family = "rankers"
 
@@ -172,11 +169,11 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
         """What the ranker keeps besides the chunks: JSON data and arrays (default: nothing)."""
         return {}, {}
 
-    @abstractmethod
     async def score(
         self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
     ) -> NDArray[np.float64]:
         """One score per chunk for ``question.query``, higher is better, shape (len(chunks),)."""
+        raise NotImplementedError(f"{self.name} neither scores chunks nor ranks them")
 
     async def index(self, documents: DocumentSet, models: ModelSet) -> Index:
         """Chunk spans and the ranker's own data."""

@@ -55,8 +55,9 @@ def family_place(method: type[Method[Any]]) -> int:
 
 def described(method: type[Method[Any]], width: int = 100) -> str:
     """The method with its paper and options, as lines of at most ``width`` characters."""
+    about = " ".join((inspect.getdoc(method.Config) or "").split())
     lines = [f"{method.name}: {method.summary}", f"paper: {method.paper}"]
-    lines += [*textwrap.wrap(f"options: {_about(method)}", width), ""]
+    lines += [*textwrap.wrap(f"options: {about}", width), ""]
     described = options(method)
     for option in described:
         default = f"; default {option.default}" if option.default else ""
@@ -95,11 +96,6 @@ def _page(methods: Iterable[type[Method[Any]]]) -> Iterator[str]:
         ]
         if shown:
             yield from ("", *textwrap.wrap(", ".join(shown) + ".", 118, break_long_words=False))
-
-
-def _about(method: type[Method[Any]]) -> str:
-    """What the config says of all its options: what the letters stand for, whose the defaults are."""
-    return " ".join((inspect.getdoc(method.Config) or "").split())
 
 
 def _sentence(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ from bench.metrics.squad import exact_match, f1
 class QuestionMetric:
     """A metric with one value per question; over a data set, their mean."""
 
-    corpus_level: ClassVar[bool] = False
     name: str
     summary: str
     """What it is and where it comes from, in one line."""
@@ -39,7 +38,6 @@ class QuestionMetric:
 class CorpusMetric:
     """A metric that is defined over all questions at once, from counts that add up."""
 
-    corpus_level: ClassVar[bool] = True
     name: str
     summary: str
     """What it is and where it comes from, in one line."""

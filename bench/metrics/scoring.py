@@ -125,7 +125,7 @@ def score_questions(questions: Iterable[Answered], metrics: Sequence[Metric]) ->
     return Scores(
         questions=tuple(zip(answered, rows, strict=True)),
         mean=mean,
-        corpus_level=tuple(m.name for m in metrics if m.corpus_level),
+        corpus_level=tuple(m.name for m in metrics if isinstance(m, CorpusMetric)),
         failed=sum(q.prediction is None for q in answered),
         unscored=len(answered) - len(scored),
     )
@@ -134,9 +134,7 @@ def score_questions(questions: Iterable[Answered], metrics: Sequence[Metric]) ->
 def read_answered(path: Path) -> tuple[Answered, ...]:
     """The questions of a JSON Lines file; raises DataError naming the problem and its line."""
     if path.is_dir():
-        inside = path / "records.jsonl"
-        hint = f"Did you mean {inside}?" if inside.is_file() else "Name a file inside it."
-        raise DataError(f"{path} is a folder; expected a JSON Lines file. {hint}")
+        raise DataError(f"{path} is a folder; expected a JSON Lines file. Name a file inside it.")
     try:
         with path.open("rb") as stream:
             return parse_answered(stream, str(path))

@@ -98,7 +98,6 @@ class LanguageModel(ABC):
 
         Raises WindowExceededError if prompt, template and answer do not fit the model.
         """
-        require_positive(max_new_tokens)
         needed = self.chat_overhead + self.count_tokens(prompt) + max_new_tokens
         async with await self.open(needed) as context:
             await context.extend(prompt)
@@ -249,7 +248,8 @@ class ReadingContext(ABC):
 
         The end-of-turn token belongs to the template and is in neither ``text`` nor ``token_ids``.
         """
-        require_positive(max_new_tokens)
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
         lm = self._model
         with self._exclusive(asking=True):
             meter = current_meter()
@@ -381,12 +381,6 @@ class ReadingContext(ABC):
             raise
         finally:
             self._busy = False
-
-
-def require_positive(max_new_tokens: int) -> None:
-    """Raise ValueError unless there is room for at least one token of an answer."""
-    if max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be 1 or more, got {max_new_tokens}")
 
 
 IN_PROCESS = "Use a preset, hub id or folder of a model that packed passes serve, or ratio=0."

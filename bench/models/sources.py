@@ -65,7 +65,8 @@ class Source(ABC):
         """What pins the exact files: a commit, a package version, or a hash of the contents."""
         folder = self.locate(name)
         listed = _checksums(name, folder)
-        files = {path.relative_to(folder).as_posix(): path for path in _content(folder)}
+        paths = sorted(path for path in folder.rglob("*") if path.suffix in CONTENT)
+        files = {path.relative_to(folder).as_posix(): path for path in paths}
         if not listed:
             lines = [f"{file} {sha256_of(path)}\n" for file, path in files.items()]
             return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
@@ -318,10 +319,6 @@ def verify(name: str, folder: Path) -> None:
 
 def _remedy(name: str, folder: Path) -> str:
     return f"Run: bench model fetch {name}" if folder.parent == model_cache() else "Restore the file."
-
-
-def _content(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.suffix in CONTENT)
 
 
 def _checksums(name: str, folder: Path) -> Mapping[str, str]:

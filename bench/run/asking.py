@@ -183,10 +183,8 @@ def _passages(record: Record, documents: DocumentSet) -> tuple[ReadPassage, ...]
     wanted = f"{record.question} {record.prediction or ''}"
     for item in record.context:
         if item.document is None or item.start is None or item.end is None:
-            place = ""
-            text = item.text or ""
+            text, place, excerpt_place = item.text or "", "", ""
             first, last = best_part(text, wanted)
-            excerpt_place = ""
         else:
             document = documents.documents[item.document]
             start = max(item.start, len(document.full_text) - len(document.text))  # without the title line

@@ -30,13 +30,12 @@ from bench.results.models import Interval
 from bench.results.records import TFLOP, Record, error_kind
 from bench.results.summary import mean_of
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict
+from bench.run.question_runner import IN_FLIGHT
 from bench.run.redaction import fault_text
 from bench.schema import JsonValue
 
 Outcome = Literal["win", "loss", "tie", "unparsable"]
 """Of the first method, from both orders."""
-
-IN_FLIGHT = 32
 
 VERDICTS_FILE, JUDGEMENT_FILE, SUMMARY_FILE = "verdicts.jsonl", "judgement.json", "summary.json"
 

@@ -181,7 +181,8 @@ class Session:
         for warning in first.data.warnings:
             log.warning("%s", warning)
         _require_fitness(first)
-        left = [cell for cell in _distinct(group) if not self.is_done(cell)]
+        distinct = {(cell.identity.cell_id, cell.out): cell for cell in group}
+        left = [cell for cell in distinct.values() if not self.is_done(cell)]
         ran: dict[Path, FinishedCell] = {}
         if left:
             models = partial(self.models, first)
@@ -271,11 +272,6 @@ class Session:
         if self._threads is not None:
             self._threads.settle(cell.roles.values(), alone=self._alone)
         return LoadedModels(cell.roles, self.asking.in_flight)
-
-
-def _distinct(group: Group) -> list[Cell]:
-    """The cells of a group without those that it lists again."""
-    return list({(cell.identity.cell_id, cell.out): cell for cell in group}.values())
 
 
 def _require_fitness(cell: Cell) -> None:

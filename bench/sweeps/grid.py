@@ -163,7 +163,7 @@ def plan_experiment(experiment: Experiment) -> list[list[GridCell]]:
     Everything is checked before anything runs. Raises BenchError for whatever
     :func:`bench.run.cell.plan_cell` refuses, for more than 10,000 cells, and for a cell asked for twice.
     """
-    points = sum(_points(entry.grid) for entry in experiment.methods)
+    points = sum(math.prod(map(len, entry.grid.values())) for entry in experiment.methods)
     total = points * len(experiment.datasets) * len(experiment.models)
     if total > MAX_CELLS:
         raise ConfigError(f"The sweep has {total:,} cells; at most {MAX_CELLS:,} are run in one sweep.")
@@ -195,10 +195,6 @@ def shared_runs(cells: Sequence[GridCell]) -> list[list[GridCell]]:
         identity["config"] = {k: v for k, v in identity["config"].items() if k not in replayed}
         groups.setdefault(stable_hash(identity), []).append(member)
     return list(groups.values())
-
-
-def _points(grid: Mapping[str, Sequence[JsonValue]]) -> int:
-    return math.prod(map(len, grid.values()))
 
 
 def _shown(values: Sequence[JsonValue]) -> str:

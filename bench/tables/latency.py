@@ -105,7 +105,7 @@ async def _answer_alone(cell: Cell, results: Path, questions: int) -> list[tuple
         with metered(Meter()):
             started, rank_s = time.perf_counter(), None
             index = method.finish(ready.indexes[documents.id], ready.learned)
-            if isinstance(method, PickAndRead) and type(method).answer is PickAndRead.answer:
+            if isinstance(method, PickAndRead) and type(method).replay is PickAndRead.replay:
                 ranked = await method.rank(index, question, models)
                 positions = method.pick(ranked, method.config).positions
                 rank_s = time.perf_counter() - started

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 from bench.errors import UnknownNameError
@@ -45,14 +44,14 @@ class Published:
 PublishedValues: TypeAlias = Mapping[Cell, Published]
 
 
-def published(table: str, folder: Path = FOLDER) -> PublishedValues:
+def published(table: str) -> PublishedValues:
     """The values that the paper prints; places that it leaves empty are absent.
 
     Raises UnknownNameError for a table without a file.
     """
-    path = folder / f"{table}.csv"
+    path = FOLDER / f"{table}.csv"
     if not path.is_file():
-        raise UnknownNameError("published table", table, (p.stem for p in folder.glob("*.csv")))
+        raise UnknownNameError("published table", table, (p.stem for p in FOLDER.glob("*.csv")))
     with path.open(encoding="utf-8", newline="") as stream:
         return {
             (line["row"], line["dataset"], line["metric"]): Published(

@@ -39,10 +39,8 @@ def _standings(table: TableData, cells: list[FinishedCell]) -> list[Standing]:
         for cell in (cells if len(cells) > 1 else ())
     ]
     documents = [{key: of.documents for key, of in one.items()} for one in asked]
-    if not asked or any(other != documents[0] for other in documents):
+    if not asked or any(other != documents[0] for other in documents) or len({*documents[0].values()}) < 2:
         return []
     clusters = list(documents[0].values())
-    if len(set(clusters)) < 2:
-        return []
     values = np.array([[one[key].values[metric] for one in asked] for key in asked[0]])
     return standings(values, clusters, rng=np.random.default_rng(0))

@@ -269,8 +269,8 @@ def _quoted(value: str) -> str:
     return value.replace("'", "")
 
 
-def _batches(items: Iterable[Any], size: int = 100) -> Iterator[list[Any]]:
-    """The items in lists of at most ``size``, MLflow's limit for one request."""
+def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """The items in lists of at most 100, MLflow's limit for one request."""
     rest = list(items)
-    for start in range(0, len(rest), size):
-        yield rest[start : start + size]
+    for start in range(0, len(rest), 100):
+        yield rest[start : start + 100]

@@ -94,7 +94,6 @@ def skip_gram(
 
     Cost (phase ``walk``): the expected pairs of a node and one met within the window, which word2vec draws
     evenly from 1 to ``window``; for each, a product and two updates with the one met and with 5 others.
-    Raises ConfigError when gensim is not installed.
     """
     from gensim.models import Word2Vec
 

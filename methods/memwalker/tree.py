@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from bench.method import LanguageModel, join_passages, restored, stored, summarize
+from bench.method import LanguageModel, filled_in_order, join_passages, restored, stored, summarize
 from bench.schema import Chunk, DocumentSet, Index, JsonValue
 from methods.memwalker.prompts import Wording, memwalker_parent_prompt, memwalker_segment_prompt
 
@@ -61,15 +61,7 @@ class Tree:
 
 def pack(chunks: Sequence[Chunk], segment_tokens: int) -> list[tuple[Chunk, ...]]:
     """Segments of consecutive chunks; short chunks of adjacent documents share one (our choice)."""
-    segments: list[list[Chunk]] = []
-    tokens = 0
-    for chunk in chunks:
-        tokens += chunk.tokens
-        if not segments or tokens > segment_tokens:
-            segments.append([])
-            tokens = chunk.tokens
-        segments[-1].append(chunk)
-    return [tuple(segment) for segment in segments]
+    return filled_in_order(chunks, (chunk.tokens for chunk in chunks), segment_tokens)
 
 
 async def build_tree(

@@ -30,6 +30,7 @@ from bench.method import (
     ModelSet,
     Replayed,
     Role,
+    charged,
     read,
 )
 from bench.schema import DocumentSet, Index, JsonValue, Prediction, Question
@@ -37,7 +38,7 @@ from methods.pecan.config import PecanConfig
 from methods.pecan.construction import GraphPlan, build_graph
 from methods.pecan.describing import draw, prediction_of, stopped_by
 from methods.pecan.graph import Graph
-from methods.pecan.search import StopRule, ask, charged
+from methods.pecan.search import StopRule, ask
 
 ATTENTION = (
     "PECAN's graph and search are made of attention by span, which no server gives, nor a model with layers "

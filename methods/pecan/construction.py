@@ -25,6 +25,7 @@ from bench.method import (
     NoAttentionError,
     Span,
     chunk_documents,
+    filled_in_order,
     unit_rows,
 )
 from bench.schema import Document, DocumentSet
@@ -185,23 +186,15 @@ class _Construction:
                 return pieces
             size = max(1, size * 3 // 4)
 
-    async def _batches(self, level: Sequence[int]) -> list[list[int]]:
+    async def _batches(self, level: Sequence[int]) -> list[tuple[int, ...]]:
         """The nodes of a level in groups that are summarised together, each within the room."""
         costs = [self.costs[node] for node in level]
         if self.plan.kind == "tree":
             await self._embed()
             vectors = np.stack([self.embeddings[node] for node in level])
             groups = hard_clusters(vectors, costs, max_tokens=self.room, seed=self.plan.seed)
-            return [[level[i] for i in group] for group in groups]
-        batches: list[list[int]] = []
-        left = 0
-        for node, cost in zip(level, costs, strict=True):
-            if not batches or cost > left:
-                batches.append([])
-                left = self.room
-            batches[-1].append(node)
-            left -= cost
-        return batches
+            return [tuple(level[i] for i in group) for group in groups]
+        return filled_in_order(level, costs, self.room)
 
     async def _summarize(self, batch: Sequence[int]) -> _Summary:
         """The bullets for a batch, with their attention to each of its nodes."""

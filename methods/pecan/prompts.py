@@ -36,17 +36,13 @@ PECAN_SEARCH_AFTER_QUESTION = "\n\nInformation:\n"
 PECAN_CHOICES = ("Yes", "No")
 
 
-def pecan_question_again(style: Literal["before", "around", "asked"], question: str) -> str:
-    """What a probe has behind the nodes, by ``probe_question``; empty for the paper's."""
-    return PECAN_QUESTION_BEHIND[style].format(question=question)
-
-
 PECAN_QUESTION_BEHIND = {
     "before": "",
     "around": "\nQuestion:\n{question}",
     "asked": "\nCan the question “{question}” be answered from the information above? Response “Yes” or “No” "
     "in one word.",
 }  # our choice; the quotes and "Response" as in the paper's own probe
+"""``probe_question`` -> what a probe has behind the nodes; empty for the paper's."""
 
 
 def pecan_turns(

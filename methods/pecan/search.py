@@ -11,8 +11,7 @@ context rolled back. :func:`ask` does that, for one rule or for a whole grid.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,8 +28,7 @@ from bench.method import (
     ReadingContext,
     Span,
     WindowExceededError,
-    current_meter,
-    metered,
+    charged,
     question_vector,
     read,
     token_span,
@@ -46,7 +44,6 @@ from methods.pecan.prompts import (
     PECAN_NODE,
     PECAN_QUESTION_BEHIND,
     PECAN_SEARCH_BEFORE_QUESTION,
-    pecan_question_again,
     pecan_turns,
 )
 from methods.pecan.scores import Scoring
@@ -243,7 +240,8 @@ class _Walk:
         heard = config.progress_control == "on" or (
             config.attention == "on" and config.relevance == "question"
         )
-        self.again = pecan_question_again(config.probe_question, question.text) if heard else ""
+        behind = PECAN_QUESTION_BEHIND[config.probe_question] if heard else ""
+        self.again = behind.format(question=question.text)
         self.unread: Step | None = None
         """The verdict before anything is read."""
         self.readings: dict[tuple[int, ...], tuple[Prediction, Meter]] = {}
@@ -561,14 +559,3 @@ def _paper_value(question: Question, paper: str, key: str, default: JsonValue) -
     """The paper's value for the question's data set, from its card."""
     value = question.paper_values.get(paper, {}).get(key)
     return default if value is None else value
-
-
-@contextmanager
-def charged() -> Iterator[Meter]:
-    """A separate meter for the block, whose usage is also credited to the surrounding meter."""
-    outer = current_meter()
-    with metered(Meter()) as meter:
-        try:
-            yield meter
-        finally:
-            outer.add(meter)

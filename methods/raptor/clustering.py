@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.method import filled_in_order
+
 REDUCED_DIMENSIONS = 10
 SMALL = REDUCED_DIMENSIONS + 1
 """Up to this many texts form one group."""
@@ -49,19 +51,14 @@ Floats = NDArray[np.float64]
 
 
 def soft_clusters(
-    embeddings: NDArray[np.float32],
-    tokens: Sequence[int],
-    *,
-    max_tokens: int,
-    seed: int,
-    threshold: float = THRESHOLD,
+    embeddings: NDArray[np.float32], tokens: Sequence[int], *, max_tokens: int, seed: int
 ) -> list[Group]:
     """Positions of the texts in each group, in order; a text is in one or more groups.
 
     embeddings: shape (texts, dim); tokens: length of each text; max_tokens: maximum length of a group, which
     only a single text may exceed. Groups with the same members are merged. Deterministic for a given seed.
     """
-    return _Clustering(embeddings, tokens, max_tokens, seed, threshold).groups()
+    return _Clustering(embeddings, tokens, max_tokens, seed, THRESHOLD).groups()
 
 
 def hard_clusters(
@@ -108,15 +105,7 @@ class _Clustering:
 
     def _cut_in_order(self, members: Group) -> list[Group]:
         """Groups of consecutive members, each as long as ``max_tokens`` allows."""
-        groups: list[list[int]] = []
-        length = 0
-        for member in members:
-            length += self.tokens[member]
-            if not groups or length > self.max_tokens:
-                groups.append([])
-                length = self.tokens[member]
-            groups[-1].append(member)
-        return [tuple(group) for group in groups]
+        return filled_in_order(members, (self.tokens[member] for member in members), self.max_tokens)
 
     def _clusters(self, members: Group) -> list[Group]:
         """RAPTOR's two steps: clusters over all members, then inside each large cluster."""

@@ -171,12 +171,6 @@ class HippoRag(RankThenRead[HippoRagConfig]):
         }
         return data, arrays
 
-    async def score(
-        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
-    ) -> NDArray[np.float64]:
-        """PageRank of every chunk; its similarity to the question where no fact is kept."""
-        return (await self._linked(index, question, models)).scores
-
     async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
         """The chunks from best to worst, with the facts that were found and kept."""
         chunks = chunks_of(index.data["chunks"], question.documents)

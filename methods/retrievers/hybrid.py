@@ -114,12 +114,6 @@ class Hybrid(RankThenRead[HybridConfig]):
             {place: dict(ranking.trace) for place, ranking in rankings.items() if ranking.trace},
         )
 
-    async def score(
-        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
-    ) -> NDArray[np.float64]:
-        """Fused score of every chunk."""
-        return (await self.rank(index, question, models)).scores
-
 
 class _ModelsOf:
     """The models of one of the rankers by the names that it gives them."""

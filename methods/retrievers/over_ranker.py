@@ -78,12 +78,6 @@ class OverRanker(RankThenRead[OverRankerConfigT]):
         """As the ranker ranks, with its events."""
         return await self.ranker.rank(index, question, models)
 
-    async def score(
-        self, chunks: Sequence[Chunk], index: Index, question: Question, models: ModelSet
-    ) -> NDArray[np.float64]:
-        """The score of every chunk, shape (chunks,)."""
-        return (await self.rank(index, question, models)).scores
-
 
 def make_ranker(
     name: str, options: Mapping[str, Any], config: RankConfig, geometry: Geometry, seed: int

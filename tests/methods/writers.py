@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 
 from bench.engine.sampling import Sampling
 from bench.flops.meter import Usage, current_meter
-from bench.models.api import Generation, Geometry, Tokenization
+from bench.models.api import Generation, Geometry
+from tests.stand_ins import WordModel
 
 GEOMETRY = Geometry(chunk_tokens=30, window=1024, input_limit=2048, summary_tokens=200)
 needs_gensim = pytest.mark.skipif(find_spec("gensim") is None, reason="gensim has no wheel for Python 3.14")
 
 
-class Writer:
+class Writer(WordModel):
     """Tokens are words and marks; ``reply`` is asked for every prompt, and every prompt is kept."""
 
     name = "writer"
     chat_overhead = 3
+    token = r"\w+|[^\w\s]"
 
     def __init__(self, reply: Callable[[str], str], geometry: Geometry = GEOMETRY) -> None:
         self.reply, self.geometry = reply, geometry
@@ -33,16 +35,6 @@ class Writer:
         self.limits: list[int] = []
         self.samplings: list[Sampling | None] = []
         self.waiting = self.most_waiting = 0
-
-    def tokenize(self, text: str) -> Tokenization:
-        matches = list(re.finditer(r"\w+|[^\w\s]", text))
-        return Tokenization(tuple(range(len(matches))), tuple((m.start(), m.end()) for m in matches))
-
-    def count_tokens(self, text: str) -> int:
-        return len(self.tokenize(text).ids)
-
-    async def open(self, max_tokens: int | None = None) -> Any:
-        raise NotImplementedError
 
     async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Generation:
         self.samplings.append(sampling)

@@ -70,17 +70,11 @@ def test_attention_of_chosen_heads_is_that_of_a_full_eager_recomputation(
     agrees_with_recomputing(family, path, (some, None, layer, Heads(((0, 7),))), monkeypatch)
 
 
+@cache
 def reference(
-    family: str, ids: Sequence[int], spans: Sequence[tuple[int, int]], heads: Heads | None = None
+    family: str, ids: tuple[int, ...], spans: tuple[tuple[int, int], ...], heads: Heads | None = None
 ) -> tuple[Any, Any]:
     """:func:`recomputed`, once for all paths, which are asked the same."""
-    return _reference(family, tuple(ids), tuple(spans), heads)
-
-
-@cache
-def _reference(
-    family: str, ids: tuple[int, ...], spans: tuple[tuple[int, int], ...], heads: Heads | None
-) -> tuple[Any, Any]:
     return recomputed(_plain_model(family, "eager"), list(ids), spans, heads)
 
 
@@ -100,23 +94,23 @@ def agrees_with_recomputing(
     plans = [script(seed) for seed in range(8)]
     played = play_all(engine, plans, heads)
     for plan, results, counted in zip(plans, played, itertools.cycle(heads), strict=False):
-        ids, spans = list(plan.opening), [(0, len(plan.opening))]
+        ids, spans = tuple(plan.opening), ((0, len(plan.opening)),)
         logits, _ = reference(family, ids, spans)
         assert results[0].logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
         for (node, suffix), result in zip(plan.steps, results[1:], strict=False):
-            logits, rows = reference(family, [*ids, *node, *suffix], spans, counted)
+            logits, rows = reference(family, (*ids, *node, *suffix), spans, counted)
             assert result.logits == pytest.approx([float(logits[c]) for c in CHOICES], abs=ROUNDING)
             assert result.log_mass == pytest.approx(float(torch.logsumexp(logits.double(), 0)), abs=ROUNDING)
             assert result.attention.shape == (len(node) + len(suffix), len(spans))
             np.testing.assert_allclose(result.attention, rows[len(ids) :], atol=1e-6, rtol=0)
-            spans.append((len(ids), len(ids) + len(node)))
-            ids += node
-        ids += plan.last
+            spans += ((len(ids), len(ids) + len(node)),)
+            ids += tuple(node)
+        ids += tuple(plan.last)
         answer = results[-1].answer
         for token in answer:
             logits, _ = reference(family, ids, spans)
             assert token == int(logits.argmax())
-            ids.append(token)
+            ids += (token,)
         _, rows = reference(family, ids, spans, counted)
         forwarded = len(answer) - 1
         assert results[-1].attention.shape == (forwarded, len(spans))

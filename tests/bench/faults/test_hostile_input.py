@@ -98,11 +98,8 @@ def test_bytes_thrown_into_a_file_are_data_or_a_clear_error(
 
 ODD_FILES: dict[str, tuple[bytes, str]] = {
     "carriage returns": ("".join(json.dumps({**GOOD, "id": i}) + "\r\n" for i in "12").encode(), ""),
-    "not a number": (json.dumps({**GOOD, "score": float("nan")}).encode(), "NaN is not a JSON value"),
-    "infinity": (json.dumps({**GOOD, "answers": [float("inf")]}).encode(), "Infinity is not a JSON value"),
     "a number too large": (json.dumps(GOOD).encode()[:-1] + b', "n": 1e999}', ""),
     "a number too long": (json.dumps(GOOD).encode()[:-1] + b', "n": ' + b"9" * 10_000 + b"}", "own.jsonl:1"),
-    "nested too deeply": (b'{"id": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested too deeply"),
     "a null byte": (json.dumps(GOOD).encode().replace(b"Ilse", b"Il\x00se"), "own.jsonl:1"),
     "a key given twice": (json.dumps(GOOD).encode()[:-1] + b', "question": "What else?"}', ""),
 }

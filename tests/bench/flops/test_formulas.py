@@ -9,7 +9,6 @@ from fvcore.nn import FlopCountAnalysis
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, CohereConfig, DynamicCache
 
-from bench.errors import ConfigError
 from bench.flops.architecture import UnknownFamilyError, architecture_from_config, architecture_from_modules
 from bench.flops.formulas import flops_of_usage, flops_terms, forward_usage, texts_usage
 from bench.flops.meter import Usage
@@ -210,9 +209,3 @@ def test_a_ledger_of_many_forwards_reads_in_both_conventions() -> None:
     assert flops_of_usage(architecture, total, "matmul") == sum(
         forward_flops(architecture, n, m, convention="matmul", logit_rows=r) for n, m, r in steps
     )
-
-
-@pytest.mark.parametrize(("counts", "says"), [((-1, 0), "new tokens must be 0"), ((3, -2), "cached must")])
-def test_counts_that_cannot_be_are_refused(counts: tuple[int, int], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        forward_usage(presets()["phi-2"].architecture, *counts)

@@ -197,6 +197,13 @@ async def test_recorded_attention_is_eager_attentions_through_probes_and_answers
         context.recorded(Span(question.start - 1, question.end))
 
 
+def same_rewound(read: Callable[[bool], Coroutine[Any, Any, np.ndarray[Any, Any]]]) -> None:
+    """The attention that is read is the same, straight on and after a rewind."""
+    straight, again = run(read(False)), run(read(True))
+    assert straight.shape == again.shape and straight.all()
+    np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
+
+
 def test_a_span_that_was_watched_where_the_mark_stands_is_still_watched_after_a_rewind() -> None:
     lm = language_model()
 
@@ -213,9 +220,7 @@ def test_a_span_that_was_watched_where_the_mark_stands_is_still_watched_after_a_
         await context.probe(["Yes", "No"])
         return context.recorded(node)
 
-    straight, again = run(read(False)), run(read(True))
-    assert straight.shape == again.shape and straight.all()
-    np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
+    same_rewound(read)
 
 
 @awaited
@@ -246,9 +251,7 @@ def test_a_rewind_drops_what_tokens_before_the_mark_recorded_of_a_span_behind_it
         context.rewind(mark)
         return context.recorded(node)
 
-    straight, again = run(read(False)), run(read(True))
-    assert straight.shape == again.shape and straight.all()
-    np.testing.assert_allclose(again, straight, atol=1e-6, rtol=0)
+    same_rewound(read)
 
 
 @awaited

@@ -68,18 +68,24 @@ def test_more_in_flight_than_indexes_in_memory_build_each_index_once(tmp_path: P
     assert len(cell.method.indexed) == len(set(cell.method.indexed)) == 150
 
 
+def noting_runner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[QuestionRunner, list[str]]:
+    """A runner, and the document sets whose index it has begun to read or build, which takes a while."""
+    runner = QuestionRunner([stand_in_cell(examples(3))], IndexStore(folder), WordModels())  # type: ignore[arg-type]
+    load, begun = runner.load_or_build, list[str]()
+
+    async def noted(documents: DocumentSet) -> Any:
+        begun.append(documents.id)
+        await asyncio.sleep(0.01)
+        return await load(documents)
+
+    monkeypatch.setattr(runner, "load_or_build", noted)
+    return runner, begun
+
+
 def test_of_indexes_the_longest_unused_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 2)
     first, second, third = (example.documents for example in examples(3, questions_per_document=1))
-    store, read = IndexStore(tmp_path), list[str]()
-    runner = QuestionRunner([stand_in_cell(examples(3))], store, WordModels())  # type: ignore[arg-type]
-    load = runner.load_or_build
-
-    async def counted(documents: DocumentSet) -> Any:
-        read.append(documents.id)
-        return await load(documents)
-
-    monkeypatch.setattr(runner, "load_or_build", counted)
+    runner, read = noting_runner(tmp_path, monkeypatch)
 
     async def use(*sets: DocumentSet) -> None:
         for documents in sets:
@@ -94,16 +100,7 @@ def test_of_indexes_the_longest_unused_goes_first(tmp_path: Path, monkeypatch: p
 def test_an_index_being_built_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.run.question_runner.INDEXES_IN_MEMORY", 1)
     first, second = (example.documents for example in examples(2, questions_per_document=1))
-    store, begun = IndexStore(tmp_path), list[str]()
-    runner = QuestionRunner([stand_in_cell(examples(2))], store, WordModels())  # type: ignore[arg-type]
-    load = runner.load_or_build
-
-    async def slow(documents: DocumentSet) -> Any:
-        begun.append(documents.id)
-        await asyncio.sleep(0.01)
-        return await load(documents)
-
-    monkeypatch.setattr(runner, "load_or_build", slow)
+    runner, begun = noting_runner(tmp_path, monkeypatch)
 
     async def all_at_once() -> None:
         await asyncio.gather(*(runner.index(documents) for documents in (first, second, first, second)))

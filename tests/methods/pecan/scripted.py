@@ -20,7 +20,8 @@ from bench.engine.heads import Heads
 from bench.errors import WindowExceededError
 from bench.flops.architecture import Architecture, architecture_from_config
 from bench.flops.meter import Meter, Usage, current_meter
-from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
+from bench.models.api import Generation, Geometry, Probe, Span
+from tests.stand_ins import WordModel
 
 GEOMETRY = Geometry(chunk_tokens=6, window=400, input_limit=1000, summary_tokens=60)
 _NODE = re.compile(r"\* (.+)\n|(?!Summary|Can this)(.+)\n\n", re.DOTALL)
@@ -49,7 +50,7 @@ class Script:
 
 
 @dataclass
-class ScriptedModel:
+class ScriptedModel(WordModel):
     """See :class:`bench.models.conversation.LanguageModel`."""
 
     script: Script = field(default_factory=Script)
@@ -64,13 +65,7 @@ class ScriptedModel:
         | {"intermediate_size": 16, "vocab_size": 100, "max_position_embeddings": 1000}
     )
     chat_overhead = len(OPENING) + len(CLOSING)
-
-    def tokenize(self, text: str) -> Tokenization:
-        matches = list(re.finditer(r" ?\w+| ?[^\w\s]|\s", text))
-        return Tokenization(tuple(range(len(matches))), tuple((m.start(), m.end()) for m in matches))
-
-    def count_tokens(self, text: str) -> int:
-        return len(self.tokenize(text).ids)
+    token = r" ?\w+| ?[^\w\s]|\s"
 
     async def open(self, max_tokens: int | None = None) -> ScriptedContext:
         room = self.geometry.window if max_tokens is None else max_tokens

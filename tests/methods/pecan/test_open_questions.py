@@ -15,7 +15,7 @@ from methods.pecan import PecanConfig
 from methods.pecan.bullets import Bullet
 from methods.pecan.construction import edge_weights, with_content_words
 from methods.pecan.content_words import content_tokens
-from methods.pecan.prompts import pecan_question_again
+from methods.pecan.prompts import PECAN_QUESTION_BEHIND
 from methods.pecan.scores import Scoring
 from tests.methods.pecan.scripted import ScriptedContext, models, spent
 from tests.methods.pecan.worked_graph import DOCUMENTS, make_graph, method, path, question, search, visits
@@ -52,7 +52,7 @@ def test_the_question_behind_the_nodes_of_every_probe_is_rolled_back(behind: Any
     prediction, meter = search(around, probe_question=behind)
     assert path(prediction) == path(expected)  # the script ignores the prompt
     assert prediction.prompt_tokens == expected.prompt_tokens  # nothing of it stays
-    again = len(around.lm().tokenize(pecan_question_again(behind, "who")).ids)
+    again = len(around.lm().tokenize(PECAN_QUESTION_BEHIND[behind].format(question="who")).ids)
     steps = len(prediction.trace["steps"])
     assert around.lm().forwarded == plain.lm().forwarded + steps * again
     assert spent(meter) == around.lm().forwarded
@@ -80,7 +80,7 @@ def test_a_question_that_its_template_contains_is_found_in_its_place(monkeypatch
 
     monkeypatch.setattr(ScriptedContext, "extend", spy)
     search(models(), asked=question("No"), probe_question="asked", relevance="question")
-    again = pecan_question_again("asked", "No")
+    again = PECAN_QUESTION_BEHIND["asked"].format(question="No")
     at = again.index("No”")
     assert {focus for text, focus in focused if text == again} == {(at, at + 2)}
 
