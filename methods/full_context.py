@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bench.method import (
     DEFAULT_PROMPT,
@@ -56,6 +56,12 @@ class FullContextConfig(MethodConfig):
         exclude_if=lambda chosen: chosen == 5,
         description="answers from random spans, whose scores are averaged, with cut=spans",
     )  # our choice: the paper says several
+
+    @model_validator(mode="after")
+    def _draws_are_of_spans(self) -> Self:
+        if self.draws != 5 and self.cut != "spans":
+            raise ValueError(f"draws={self.draws} does nothing with cut={self.cut}; set cut=spans")
+        return self
 
 
 class FullContext(Method[FullContextConfig]):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from bench.conformance import MethodConformance
 from bench.flops.meter import Meter, metered
@@ -97,6 +98,11 @@ def test_options_that_came_later_do_not_change_what_older_cells_are_called() -> 
     for options in ({"cut": "end"}, {"cut": "spans"}, {"cut": "spans", "draws": 2}, {"max_tokens": "window"}):
         ids.add(plan_cell(CellRequest("full_context", "chronicles", options=options)).identity.cell_id)
     assert len(ids) == 5
+
+
+def test_draws_without_spans_are_refused() -> None:
+    with pytest.raises(ValidationError, match="draws=2 does nothing with cut=middle; set cut=spans"):
+        FullContextConfig(draws=2)
 
 
 class TestRandomSpans(MethodConformance):
