@@ -95,10 +95,7 @@ def claim(card: Card, sound: Parsed) -> Problem | None:
 
 
 def unwanted_split(card: Card, sound: Parsed, split: str | None = None) -> str:
-    """The example's split if it is not the wanted one, else empty.
-
-    split: the wanted split, by default the evaluated one; empty: all splits.
-    """
+    """The example's split if it is not ``split`` (default: the evaluated one; empty: any), else empty."""
     wanted = card.split if split is None else split
     return sound.split if wanted and sound.split != wanted else ""
 

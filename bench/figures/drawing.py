@@ -156,13 +156,13 @@ def distribution(
         if per_question:
             hops, read = zip(*sorted(by_hops.items()), strict=True)
             edges = np.arange(max(per_question) + 2)
-            names = [f"{number} hops (n = {len(by_hops[number])})" for number in hops] if any(hops) else None
+            names = [f"{n or '?'} hops (n = {len(by_hops[n])})" for n in hops] if any(hops) else None
             weights = [np.full(len(own), 100 / len(per_question)) for own in read]
             outline: dict[str, Any] = {"edgecolor": DARK, "linewidth": 0.5, "rwidth": 0.8}
             ax.hist(
                 read, (edges - 0.5).tolist(), weights=weights, stacked=True, label=names,
                 **(outline if len(edges) < 80 else {}),
-                color=[(BAR, 1 - 0.3 * shade) for shade in range(len(hops))],
+                color=[(BAR, 1 - min(0.3, 0.9 / len(hops)) * shade) for shade in range(len(hops))],
             )  # fmt: skip
             mean = float(np.mean(per_question))
             ax.axvline(mean, color=DARK, linestyle="--", linewidth=1, label=f"mean {mean:.1f}")
@@ -170,8 +170,8 @@ def distribution(
             for number, of_hops in zip(hops, read, strict=True):
                 questions = np.bincount(of_hops, minlength=len(edges) - 1).tolist()
                 values += [(dataset, number or "", k, n) for k, n in enumerate(questions)]
-        ax.set_title(counted(labels[dataset], [len(per_question)]))
-        ax.set(xlabel=axis, ylabel="questions (%)")
+        ax.set(title=counted(labels[dataset], [len(per_question)]), xlabel=axis, ylabel="questions (%)")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     add_note(figure, note)
     return Drawn(figure, ("dataset", "hops", "nodes", "questions"), tuple(values))
 

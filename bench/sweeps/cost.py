@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from bench.method.options import as_typed
 from bench.results.finished import records_so_far
 from bench.results.index_store import index_key
 from bench.results.records import TFLOP, Record
@@ -64,7 +65,7 @@ def group_title(cells: Sequence[GridCell]) -> str:
     """The method with the options that all cells of the group share."""
     first = cells[0]
     request, own = first.cell.request, first.point.keys() & first.cell.method.replayed
-    options = (f"{key}={value}" for key, value in request.options.items() if key not in own)
+    options = (f"{key}={as_typed(value)}" for key, value in request.options.items() if key not in own)
     return " ".join([request.method, *options])
 
 

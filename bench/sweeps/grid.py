@@ -66,7 +66,7 @@ class GridCell:
     @property
     def name(self) -> str:
         """Readable name of the point, such as ``t_p=3,t_c=0.5``."""
-        return ",".join(f"{key}={value}" for key, value in self.point.items()) or "default"
+        return ",".join(f"{key}={as_typed(value)}" for key, value in self.point.items()) or "default"
 
 
 def parse_grid(axes: Sequence[str]) -> dict[str, list[JsonValue]]:

@@ -81,10 +81,11 @@ def test_a_document_longer_than_is_read_anywhere_is_refused_before_it_is_measure
 
 def test_warnings_are_grouped(tmp_path: Path) -> None:
     without = [line(n, documents=[]) for n in range(4)]
-    path = write(tmp_path / "dev.jsonl", *without, line(5, answers=["a", ""]))
+    path = write(tmp_path / "dev.jsonl", *without, line(5, answers=["a", ""]), line(6, answers=["北京"]))
     assert load(QASPER, str(path)).warnings == (
         f"{path}:1: there are no documents (and 3 more)",
         f"{path}:5: one of the reference answers is empty",
+        f"{path}:6: no reference answer has a letter a-z or a digit, all that ROUGE counts: it will be 0",
     )
 
 

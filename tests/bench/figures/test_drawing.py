@@ -142,3 +142,11 @@ def test_the_distribution_counts_questions_by_nodes_and_hops_in_percent(tmp_path
     assert tops == [0, 50, 25, 0, 50, 50], "four hops stand on two"
     named = [text.get_text() for text in musique.get_legend().get_texts()]
     assert sorted(named) == ["2 hops (n = 3)", "4 hops (n = 1)", "mean 1.5"]
+
+
+def test_the_distribution_of_questions_of_many_hops_has_a_shade_for_each() -> None:
+    drawn = distribution({"own": {hops: [1] for hops in range(7)}}, {"own": "O"}, "note")
+    (panel,) = drawn.figure.axes
+    assert len({bar.get_facecolor() for bar in panel.patches}) == 7
+    assert "? hops (n = 1)" in [text.get_text() for text in panel.get_legend().get_texts()]
+    assert all(tick == int(tick) for tick in panel.get_xticks())

@@ -47,6 +47,13 @@ def test_a_grid_that_is_none_is_refused(axes: list[str], message: str) -> None:
         parse_grid(axes)
 
 
+def test_a_point_is_named_as_one_types_it() -> None:
+    names = [
+        point.name for point in plan_sweep(CellRequest("pecan", "hotpotqa", limit=1), {"t_c": [None, 0.5]})
+    ]
+    assert names == ["t_c=null", "t_c=0.5"]
+
+
 def test_cells_that_differ_in_replayed_options_only_share_a_run() -> None:
     base = CellRequest("bm25", "hotpotqa", limit=2)
     cells = plan_sweep(base, {"k": [1, 3], "b": [0.5, 0.75]})
