@@ -59,7 +59,7 @@ class FullContextConfig(MethodConfig):
 
     @model_validator(mode="after")
     def _draws_are_of_spans(self) -> Self:
-        if self.draws != 5 and self.cut != "spans":
+        if self.draws != type(self).model_fields["draws"].default and self.cut != "spans":
             raise ValueError(f"draws={self.draws} does nothing with cut={self.cut}; set cut=spans")
         return self
 

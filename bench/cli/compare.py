@@ -75,7 +75,7 @@ def command(
     in_flight: int,
     retry_failed: bool,
 ) -> None:
-    """Compare A with B, question by question, from finished cells; only a judge is run.
+    """Compare A with B, question by question, from recorded cells; only a judge is run.
 
     A and B are methods with their options, such as tfidf, bm25:k=7 or bm25:k=7,order=document, or folders of
     cells, finished or not. Example: bench compare tfidf bm25:k=7 --dataset musique

@@ -147,7 +147,7 @@ def oddities_of(parsed: Parsed) -> Iterator[str]:
     elif not all(answer.strip() for answer in parsed.example.answers):
         yield "one of the reference answers is empty"
     elif not any(re.search("[a-z0-9]", answer.lower()) for answer in parsed.example.answers):
-        yield "no reference answer has a letter a-z or a digit, all that ROUGE counts: it will be 0"
+        yield "no reference answer has a letter a-z or a digit, all that ROUGE counts: ROUGE will be 0"
     if not parsed.example.documents.documents:
         yield "there are no documents"
     elif not any(document.text.strip() for document in parsed.example.documents.documents):

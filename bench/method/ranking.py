@@ -139,7 +139,7 @@ class RankedChunks:
 
 
 class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
-    """Chunk, rank, read the best k; subclasses write :meth:`prepare`, and :meth:`score` or :meth:`rank`."""
+    """Chunk, rank, read the best k; subclasses write :meth:`score` or :meth:`rank`, maybe :meth:`prepare`."""
 
     family = "rankers"
 

@@ -340,9 +340,9 @@ TOP = "*"
 
 def about_top(table: TableData, ties: Ties) -> list[str]:
     """What the mark says and where it is not given; empty without marks."""
-    if not ties:
-        return []
     compared_on = {dataset for (_, dataset), of in ties.items() if of.top}
+    if not compared_on:
+        return _about_power(table, ties)
     left_out = [dataset for dataset in table.definition.datasets if dataset not in compared_on]
     unmarked = f" No marks on {', '.join(left_out)}: no references, other questions by row, or few documents."
     return [
@@ -363,7 +363,7 @@ def _about_power(table: TableData, ties: Ties) -> list[str]:
             fewest, asked = (of(power.questions_for(0.05) for power in powers) for of in (min, max))
             shown, needed = from_to(f"{least:.1f}", f"{most:.1f}"), from_to(f"{fewest:,}", f"{asked:,}")
             places.append(f"{dataset} {shown} ({needed} questions for 5)")
-    about = f"Points of {_first_metric(table)} below the highest row that one test would find 4 times in 5"
+    about = f"Points of {_first_metric(table)} below the best row that an uncorrected test finds 4 in 5 times"
     return [f"{about}: {'; '.join(places)}."] if places else []
 
 

@@ -85,7 +85,7 @@ def test_warnings_are_grouped(tmp_path: Path) -> None:
     assert load(QASPER, str(path)).warnings == (
         f"{path}:1: there are no documents (and 3 more)",
         f"{path}:5: one of the reference answers is empty",
-        f"{path}:6: no reference answer has a letter a-z or a digit, all that ROUGE counts: it will be 0",
+        f"{path}:6: no reference answer has a letter a-z or a digit, all that ROUGE counts: ROUGE will be 0",
     )
 
 

@@ -50,7 +50,7 @@ def test_rows_that_are_not_told_from_the_best_are_marked(tmp_path: Path) -> None
     assert "- Ranks by F1 with 95 % intervals that resample documents: qasper: CLOSE 1 [1, 1], BEST 2" in text
     assert any(sentence.startswith("*: F1") for sentence in rendered.brief)
     points = f"{100 * power_of([0.1] + 11 * [0.0], list('abcdefghijkl')).detectable:.1f}"  # of one in twelve
-    assert f"below the highest row that one test would find 4 times in 5: qasper {points} (" in text
+    assert f"below the best row that an uncorrected test finds 4 in 5 times: qasper {points} (" in text
 
 
 def test_without_standings_nothing_is_marked(tmp_path: Path) -> None:
