@@ -252,6 +252,7 @@ def test_every_gpu_gets_a_process_of_its_own(
 
     monkeypatch.delenv("BENCH_WORKERS", raising=False)
     monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
+    monkeypatch.setattr(local_workers, "processes", lambda parameters: 1)  # the other cores are busy
     monkeypatch.setattr(local_workers.subprocess, "Popen", started)
     with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, Asking()):
         pass
