@@ -58,7 +58,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Reads a checkpoint.
+    """Reads a checkpoint, its average in float32 even where it was stored compact.
 
     Raises:
         FileNotFoundError: if there is none.
@@ -68,7 +68,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     from safetensors.torch import load_file
 
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no checkpoint there; start a run without --resume first")
+        raise FileNotFoundError(f"{path}: no checkpoint there; python -m training.train writes one")
     try:
         with safe_open(path, framework="pt") as file:
             written = file.metadata() or {}
@@ -82,7 +82,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
             parts[part][name] = tensor
     except (SafetensorError, KeyError, ValueError, FileNotFoundError) as error:
         raise ValueError(f"{path}: not a whole training checkpoint ({error}); use an earlier one") from error
-    return Checkpoint(parts["model"], parts["average"], parts["optimizer"], meta)
+    average = restored_average(parts["average"], parts["model"])
+    return Checkpoint(parts["model"], average, parts["optimizer"], meta)
 
 
 def compact_average(average: dict[str, Tensor], model: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -338,15 +338,8 @@ def figures(reader: Reader, exam: Exam, scale: float = 1.0) -> Iterator[dict[str
     ) -> dict[str, Any]:
         rng = exam.rng(f"{name}:{facts}:{kind}:{style}")
         right, tokens = reader.exact([exam.reading(rng, facts, kind, style) for _ in range(size(n))])
-        return line(
-            name,
-            sum(right) / len(right),
-            len(right),
-            bars,
-            style=style,
-            facts=facts,
-            mean_tokens=round(tokens),
-        )
+        share, mean = sum(right) / len(right), round(tokens)
+        return line(name, share, len(right), bars, style=style, facts=facts, mean_tokens=mean)
 
     for tokens, facts in ONE_HOP_FACTS.items():
         n = {1000: 120, 2000: 60}.get(tokens, 300)
@@ -398,12 +391,8 @@ def _bullets(reader: Reader, exam: Exam, size: Callable[[int], int]) -> Iterator
         for _ in range(size(n)):
             prompt, source = exam.bullets(rng, facts)
             counts = bullet_figures(reader.generate(prompt, 24 * facts), source)
-            kept, written, wrong, total = (
-                kept + counts[0],
-                written + counts[1],
-                wrong + counts[2],
-                total + len(source),
-            )
+            kept, written, wrong = (a + b for a, b in zip((kept, written, wrong), counts, strict=True))
+            total += len(source)
         yield line("bullets_facts_kept", kept / total, total, bars, facts=facts)
         most = (0.08, 0.03) if facts == 20 else (0.20, 0.03)
         yield line("bullets_wrong", wrong / max(1, written), written, most, facts=facts, at_most=True)
@@ -536,8 +525,9 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     shipped = ASSETS / options.model
     out = options.out or RECORDS / options.model / "evaluation.jsonl"
-    if not out.parent.is_dir():
+    if options.out is None and not out.parent.is_dir():
         parser.error(f"--model {options.model} is not a shipped model: say with --out where the figures go")
+    out.parent.mkdir(parents=True, exist_ok=True)
     reader = Reader(shipped if shipped.is_dir() else Path(options.model), options.device)
     measured = figures(reader, Exam(), options.scale) if options.part != "samples" else iter(())
     if options.part == "reading":

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,6 +277,7 @@ def _produce(steps: range, seed: int, schedule: Schedule, tokenizer_file: Path, 
     # writes a batch would leave half of it, for whose rest the trainer would wait for ever.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_trainer, daemon=True).start()
     try:
         template = Template(Tokenizer.from_file(str(tokenizer_file)))
         names = NameSource("train")
@@ -283,3 +286,11 @@ def _produce(steps: range, seed: int, schedule: Schedule, tokenizer_file: Path, 
     except Exception as error:
         queue.put(f"{type(error).__name__}: {error}")
         raise
+
+
+def _end_with_trainer() -> None:
+    """Ends this process when the trainer has: of one that was killed, it would wait for room for ever."""
+    trainer = multiprocessing.parent_process()
+    assert trainer is not None
+    trainer.join()
+    os._exit(1)

@@ -355,7 +355,7 @@ class Teacher:
         with the question. Some searches end without a Yes.
         """
         world = self.world(rng, max(6, facts))
-        content, passages = list(world.facts), list[list[Fact]]()
+        content = list(world.facts)
         size = rng.choice((3, 4, 5, 6))
         passages = [content[i : i + size] for i in range(0, len(content), size)]
         qa = None

@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="start a new run from an exported model: the name of a shipped one, or a folder",
     )  # fmt: skip
     parser.add_argument(
-        "--decay", type=int, default=0, help="with --branch: let the rates fall to 0 in so many steps"
+        "--decay", type=int, default=0, help="with --branch: let the rates fall to 1/20 in so many steps"
     )
     parser.add_argument("--save-every", type=float, default=3.0, help="minutes between checkpoints")
     parser.add_argument("--no-compile", action="store_true")
@@ -134,7 +134,7 @@ def train(options: argparse.Namespace) -> None:
             raise ValueError(f"{source}: was trained with --seed {start.meta['seed']}, not {options.seed}")
         model.load_state_dict(start.model, strict=True)
         step, tokens, seconds = start.meta["step"], start.meta["tokens"], start.meta["seconds"]
-        average = restored_average(start.average, start.model)
+        average = start.average
         began_from = start.meta.get("from", "")
     else:
         if exported:

@@ -31,8 +31,9 @@ from bench.method.options import as_typed, parse_method
 from bench.metrics import METRIC_LABELS
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
+from bench.results.finished import records_so_far
 from bench.results.power import LEVEL, Power
-from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, index_costs, read_records
+from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, index_costs
 from bench.tables.formats import in_brackets
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def command(
         choosing = ("dataset", "data", "model", "limit", "seed", *(() if judge else ("dtype",)))
         refuse(choosing, "chooses among cells, and two folders are named: leave it out.")
     folders = list(_folders((first, second), dataset, setting, results))
-    one, other = (list(read_records(folder / RECORDS_FILE)) for folder in folders)
+    one, other = (list(records_so_far(folder).values()) for folder in folders)
     if judge is not None:
         from bench.run.judge_protocol import PROTOCOLS
         from bench.run.session import Session

@@ -185,7 +185,7 @@ def _parsed(path: Path) -> Iterator[Record]:
 
 
 def load_records(place: str | Path) -> list[Record]:
-    """The records of a cell's folder, or of its file, in order.
+    """The records of a cell's folder, or of its file, in order; of a question asked again the last one.
 
     Raises BenchError for a bad line, or no file.
     """
@@ -193,7 +193,7 @@ def load_records(place: str | Path) -> list[Record]:
     path = path / RECORDS_FILE if path.is_dir() else path
     if not path.is_file():
         raise BenchError(f"{path}: no such file. Give a cell's folder (bench list cells) or its records.")
-    return list(read_records(path))
+    return list({record.example_id: record for record in read_records(path)}.values())
 
 
 class RecordStore(JsonLines[Record, str]):

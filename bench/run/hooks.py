@@ -84,5 +84,6 @@ def finished_line(cell: Cell, finished: FinishedCell) -> str:
     failed = f", {summary.n_failed} failed" if summary.n_failed else ""
     score = summary.interval(metric)
     scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
-    of_all = "" if finished.is_whole else f"of {finished.description.n_examples} "
-    return f"{cell.name}: {scored}{summary.n} {of_all}question{'' if summary.n == 1 else 's'}{failed}"
+    all_ = finished.description.n_examples
+    of_all = "" if finished.is_whole else f"of {all_} "
+    return f"{cell.name}: {scored}{summary.n} {of_all}question{'' if all_ == 1 else 's'}{failed}"

@@ -232,11 +232,7 @@ class Session:
                 hook.on_helper_progress(progress)
 
         with self._local.helping(
-            missing,
-            self.results,
-            self.asking,
-            parameters=parameters,
-            on_progress=notify,
+            missing, self.results, self.asking, parameters=parameters, on_progress=notify
         ) as self._helpers:
             self._alone = not self._helpers
             yield

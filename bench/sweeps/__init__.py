@@ -1,1 +1,1 @@
-"""Grids of cells: their file, their estimated cost, and the groups that share a run."""
+"""Grids of cells: their options, their estimated cost, and the groups that share a run."""

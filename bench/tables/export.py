@@ -118,8 +118,7 @@ def question_values(definition: TableDefinition, cell: FinishedCell) -> dict[str
     if (cell.folder / RECORDS_FILE).is_file():
         return {
             record.example_id: QuestionValues(
-                _documents(record),
-                {**record.scores, "tflops": record.flops.query / 1e12},
+                _documents(record), {**record.scores, "tflops": record.flops.query / 1e12}
             )
             for record in cell.read_records()
         }

@@ -31,7 +31,7 @@ from bench.tracking.content import (
     sweep_cells,
     sweep_digest,
 )
-from bench.tracking.store import artifact_root, sqlite_path
+from bench.tracking.store import artifact_root, local_store, sqlite_path
 from bench.tracking.ui_view import CELLS_TAG, CURVES_TAG, cells_view, curves_view
 
 _DEFAULTS = {
@@ -63,8 +63,8 @@ class Mirror:
 
         for library in ("mlflow", "alembic"):
             logging.getLogger(library).setLevel(logging.ERROR)
-        self._results = results
-        self._artifact_root = artifact_root(uri, results)
+        self._results, self._artifact_root = results, artifact_root(uri, results)
+        self._is_own = uri == local_store(results)  # any other store may have cells of other results folders
         self._database = sqlite_path(uri)
         if self._database is None:
             self._client = MlflowClient(uri)
@@ -91,6 +91,9 @@ class Mirror:
             current = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
             if current is not None:
                 self._delete(run for run in before if run is not current)
+                if content.sweeps:  # whose run may have been deleted, and made anew
+                    parent_id, _ = self._sweep(experiment_id, content.sweeps[-1], content)
+                    self._client.set_tag(current.info.run_id, "mlflow.parentRunId", parent_id)
                 return
             run_id = self._create(experiment_id, content, before)
             try:
@@ -113,7 +116,7 @@ class Mirror:
         """Draw the curves of a sweep on each of its data sets, through all its finished cells.
 
         A curve is a child of the sweep's run whose metrics have the option as their step, so that MLflow's
-        charts show scores and cost over that option. A local store keeps none on other data sets.
+        charts show scores and cost over that option. The folder's own store keeps none on other data sets.
         """
         experiments: dict[str, list[RunContent]] = {}
         with self._lock():
@@ -124,7 +127,7 @@ class Mirror:
                 experiments.setdefault(self._experiment(content), []).append(content)
             for experiment_id, cells in experiments.items():
                 self._draw_all(experiment_id, name, cells, digest)
-            for parent in self._find(self._experiments(), TAG_SWEEP, name) if self._database else ():
+            for parent in self._find(self._experiments(), TAG_SWEEP, name) if self._is_own else ():
                 if parent.info.experiment_id not in experiments:
                     self._delete([*self._curves(parent.info.experiment_id, parent.info.run_id), parent])
 
@@ -137,10 +140,10 @@ class Mirror:
         placed = [(content.point, content) for content in cells if content.point is not None]
         for point, content in sorted(placed, key=lambda pair: pair[0].step):
             curves.setdefault(_quoted(f"{name} {point.key}"), []).append((point, content))
-        # A server may have curves of other results folders.
-        known = self._curves(experiment_id, parent_id)
-        self._delete(run for run in known if self._database or run.data.tags[TAG_CURVE] in curves)
+        if self._is_own:
+            self._delete(self._curves(experiment_id, parent_id))
         for key, points in curves.items():
+            self._delete(self._find([experiment_id], TAG_CURVE, key))  # also below a run that was deleted
             self._draw(experiment_id, parent_id, key, points)
         self._client.set_terminated(parent_id, "FINISHED", max(content.end_ms for content in cells))
         self._client.set_tag(parent_id, TAG_DIGEST, digest)

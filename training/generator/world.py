@@ -16,8 +16,6 @@ from training.generator import relations as rel
 from training.generator.names import NameSource, draw_distinct
 from training.generator.relations import RELATIONS, Relation
 
-PERSON_SLOTS = "sp"
-
 
 @dataclass(frozen=True)
 class Fact:

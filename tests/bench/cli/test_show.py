@@ -97,6 +97,7 @@ def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path
     with pytest.raises(ConfigError, match="--limit chooses among cells, and two folders are named"):
         CliRunner().invoke(command, ["compare", folder, folder, "--limit", "2"], catch_exceptions=False)
     (Path(folder) / SUMMARY_FILE).unlink()
+    (Path(folder) / RECORDS_FILE).write_text(2 * (Path(folder) / RECORDS_FILE).read_text() + "{")  # twice
     done = CliRunner().invoke(command, ["compare", folder, folder], catch_exceptions=False)
     assert f"{folder} has no summary.json" in done.stderr and "mean of 1 question on 1" in done.stdout
     (Path(folder) / RECORDS_FILE).unlink()

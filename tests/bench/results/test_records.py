@@ -7,7 +7,7 @@ import pytest
 
 from bench.errors import BenchError
 from bench.results.json_lines import valid_rows
-from bench.results.records import Record, RecordStore, read_records
+from bench.results.records import Record, RecordStore, load_records, read_records
 from tests import cells
 
 
@@ -58,6 +58,7 @@ def test_of_two_records_of_one_question_the_last_one_stays_in_the_file(tmp_path:
     """Whoever reads the file line by line would see the question twice."""
     path = tmp_path / "records.jsonl"
     path.write_text("".join(record(*row).to_line() for row in (("a", "old"), ("b", "x"), ("a", "new"))))
+    assert [row.prediction for row in load_records(tmp_path)] == ["new", "x"]
     with RecordStore(tmp_path) as store:
         assert store.done["a"].prediction == "new"
     assert {row.example_id: row.prediction for row in read_records(path)} == {"a": "new", "b": "x"}

@@ -362,7 +362,7 @@ def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_s
     assert {r.info.run_id for r in shown} == {r.info.run_id for r in curves.values()}
 
 
-def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(results: Path) -> None:
+def test_a_cell_of_two_sweeps_is_on_both_curves_and_below_the_newer(results: Path, tmp_path: Path) -> None:
     cells = [make_cell(results, dataset="moving", k=k) for k in (1, 2)]
     for name in ("first", "second"):
         show(results, *cells, sweep=name)
@@ -372,6 +372,13 @@ def test_a_cell_of_two_sweeps_is_on_the_curve_of_both_and_below_the_newer(result
     assert {r.data.tags["mlflow.parentRunId"] for r in children} == {parents["second"]}
     curves = [r for r in runs if "bench.curve" in r.data.tags]
     assert {r.data.tags["mlflow.parentRunId"] for r in curves} == set(parents.values())
+    client(results).delete_run(parents["second"])
+    show(results, *cells)  # they stayed below the deleted run
+    runs = {r.info.run_id: r.data.tags.get("mlflow.parentRunId") for r in runs_of(results, "moving")}
+    assert len(runs) == 6 and set(runs.values()) - {None} < runs.keys()
+    others = [make_cell(tmp_path, dataset="moving", k=k, k1=1.2) for k in (1, 2)]
+    show(tmp_path, *others, uri=local_store(results), sweep="second")  # deleted the first folder's curve
+    assert sum("bench.curve" in run.data.tags for run in runs_of(results, "moving")) == 3
 
 
 @pytest.fixture
