@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -143,7 +144,7 @@ def _cost(answer: Answer) -> str:
 
 def _sources(answer: Answer, name: str, *, full: bool) -> Iterator[str]:
     """What an answer rests on, in the order read."""
-    yield f"{name}read, in this order (bench show {answer.folder}):"
+    yield f"{name}read, in this order (bench show {shlex.quote(str(answer.folder))}):"
     for number, passage in enumerate(answer.passages, start=1):
         place = passage.place or f"node {passage.node}"
         cut = not full and len(passage.excerpt) < len(" ".join(passage.text.split()))

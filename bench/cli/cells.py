@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.cli.terminal import counted
+from bench.data.own import name_of
 from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.files.printable import printable
 from bench.method.options import parse_method
@@ -52,6 +53,7 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
     no cell and no installed package has, and BenchError if there is no such cell.
     """
     method, options = parse_method(text)
+    dataset = dataset and name_of(dataset)
     every = described_cells(results)
     known = {about.method for about in every.values()} | set(registered_methods())
     if method not in known:

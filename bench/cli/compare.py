@@ -120,7 +120,10 @@ def _folders(
 ) -> Iterator[Path]:
     """The folders of both cells; for a missing one raises BenchError with the command that runs it."""
     from bench.data.cards import card_names
+    from bench.data.own import NOT_PATHS, card_for
 
+    if dataset is None and setting.data not in NOT_PATHS:
+        dataset = card_for("", setting.data).name
     for text in named:
         folder = named_folder(text)
         if folder is not None:

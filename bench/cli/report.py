@@ -34,23 +34,20 @@ from bench.files.printable import printable
 )
 @option("--dataset", "datasets", group=WHAT, multiple=True, help="only cells on this data set; repeatable")
 def command(
-    results: Path,
-    out: Path | None,
-    questions: int,
-    documents: tuple[Path, ...],
-    datasets: tuple[str, ...],
+    results: Path, out: Path | None, questions: int, documents: tuple[Path, ...], datasets: tuple[str, ...]
 ) -> None:
     """Write one HTML page about finished cells; nothing is run, and the page needs no network.
 
     The page lists every finished cell of the results folder, or those on --dataset, and has all their
     questions. Tables and figures of the papers: bench table, bench figure.
     """
+    from bench.data.own import name_of
     from bench.files.atomic import write_text
     from bench.report.content import collect_report
     from bench.report.page import report_page
     from bench.report.questions import Limits
 
-    report = collect_report(results, documents, Limits(questions=questions), datasets)
+    report = collect_report(results, documents, Limits(questions=questions), tuple(map(name_of, datasets)))
     page = report_page(report)
     path = out or results / "report.html"
     try:

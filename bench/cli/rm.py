@@ -12,6 +12,7 @@ import click
 from bench.cli.cells import cell_line, cells_named, described_cells, named_folder
 from bench.cli.options import results_option
 from bench.cli.terminal import counted
+from bench.data.own import name_of
 from bench.errors import BenchError, ConfigError
 from bench.results.finished import read_finished
 from bench.results.json_lines import is_locked
@@ -38,7 +39,7 @@ def command(
     """
     if not cells and not dataset and not unfinished:
         raise ConfigError("Name what to remove: cells (see: bench list cells), --dataset or --unfinished.")
-    selected = _selected(cells, dataset, results)
+    selected = _selected(cells, dataset and name_of(dataset), results)
     if unfinished:
         selected = {folder: about for folder, about in selected.items() if read_finished(folder) is None}
     if not selected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -119,6 +120,6 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     for error, times in errors.most_common(1):
         others = f", and {len(errors) - 1} other reason(s)" if len(errors) > 1 else ""
         yield f"  {'failed':<17} {times} x {error}{others}"
-    yield f"  {'read them':<17} bench show {finished.folder}"
+    yield f"  {'read them':<17} bench show {shlex.quote(str(finished.folder))}"
     if cell.unfit:
         yield f"  {'warning':<17} {caution(cell.unfit)}"

@@ -43,11 +43,15 @@ class OwnCard(Card):
         return True
 
 
+def name_of(title: str) -> str:
+    """The name in files and tables of data called that: letters and digits in lower case, ``_`` between."""
+    return re.sub(r"[^a-z0-9]+", "_", title.lower())[:100].strip("_") or "documents"
+
+
 def own_card(title: str, task: Task = "qa") -> OwnCard:
-    """A card for data of that name; the name in files and tables is its letters and digits in lower case."""
-    name = re.sub(r"[^a-z0-9]+", "_", title.lower())[:100].strip("_") or "documents"
+    """A card for data of that name."""
     return OwnCard(
-        name=name,
+        name=name_of(title),
         title=title,
         summary="data of the user's own",
         task=task,

@@ -48,11 +48,7 @@ from bench.method.dense import (
     question_vector as question_vector,
     unit_rows as unit_rows,
 )
-from bench.method.graph_view import (
-    DrawnEdge as DrawnEdge,
-    DrawnNode as DrawnNode,
-    GraphView as GraphView,
-)
+from bench.method.graph_view import DrawnEdge as DrawnEdge, DrawnNode as DrawnNode, GraphView as GraphView
 from bench.method.options import build_config as build_config
 from bench.method.prompts import (
     DEFAULT_PROMPT as DEFAULT_PROMPT,
@@ -73,25 +69,15 @@ from bench.method.ranking import (
     RankThenRead as RankThenRead,
     Switch as Switch,
 )
-from bench.method.reading import (
-    fits as fits,
-    passages as passages,
-    read as read,
-)
+from bench.method.reading import fits as fits, passages as passages, read as read
 from bench.method.registry import load_method as load_method
-from bench.method.summarize import (
-    beginning as beginning,
-    summarize as summarize,
-)
+from bench.method.summarize import beginning as beginning, summarize as summarize
 from bench.method.trace import (
     SearchStep as SearchStep,
     SearchTrace as SearchTrace,
     VisitedNode as VisitedNode,
 )
-from bench.metrics.evidence import (
-    Place as Place,
-    evidence_places as evidence_places,
-)
+from bench.metrics.evidence import Place as Place, evidence_places as evidence_places
 from bench.models.api import (
     Generation as Generation,
     Geometry as Geometry,
@@ -106,8 +92,5 @@ from bench.models.conversation import (
 )
 from bench.models.embedder import Embedder as Embedder
 from bench.models.pair_scorer import PairScorer as PairScorer
-from bench.models.presets import (
-    PAPER_CHUNK_TOKENS as PAPER_CHUNK_TOKENS,
-    PAPER_WINDOW as PAPER_WINDOW,
-)
+from bench.models.presets import PAPER_CHUNK_TOKENS as PAPER_CHUNK_TOKENS, PAPER_WINDOW as PAPER_WINDOW
 from bench.models.tokenizer import token_span as token_span

@@ -47,11 +47,9 @@ class Role:
     def needing(self, needs: Need, ways_out: str) -> Role:
         """The role with this need, unless it has a stronger one."""
         order = get_args(Need)
-        return (
-            self
-            if order.index(self.needs) > order.index(needs)
-            else replace(self, needs=needs, ways_out=ways_out)
-        )
+        if order.index(self.needs) > order.index(needs):
+            return self
+        return replace(self, needs=needs, ways_out=ways_out)
 
 
 @dataclass(frozen=True)

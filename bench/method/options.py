@@ -70,7 +70,8 @@ def build_config(
             # Of an option with alternatives, each has a fault, with its kind in the place.
             whole = fault["loc"] and fault["input"] is values.get(str(fault["loc"][0]))
             place = ".".join(map(str, fault["loc"][:1] if whole else fault["loc"]))
-            place = f"{place}={fault['input']!r}: " if place else ""
+            given = "" if fault["type"] == "missing" else f"={fault['input']!r}"
+            place = f"{place}{given}: " if place else ""
             messages.setdefault(place, []).append(fault["msg"].removeprefix("Value error, "))
         lines = [f"{place}{', or '.join(told)}" for place, told in messages.items()]
         described = "; ".join(

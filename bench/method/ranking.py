@@ -190,7 +190,9 @@ class RankThenRead(PickAndRead[RankConfigT, RankedChunks]):
     async def rank(self, index: Index, question: Question, models: ModelSet) -> RankedChunks:
         """The chunks from best to worst; equal scores keep document order."""
         chunks = restored(index.data["chunks"], question.documents)
-        scores = await self.score(chunks, index, question, models) if chunks else np.zeros(0)
+        scores = np.asarray(await self.score(chunks, index, question, models)) if chunks else np.zeros(0)
+        if scores.shape != (len(chunks),):
+            raise ValueError(f"score returned shape {scores.shape}, expected ({len(chunks)},): one per chunk")
         return RankedChunks(chunks, scores, np.argsort(-scores, kind="stable"))
 
     def pick(self, ranked: RankedChunks, config: RankConfigT) -> Picked:

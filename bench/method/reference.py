@@ -104,7 +104,7 @@ def _sentence(text: str) -> str:
 
 def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
-    if value in (None, ""):
+    if field.is_required() or value in (None, ""):
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=list)
 

@@ -35,25 +35,30 @@ class Registered:
     def load(self) -> type[Method[Any]]:
         """The method's class.
 
-        Raises BrokenPluginError if the import fails or the entry point is not a Method.
+        Raises BrokenPluginError if the import fails or the entry point is not a whole Method of this name.
         """
+        whose = f"Method {self.name!r} ({self.entry_point.value}, from {self.distribution})"
         try:
             loaded = self.entry_point.load()
         except Exception as error:  # whatever a third party's module raises at import
             raise BrokenPluginError(
-                f"Method {self.name!r} ({self.entry_point.value}, from {self.distribution}) cannot be "
-                f"imported: {type(error).__name__}: {error}. Repair or uninstall {self.distribution}."
+                f"{whose} cannot be imported: {type(error).__name__}: {error}. "
+                f"Repair or uninstall {self.distribution}."
             ) from error
         if not (isinstance(loaded, type) and issubclass(loaded, Method)):
             raise BrokenPluginError(
-                f"Method {self.name!r} ({self.entry_point.value}, from {self.distribution}) is "
-                f"{loaded!r}; expected a subclass of bench.method.contract.Method."
+                f"{whose} is {loaded!r}; expected a subclass of bench.method.contract.Method."
+            )
+        texts = ("name", "version", "summary", "paper")
+        lacking = [text for text in texts if not isinstance(getattr(loaded, text, None), str)]
+        lacking += [*([] if hasattr(loaded, "Config") else ["Config"]), *sorted(loaded.__abstractmethods__)]
+        if lacking:
+            raise BrokenPluginError(
+                f"{whose} does not define {', '.join(lacking)}: a method has a Config, answer, and as text "
+                f"{', '.join(texts)}."
             )
         if loaded.name != self.name:
-            raise BrokenPluginError(
-                f"{self.distribution} registers {self.entry_point.value} as {self.name!r}, but the class "
-                f"calls itself {loaded.name!r}; the two must agree."
-            )
+            raise BrokenPluginError(f"{whose} calls itself {loaded.name!r}; the two must agree.")
         return loaded
 
 

@@ -126,10 +126,11 @@ def plain_table(
     notes: Sequence[str] = (),
     brief: Sequence[str] = (),
 ) -> TextTable:
-    """A table of a single section whose CSV has the same rows and columns."""
+    """A table of one section; its CSV has the same rows and columns, with numbers as programs read them."""
+    numbers = [["" if text == DASH else text.replace(MINUS, "-") for text in row] for row in rows]
     return TextTable(
         id, title, tuple(columns), (Section("", tuple(rows)),), tuple(caption), tuple(notes),
-        csv=csv_text((columns, *rows)), brief=tuple(brief),
+        csv=csv_text((columns, *numbers)), brief=tuple(brief),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from pydantic import Field
 
 from bench.conformance import DOCUMENTS, QUESTION
-from bench.method import Geometry, MethodConfig, ModelSet, PickAndRead, Picked
+from bench.method import Geometry, MethodConfig, ModelSet, PickAndRead, Picked, RankConfig, RankThenRead
 from bench.method.ranking import GAP_BUFFER, before_gap
 from bench.schema import DocumentSet, Index, Prediction, Question
 
@@ -66,21 +66,21 @@ def test_a_method_without_an_index_of_its_own_keeps_one_for_all_options() -> Non
 
     assert Letters(PickConfig(k=7), GEOMETRY).index_options() == {}
     assert Indexed(PickConfig(k=7), GEOMETRY).index_options() == {"k": 7}
-    models: Any = None
-    assert asyncio.run(Letters(PickConfig(), GEOMETRY).index(DOCUMENTS["story"], models)) == Index()
+    assert asyncio.run(Letters(PickConfig(), GEOMETRY).index(DOCUMENTS["story"], cast(Any, None))) == Index()
 
 
-@pytest.mark.parametrize(
-    ("scores", "k"),
-    [
-        ([0.9, 0.8, 0.3, 0.2], 2 + 5),
-        ([0.5] * 30, 1 + 5),  # no drop at all
-        ([0.5], 5),
-        ([], 5),
-        # Nine drops, of which all count; of more a tenth does not, as the authors' rule below has it.
-        ([1.0, 0.99, 0.98, 0.9, 0.89, 0.88, 0.87, 0.86, 0.85, 0.0], 9 + 5),
-    ],
-)
+def test_a_ranker_that_scores_only_some_chunks_is_an_error() -> None:
+    class Short(RankThenRead[RankConfig]):
+        async def score(self, chunks: Any, index: Any, question: Any, models: Any) -> Any:
+            return [1.0]
+
+    question = Question(QUESTION, DOCUMENTS["story"], 8)
+    index = Index({"chunks": [[0, 0, 9, 2], [0, 9, 20, 2]]})
+    with pytest.raises(ValueError, match=r"shape \(1,\), expected \(2,\): one per chunk"):
+        asyncio.run(Short(RankConfig(), GEOMETRY).rank(index, question, cast(Any, None)))
+
+
+@pytest.mark.parametrize(("scores", "k"), [([0.5] * 30, 1 + 5), ([0.5], 5), ([], 5)])
 def test_k_gap_is_the_largest_drop_and_five_more(scores: list[float], k: int) -> None:
     assert before_gap(np.array(scores)) == k
 

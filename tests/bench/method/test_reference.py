@@ -24,6 +24,7 @@ class Config(MethodConfig):
     encoder: str = Field("", description="encoder; default: --model")
     room: Annotated[int, Field(ge=64)] | Literal["window"] | None = Field(None, description="most tokens")
     rest: dict[str, Any] = Field(default_factory=dict, description="of the ranker")
+    needed: str = Field(description="has no default")
 
 
 class Sample(Method[Config]):
@@ -45,11 +46,12 @@ def test_an_option_has_its_values_default_and_meaning() -> None:
         "encoder": ("text", "", False),
         "room": ("whole number (64 or more) or window", "", False),
         "rest": ("mapping", "{}", False),
+        "needed": ("text", "", False),
     }
     text = described(Sample)
     assert "k  (whole number, 1 or more; default 5; a sweep asks once for all values)" in text
     assert "    passages kept (Sec. 3: 5)" in text and "--set k=5" in text
-    assert "`k=5`\\*, `t`, `mode=ct`, `encoder`, `room`, `rest={}`." in markdown([Sample])
+    assert "`k=5`\\*, `t`, `mode=ct`, `encoder`, `room`, `rest={}`, `needed`." in markdown([Sample])
 
 
 def test_docs_methods_is_current() -> None:

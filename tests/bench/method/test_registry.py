@@ -25,6 +25,7 @@ def point(name: str, value: str) -> EntryPoint:
         ("no_such_package:X", "cannot be imported: ModuleNotFoundError"),
         ("bench.errors:BenchError", "expected a subclass of bench.method.contract.Method"),
         ("methods.retrievers.bm25:Bm25", "calls itself 'bm25'"),
+        ("bench.method.contract:Method", "does not define name, version, summary, paper, Config, answer:"),
     ],
 )
 def test_a_broken_plugin_is_named(monkeypatch: pytest.MonkeyPatch, value: str, message: str) -> None:
