@@ -59,6 +59,7 @@ def test_a_compact_average_is_closer_than_its_float16_export(tmp_path: Path) -> 
     assert (restored - average["w"]).abs().max() < 1e-4 * average["w"].abs().mean()
     again = checkpoint_module.restored_average(compact_average({"w": restored}, model), model)["w"]
     assert torch.equal(again, restored)
+    assert checkpoint_module.restored_average(average, model)["w"] is average["w"]
 
 
 def test_training_needs_few_packages() -> None:

@@ -37,6 +37,7 @@ def test_a_missing_or_damaged_checkpoint_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no checkpoint there"):
         load_checkpoint(path)
     save_checkpoint(Checkpoint({"a": torch.ones(2)}, {}, {}, {"step": 1}), path)
+    assert load_checkpoint(path).meta == {"step": 1}
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(ValueError, match="not a whole training checkpoint"):
         load_checkpoint(path)

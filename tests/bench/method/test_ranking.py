@@ -80,7 +80,7 @@ def test_a_ranker_that_scores_only_some_chunks_is_an_error() -> None:
         asyncio.run(Short(RankConfig(), GEOMETRY).rank(index, question, cast(Any, None)))
 
 
-@pytest.mark.parametrize(("scores", "k"), [([0.5] * 30, 1 + 5), ([0.5], 5), ([], 5)])
+@pytest.mark.parametrize(("scores", "k"), [([0.9, 0.8, 0.3], 2 + 5), ([0.5] * 30, 6), ([0.5], 5), ([], 5)])
 def test_k_gap_is_the_largest_drop_and_five_more(scores: list[float], k: int) -> None:
     assert before_gap(np.array(scores)) == k
 
