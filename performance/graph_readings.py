@@ -13,12 +13,14 @@ It prints F1 and TFLOPs of each and the paired difference from the chunks, docum
 those of the reading alone. A second table splits what lies between the text and the answers of searches: what
 the summaries change, the order, the list, the search's turns (the cell of FOLDER, whose search should read
 everything), and the stop (each further cell, such as the same search by another rule). Its steps add up.
+First it says how much of the summaries is the text again; ``--limit 0`` says that alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +41,13 @@ from bench.results.records import Record, load_records
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.question_runner import stored_index
 from bench.run.threads import Threads
-from bench.schema import ContextItem, Example
+from bench.schema import ContextItem, DocumentSet, Example
 from methods.pecan.graph import Graph
 from methods.pecan.prompts import PECAN_NODE
 
 AT_ONCE = 4
+RUN = 8
+"""Words in a row that count as copied."""
 BASE = "chunks"
 """The reading that the others are compared with."""
 STEPS = {
@@ -104,6 +108,21 @@ WAYS: Mapping[str, Callable[[Graph, Record], list[int]]] = {
 }
 
 
+def copied(graph: Graph) -> tuple[float, float]:
+    """The summaries' words over the text's, and the share of them that it has in runs of ``RUN``."""
+    text, summaries = (
+        [re.findall(r"\w+", node.text.lower()) for node in graph.nodes if (node.start is None) is summary]
+        for summary in (False, True)
+    )
+    runs = {tuple(words[at : at + RUN]) for words in text for at in range(len(words) - RUN + 1)}
+    found = total = 0
+    for words in summaries:
+        starts = [at for at in range(len(words) - RUN + 1) if tuple(words[at : at + RUN]) in runs]
+        found += len({at + offset for at in starts for offset in range(RUN)})
+        total += len(words)
+    return total / max(1, sum(map(len, text))), found / max(1, total)
+
+
 async def readings(
     cell: Cell, record: Record, example: Example, graph: Graph, models: LoadedModels, ways: Collection[str]
 ) -> list[Reading]:
@@ -157,7 +176,10 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
     examples = {example.id: example for example in cell.data.examples}
     kept = [Reading(**one) for one in json.loads(out.read_text("utf-8"))] if out and out.exists() else []
     done = {(reading.question, reading.way) for reading in kept}
-    records = [record for record in load_records(folder) if record.error is None][:limit]
+    records = [record for record in load_records(folder) if record.error is None]
+    show_copied(cell, store, [examples[record.example_id].documents for record in records])
+    if not (records := records[:limit]):
+        return
 
     async def run() -> None:
         slots = asyncio.Semaphore(AT_ONCE)
@@ -193,6 +215,16 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
         difference = "" if way == BASE else _shown(against)
         click.echo(f"{way:<16}{_shown(score):>22}{cost:>10.3g}{tokens:>16.0f}{difference:>24}")
     show_split(by_way, [folder, *others])
+
+
+def show_copied(cell: Cell, store: IndexStore, sets: Sequence[DocumentSet]) -> None:
+    """How much of the graphs is the text again: mean over document sets, and median."""
+    stored = ((one, stored_index(cell, store, one)) for one in {one.id: one for one in sets}.values())
+    found = np.array([copied(Graph.from_index(index, one)) for one, index in stored if index is not None])
+    if len(found):
+        (length, share), (_, middle) = found.mean(0), np.median(found, 0)
+        click.echo(f"{len(found)} graphs: summaries {length:.2f} times as long as the text, in words")
+        click.echo(f"{share:.0%} of these (median {middle:.0%}) stand in the text in runs of {RUN}")
 
 
 def show_split(by_way: Mapping[str, Mapping[str, Reading]], cells: Sequence[Path]) -> None:

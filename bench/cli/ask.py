@@ -52,13 +52,10 @@ def command(
         def on_cell_finished(self, *cell: object, **sweep: object) -> None:
             """The answer says it."""
 
+    if not any(file == STDIN or os.path.exists(file) for file in files) and os.path.exists(question):  # noqa: PTH110 -- of any text
+        raise ConfigError(f'The question comes first: bench ask "QUESTION" {question}')
     if not files:
-        is_file = question and os.path.exists(question)  # noqa: PTH110 -- of any text, however long
-        raise ConfigError(
-            f'The question comes first: bench ask "QUESTION" {question}'
-            if is_file
-            else f'Which files? bench ask "{question or "QUESTION"}" FILES...'
-        )
+        raise ConfigError(f'Which files? bench ask "{question or "QUESTION"}" FILES...')
     collection = _documents(files)
     collection.require_one()
     for problem in collection.problems:
