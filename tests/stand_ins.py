@@ -49,11 +49,23 @@ class WordModel:
         return Generation(prompt.splitlines()[0].split()[-1], (1,), "stop", n)
 
 
+class Replying(WordModel):
+    """Says what a function makes of the prompt, and keeps the prompts, this one included."""
+
+    def __init__(self, reply: Callable[[str], str]) -> None:
+        self.reply, self.prompts = reply, list[str]()
+
+    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Generation:
+        generation = await super().generate(prompt, max_new_tokens, sampling)
+        self.prompts.append(prompt)
+        return dataclasses.replace(generation, text=self.reply(prompt))
+
+
 class WordModels:
     """The model set of the stand-in: one reader."""
 
-    def __init__(self) -> None:
-        self.reader = WordModel()
+    def __init__(self, reader: WordModel | None = None) -> None:
+        self.reader = reader or WordModel()
 
     def lm(self, role: str = "reader") -> WordModel:
         return self.reader

@@ -193,7 +193,7 @@ class Scheduler:
         left, steps = self.limits.tokens, list[Step]()
         decoding = [request for request in self.requests if request.decodes]
         prompts = [request for request in self.requests if not request.decodes]
-        nearer = self.limits.tokens // AGEING
+        nearer = -(-self.limits.tokens // AGEING)
         prompts.sort(key=lambda request: request.prompt - request.forwarded - nearer * request.passed_over)
         under_way = {block for request in prompts if request.forwarded for block in request.blocks}
         for request in [*decoding, *prompts]:

@@ -39,8 +39,7 @@ def replayed(
     kind: Any, config: Any, reader: ScriptedReader, rounds: Sequence[int], **options: Any
 ) -> tuple[list[Any], Meter]:
     """The question asked once for several numbers of rounds, one passage at a time; and what that cost."""
-    models: Any = WordModels()
-    models.reader = reader
+    models: Any = WordModels(reader)
     configs = [config(k=1, chunk_tokens=8, join_documents="off", rounds=n, **options) for n in rounds]
     method = kind(configs[0], GEOMETRY)
 

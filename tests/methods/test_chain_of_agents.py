@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,30 +12,26 @@ from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.chain_of_agents import ChainOfAgents, ChainOfAgentsConfig
-from tests.stand_ins import GEOMETRY, WordModel, WordModels
+from tests.stand_ins import GEOMETRY, Replying, WordModels
 
 SENTENCE = "Mara hid kite number {} in the mill near the river."
 
 
-class Reader(WordModel):
-    """Notes how many notes it has written; keeps what it was asked."""
+class Reader(Replying):
+    """Notes how many notes it has written, the first of them too long."""
 
     def __init__(self, silent: bool = False) -> None:
-        self.prompts, self.silent = list[str](), silent
+        super().__init__(lambda _: "" if silent else f"note{len(self.prompts)}")
 
-    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
-        generation = await super().generate(prompt, max_new_tokens, sampling)
-        self.prompts.append(prompt)
-        text = "" if self.silent else f"note{len(self.prompts)}"
-        finish = "length" if len(self.prompts) == 1 else "stop"
-        return type(generation)(text, (1,), finish, generation.prompt_tokens)
+    async def generate(self, *arguments: Any) -> Any:
+        generation = await super().generate(*arguments)
+        return replace(generation, finish="length" if len(self.prompts) == 1 else "stop")
 
 
 def asked(
     sentences: int, reader: Reader | None = None, window: int | None = 160
 ) -> tuple[Prediction, Reader, Meter]:
-    models: Any = WordModels()
-    models.reader = reader or Reader()
+    models: Any = WordModels(reader or Reader())
     text = " ".join(SENTENCE.format(n) for n in range(sentences))
     documents = DocumentSet((Document("", text), Document("", "Otto saw it.")))
     method = ChainOfAgents(ChainOfAgentsConfig(window=window), GEOMETRY)

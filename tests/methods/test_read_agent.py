@@ -8,43 +8,33 @@ from typing import Any
 import pytest
 
 from bench.errors import ConfigError
-from bench.flops.meter import Meter, metered
 from bench.method import restored
 from bench.schema import Document, DocumentSet, Index, Prediction, Question
 from methods.read_agent import ReadAgent, ReadAgentConfig, named_pages
-from tests.stand_ins import GEOMETRY, WordModel, WordModels
+from tests.stand_ins import GEOMETRY, Replying, WordModels
 
 # A piece is a sentence of 7 words, whose first the stand-in's tokenizer counts to the sentence before.
 TEXT = " ".join(f"Mara walked past house number {n} today." for n in range(24))
 DOCUMENTS = DocumentSet((Document("", TEXT), Document("", "Otto saw it.")))
 
 
-class Reader(WordModel):
-    """Pauses at the first number offered, shortens to the first word, and looks up what it is told to."""
+def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Replying]:
+    """The reader pauses as it is told, shortens to one word, and looks up what it is told to."""
 
-    def __init__(self, pause: str, look_up: str) -> None:
-        self.pause, self.look_up, self.prompts = pause, look_up, list[str]()
+    def reply(prompt: str) -> str:
+        gists = sum("shortened version" in one for one in reader.prompts)
+        said = {"pause reading": pause, "shortened version": f"gist{gists}", "read again": look_up}
+        return next((text for cue, text in said.items() if cue in prompt), "the answer")
 
-    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
-        generation = await super().generate(prompt, max_new_tokens, sampling)
-        self.prompts.append(prompt)
-        gists = sum("shortened version" in one for one in self.prompts)
-        said = {"pause reading": self.pause, "shortened version": f"gist{gists}", "read again": self.look_up}
-        text = next((reply for cue, reply in said.items() if cue in prompt), "the answer")
-        return type(generation)(text, (1,), "stop", generation.prompt_tokens)
-
-
-def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Reader]:
-    models: Any = WordModels()
-    models.reader = Reader(pause, look_up)
+    reader = Replying(reply)
+    models: Any = WordModels(reader)
     method = ReadAgent(ReadAgentConfig(**{"page_tokens": 64, **options}), GEOMETRY)
 
     async def both() -> tuple[Index, Prediction]:
         index = await method.index(DOCUMENTS, models)
         return index, await method.answer(index, Question("Who saw it?", DOCUMENTS, 8), models)
 
-    with metered(Meter()):
-        return *asyncio.run(both()), models.reader
+    return *asyncio.run(both()), reader
 
 
 def pages(index: Index) -> list[str]:

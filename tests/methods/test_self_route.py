@@ -14,29 +14,22 @@ from bench.schema import Document, DocumentSet, Prediction, Question
 from methods.full_context import FullContext, FullContextConfig
 from methods.self_route import PERMISSION, SelfRoute, SelfRouteConfig
 from tests.methods.multi_hop import flag_rankings
-from tests.stand_ins import GEOMETRY, WordModel, WordModels
+from tests.stand_ins import GEOMETRY, Replying, WordModels
 
 PAGES = DocumentSet(tuple(Document("", f"page{n} is about kite of Mara Feld number {n} .") for n in range(9)))
 QUESTION = Question("Where is kite 3 ?", PAGES, 8)
 
 
-class Reader(WordModel):
-    """Answers every prompt that permits to decline with ``reply``, and counts its prompts."""
-
-    def __init__(self, reply: str) -> None:
-        self.reply, self.prompts = reply, list[str]()
-
-    async def generate(self, prompt: str, max_new_tokens: int, sampling: Any = None) -> Any:
-        self.prompts.append(prompt)
-        generation = await super().generate(prompt, max_new_tokens, sampling)
-        text = self.reply if PERMISSION in prompt else "whole"
-        return type(generation)(text, (1,), "stop", generation.prompt_tokens)
+def reader(reply: str) -> Replying:
+    """Says ``reply`` to every prompt that permits to decline."""
+    return Replying(lambda prompt: reply if PERMISSION in prompt else "whole")
 
 
-def routed(reply: str, k: int = 2, of: Question = QUESTION, **more: Any) -> tuple[Prediction, Reader, Meter]:
+def routed(
+    reply: str, k: int = 2, of: Question = QUESTION, **more: Any
+) -> tuple[Prediction, Replying, Meter]:
     """The answer where the reader says ``reply`` to the passages, and what it cost."""
-    models: Any = WordModels()
-    models.reader = Reader(reply)
+    models: Any = WordModels(reader(reply))
     method = SelfRoute(SelfRouteConfig(k=k, **more), GEOMETRY)
 
     async def ask() -> Prediction:
@@ -74,8 +67,7 @@ def test_what_is_declined_is_asked_of_all_and_pays_twice(reply: str, monkeypatch
 
 
 def test_everything_is_read_once_for_all_choices_of_passages_and_each_pays_for_it() -> None:
-    models: Any = WordModels()
-    models.reader = Reader("unanswerable")
+    models: Any = WordModels(reader("unanswerable"))
     configs = [SelfRouteConfig(k=k) for k in (1, 2)]
     method = SelfRoute(configs[0], GEOMETRY)
 

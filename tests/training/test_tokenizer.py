@@ -5,7 +5,6 @@ from hypothesis import example, given, strategies as st
 from tokenizers import Tokenizer
 
 from bench.files.paths import ASSETS
-from training.tokenizer import SPECIAL_TOKENS
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 PIECES = st.text(st.sampled_from(" \n\tab,.é😀\u0301\r1\u00a0"), max_size=30)
@@ -40,8 +39,3 @@ def test_offsets_are_ordered_characters_of_the_source(tokenizer: Tokenizer, text
     assert [b for _, b in offsets] == sorted(b for _, b in offsets)
     covered = {i for a, b in offsets for i in range(a, b)}
     assert covered == set(range(len(text)))
-
-
-def test_control_tokens_in_a_text_are_text(tokenizer: Tokenizer) -> None:
-    for token in SPECIAL_TOKENS:
-        assert tokenizer.token_to_id(token) not in tokenizer.encode(f"a {token} b").ids

@@ -17,7 +17,8 @@ from bench.flops.formulas import flops_of_usage
 from bench.flops.meter import Meter, Usage, metered
 from bench.models.api import Generation, Probe, Span
 from bench.models.language_model import CausalLanguageModel, EngineContext
-from tests.bench.models.builders import CAUSAL_FAMILIES, language_model
+from tests.bench.engine.conversations import recomputed as attention_of_all
+from tests.bench.models.builders import CAUSAL_FAMILIES, causal_model, language_model
 
 QUESTION = "Can this question be answered? Who hid the red kite?\n"
 NODES = [
@@ -141,19 +142,6 @@ async def test_every_call_counts_what_the_context_held_before_it() -> None:
     assert n and use["decode"].cached == sum(prompt + i for i in range(n))
 
 
-@torch.no_grad()
-def attention_rows(
-    lm: CausalLanguageModel, ids: list[int], spans: list[Span], heads: Heads | None = None
-) -> np.ndarray[Any, Any]:
-    """Mean attention of every token to every span, from one plain eager forward."""
-    lm.hf_model.set_attn_implementation("eager")
-    out = lm.hf_model(torch.tensor([ids]), use_cache=False, output_attentions=True)
-    mean = torch.stack(out.attentions).mean((0, 2))[0]
-    if heads is not None:
-        mean = torch.stack([out.attentions[layer][0, head] for layer, head in heads.pairs]).mean(0)
-    return torch.stack([mean[:, s.start : s.end].mean(1) for s in spans], 1).numpy()
-
-
 @pytest.mark.parametrize("heads", [None, Heads(((0, 3), (2, 1)))], ids=["all heads", "two heads"])
 @awaited
 async def test_recorded_attention_is_eager_attentions_through_probes_and_answers(heads: Heads | None) -> None:
@@ -181,7 +169,8 @@ async def test_recorded_attention_is_eager_attentions_through_probes_and_answers
     assert len(context.recorded(third)) == 0, "queued tokens have no attention yet"
     answer = await context.generate(6)
     ids.extend([*lm.chat.closing, *answer.token_ids])
-    expected = attention_rows(lm, ids, [question, first], heads)
+    spans = [(span.start, span.end) for span in (question, first)]
+    _, expected = attention_of_all(causal_model("llama", "eager"), ids, spans, heads)
     for span in (first, second, third):
         rows = context.recorded(span)
         assert rows.shape == (len(span), 2)

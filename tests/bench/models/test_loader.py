@@ -153,10 +153,10 @@ def test_an_encoder_that_misses_a_weight_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_family_without_a_closed_form_is_counted_from_its_config(tmp_path: Path) -> None:
-    config = AutoConfig.for_model("qwen3", architectures=["Qwen3ForCausalLM"], **SMALL)
-    config.save_pretrained(tmp_path / "qwen3")
-    shape = resolve(str(tmp_path / "qwen3")).architecture
-    assert (shape.family, shape.layers, shape.hidden) == ("qwen3", 2, 64)
+    config = AutoConfig.for_model("cohere", architectures=["CohereForCausalLM"], **SMALL)
+    config.save_pretrained(tmp_path / "cohere")
+    shape = resolve(str(tmp_path / "cohere")).architecture
+    assert (shape.family, shape.layers, shape.hidden) == ("cohere", 2, 64)
 
 
 @pytest.mark.parametrize(

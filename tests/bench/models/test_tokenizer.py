@@ -13,16 +13,6 @@ from tests.bench.models.builders import SPECIAL, byte_fallback_tokenizer, text_t
 TOKENIZER = text_tokenizer()
 
 
-@pytest.mark.parametrize("control", SPECIAL)
-def test_a_control_token_inside_a_text_is_ordinary_characters(control: str) -> None:
-    control_id = TOKENIZER.hf.convert_tokens_to_ids(control)
-    text = f"He wrote {control} on the wall."
-    tokens = TOKENIZER.encode(text)
-    assert control_id not in tokens.ids
-    assert TOKENIZER.encode_template(control) == (control_id,)
-    assert TOKENIZER.decode(tokens.ids) == text
-
-
 def test_an_added_token_that_is_not_marked_special_is_a_control_token_too() -> None:
     hf = text_tokenizer().hf
     hf.add_tokens(["<tool_call>", "   "])  # Qwen marks the first as not special; Phi-2 adds white space

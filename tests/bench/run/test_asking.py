@@ -12,13 +12,11 @@ from click.testing import CliRunner, Result
 
 import bench
 from bench.cli.main import command
-from bench.engine.sampling import Sampling
 from bench.errors import BenchError, ConfigError, DataError
-from bench.models.api import Generation
 from bench.results.finished import find_finished
 from bench.run.asking import best_part, unsupported
 from tests.bench.data.files_of_every_kind import pdf
-from tests.stand_ins import WordModel, WordModels
+from tests.stand_ins import Replying, WordModels
 
 SAYS = "It was shut down in June 2018."
 
@@ -26,19 +24,9 @@ SAYS = "It was shut down in June 2018."
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A reader that always says the same; the prompts that it was given."""
-    prompts: list[str] = []
-
-    class Sayer(WordModel):
-        async def generate(
-            self, prompt: str, max_new_tokens: int, sampling: Sampling | None = None
-        ) -> Generation:
-            prompts.append(prompt)
-            return Generation(SAYS, (1,), "stop", self.count_tokens(prompt))
-
-    models = WordModels()
-    models.reader = Sayer()
-    monkeypatch.setattr("bench.run.session.Session.models", lambda self, cell: models)
-    return prompts
+    reader = Replying(lambda _: SAYS)
+    monkeypatch.setattr("bench.run.session.Session.models", lambda self, cell: WordModels(reader))
+    return reader.prompts
 
 
 @pytest.fixture

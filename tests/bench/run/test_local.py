@@ -89,9 +89,7 @@ class Slow(WordModel):
         return await WordModel.generate(self, *arguments)
 
 def models(self, cell):
-    found = WordModels()
-    found.reader = Slow()
-    return found
+    return WordModels(Slow())
 
 bench.run.session.Session.models = models
 """

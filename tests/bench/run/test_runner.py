@@ -251,10 +251,8 @@ class Waiting(WordModel):
     async def generate(self, *arguments):
         while Counting.n >= most: await asyncio.sleep(60)
         return await super().generate(*arguments)
-class Models(WordModels):
-    def __init__(self): self.reader = Waiting()
-run_cell(stand_in_cell(examples(questions)), folder / "cell", IndexStore(folder / "indexes"), Models,
-         in_flight=in_flight, hooks=[Counting()])
+run_cell(stand_in_cell(examples(questions)), folder / "cell", IndexStore(folder / "indexes"),
+         lambda: WordModels(Waiting()), in_flight=in_flight, hooks=[Counting()])
 """
 """A run that asks nothing more once it has so many records, so that it is there to be cut.
 

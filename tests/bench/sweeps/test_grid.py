@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bench.cli.show import command as show
 from bench.cli.sweep import command
 from bench.conformance import assert_same
 from bench.errors import BenchError, ConfigError
@@ -81,20 +82,37 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def test_a_sweep_over_stop_rules_equals_separate_runs(tmp_path: Path) -> None:
-    """But for the rounding of scores."""
+@pytest.fixture(scope="module")
+def stop_rules(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Cells of PECAN run together in ``sweep`` and one by one in ``alone``; and their names."""
+    folder = tmp_path_factory.mktemp("results")
     points = plan_sweep(CellRequest("pecan", "hotpotqa", limit=2), {"t_p": [1, 4], "t_c": [0.05, 0.9]})
-    indexes = IndexStore(tmp_path / "indexes")
+    indexes = IndexStore(folder / "indexes")
+    alone = [(folder / "alone", [point]) for point in points]
+    for place, group in [*((folder / "sweep", group) for group in shared_runs(points)), *alone]:
+        places = [(point.cell, place / point.name) for point in group]
+        run_cells(places, indexes, lambda roles=group[0].cell.roles: LoadedModels(roles))
+    return folder, [point.name for point in points]
 
-    def run(group: list[Any], folder: Path) -> None:
-        places = [(point.cell, folder / point.name) for point in group]
-        run_cells(places, indexes, lambda: LoadedModels(group[0].cell.roles))
 
-    for group in shared_runs(points):
-        run(group, tmp_path / "sweep")
-    for point in points:
-        run([point], tmp_path / "alone")
-        assert_same(rows(tmp_path / "sweep" / point.name), rows(tmp_path / "alone" / point.name), point.name)
+def test_a_sweep_over_stop_rules_equals_separate_runs(stop_rules: tuple[Path, list[str]]) -> None:
+    """But for the rounding of scores."""
+    folder, names = stop_rules
+    for name in names:
+        assert_same(rows(folder / "sweep" / name), rows(folder / "alone" / name), name)
+
+
+def test_a_record_of_a_search_holds_its_path_and_its_price(stop_rules: tuple[Path, list[str]]) -> None:
+    folder, names = stop_rules
+    for record in (record for name in names for record in records_of(folder / "alone" / name)):
+        steps = record["trace"]["steps"]
+        assert record["error"] is None and record["trace"]["stop"] in ("patience", "exhausted", "window")
+        assert sum(len(step["nodes"]) for step in steps) == len(record["context"])
+        assert all(0 <= step["p_yes"] <= 1 for step in steps)
+        assert record["flops"]["query_by_model"]["tiny"]["probe"]["calls"] == len(steps)
+        assert record["tokens"]["forwarded"] > record["tokens"]["prompt"]
+    shown = CliRunner().invoke(show, [str(folder / "alone" / names[0]), "1"], catch_exceptions=False).output
+    assert "stop: " in shown and "p_yes" in shown and "similarity" in shown
 
 
 def flags(methods: list[str], assignments: list[str] = [], axes: list[str] = []) -> Any:  # noqa: B006 - read only

@@ -47,7 +47,6 @@ def made(
     return table_cells(table, planned, Session(results, compute=compute))
 
 
-AUTO = Row(id="topx", label="BM25 Top-X", method="bm25", set={"k": "auto:closed_book"})
 MORE = Row(id="more", label="TF-IDF Top-X", method="tfidf", set={"k": "auto:bm25"})
 BM25 = Row(id="bm25", label="BM25", method="bm25", set={"k": 5})
 

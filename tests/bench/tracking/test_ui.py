@@ -17,6 +17,7 @@ from bench.cli.ui import command as ui
 from bench.errors import BenchError, ConfigError
 from bench.tracking.store import local_store
 from bench.tracking.sync import sync
+from tests.bench.run.test_local import alive
 from tests.bench.tracking.test_tracking import make_cell, runs_of
 from tests.servers import free_port
 
@@ -113,7 +114,7 @@ def test_it_serves_this_machine_leaving_no_process(tmp_path: Path, monkeypatch: 
         bench.send_signal(signal.SIGTERM)
         _, stderr = bench.communicate(timeout=20)
     assert (bench.returncode, stderr.splitlines()[-1]) == (0, "Stopped.")
-    assert not any(map(alive, helpers))
+    assert not any(alive(helper.pid) for helper in helpers)
     with socket.create_server(("127.0.0.1", port)):
         pass
 
@@ -126,10 +127,3 @@ def get(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
         return answer.status, answer.read()
     finally:
         connection.close()
-
-
-def alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

@@ -90,14 +90,6 @@ def test_other_documents_can_be_learned_from_and_those_asked_about_pay(tmp_path:
         assert shared > plain.flops.index_by_model["tiny"]["prefill"]["flops"]
 
 
-def test_a_data_set_that_learns_from_its_own_documents_keeps_its_identity() -> None:
-    plain = plan_cell(CellRequest("bm25", "hotpotqa", limit=1))
-    assert plain.training is None and plain.index_name == "bm25"
-    more = plan_cell(CellRequest("gor", "hotpotqa", limit=2))
-    less = plan_cell(CellRequest("gor", "hotpotqa", limit=1))
-    assert more.identity.cell_id != less.identity.cell_id, "it learns from other documents"
-
-
 @pytest.mark.parametrize(
     ("dataset", "expected"),
     [("gov_report", (0.5, 0.7)), ("academic_eval", (0.0, 0.6)), ("hotpotqa", (0.2, 0.9))],

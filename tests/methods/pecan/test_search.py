@@ -356,9 +356,6 @@ def test_an_empty_document_is_answered_from_the_question_alone() -> None:
     assert "wholly" in {text for _, text in fixed.lm().contexts[-1].log}
 
 
-ONE_TURN = {"second_turn": "none", "probe_question": "asked", "relevance": "question"}
-
-
 @pytest.mark.parametrize(("text", "options"), [("", {}), (" \n", {}), ("", ONE_TURN), (" \n", ONE_TURN)])
 def test_an_empty_question_attends_to_nothing_and_is_flagged(text: str, options: dict[str, Any]) -> None:
     prediction, _ = search(models(), make_graph(similarity={"beta": 0.5}), question(text), **options)
