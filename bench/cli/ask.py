@@ -52,7 +52,8 @@ def command(
         def on_cell_finished(self, *cell: object, **sweep: object) -> None:
             """The answer says it."""
 
-    if not any(file == STDIN or os.path.exists(file) for file in files) and os.path.exists(question):  # noqa: PTH110 -- of any text
+    there = [text for text in (question, *files) if os.path.exists(text)]  # noqa: PTH110 -- however long
+    if there == [question] and STDIN not in files:
         raise ConfigError(f'The question comes first: bench ask "QUESTION" {question}')
     if not files:
         raise ConfigError(f'Which files? bench ask "{question or "QUESTION"}" FILES...')
