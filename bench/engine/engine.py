@@ -33,6 +33,7 @@ class Engine:
     def __init__(self, name: str, runner: Runner | PlainRunner, scheduler: Scheduler) -> None:
         """Both made by :func:`bench.engine.setup.build_engine`, over one KV cache."""
         self.name, self.runner, self.scheduler = name, runner, scheduler
+        self._limits = scheduler.limits
         self._waiting: deque[tuple[int, asyncio.Future[Reservation]]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
@@ -163,11 +164,10 @@ class Engine:
 
     def _shrink(self, steps: Sequence[Step], error: Exception) -> None:
         """Reduce the batch size after running out of memory; only a request that does not fit alone fails."""
-        if self.scheduler.forget():
-            return  # retry the same pass with the freed memory
         tokens = sum(len(step.tokens) for step in steps)
         if tokens == 1:
             self._fail(steps[0].request, error)
+            self.scheduler.limits = self._limits  # what was too large is gone
             return
         limits = self.scheduler.limits = Limits(max(1, tokens // 2), max(1, len(steps) // 2))
         log.warning(

@@ -92,16 +92,23 @@ def expected_attention(model: Any, text: Sequence[int]) -> NDArray[np.float32]:
     """
     sums: dict[int, torch.Tensor] = {}
     products: dict[int, torch.Tensor] = {}
-    read = 0
+
+    def before_rotation(heard: Heard) -> tuple[torch.Tensor, int]:
+        end, query = heard.key.shape[1], heard.query
+        at = range(end - query.shape[1], end)
+        return _turned_back(query.double(), *_rotation(model, at, query)), at.start
+
+    def same(heard: Heard) -> None:
+        one, other = before_rotation(heard)[0].unbind(1)
+        if float((one - other).abs().max()) > 0.1 * float(one.abs().max()):
+            where = f"layer {heard.layer} of {type(model).__name__}"
+            raise ConfigError(f"evict=expected: {where} turns queries unlike Llama. Use evict=kvzip.")
+
     with torch.inference_mode():
+        _read(model, [*text[:1]] * 2, same)  # what equal tokens ask for differs by the rotation alone
 
         def hear(heard: Heard) -> None:
-            nonlocal read
-            new = heard.query.shape[1]
-            read = heard.key.shape[1] - new
-            query = _turned_back(
-                heard.query.double(), *_rotation(model, range(read, read + new), heard.query)
-            )
+            query, read = before_rotation(heard)
             counted = query[:, max(0, SINKS - read) :]
             at = heard.layer
             sums[at] = sums.get(at, 0) + counted.sum(1)

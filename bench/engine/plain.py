@@ -160,6 +160,11 @@ def plain_runner(name: str, model: Any, max_context: int) -> PlainRunner:
     A short text is continued from the cache and compared with reading it at once. Raises UncontinuableError
     for a model whose cache does not continue it.
     """
+    rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    short = rope.get("original_max_position_embeddings", max_context)
+    if rope.get("rope_type") == "longrope" and short < max_context:
+        reason = f"its rotary embedding (longrope) turns all tokens otherwise beyond {short:,}"
+        raise UncontinuableError(f"{name}: {reason}, so what was kept would be wrong. {ELSEWHERE}")
     runner = PlainRunner(model, CONTEXTS * -(-max_context // PAGE) * PAGE)
     vocab = int(model.get_input_embeddings().weight.shape[0])
     ids = [(7 * i + 30) % min(vocab, 997) for i in range(11)]

@@ -32,6 +32,6 @@ class Sampling:
         """
         import torch
 
-        cumulative = torch.cumsum(torch.softmax(logits.double() / self.temperature, -1), -1)
+        cumulative = torch.cumsum(torch.softmax((logits.double() - logits.max()) / self.temperature, -1), -1)
         token = torch.searchsorted(cumulative, self.uniform(position) * cumulative[-1:], right=True)
         return min(int(token), len(logits) - 1)

@@ -169,13 +169,10 @@ class Scheduler:
         for freed_slot in freed:
             self.pages.release(freed_slot.range)
 
-    def forget(self) -> bool:
-        """Drop the keys and values that closed contexts left for others; whether there were any."""
-        forgotten = False
+    def forget(self) -> None:
+        """Drop the keys and values that closed contexts left for others."""
         while (slot := self.prefixes.evict()) is not None:
             self.pages.release(slot.range)
-            forgotten = True
-        return forgotten
 
     def add(self, request: Request) -> None:
         """Take a request up."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
@@ -25,7 +26,9 @@ class Varlen(Kernel):
         ends = [0, *(row.first + row.new for row in rows)]
         self._cumulative = torch.tensor(ends, device=device, dtype=torch.int32)
         self._used = torch.tensor([row.total for row in rows], device=device, dtype=torch.int32)
-        self._longest_query, self._longest = max(row.new for row in rows), max(row.total for row in rows)
+        # What lies between two rows, served by another kernel, counts to the second.
+        self._longest_query = max(end - start for start, end in pairwise(ends))
+        self._longest = max(row.total for row in rows)
         starts = torch.tensor([row.base // PAGE for row in rows], device=device)
         pages = starts[:, None] + torch.arange(-(-self._longest // PAGE), device=device)[None]
         self._pages = pages.clamp_(max=cache.tokens // PAGE - 1).to(torch.int32)

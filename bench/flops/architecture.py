@@ -118,8 +118,7 @@ def _decoder(given: Mapping[str, Any], traits: Family, experts: int) -> Architec
     attention_bias = given.get("attention_bias", False)
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     is_phi = family == "phi"
-    gated = not is_phi
-    expert = (3 if gated else 2) * hidden * ffn
+    expert = (2 if is_phi else 3) * hidden * ffn
     router = experts * hidden if experts > 1 else 0
     matrices = (
         hidden * q_width + 2 * hidden * kv_width + q_width * hidden + router + experts_per_token * expert
@@ -140,15 +139,8 @@ def _decoder(given: Mapping[str, Any], traits: Family, experts: int) -> Architec
     if traits.expert_bias:
         each = 2 * ffn + hidden
         vectors += experts * (1 + each)
-    return decoder_of(
-        given,
-        matrices=layers * matrices,
-        others=layers * vectors + (hidden + vocab if is_phi else 0),
-        idle=layers * idle,
-        head_dim=head_dim,
-        ffn=ffn,
-        gated=gated,
-    )
+    others = layers * vectors + (hidden + vocab if is_phi else 0)
+    return decoder_of(given, matrices=layers * matrices, others=others, idle=layers * idle, head_dim=head_dim)
 
 
 def _encoder(given: Mapping[str, Any]) -> Architecture:
@@ -175,11 +167,8 @@ def _encoder(given: Mapping[str, Any]) -> Architecture:
         heads=heads,
         kv_heads=heads,
         head_dim=hidden // heads,
-        ffn=ffn,
-        gated=False,
         vocab=vocab,
         max_positions=max_positions,
-        tied=True,
         parameters=embeddings + layers * (matrices + vectors) + head * hidden + head,
         layer_weights=layers * matrices,
         head_weights=head * hidden,
@@ -241,7 +230,7 @@ def architecture_from_modules(model: Any) -> Architecture:
     experts = next((int(getattr(config, key)) for key in _EXPERTS if getattr(config, key, None)), 1)
     chosen = int(next((getattr(config, key) for key in _CHOSEN if getattr(config, key, None)), experts))
     attended = _attended_by(model)
-    unknown = ("index_topk", "H_cycles", *(() if attended else ("kv_lora_rank",)))
+    unknown = ("index_topk", "index_topk_blocks", "H_cycles", *(() if attended else ("kv_lora_rank",)))
     refused = next((key for key in unknown if getattr(config, key, None)), "")
     head = model.get_output_embeddings()
     layer_weights = pooler = all_experts = 0
@@ -276,14 +265,8 @@ def architecture_from_modules(model: Any) -> Architecture:
         heads=heads,
         kv_heads=one.get("num_key_value_heads") or heads,
         head_dim=one.get("qk_head_dim") or one.get("head_dim") or config.hidden_size // heads,
-        ffn=(getattr(config, "moe_intermediate_size", None) if all_experts else None)
-        or getattr(config, "intermediate_size", None)
-        or 4 * config.hidden_size,
-        gated=any(name.endswith(("gate_proj", "gate_up_proj")) for name, _ in model.named_modules())
-        or bool(all_experts),
         vocab=config.vocab_size,
         max_positions=config.max_position_embeddings,
-        tied=bool(getattr(config, "tie_word_embeddings", False)),
         parameters=sum(p.numel() for p in model.parameters()),
         layer_weights=layer_weights,
         head_weights=pooler if head is None else head.weight.numel(),

@@ -46,7 +46,7 @@ SIZES = (
     "vocab_size",
     "max_position_embeddings",
 )
-"""Fields of every config: layers, hidden, heads, ffn, vocab and max_positions of an architecture."""
+"""Fields of every config: layers, hidden, heads, feed-forward width, vocab and max_positions."""
 
 
 def decoder_of(given: Fields, *, matrices: int, others: int, idle: int = 0, **sizes: Any) -> Architecture:
@@ -64,11 +64,8 @@ def decoder_of(given: Fields, *, matrices: int, others: int, idle: int = 0, **si
         "heads": given["num_attention_heads"],
         "kv_heads": given.get("num_key_value_heads", given["num_attention_heads"]),
         "head_dim": given.get("head_dim"),
-        "ffn": given["intermediate_size"],
-        "gated": True,
         "vocab": vocab,
         "max_positions": given["max_position_embeddings"],
-        "tied": tied,
         "parameters": vocab * hidden * (1 if tied else 2) + matrices + idle + others + hidden,
         "layer_weights": matrices,
         "head_weights": vocab * hidden,
@@ -163,13 +160,11 @@ def gemma4(values: Fields) -> Architecture:
     if given.get("layer_types"):
         full = [kind == "full_attention" for kind in given["layer_types"]]
     full[-1] = True
-    experts = chosen = 0
-    expert_ffn = ffn
+    experts = chosen = expert = 0
     if given.get("enable_moe_block"):
         given = given_fields(given, {}, "num_experts", "top_k_experts", "moe_intermediate_size")
         experts, chosen = given["num_experts"], given["top_k_experts"]
-        expert_ffn = given["moe_intermediate_size"]
-    expert = 3 * hidden * expert_ffn
+        expert = 3 * hidden * given["moe_intermediate_size"]
 
     matrices = vectors = attended = 0
     sizes_of = _gemma4_layers(given, full)
@@ -190,7 +185,7 @@ def gemma4(values: Fields) -> Architecture:
     matrices += hidden * layers * small
     vectors += given["vocab_size_per_layer_input"] * layers * small + small
     idle = layers * (experts - chosen) * expert
-    return decoder_of(given, matrices=matrices, others=vectors, idle=idle, ffn=expert_ffn, attended=attended)
+    return decoder_of(given, matrices=matrices, others=vectors, idle=idle, attended=attended)
 
 
 def _gemma4_layers(given: Fields, full: Sequence[bool]) -> Mapping[int, Fields]:
@@ -254,7 +249,6 @@ def deepseek_v3(values: Fields) -> Architecture:
         others=layers * (2 * hidden + vectors),
         idle=idle,
         head_dim=key_dim,
-        ffn=given["moe_intermediate_size"],
         attended=layers * heads * (key_dim + value_dim),
     )
 

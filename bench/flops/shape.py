@@ -20,13 +20,8 @@ class Architecture:
     heads: int
     kv_heads: int
     head_dim: int
-    ffn: int
-    gated: bool
-    """True for three feed-forward matrices (SwiGLU), False for two."""
     vocab: int
     max_positions: int
-    tied: bool
-    """True when input embedding and output head share their weights (counted once)."""
     parameters: int
     """Every parameter, as ``sum(p.numel())``: what memory holds."""
     layer_weights: int

@@ -57,16 +57,16 @@ def reader_prompt(style: Prompting, context: str, question: Question) -> str:
         return style(context, question.text)
     if style == DEFAULT_PROMPT:
         return question_prompt(context, question.text, answer_instruction(question.task))
-    before, after = _longbench_parts(question)
-    return before + context + after
+    # Braces in a document are left alone.
+    before, _, after = require_template(question.longbench_prompt, question.dataset).partition("{context}")
+    return before.replace("{input}", question.text) + context + after.replace("{input}", question.text)
 
 
-def _longbench_parts(question: Question) -> tuple[str, str]:
-    """What stands before and after the context, with the question; braces in a document are left alone."""
-    if not question.longbench_prompt:
+def require_template(template: str | None, dataset: str) -> str:
+    """The card's LongBench template; raises ConfigError where it has none."""
+    if not template:
         raise ConfigError(
-            f"prompt=longbench: the card of data set {question.dataset!r} has no longbench_prompt. "
+            f"prompt=longbench: the card of data set {dataset!r} has no longbench_prompt. "
             f"Use prompt={DEFAULT_PROMPT}, or add the template to the card."
         )
-    before, _, after = question.longbench_prompt.partition("{context}")
-    return before.replace("{input}", question.text), after.replace("{input}", question.text)
+    return template

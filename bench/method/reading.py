@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from bench.method.prompts import DEFAULT_PROMPT, Prompting, join_passages, reader_prompt
@@ -51,14 +52,17 @@ async def read(
     Raises WindowExceededError if not even the question fits.
     """
     dropping = list(drop_order) if drop_order is not None else list(range(len(context) - 1, -1, -1))
-    kept = set(range(len(context)))
-    limit = lm.geometry.input_limit
-    while True:
-        passages = [item for position, item in enumerate(context) if position in kept]
-        prompt = reader_prompt(style, join_passages([item.text for item in passages]), question)
-        if not passages or fits(prompt, lm, question.max_new_tokens, limit):
-            break
-        kept.discard(dropping.pop(0))
+
+    def without(dropped: int) -> tuple[list[ContextItem], str]:
+        gone = set(dropping[:dropped])
+        kept = [item for position, item in enumerate(context) if position not in gone]
+        return kept, reader_prompt(style, join_passages([item.text for item in kept]), question)
+
+    def suffices(dropped: int) -> bool:
+        return fits(without(dropped)[1], lm, question.max_new_tokens, lm.geometry.input_limit)
+
+    few = 0 if suffices(0) else bisect_left(range(len(context)), True, key=suffices)
+    passages, prompt = without(few)
     answer = await lm.generate(prompt, question.max_new_tokens)
     return Prediction(
         text=answer.text.strip(),

@@ -280,6 +280,7 @@ class ReadingContext(ABC):
         """Forward the queued tokens without reading logits, so that :meth:`recorded` covers them."""
         with self._exclusive():
             new = len(self._queue)
+            self._require_room(0)  # an answer's last token may lie behind the last position
             if new:
                 meter = current_meter()
                 await self._forward()

@@ -33,6 +33,7 @@ class Embedder:
         self.name, self.architecture = name, architecture
         self.hf_model = model
         """The SentenceTransformer, for libraries that call it directly."""
+        model.default_prompt_name = None  # it would stand, uncounted, before questions and passages alike
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
         self._alone = lru_cache(KEPT_TEXTS)(lambda text, exact: self._encode([text], exact))
         self.max_tokens = int(min(filter(None, (model.max_seq_length, architecture.max_positions))))

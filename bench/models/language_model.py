@@ -213,10 +213,10 @@ class EngineContext(ReadingContext):
         shape = self._lm.architecture
         with self._exclusive():
             heads = (shape.layers, shape.kv_heads)
-            if kept.shape[:2] != heads or kept.shape[2] > self._slot.length or self._watched:
+            if kept.shape[:2] != heads or kept.shape[2] > self._slot.reusable or self._watched:
                 raise ValueError(
-                    f"kept has shape {kept.shape}: expected {heads} and at most {self._slot.length} settled "
-                    "tokens, in a context without watched spans"
+                    f"kept has shape {kept.shape}: expected {heads} and at most {self._slot.reusable} "
+                    "settled tokens, in a context without watched spans"
                 )
             if self._slot.kept is None:
                 self._slot.whole = self._slot.length

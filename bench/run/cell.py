@@ -14,9 +14,9 @@ from bench.data.cards import Card
 from bench.data.own import NOT_PATHS, card_for
 from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
+from bench.method import prompts
 from bench.method.contract import Method
 from bench.method.options import build_config
-from bench.method.prompts import ANSWER_INSTRUCTION, PASSAGE_SEPARATOR, SUMMARY_INSTRUCTION, question_prompt
 from bench.method.registry import load_method
 from bench.models.served.address import without_url
 from bench.models.spec import ModelSpec, resolve
@@ -194,11 +194,16 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
         unasked = " ".join(f"{key}={advised[key]}" for key in advised if key not in request.options)
         raise ConfigError(f"{error} {unasked} comes with {reader.name}; --set goes before it.") from error
     method = method_type(config, reader.geometry, request.seed)
+    if getattr(config, "prompt", "") == "longbench":
+        prompts.require_template(card.longbench_prompt, card.name)
     roles = {
         name: resolve(role.model, dtype=request.dtype) if role.model else reader
         for name, role in method.roles().items()
     }
     _require_local(request.method, method, roles)
+    for role, spec in roles.items():
+        if role.endswith(("embedder", "encoder", "scorer")) and spec.kind == "causal":
+            raise ConfigError(f"{request.method}: {role} is {spec.name}, a causal model, not an encoder.")
 
     def load_training(source: str) -> LoadedData:
         data = _load(request.dataset, training_source(source, request.data, card), None, True)
@@ -270,12 +275,12 @@ def recommended_options(reader: ModelSpec, method: type[Method[Any]], card: Card
 def _prompt_hash(card: Card) -> str:
     return stable_hash(
         [
-            question_prompt("{context}", "{question}"),
-            ANSWER_INSTRUCTION,
-            PASSAGE_SEPARATOR,
+            prompts.question_prompt("{context}", "{question}"),
+            prompts.ANSWER_INSTRUCTION,
+            prompts.PASSAGE_SEPARATOR,
             card.longbench_prompt,
             _paper_values(card),
-            *([SUMMARY_INSTRUCTION] if card.task == "summarization" else []),
+            *([prompts.SUMMARY_INSTRUCTION] if card.task == "summarization" else []),
             *([card.query] if card.query else []),
             *([["retrieval", card.retrieval_query]] if card.retrieval_query else []),
         ]

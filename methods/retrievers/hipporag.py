@@ -110,7 +110,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
     """Triples, recognition memory and PageRank."""
 
     name = "hipporag"
-    version = "1"
+    version = "2"
     summary = "rank chunks by PageRank over a graph of triples that a model extracts (HippoRAG 2)"
     paper = "Gutiérrez et al. 2025 (HippoRAG 2, arXiv 2502.14802)"
     family = "graphs and trees"

@@ -58,7 +58,7 @@ class LinearRag(RankThenRead[LinearRagConfig]):
     """Names, sentences and PageRank."""
 
     name = "linear_rag"
-    version = "2"
+    version = "3"
     summary = "rank chunks by PageRank over a graph of names, without an LLM at indexing"
     paper = "Zhuang et al. 2025 (LinearRAG, arXiv 2510.10114)"
     family = "graphs and trees"
@@ -184,7 +184,7 @@ def names_in(sentence: str) -> list[str]:
         while words and (words[0] in _NO_NAMES or not words[0][:1].isupper()):
             del words[0]
         if words:
-            name = run[run.index(words[0]) :]
+            name = run.split(None, len(run.split()) - len(words))[-1]
             names.append(re.sub(r"[’']s?$", "", name))
     return list(dict.fromkeys(name for name in names if name))
 

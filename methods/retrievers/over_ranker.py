@@ -91,7 +91,7 @@ def make_ranker(
     own_steps = [getattr(kind, step, None) for step in ("replay", "read_picked")]
     if not issubclass(kind, RankThenRead) or own_steps != [RankThenRead.replay, RankThenRead.read_picked]:
         fault = "does more than rank chunks" if issubclass(kind, RankThenRead) else "does not score chunks"
-        raise ConfigError(f"ranker={name}: {name} {fault}; expected a ranker such as bm25, sbert or hybrid.")
+        raise ConfigError(f"{name} {fault}; expected a ranker such as bm25, sbert or hybrid.")
     if own := sorted(options.keys() & RankConfig.model_fields.keys()):
         raise ConfigError(
             f"{name} ranks inside another method, which cuts the chunks and reads them: {', '.join(own)} "

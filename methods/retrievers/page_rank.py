@@ -39,4 +39,4 @@ def page_rank(
 def min_max(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The values from 0 to 1; all 1 where they are equal."""
     span = values.max() - values.min()
-    return np.asarray((values - values.min()) / span if span else np.ones_like(values), np.float64)
+    return np.asarray((values - values.min()) / span if span > 1e-6 else np.ones_like(values), np.float64)

@@ -45,7 +45,7 @@ class Rerank(OverRanker[RerankConfig]):
     """Order a ranker's candidates by how well they answer the question."""
 
     name = "rerank"
-    version = "1"
+    version = "2"
     summary = "reorder a ranker's best n by the reader's Yes or No or a cross-encoder, read the best k"
     paper = "Liang et al. 2022 (pointwise relevance generation); Zhuang et al. 2024 (arXiv 2310.14122)"
     Config = RerankConfig
@@ -75,8 +75,8 @@ class Rerank(OverRanker[RerankConfig]):
             scores[candidates] = await models.pair_scorer().score(question.query, texts)
         elif chunks:
             asked = (p_yes(chunks[at], question, models.lm()) for at in candidates)
-            scores[candidates] = await asyncio.gather(*asked)
-        best_first = np.argsort(-scores, kind="stable")
+            scores[candidates] = np.round(await asyncio.gather(*asked), 4)  # finer, it is rounding
+        best_first = first.best_first[np.argsort(-scores[first.best_first], kind="stable")]
         return replace(first, scores=scores, best_first=best_first, candidates=len(candidates))
 
 

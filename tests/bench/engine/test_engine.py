@@ -274,6 +274,24 @@ def test_out_of_memory_makes_passes_smaller_and_loses_no_question(
     assert "out of memory" in caplog.text
 
 
+def test_a_request_that_never_fits_leaves_the_passes_as_large_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = small_engine(64)
+    limits = engine.scheduler.limits
+
+    def without_memory(steps: Sequence[Step]) -> list[Outcome]:
+        raise torch.OutOfMemoryError("simulated")
+
+    async def ask() -> None:
+        await engine.run(Request(await engine.reserve(60), [8 + i for i in range(50)]))
+
+    monkeypatch.setattr(engine.runner, "forward", without_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        run(ask())
+    assert engine.scheduler.limits == limits
+
+
 def test_a_cancelled_question_leaves_its_neighbours_alone() -> None:
     plans = [script(seed) for seed in range(6)]
     expected = play_all(small_engine(64), plans)

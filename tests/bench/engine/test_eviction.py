@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
 
 from bench.conformance import STORY
 from bench.engine import eviction, key_scores
 from bench.engine.eviction import REPEAT, REPEAT_FROM, SINKS, kept_keys, repetitions
+from bench.engine.setup import engine_for
 from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
 from bench.models.model_set import load_language_model
@@ -266,8 +267,22 @@ def test_a_choice_that_does_not_fit_is_refused(lm: Any) -> None:
             await context.settle()
             context.keep(kept)
             assert context._slot.whole == whole, "what was read without some keys is no prefix for others"
+            with pytest.raises(ValueError, match=f"at most {whole}"):
+                context.keep(random_choice(lm, context.length))
 
     asyncio.run(refused())
+
+
+def test_expected_attention_refuses_a_rotation_that_is_not_llama_s() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(
+        "cohere", **sizes, vocab_size=99, intermediate_size=48, max_position_embeddings=64
+    )
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    engine_for("cohere", model, max_context=64)
+    with pytest.raises(ConfigError, match="unlike Llama. Use evict=kvzip"):
+        key_scores.expected_attention(model, [7, 8, 9])
 
 
 def test_a_model_whose_layers_forget_by_themselves_is_refused() -> None:

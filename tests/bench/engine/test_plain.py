@@ -81,6 +81,17 @@ def test_a_model_that_cannot_continue_a_text_is_refused_in_words() -> None:
         engine_for("bert", model, max_context=64)
 
 
+def test_a_rotary_embedding_that_changes_with_the_length_is_refused() -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32}
+    factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+    sizes = {**SMALL, "pad_token_id": 0, "original_max_position_embeddings": 32}
+    config = AutoConfig.for_model("phi3", **sizes, rope_parameters={**rope, **factors})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(UncontinuableError, match="longrope.*beyond 32"):
+        engine_for("phi3", model, max_context=64)
+    assert isinstance(engine_for("phi3", model, max_context=32).runner, PlainRunner)
+
+
 def test_only_layers_with_attention_pay_for_it_and_a_state_is_paid_for() -> None:
     model = toy("qwen3_5_text")
     shape = architecture_from_modules(model)

@@ -156,22 +156,6 @@ def test_closed_contexts_make_room_the_least_recently_used_first() -> None:
     assert asyncio.run(one_page_more_than_is_free()) == [199, 199, 0]
 
 
-def test_lack_of_memory_takes_closed_contexts_before_smaller_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of()
-    one_after_another(engine, [STORY])
-    limits, forward, faults = engine.scheduler.limits, engine.runner.forward, [MemoryError()]
-
-    def scarce(steps: Sequence[Step]) -> list[Outcome]:
-        if faults:
-            raise faults.pop()
-        return forward(steps)
-
-    monkeypatch.setattr(engine.runner, "forward", scarce)
-    assert engine.scheduler.prefixes.retained_tokens
-    one_after_another(engine, [TAILS[5]], retain=False)
-    assert (engine.scheduler.limits, engine.scheduler.prefixes.retained_tokens) == (limits, 0)
-
-
 def test_two_texts_of_one_hash_are_told_apart() -> None:
     index = PrefixIndex(0)
     slot = Slot(Reservation(0, PAGE), list(range(BLOCK)))

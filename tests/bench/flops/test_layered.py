@@ -152,7 +152,8 @@ def test_of_a_config_for_text_and_images_the_text_part_is_counted(family: str) -
     saved = json.loads(config.to_json_string(use_diff=True))
     expected = architecture_from_config(alone)
     assert architecture_from_config(config) == architecture_from_config(saved) == expected
-    assert not expected.tied
+    tied = architecture_from_config(AutoConfig.for_model(f"{family}_text", **inner, tie_word_embeddings=True))
+    assert expected.parameters - tied.parameters == expected.head_weights
 
 
 MORE = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 2}

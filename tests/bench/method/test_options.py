@@ -7,7 +7,7 @@ from pydantic import Field
 
 from bench.errors import ConfigError
 from bench.method.contract import MethodConfig
-from bench.method.options import build_config, parse_assignments
+from bench.method.options import build_config, parse_assignments, parse_method
 
 
 class Config(MethodConfig):
@@ -20,6 +20,13 @@ class Config(MethodConfig):
 def test_values_are_json_or_text() -> None:
     pairs = ["k=7", "order=document", "name=a=b", "x=true", "y=0.5"]
     assert parse_assignments(pairs) == {"k": 7, "order": "document", "name": "a=b", "x": True, "y": 0.5}
+
+
+def test_an_option_may_have_commas() -> None:
+    assert parse_method('rerank:ranker_options={"k1":1.2,"b":0.5},n=3') == (
+        "rerank",
+        {"ranker_options": {"k1": 1.2, "b": 0.5}, "n": 3},
+    )
 
 
 @pytest.mark.parametrize(

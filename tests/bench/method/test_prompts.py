@@ -44,7 +44,7 @@ def test_the_instruction_for_summaries_is_part_of_what_a_cell_is(monkeypatch: py
         return plan_cell(CellRequest("bm25", dataset, limit=1)).identity.prompts
 
     before = prompts("chronicles"), prompts("qasper")
-    monkeypatch.setattr("bench.run.cell.SUMMARY_INSTRUCTION", "Otherwise.")
+    monkeypatch.setattr("bench.run.cell.prompts.SUMMARY_INSTRUCTION", "Otherwise.")
     assert prompts("chronicles") != before[0]
     assert prompts("qasper") == before[1]
 

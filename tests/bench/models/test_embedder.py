@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -106,6 +107,20 @@ def test_a_control_token_inside_a_text_is_ordinary_characters(tmp_path: Path) ->
     asyncio.run(embedder.embed(["He wrote <|eot_id|> there."]))
     controls = {model.tokenizer.convert_tokens_to_ids(control) for control in SPECIAL[1:]}
     assert len(seen) > 10 and not controls & set(seen)
+
+
+def test_no_prompt_of_an_encoder_s_own_is_forwarded_and_not_counted(tmp_path: Path) -> None:
+    folder = save_encoder(tmp_path / "encoder")
+    settings = {"prompts": {"query": "Represent this: "}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    embedder = load_embedder(resolve(str(folder)))
+    forwarded: list[int] = []
+    embedder.hf_model[0].register_forward_pre_hook(
+        lambda _, given: forwarded.append(given[0]["input_ids"].numel())
+    )
+    with metered(Meter()) as meter:
+        asyncio.run(embedder.embed(["Where is the red kite?"]))
+    assert sum(forwarded) == meter.new_tokens
 
 
 def exact_bits(encoder: Embedder, order: int) -> str:

@@ -407,6 +407,23 @@ async def test_an_answer_that_fills_the_context_ends_there() -> None:
     assert len(generation.token_ids) == 96 - generation.prompt_tokens
 
 
+@awaited
+async def test_an_answer_that_fills_the_context_writes_nothing_behind_it() -> None:
+    lm = language_model()
+    lm.stops = frozenset()
+    context, neighbour = await lm.open(256), await lm.open(256)
+    await neighbour.extend(QUESTION)
+    await neighbour.settle()
+    first = neighbour._slot.range.start
+    before = lm.engine.runner.kv_cache.keys[0][first].clone()
+    text = "Mara hid the kite in the mill. " * 60
+    await context.extend(text[: lm.tokenize(text).offsets[255 - lm.chat_overhead][1]])
+    await context.generate(5)
+    with pytest.raises(WindowExceededError):
+        await context.settle()
+    assert torch.equal(lm.engine.runner.kv_cache.keys[0][first], before)
+
+
 def test_a_prompt_with_its_answer_beyond_the_window_is_refused() -> None:
     lm = language_model(max_position_embeddings=96)
     room = 96 - lm.chat_overhead - lm.count_tokens(QUESTION)

@@ -35,6 +35,13 @@ def test_what_suits_a_reader_holds_for_every_method_that_has_the_option() -> Non
         config("pecan", "hotpotqa", coder, answer_from="chunks")
 
 
+def test_what_would_fail_at_the_first_question_is_refused_before_an_index() -> None:
+    with pytest.raises(ConfigError, match="'chronicles' has no longbench_prompt"):
+        config("raptor", "chronicles", "tiny", prompt="longbench")
+    with pytest.raises(ConfigError, match="ranking_encoder is tiny, a causal model"):
+        config("gor", "hotpotqa", "tiny", ranking_encoder="tiny")
+
+
 def test_an_option_that_has_what_suits_the_reader_is_at_its_default() -> None:
     for options in ({"t_p": 2}, {"embedder": "minilm"}):
         cell = plan_cell(CellRequest("pecan", "hotpotqa", "tiny", options=options))

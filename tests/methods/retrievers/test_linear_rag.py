@@ -43,6 +43,7 @@ def ranked(question: str, *texts: str) -> Any:
         ("rain fell. Where?", []),
         ("In Łódź, Émile Zola met Иван Петров.", ["Łódź", "Émile Zola", "Иван Петров"]),
         ("Karel Čapek", ["Karel Čapek"]),
+        ("Has Ha Long Bay a port?", ["Ha Long Bay"]),
         ("Otto lá Brand", ["Otto", "Brand"]),
         ("She sold an iPhone and a McIntosh.", ["McIntosh"]),
     ],

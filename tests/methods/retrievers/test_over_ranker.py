@@ -81,6 +81,22 @@ def test_candidates_are_ordered_by_yes_and_others_follow_as_ranked(monkeypatch: 
     np.testing.assert_allclose(relevance[[2, 3, 0]], [0.9, 0.4, 0.1])
 
 
+def test_what_only_rounding_tells_apart_stays_in_the_ranker_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def probability(chunk: Chunk, question: Question, lm: Any) -> float:
+        return 0.5 + chunk.index * 1e-6  # other questions of the batch change as much
+
+    async def ranked(ranker: Any) -> Any:
+        data, arrays = await ranker.prepare(chunks(TEXTS), WordModels())
+        index = Index({"chunks": [[at, 0, len(text), 1] for at, text in enumerate(TEXTS)], **data}, arrays)
+        about = asked("mill", DocumentSet(tuple(Document("", text) for text in TEXTS)))
+        return (await ranker.rank(index, about, WordModels())).best_first.tolist()
+
+    monkeypatch.setattr("methods.retrievers.rerank.p_yes", probability)
+    first = asyncio.run(ranked(Bm25(Bm25Config(), GEOMETRY)))
+    assert first != sorted(first)
+    assert asyncio.run(ranked(Rerank(RerankConfig(n=4), GEOMETRY))) == first
+
+
 def test_k_gap_is_looked_for_among_the_candidates_of_a_reranking() -> None:
     """Between the last candidate and the first chunk without a score is a drop that says nothing."""
     scores = np.array([0.9, 0.85, 0.3, 0.25, 0.2, 0.15, 0.1, 0.05, *(-1.0 - np.arange(12))])

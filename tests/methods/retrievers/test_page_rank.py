@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from methods.retrievers.page_rank import page_rank
+from methods.retrievers.page_rank import min_max, page_rank
+
+
+def test_rounding_is_no_difference() -> None:
+    assert min_max(np.array([0.66425717, 0.66425711])).tolist() == [1, 1]
+    assert min_max(np.array([3.0, 1.0, 2.0])).tolist() == [1, 0, 0.5]
 
 
 def test_page_rank_solves_its_equation_and_a_lone_node_gives_to_the_restart() -> None:

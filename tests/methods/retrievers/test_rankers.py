@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bench.flops.meter import Meter, metered
-from bench.method import RankConfig
+from bench.method import RankConfig, reading
 from bench.method.prompts import DEFAULT_PROMPT, reader_prompt
 from bench.models.conversation import ModelSet
 from bench.schema import Chunk, Document, DocumentSet, Index, Prediction, Question
@@ -112,6 +112,16 @@ def test_a_window_that_is_too_short_loses_the_worst_passages_first(order: str, k
     prediction = ranked((0.1, 0.7, 0.3, 0.9), 100, k=4, order=order)
     assert [item.document for item in prediction.context] == kept
     assert prediction.truncated and prediction.context[0].score == (0.9 if order == "rank" else 0.7)
+
+
+def test_many_passages_too_many_are_dropped_after_few_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, a long document once took minutes a question."""
+    counts: list[str] = []
+    real = reading.fits
+    monkeypatch.setattr(reading, "fits", lambda prompt, *given: counts.append(prompt) or real(prompt, *given))
+    prediction = ranked(tuple(np.linspace(1, 0, 90)), 20, k=90)
+    assert [item.document for item in prediction.context] == [*range(len(prediction.context))]
+    assert prediction.truncated and 8 < len(prediction.context) < 13 and len(counts) < 10
 
 
 @pytest.mark.parametrize(("k", "kept"), [(2, [1, 0]), (3, [1, 0, 2]), (5, [1, 0, 2, 3])])
