@@ -106,7 +106,9 @@ class Walk:
         answer, failure = await self._walk()
         text = beginning(self.lm, answer, self.question.max_new_tokens) if answer else ""
         assert self.last is not None
-        flags = ["navigation_failed"] if failure else []
+        flags = [f"tree_{event}" for event in self.tree.events]
+        if failure:
+            flags.append("navigation_failed")
         if self.rejected:
             flags.append("illegal_action")
         if self.over_window:

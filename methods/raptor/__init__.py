@@ -177,7 +177,8 @@ class Raptor(PickAndRead[RaptorConfig, RankedTree]):
         parts = [(at, part) for at in positions for part in _items(tree, at, float(scores[at]), question)]
         context = [part for _, part in parts]
         worst_first = sorted(range(len(parts)), key=lambda at: (scores[parts[at][0]], -at))
-        flags, lm = () if tree.nodes else ("empty_document",), models.lm()
+        flags, lm = [f"tree_{event}" for event in tree.notes["events"]], models.lm()
+        flags += [] if tree.nodes else ["empty_document"]
         return await read(context, question, lm, self.config.prompt, drop_order=worst_first, flags=flags)
 
     def _plan(self) -> TreePlan:

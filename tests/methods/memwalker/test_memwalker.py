@@ -183,6 +183,12 @@ def test_straight_down_to_the_answer() -> None:
     assert prediction.completion_tokens == 3
 
 
+def test_summaries_that_the_text_s_beginning_stands_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "_summarise", lambda prompt: "")
+    prediction, _, _ = _walk(4, [GO(0), GO(1), ANSWER("in the mill")])
+    assert prediction.flags == ("tree_empty_summary",)
+
+
 def _tokens(text: str) -> int:
     return Models(lambda _: "").writer.count_tokens(text)
 

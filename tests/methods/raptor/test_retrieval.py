@@ -109,6 +109,11 @@ def test_both_modes_share_one_tree_and_read_other_nodes() -> None:
         assert item.text in models.writer.prompts[-1] or item in by_layers.context
 
 
+def test_summaries_that_were_cut_are_counted_at_every_question() -> None:
+    assert _answer(_raptor())[0].flags == ()
+    assert _answer(_raptor(summary_tokens=4))[0].flags == ("tree_cut_summary",)
+
+
 def test_top_x_may_read_as_much_as_the_window() -> None:
     """Top-X costs what PECAN costs: on Qasper, read by a large model, it stopped at half of that."""
     narrow = replace(GEOMETRY, window=64)  # room for 27 tokens of nodes, in proportion
