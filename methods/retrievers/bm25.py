@@ -1,8 +1,8 @@
 """BM25: rank chunks by Okapi BM25 and read the best k (PECAN Table 1, "BM25 Top-5" and "Top-X").
 
 Package rank_bm25 with its own defaults (k1 1.5, b 0.75, epsilon 0.25), one corpus per document set. Of two
-chunks no word's idf is above 0: the one with the question's words may come last. Words are lower-cased runs of
-letters, digits and underscore  # our choice: the papers do not say. In Chinese such a run is a whole clause.
+chunks no word's idf is above 0: the one with the question's words may come last. Words are lower-cased runs
+of letters, digits, underscore  # our choice: the papers do not say. In Chinese such a run is a whole clause.
 The corpus is passed as token lists: with strings, rank_bm25 would rank by single characters.
 """
 
