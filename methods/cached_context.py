@@ -128,7 +128,9 @@ class CachedContext(Method[CachedContextConfig]):
         lm = models.lm()
         text = self._lead + join_passages([document.full_text for document in documents.documents])
         tokens = lm.tokenize(text)
-        limit = min(self.whole.limit(lm), lm.max_positions - lm.chat_overhead - SPARE)
+        limit = self.whole.limit(lm)
+        if self.config.ratio:  # then the context is opened here, with room to read on
+            limit = min(limit, lm.max_positions - lm.chat_overhead - SPARE)
         kept = len(tokens.ids) if len(tokens.ids) <= limit else limit // 2  # a longer text loses its middle
         characters = tokens.offsets[kept - 1][1] if kept else 0
         async with await lm.open(lm.chat_overhead + (kept + SPARE if self.config.ratio else 0)) as context:
