@@ -40,12 +40,16 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 def valid_rows(path: Path, row: type[RowT]) -> Iterator[RowT]:
-    """The valid rows of a file, which another process may be writing; skips damaged lines. Read-only."""
+    """The valid rows of a file, which another process may be writing; warns of damaged lines. Read-only."""
+    damaged = 0
     with path.open("rb") as file:
         for line in file:
             parsed = _parse_line(line, row)
             if parsed is not None:
                 yield parsed
+            damaged += parsed is None and line.endswith(b"\n")  # without an end it is being written
+    if damaged:
+        log.warning("%s: %d damaged line(s) left out", path, damaged)
 
 
 def is_locked(folder: Path) -> bool:

@@ -44,6 +44,18 @@ def test_a_file_that_was_cut_at_any_byte_of_its_last_line_ends_as_an_undisturbed
         assert ("1 incomplete line" in caplog.text) == (kept > 0)
 
 
+def test_reading_alone_leaves_a_damaged_line_out_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A comparison would be of fewer questions than its reader thinks; a line still being written is none."""
+    path = tmp_path / "records.jsonl"
+    for middle, said in ((b"{}\n", "1 damaged line"), (b"", "")):
+        caplog.clear()
+        path.write_bytes(record("a").to_line().encode() + middle + b'{"example_id": "b"')
+        assert [row.example_id for row in valid_rows(path, Record)] == ["a"]
+        assert said in caplog.text and bool(said) == bool(caplog.text)
+
+
 def test_lines_that_were_cut_are_set_aside_one_below_the_other(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     for kept in (30, 50):
