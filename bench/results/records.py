@@ -85,7 +85,7 @@ class FlopCounts(Line):
 
 
 def index_costs(records: Iterable[Record]) -> list[FlopCounts]:
-    """The FLOPs of each document set's index, once; of one that failed, what it had cost by then."""
+    """The FLOPs of each document set's index, once; a question whose index failed has none of its own."""
     found: dict[tuple[str, ...], FlopCounts] = {}
     for record in records:
         key = tuple(record.document_ids)

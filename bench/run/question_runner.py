@@ -79,8 +79,8 @@ class QuestionRunner:
         self._indexes: OrderedDict[str, asyncio.Task[StoredIndex]] = OrderedDict()
         self.learned: StoredIndex | None = None
         """What the method learned; None before :meth:`learn` and for a method without training."""
-        self._index_meters: dict[str, Meter] = {}
-        """Id of a document set -> what building its index here cost, so far or until it failed."""
+        self._index_meters: list[Meter] = []
+        """One for each index that was begun here."""
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
@@ -231,12 +231,12 @@ class QuestionRunner:
     async def _ask_alone(self, example: Example, cell: Cell) -> Record:
         """The record of one example in one cell; an exception in the method becomes the record's error."""
         started = time.perf_counter()
-        meter = Meter()
-        stored: StoredIndex | None = None
+        meter, index_meter = Meter(), Meter()
         prediction: Prediction | None = None
         error: str | None = None
         try:
             stored = await self.index(example.documents)
+            index_meter = stored.meter
             with metered(meter):
                 answer = cell.method.answer(stored.index, cell.question(example), self.models)
                 prediction = require_prediction(
@@ -247,8 +247,7 @@ class QuestionRunner:
         except Exception as fault:  # the one place where a question may fail: recorded, counted, shown
             log.debug("question %s failed", example.id, exc_info=True)
             error = fault_text(fault)
-        spent = stored.meter if stored else self._index_meters.get(example.documents.id, Meter())
-        return self._record(example, prediction, error, meter, spent, time.perf_counter() - started)
+        return self._record(example, prediction, error, meter, index_meter, time.perf_counter() - started)
 
     async def build_ahead(
         self,
@@ -267,7 +266,7 @@ class QuestionRunner:
         self._index_meters.clear()
 
         def report() -> None:
-            tokens = sum(meter.new_tokens for meter in self._index_meters.values())
+            tokens = sum(meter.new_tokens for meter in self._index_meters)
             on_progress(IndexProgress(built, len(missing), tokens))
 
         async def builder() -> None:
@@ -332,7 +331,7 @@ class QuestionRunner:
         self._require_computing("an index")
         self._require_attention(index=True)
         with metered(Meter()) as meter:
-            self._index_meters[documents.id] = meter
+            self._index_meters.append(meter)
             built = self.cells[0].method.index(documents, self.models)
             index = require_index(await within(self.timeout_s, built, "index"))
         return StoredIndex(index, meter)
