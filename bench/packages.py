@@ -19,7 +19,6 @@ BROUGHT_BY: Mapping[str, str] = {
     **dict.fromkeys(("datasets", "pyarrow"), "longdoc-bench[hub]"),
     "mlflow": "longdoc-bench[track]",
     "gguf": "longdoc-bench[gguf]",
-    "pip": "pip",
     **dict.fromkeys(("pypdf", "docx", "bs4", "lxml"), "longdoc-bench[documents]"),
     "ray": "longdoc-bench[ray]",
     "httpx2": "longdoc-bench[served]",

@@ -39,7 +39,7 @@ def command(
     """
     if not cells and not dataset and not unfinished:
         raise ConfigError("Name what to remove: cells (see: bench list cells), --dataset or --unfinished.")
-    selected = _selected(cells, dataset and name_of(dataset), results)
+    selected = _selected(cells, name_of(dataset) if any(map(str.isalnum, dataset)) else dataset, results)
     if unfinished:
         selected = {folder: about for folder, about in selected.items() if read_finished(folder) is None}
     if not selected:

@@ -34,16 +34,12 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     if not path.is_file() or not path.stat().st_size:
         raise BenchError(f"{path.parent} has no answered question yet.")
     warn_if_changed(path.parent)
-    match: tuple[int, Record] | None = None
-    n = 0
-    for n, record in enumerate(read_records(path), start=1):
-        if example is None or example == record.example_id:  # an id goes before a line number
-            match = (n, record)
-            break
-        if example == str(n):
-            match = (n, record)
+    lines = list(enumerate(read_records(path), start=1))
+    # An id goes before a line number; of a question asked again the last line counts.
+    places = {str(n): (n, record) for n, record in lines} | {line[1].example_id: line for line in lines}
+    match = places.get(lines[0][1].example_id if example is None else example)
     if match is None:
-        raise BenchError(f"{path} has no question {example!r}: pass an example id or a line from 1 to {n}.")
+        raise BenchError(f"{path} has no question {example!r}: pass an id, or a line up to {len(lines)}.")
     line, record = match
     text = f"cell        {path.parent}, line {line}{_taken_as(example, line, record)}"
     print_labelled(standard_output(), f"{text}\n{describe_record(record)}")

@@ -47,7 +47,7 @@ def _read(text: str) -> JsonValue:
 def parse_method(text: str) -> tuple[str, dict[str, JsonValue]]:
     """``bm25:k=5,order=document`` -> the method's name and its options, as :func:`parse_assignments`."""
     method, _, assignments = text.partition(":")
-    return method, parse_assignments(re.split(r",(?=\s*\w+=)", assignments)) if assignments else {}
+    return method, parse_assignments(re.split(r",(?=\s*\w+\s*=)", assignments)) if assignments else {}
 
 
 def build_config(

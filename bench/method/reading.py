@@ -51,7 +51,7 @@ async def read(
     Without any passage the question is asked alone and flagged ``empty_context``.
     Raises WindowExceededError if not even the question fits.
     """
-    dropping = list(drop_order) if drop_order is not None else list(range(len(context) - 1, -1, -1))
+    dropping = list(dict.fromkeys([*(drop_order or ()), *range(len(context) - 1, -1, -1)]))
 
     def without(dropped: int) -> tuple[list[ContextItem], str]:
         gone = set(dropping[:dropped])

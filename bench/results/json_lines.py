@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -43,11 +44,11 @@ def valid_rows(path: Path, row: type[RowT]) -> Iterator[RowT]:
     """The valid rows of a file, which another process may be writing; warns of damaged lines. Read-only."""
     damaged = 0
     with path.open("rb") as file:
-        for line in file:
+        for line in itertools.takewhile(lambda line: line.endswith(b"\n"), file):  # then one being written
             parsed = _parse_line(line, row)
             if parsed is not None:
                 yield parsed
-            damaged += parsed is None and line.endswith(b"\n")  # without an end it is being written
+            damaged += parsed is None
     if damaged:
         log.warning("%s: %d damaged line(s) left out", path, damaged)
 

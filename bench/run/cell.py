@@ -201,9 +201,9 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
         for name, role in method.roles().items()
     }
     _require_local(request.method, method, roles)
-    for role, spec in roles.items():
-        if role.endswith(("embedder", "encoder", "scorer")) and spec.kind == "causal":
-            raise ConfigError(f"{request.method}: {role} is {spec.name}, a causal model, not an encoder.")
+    for role, needed in method.roles().items():
+        if needed.model and role.endswith(("embedder", "encoder", "scorer")) and roles[role].kind == "causal":
+            raise ConfigError(f"{request.method}: {role} is {needed.model}, a causal model, not an encoder.")
 
     def load_training(source: str) -> LoadedData:
         data = _load(request.dataset, training_source(source, request.data, card), None, True)

@@ -339,7 +339,7 @@ TOP = "*"
 
 
 def about_top(table: TableData, ties: Ties) -> list[str]:
-    """What the mark says and where it is not given; empty without marks."""
+    """What the mark says and where it is not given, if it is; what the questions could have shown."""
     compared_on = {dataset for (_, dataset), of in ties.items() if of.top}
     if not compared_on:
         return _about_power(table, ties)

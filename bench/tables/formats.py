@@ -127,7 +127,8 @@ def plain_table(
     brief: Sequence[str] = (),
 ) -> TextTable:
     """A table of one section; its CSV has the same rows and columns, with numbers as programs read them."""
-    numbers = [["" if text == DASH else text.replace(MINUS, "-") for text in row] for row in rows]
+    plain = [[re.sub(r"(?<=\d),(?=\d{3}\b)", "", text.replace(MINUS, "-")) for text in row] for row in rows]
+    numbers = [["" if text == DASH else text for text in row] for row in plain]
     return TextTable(
         id, title, tuple(columns), (Section("", tuple(rows)),), tuple(caption), tuple(notes),
         csv=csv_text((columns, *numbers)), brief=tuple(brief),

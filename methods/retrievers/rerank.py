@@ -20,6 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 from pydantic import Field
+from scipy.special import expit, logit
 
 from bench.method import ConfigError, LanguageModel, ModelSet, RankedChunks, Role
 from bench.schema import Chunk, Index, Question
@@ -45,7 +46,7 @@ class Rerank(OverRanker[RerankConfig]):
     """Order a ranker's candidates by how well they answer the question."""
 
     name = "rerank"
-    version = "2"
+    version = "3"
     summary = "reorder a ranker's best n by the reader's Yes or No or a cross-encoder, read the best k"
     paper = "Liang et al. 2022 (pointwise relevance generation); Zhuang et al. 2024 (arXiv 2310.14122)"
     Config = RerankConfig
@@ -75,7 +76,8 @@ class Rerank(OverRanker[RerankConfig]):
             scores[candidates] = await models.pair_scorer().score(question.query, texts)
         elif chunks:
             asked = (p_yes(chunks[at], question, models.lm()) for at in candidates)
-            scores[candidates] = np.round(await asyncio.gather(*asked), 4)  # finer, it is rounding
+            # Finer than that it is rounding; in log-odds, as many a p lies near 0 or 1.
+            scores[candidates] = expit(np.round(logit(await asyncio.gather(*asked)), 2))
         best_first = first.best_first[np.argsort(-scores[first.best_first], kind="stable")]
         return replace(first, scores=scores, best_first=best_first, candidates=len(candidates))
 

@@ -32,6 +32,13 @@ def test_further_answers_are_shown_below_the_first_one() -> None:
     assert "drawn" not in describe_record(record("a", "one"))
 
 
+def test_of_a_question_asked_again_the_last_answer_is_shown(tmp_path: Path) -> None:
+    failed, answered = record("a", None, "TimeLimitError: none within 1 s"), record("a", "the mill")
+    (tmp_path / RECORDS_FILE).write_text(failed.to_line() + answered.to_line())
+    for arguments in ([], ["a"]):
+        assert "prediction  the mill" in shown(tmp_path, str(tmp_path / RECORDS_FILE), *arguments)
+
+
 def test_a_cell_is_named_by_its_method_options_and_data(tmp_path: Path) -> None:
     finish(tmp_path, bm25(limit=1), [1])
     default = finish(tmp_path, bm25(limit=3), [1, 0, 1])

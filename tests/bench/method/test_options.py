@@ -23,7 +23,7 @@ def test_values_are_json_or_text() -> None:
 
 
 def test_an_option_may_have_commas() -> None:
-    assert parse_method('rerank:ranker_options={"k1":1.2,"b":0.5},n=3') == (
+    assert parse_method('rerank:ranker_options={"k1":1.2,"b":0.5},n =3') == (
         "rerank",
         {"ranker_options": {"k1": 1.2, "b": 0.5}, "n": 3},
     )

