@@ -9,6 +9,11 @@ import pytest
 
 from bench.method import registry
 from bench.method.registry import BrokenPluginError, load_method, registered_methods
+from tests.stand_ins import Echo
+
+
+class OddConfig(Echo):
+    Config = dict  # type: ignore[assignment]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
@@ -26,6 +31,7 @@ def point(name: str, value: str) -> EntryPoint:
         ("bench.errors:BenchError", "expected a subclass of bench.method.contract.Method"),
         ("methods.retrievers.bm25:Bm25", "calls itself 'bm25'"),
         ("bench.method.contract:Method", "does not define name, version, summary, paper, Config, answer:"),
+        ("tests.bench.method.test_registry:OddConfig", "does not define Config:"),
     ],
 )
 def test_a_broken_plugin_is_named(monkeypatch: pytest.MonkeyPatch, value: str, message: str) -> None:

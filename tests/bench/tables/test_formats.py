@@ -34,9 +34,12 @@ def test_spanning_headings_stand_over_their_columns() -> None:
 
 
 def test_a_table_of_one_part_has_no_section_heading() -> None:
-    rendered = plain_table("p", "P", ("A", "B"), (("x|y", "−1"),), ("Said.",), ("noted",))
-    assert rendered.markdown() == "# P\n\n| A    |  B |\n|------|---:|\n| x\\|y | −1 |\n\nSaid.\n\n- noted\n"
-    assert rendered.csv == "A,B\nx|y,-1\n"  # a number to other programs
+    rendered = plain_table("p", "P", ("A", "B"), (("x|y", "−1,234"),), ("Said.",), ("noted",))
+    assert (
+        rendered.markdown()
+        == "# P\n\n| A    |      B |\n|------|-------:|\n| x\\|y | −1,234 |\n\nSaid.\n\n- noted\n"
+    )
+    assert rendered.csv == "A,B\nx|y,-1234\n"  # a number to other programs
     assert "\\label{tab:p}" in rendered.latex() and list(rendered.files()) == ["md", "tex", "csv"]
 
 

@@ -15,7 +15,7 @@ from bench.flops.meter import Meter, metered
 from bench.method import RankConfig, reading
 from bench.method.prompts import DEFAULT_PROMPT, reader_prompt
 from bench.models.conversation import ModelSet
-from bench.schema import Chunk, Document, DocumentSet, Index, Prediction, Question
+from bench.schema import Chunk, ContextItem, Document, DocumentSet, Index, Prediction, Question
 from methods.closed_book import ClosedBook, ClosedBookConfig
 from methods.retrievers.bm25 import Bm25, Bm25Config
 from methods.retrievers.hybrid import reciprocal_rank_fusion, shared_ranks
@@ -122,6 +122,12 @@ def test_many_passages_too_many_are_dropped_after_few_counts(monkeypatch: pytest
     prediction = ranked(tuple(np.linspace(1, 0, 90)), 20, k=90)
     assert [item.document for item in prediction.context] == [*range(len(prediction.context))]
     assert prediction.truncated and 8 < len(prediction.context) < 13 and len(counts) < 10
+
+
+def test_a_drop_order_that_lacks_passages_goes_on_from_the_end() -> None:
+    pages = [ContextItem(f"page{i} " * 100) for i in range(4)]
+    read = reading.read(pages, asked("Where", DocumentSet(())), WordModels().lm(), drop_order=[0, 0])
+    assert [item.text[:5] for item in asyncio.run(read).context] == ["page1", "page2"]
 
 
 @pytest.mark.parametrize(("k", "kept"), [(2, [1, 0]), (3, [1, 0, 2]), (5, [1, 0, 2, 3])])
