@@ -61,7 +61,7 @@ class Embedder:
         return sum(length > self.max_tokens for length in self.token_lengths(texts))
 
     async def embed(self, texts: Sequence[str], *, exact: bool = False) -> NDArray[np.float32]:
-        """Embeddings of the texts, float32, shape (len(texts), dim), without a prompt of its own.
+        """Embeddings of the texts, float32, shape (len(texts), dim), without the encoder's own prompt.
 
         exact: compute in double precision and round, so that the result is bitwise independent of the rest
         of the batch, of threads and of the processor; takes twice the time, at the same credited cost. For
