@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from pathlib import Path
 
 import click
@@ -12,6 +10,7 @@ import click
 from bench.errors import BenchError, UnknownNameError
 from bench.run.provenance import git_commit
 from performance import LONG, NAMES, report
+from performance.command import run_command
 from performance.measuring import ChildFailedError, in_own_process
 from performance.table1 import AGAINST
 
@@ -55,13 +54,8 @@ def command(names: tuple[str, ...], quick: bool, out: Path | None, against: str 
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line; a BenchError is printed as its text alone, with exit code 2."""
-    logging.basicConfig(format="%(levelname)s: %(message)s")
-    try:
-        command.main(args=argv, prog_name="performance", standalone_mode=True)
-    except BenchError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
+    """Run the command line."""
+    run_command(command, "performance", argv)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ documents that were learned from and on others.
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +17,6 @@ from pathlib import Path
 
 import click
 
-from bench.errors import BenchError
 from bench.flops.meter import Meter, metered
 from bench.method.contract import TrainingItem
 from bench.method.options import parse_assignments
@@ -31,6 +28,7 @@ from bench.schema import DocumentSet, Index
 from methods.gor import Gor
 from methods.gor.records import Records, most_similar
 from methods.gor.simulation import Asked, simulate_queries
+from performance.command import run_command
 
 HELD_OUT_SEED = 1_000_003
 
@@ -159,15 +157,5 @@ async def _held_out(
     return [query for query in asked if query.text not in known]
 
 
-def main() -> None:
-    """Run the command line; a BenchError is printed as its text alone, with exit code 2."""
-    logging.basicConfig(format="%(levelname)s: %(message)s")
-    try:
-        command.main(prog_name="performance.gor_retrieval", standalone_mode=True)
-    except BenchError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
-
-
 if __name__ == "__main__":
-    main()
+    run_command(command, "performance.gor_retrieval")

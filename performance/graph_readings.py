@@ -44,6 +44,7 @@ from bench.run.threads import Threads
 from bench.schema import ContextItem, DocumentSet, Example
 from methods.pecan.graph import Graph
 from methods.pecan.prompts import PECAN_NODE
+from performance.command import run_command
 
 AT_ONCE = 4
 RUN = 8
@@ -250,4 +251,4 @@ def _shown(value: Interval) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "performance.graph_readings")

@@ -30,6 +30,7 @@ import numpy as np
 
 from bench.data import load
 from bench.data.own import card_for
+from bench.errors import DataError
 from bench.method import read
 from bench.method.trace import SearchTrace
 from bench.metrics import get_metrics
@@ -52,6 +53,7 @@ from methods.pecan.prompts import (
     pecan_search_head,
     pecan_turns,
 )
+from performance.command import run_command
 
 PROBES = ("before", "around", "asked")
 AT_ONCE, WINDOW = 8, 4096
@@ -209,7 +211,7 @@ def pairs(model: str, data: str, dataset: str, skip: int, limit: int, out: Path 
         and len(example.documents.documents) >= GOLD + OTHERS
     ][:limit]
     if not examples:
-        raise click.ClickException(
+        raise DataError(
             f"{data}: of {dataset} behind the first {skip} no question has {GOLD} documents marked as its "
             f"evidence among {GOLD + OTHERS} or more; expected data that mark them, and a smaller --skip."
         )
@@ -292,6 +294,8 @@ def steps(cells: tuple[Path, ...], data: str) -> None:
         examples = {e.id: e for e in load(card_for(about.dataset, data), data).examples}
         records = [record for record in load_records(cell) if record.example_id in examples]
         click.echo(f"{cell.name}: {len(records)} questions")
+        if not records:
+            raise DataError(f"{data} has no question of {cell}; expected the data that it asked: --data.")
         for told_by in ("answer", "evidence"):
             found = [step for r in records for step in steps_of(r, examples[r.example_id], told_by)]
             if not found:
@@ -395,4 +399,4 @@ def _mean(values: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "performance.stop_signal")

@@ -57,7 +57,7 @@ def describe_record(record: Record) -> str:
     lines = [
         f"example     {record.example_id}",
         f"question    {record.question}",
-        f"references  {' | '.join(record.answers) or 'none: not scored'}",
+        f"references  {' | '.join(record.answers) or ('left out' if record.scores else 'none: not scored')}",
         f"prediction  {record.prediction if record.error is None else 'FAILED: ' + record.error}",
         *(f"drawn       {text}" for text in record.drawn),
         f"scores      {_scores(record)}",
@@ -82,9 +82,8 @@ def describe_record(record: Record) -> str:
 
 def _scores(record: Record) -> str:
     """The scores in percent; none without a reference answer."""
-    if not record.answers:
-        return "none"
-    return ", ".join(f"{METRIC_LABELS.get(name, name)} {100 * v:.1f} %" for name, v in record.scores.items())
+    scores = (f"{METRIC_LABELS.get(name, name)} {100 * v:.1f} %" for name, v in record.scores.items())
+    return ", ".join(scores) or "none"
 
 
 def _retrieval_line(record: Record) -> list[str]:

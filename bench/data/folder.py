@@ -30,7 +30,7 @@ LEFT_OUT = " (left out)"
 _LONGEST_NAME = 250
 """Characters of a path in a folder; anything longer is a text."""
 
-ONE_QUESTION = "question,answers,documents\nWhen was the reactor shut down?,June 2018,reactor.txt\n"
+ONE_QUESTION = "question,answers,documents\nWhen was the reactor shut down?,June 2018,reactor.txt"
 """A right file of questions."""
 
 
@@ -42,7 +42,7 @@ def folder_format(files: DocumentFiles) -> Format:
         is_question,
         lambda entry: _parse(entry, files),
         answers_optional=True,
-        example=ONE_QUESTION.replace("\n", "\\n"),
+        example=ONE_QUESTION,
     )
 
 
@@ -57,7 +57,7 @@ def questions_file(folder: Path, data_files: Sequence[Path]) -> Path | None:
     if not data_files:
         raise DataError(
             f'{folder}: a folder of documents without questions. To ask one: bench ask "QUESTION" {folder}. '
-            f"As a data set it needs a file questions.csv in it, such as: {ONE_QUESTION!r}"
+            f"As a data set it needs a file questions.csv in it, such as:\n{ONE_QUESTION}"
         )
     file = (named or list(data_files))[0]
     return file if named or _holds_questions(file, folder) else None

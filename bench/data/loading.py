@@ -180,8 +180,8 @@ def _sound_examples(card: Card, source: Source, warnings: list[Problem]) -> Iter
         elif problem.severity == "warning":
             warnings.append(problem)
         else:
-            right = f" A right line: {source.format.example}" if source.format.example else ""
-            raise DataError(f"{problem}.{right} (All problems of a file: bench data check {source.path})")
+            right = f" A right line:\n{source.format.example}" if source.format.example else ""
+            raise DataError(f"{problem}. (All problems of a file: bench data check {source.path}){right}")
 
 
 def by_kind(problems: Iterable[Problem]) -> list[str]:

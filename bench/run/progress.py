@@ -57,8 +57,8 @@ class Progress(RunHooks):
         self._planned, self._first = True, first
         self._begin(cells, questions)
         with self._lock:
-            cell, question = ("" if count == 1 else "s" for count in (cells, questions))
-            left = f"{questions} question{question} to ask" if questions else "every question has been asked"
+            cell, answer = ("" if count == 1 else "s" for count in (cells, questions))
+            left = f"{questions} answer{answer} to come" if questions else "every question has been asked"
             each = f": the first {first} of each cell" if first and questions else ""
             self._write(f"{cells} cell{cell} to run{purpose and ' '}{purpose}, {left}{each}")
             self._show()

@@ -82,6 +82,12 @@ def test_a_number_is_an_id_first_and_what_it_was_taken_for_is_said(tmp_path: Pat
     assert "line 2 (a line number, no id)" in shown(tmp_path, "bm25", "2", "--dataset", "Qasper")  # as run's
 
 
+def test_scores_without_the_references_they_came_from() -> None:
+    """An exported cell's answers were called "not scored"."""
+    exported = record("a", "one").model_copy(update={"answers": (), "scores": {"f1": 1.0}})
+    assert "references  left out" in (text := describe_record(exported)) and "F1 100.0 %" in text
+
+
 def test_measures_of_the_context_have_the_names_of_the_tables() -> None:
     measured = record("a", "one").model_copy(update={"retrieval": {"evidence_recall": 1.0, "mrr": 0.5}})
     assert "retrieval   evidence recall 100.0 %, MRR 50.0 %" in describe_record(measured).splitlines()

@@ -82,7 +82,7 @@ def test_files_of_questions(tmp_path: Path, name: str, questions: str) -> None:
 def test_questions_that_do_not_hold(tmp_path: Path, row: str, says: str) -> None:
     path = folder(tmp_path, f"question,answers,documents\n{row}\n")
     assert says in errors(path)[0]
-    with pytest.raises(DataError, match="A right line: question,answers,documents"):
+    with pytest.raises(DataError, match="A right line:\nquestion,answers,documents"):
         loaded(path)
 
 

@@ -27,7 +27,7 @@ def test_a_line_for_every_finished_cell_whoever_finished_it(
     session.run(stand_in_cell(examples(4)))  # finished before: nothing to say
     session.close()
     plan, first, second = capsys.readouterr().err.splitlines()
-    assert plan == "3 cells to run, 12 questions to ask"
+    assert plan == "3 cells to run, 12 answers to come"
     seconds = r"\d+ s, about \d+ s left"
     assert re.fullmatch(rf"\[1/3 cells, {seconds}\] echo on .*: F1 100\.0 %, 4 questions", first)
     assert re.fullmatch(rf"\[2/3 cells, {seconds}\] bm25 on a set: f1 12\.0, 4 questions", second)
@@ -74,7 +74,7 @@ def test_on_a_terminal_every_cell_leaves_a_line_and_the_bar_says_what_is_left(
     session.run(cell)
     session.close()
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue()).splitlines()
-    assert lines[0] == "12 cells to run, 48 questions to ask"
+    assert lines[0] == "12 cells to run, 48 answers to come"
     assert f" 1/12  {cell.name}: F1 100.0 %, 4 questions" in lines
     assert any(line.startswith(f"1/12 {cell.name}") and "0/4 0:00 preparing" in line for line in lines)
     assert screen.getvalue().endswith("\x1b[2K\x1b[?25h\r"), "the bar is gone and the cursor is back"
