@@ -293,9 +293,9 @@ def steps(cells: tuple[Path, ...], data: str) -> None:
         about = read_description(cell)
         examples = {e.id: e for e in load(card_for(about.dataset, data), data).examples}
         records = [record for record in load_records(cell) if record.example_id in examples]
-        click.echo(f"{cell.name}: {len(records)} questions")
         if not records:
             raise DataError(f"{data} has no question of {cell}; expected the data that it asked: --data.")
+        click.echo(f"{cell.name}: {len(records)} questions")
         for told_by in ("answer", "evidence"):
             found = [step for r in records for step in steps_of(r, examples[r.example_id], told_by)]
             if not found:
