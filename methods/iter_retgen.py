@@ -1,7 +1,7 @@
 """Iter-RetGen: search with the last answer, answer from what that finds, and again.
 
 Shao et al. 2023 (arXiv 2305.15294): passages are retrieved for the question and the model answers; then
-question and answer together are the query, and the model answers anew from the passages of this round alone.
+question and answer together are the query, and the model answers again from the passages of this round alone.
 The last answer counts. Unlike :mod:`methods.ircot`, a round is a complete answer, and passages do not
 accumulate.
 

@@ -194,7 +194,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
         f"            {verdict(comparison, first, second)}",
         _power(comparison.power, plan),
         f"questions   {c.better} better, {c.equal} equal, {c.worse} worse",
-        f"FLOPs       {cost} those of {second}, per question, index apart",
+        f"FLOPs       {cost} those of {second}, per question, without the index",
         f"index       {first} {indexes[0]:.3g}, {second} {indexes[1]:.3g} TFLOPs per document set",
     ]
     if c.only_first or c.only_second:

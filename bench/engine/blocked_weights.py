@@ -33,11 +33,11 @@ class Linear(torch.nn.Linear):
 
 
 class OnlyBlocked(Linear):
-    """One without its own weights; whoever reads them gets a copy."""
+    """One without its own weights; each reader gets a copy."""
 
     @property
     def weight(self) -> torch.Tensor:  # type: ignore[override]
-        """Row by row, (out, in), made anew for every reader."""
+        """Row by row, (out, in), a fresh copy for every reader."""
         return self.blocked.to_dense()
 
 

@@ -1,4 +1,4 @@
-"""What a transformer's cost depends on: its sizes, whoever read them."""
+"""What a transformer's cost depends on: its sizes, however they were read."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Answer:
     index_kept: bool
     """Whether the index was there from an earlier question; also true for a method without one."""
     wall_s: float
-    """Seconds for the answer, the index apart."""
+    """Seconds for the answer, without the index."""
     warnings: tuple[str, ...]
     folder: Path
     """With the record: ``bench show FOLDER``."""

@@ -7,7 +7,7 @@ several, is unparsable, and so is its pair.
 
 ``paper``: Graph of Records' own. The prompt of its App. D.3 in its words, one reply for each pair, a JSON
 object; its ``Overall Winner`` counts, a tie is not offered. Which answer is shown first is drawn for each
-question, the same whoever judges: the paper does not say, and nothing takes the judge's favour for a place
+question, the same for every judge: the paper does not say, and nothing takes the judge's favour for a place
 out of its rates. A reply without such an object is a failure; the paper, too, leaves out those.
 """
 

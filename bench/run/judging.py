@@ -5,7 +5,7 @@ both orders, or Graph of Records' own.
 
 Whatever the judge says is kept at once, one line per reply with its cost; the same command again asks what is
 missing, and with ``--retry-failed`` also what could not be asked. Judged are the stored records: nothing is
-answered anew. Of a method that answers from several random draws, the first answer is judged.
+asked again. Of a method that answers from several random draws, the first answer is judged.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class CellPrice:
     """Least and most micro-dollars, shape (2,), equal where the records have the cached tokens."""
 
     question: NDArray[np.float64]
-    """Mean of a question, its index apart."""
+    """Mean of a question, without its index."""
     index: NDArray[np.float64]
     """Mean of a document set's index."""
     repeated: NDArray[np.float64]

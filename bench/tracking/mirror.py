@@ -91,7 +91,7 @@ class Mirror:
             current = next((run for run in before if run.data.tags.get(TAG_DIGEST) == digest), None)
             if current is not None:
                 self._delete(run for run in before if run is not current)
-                if content.sweeps:  # whose run may have been deleted, and made anew
+                if content.sweeps:  # whose run may have been deleted and recreated
                     parent_id, _ = self._sweep(experiment_id, content.sweeps[-1], content)
                     self._client.set_tag(current.info.run_id, "mlflow.parentRunId", parent_id)
                 return
@@ -132,7 +132,7 @@ class Mirror:
                     self._delete([*self._curves(parent.info.experiment_id, parent.info.run_id), parent])
 
     def _draw_all(self, experiment_id: str, name: str, cells: Sequence[RunContent], digest: str) -> None:
-        """Write the sweep's curves on one data set anew if they are out of date."""
+        """Write the sweep's curves on one data set again if they are out of date."""
         parent_id, shown = self._sweep(experiment_id, name, cells[0])
         if shown == digest:
             return

@@ -38,12 +38,14 @@ def read(prediction: Prediction) -> list[str]:
     return " ".join(item.text for item in prediction.context).split()
 
 
-def test_the_end_is_cut_off_where_the_beginning_is_wanted() -> None:
+def test_the_middle_is_cut_out_or_the_end_off_where_the_beginning_is_wanted() -> None:
     prediction, writer, _ = answer(LONG, max_tokens="window", cut="end")
-    kept = read(prediction)
+    kept, halves = read(prediction), read(answer(LONG, max_tokens="window")[0])
     assert kept == WORDS[: len(kept)] and 200 < len(kept) < 300
+    half = len(kept) // 2  # and a word more, since the two at the cut are one token
+    assert halves == WORDS[:half] + WORDS[half - len(kept) - 1 :]
     assert prediction.truncated and prediction.drawn == ()
-    assert writer.count_tokens(writer.prompts[0]) + writer.chat_overhead + 20 <= 300
+    assert writer.count_tokens(writer.prompts[0]) + writer.chat_overhead + 20 == 300
 
 
 def test_the_window_is_the_geometrys_and_never_more_than_the_input_limit() -> None:

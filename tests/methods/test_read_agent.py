@@ -14,21 +14,23 @@ from methods.read_agent import ReadAgent, ReadAgentConfig, named_pages
 from tests.stand_ins import GEOMETRY, Replying, WordModels
 
 # A piece is a sentence of 7 words, whose first the stand-in's tokenizer counts to the sentence before.
-TEXT = " ".join(f"Mara walked past house number {n} today." for n in range(24))
+TEXT = " ".join(f"Mara walked past house number {n} today." for n in range(25))
 DOCUMENTS = DocumentSet((Document("", TEXT), Document("", "Otto saw it.")))
 
 
-def asked(pause: str, look_up: str = "[2]", **options: Any) -> tuple[Index, Prediction, Replying]:
-    """The reader pauses as it is told, shortens to one word, and looks up what it is told to."""
+def asked(
+    pause: str, look_up: str = "[2]", more: str = "", **options: Any
+) -> tuple[Index, Prediction, Replying]:
+    """The reader pauses as it is told, shortens to one word and more, and looks up what it is told to."""
 
     def reply(prompt: str) -> str:
         gists = sum("shortened version" in one for one in reader.prompts)
-        said = {"pause reading": pause, "shortened version": f"gist{gists}", "read again": look_up}
+        said = {"pause reading": pause, "shortened version": f"gist{gists}{more}", "read again": look_up}
         return next((text for cue, text in said.items() if cue in prompt), "the answer")
 
     reader = Replying(reply)
     models: Any = WordModels(reader)
-    method = ReadAgent(ReadAgentConfig(**{"page_tokens": 64, **options}), GEOMETRY)
+    method = ReadAgent(ReadAgentConfig(**{"page_tokens": 61, **options}), GEOMETRY)
 
     async def both() -> tuple[Index, Prediction]:
         index = await method.index(DOCUMENTS, models)
@@ -52,7 +54,7 @@ def test_pages_end_where_the_model_pauses_else_at_their_limit(pause: str, missed
     index, _, reader = asked(pause)
     chosen, joined = [len(page.split()) for page in pages(index)], " ".join(pages(index))
     assert joined == f"{TEXT} Otto saw it."
-    assert max(chosen) == (70 if missed else 35)  # five pieces, or the ten that fit
+    assert chosen == ([70, 70, 38] if missed else [35, 35, 35, 35, 38])  # five pieces, or the ten that fit
     assert ("no_pause_named" in index.data["events"]) == bool(missed)
     first = next(prompt for prompt in reader.prompts if "pause reading" in prompt)
     assert "<5>" in first and "<1>" not in first  # not before 280/600 of a page
@@ -82,6 +84,13 @@ def test_without_look_ups_the_gists_alone_are_read() -> None:
     _, prediction, reader = asked("", pages="fixed", look_ups=0)
     assert {item.document for item in prediction.context} == {None}
     assert not any("read again" in prompt for prompt in reader.prompts)
+
+
+def test_gists_that_do_not_fit_are_not_shown_and_the_last_are_dropped_before_a_page() -> None:
+    _, prediction, reader = asked("", "[1]", " so" * 18, pages="fixed", page_tokens=16)
+    assert reader.prompts[-2].count("<Page") == 8  # of 13; 21 tokens each, 10 are left
+    assert [item.node for item in prediction.context] == [None, *(f"page {n}" for n in range(2, 13))]
+    assert prediction.truncated and prediction.flags == ()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from bench.engine.setup import build_engine
 from bench.errors import UnknownNameError
 from performance import capture, report
 from performance.__main__ import command
-from performance.drawn import SMALL, model, random_tokens, run_searches, searches
+from performance.drawn import SMALL, model, random_tokens
 
 
 def measured(name: str, out: Path) -> dict[str, dict[str, Any]]:
@@ -62,14 +62,6 @@ def test_capture_compares_the_same_numbers() -> None:
     spans = capture.covering(200, 16)
     assert spans[0][0] == 0 and spans[-1][1] == 200
     assert all(end == start for (_, end), (start, _) in itertools.pairwise(spans))
-
-
-def test_drawn_searches_are_answered_in_order_whatever_is_in_flight() -> None:
-    engine = build_engine("small", model(SMALL), max_context=512)
-    work = searches(4, opening=60, steps=3, node=10, answer=5)
-    alone, together = run_searches(engine, work, 1), run_searches(engine, work, 4)
-    assert [one.answer for one in alone] == [one.answer for one in together]
-    assert all(len(one.logits) == 4 and len(one.answer) == 5 for one in alone)
 
 
 def test_an_unknown_name_is_refused_before_anything_runs() -> None:

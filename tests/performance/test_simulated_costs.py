@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 
 import pytest
@@ -64,15 +62,3 @@ def test_no_published_cost_is_an_input(cells: Cells, monkeypatch: pytest.MonkeyP
     without = simulated()
     assert {k: c.flops for k, c in without.items()} == {k: c.flops for k, c in cells.items()}
     assert all(cell.published_tflops is None for cell in without.values())
-
-
-def test_the_command_prints_the_table_without_torch() -> None:
-    program = (
-        "import sys\n"
-        "from performance.simulated_costs import command\n"
-        "command(['table1', '--rate', '400'], standalone_mode=False)\n"
-        "assert not {'torch', 'transformers', 'mlflow'} & set(sys.modules)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert "at 400 TFLOP/s (--rate): " in ran.stdout

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.schedules import STAGE, written
-from training.schedule import DEFAULT_SCHEDULE, load_schedule
+from training.schedule import load_schedule
 from training.train import decay_from
 
 
@@ -15,13 +15,6 @@ def test_rates_run_from_the_first_to_the_second_value(tmp_path: Path) -> None:
     assert schedule.at(10).muon_lr == 0.5
     with pytest.raises(ValueError, match="step 20 lies beyond the end of the schedule"):
         schedule.at(20)
-
-
-def test_the_committed_schedule_warms_up_and_lengthens() -> None:
-    schedule = load_schedule(DEFAULT_SCHEDULE)
-    assert schedule.at(0).muon_lr < schedule.at(schedule.warmup).muon_lr
-    longest = [max(stage.lengths) for stage in schedule.stages]
-    assert longest == sorted(longest) and longest[-1] == 2048
 
 
 def test_a_decaying_branch_keeps_the_mix_and_ends_at_a_twentieth(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_scores_are_those_of_qrhead_s_algorithm_over_transformers_own_attention(
 
 def test_the_null_query_as_a_question_says_nothing_of_any_chunk() -> None:
     (null, asked), *_ = ranked(NULL_QUERY, QUERY)
-    assert np.abs(null.scores).max() < 1e-6 < 1e-3 < np.abs(asked.scores).max()
+    assert np.abs(null.scores).max() < 1e-6 < 1e-3 < np.abs(asked.scores).max() and asked.flags == ()
 
 
 def test_index_and_question_cost_what_their_tokens_cost() -> None:
@@ -148,9 +149,10 @@ def test_a_text_over_the_window_is_scored_in_windows_of_whole_chunks() -> None:
     texts = [chunk.text for chunk in found.chunks]
     windows = list(windows_of(texts, lm))
     assert [len(window) for window in windows] == counts and [t for w in windows for t in w] == texts
-    for window in windows:
-        used = sum(lm.count_tokens(PARAGRAPH.format(number=at + 1, text=t)) for at, t in enumerate(window))
-        assert used + lm.geometry.chunk_tokens < lm.geometry.window
+    room = lm.geometry.window - lm.chat_overhead - lm.count_tokens(HEAD + TAIL) - lm.geometry.chunk_tokens
+    for window, after in itertools.pairwise(windows):
+        pieces = [PARAGRAPH.format(number=at, text=t) for at, t in enumerate([*window, after[0]], 1)]
+        assert sum(map(lm.count_tokens, pieces[:-1])) <= room < sum(map(lm.count_tokens, pieces))
     alone, _ = by_hand(windows[1], QUERY, None, lm)
     own = found.scores[counts[0] : counts[0] + counts[1]]
     assert np.corrcoef(alone, own)[0, 1] > 0.999

@@ -20,9 +20,10 @@ from methods.retrievers.bm25 import Bm25, Bm25Config
 from methods.retrievers.contriever import ContrieverConfig
 from methods.retrievers.hybrid import Hybrid, HybridConfig, reciprocal_rank_fusion
 from methods.retrievers.hyde import Hyde
-from methods.retrievers.rerank import Rerank, RerankConfig
+from methods.retrievers.rerank import Rerank, RerankConfig, p_yes
 from methods.retrievers.tfidf import Tfidf
 from methods.self_route import SelfRoute, SelfRouteConfig
+from tests.methods.pecan.scripted import CLOSING, Script, ScriptedModel
 from tests.methods.retrievers.test_rankers import TEXTS, asked, chunks
 from tests.stand_ins import GEOMETRY, WordModels
 
@@ -79,6 +80,15 @@ def test_candidates_are_ordered_by_yes_and_others_follow_as_ranked(monkeypatch: 
     relevance = scores(Rerank(RerankConfig(n=3), GEOMETRY), "kite mill")
     np.testing.assert_array_equal(np.argsort(-relevance), [2, 3, 0, *first[3:]])
     np.testing.assert_allclose(relevance[[2, 3, 0]], [0.9, 1e-5, 1e-6], rtol=0.01)
+    assert relevance[first[3:]].tolist() == [-1.0 - place for place in range(3, len(TEXTS))]
+
+
+def test_a_candidate_is_asked_about_as_the_first_node_of_a_search_is() -> None:
+    lm, documents = ScriptedModel(script=Script(p_yes=lambda _: 0.3)), DocumentSet((Document("", ""),))
+    assert asyncio.run(p_yes(chunks(TEXTS)[0], asked("kite", documents), lm)) == 0.3
+    (context,) = lm.contexts
+    assert f"Question:\nkite\n\nInformation:\n* {TEXTS[0]}\n" in "".join(text for _, text in context.log)
+    assert context.closed and context.capacity == context.length + len(CLOSING)
 
 
 def test_what_only_rounding_tells_apart_stays_in_the_ranker_s_order(monkeypatch: pytest.MonkeyPatch) -> None:
