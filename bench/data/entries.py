@@ -268,7 +268,7 @@ def _entry_level(path: Path) -> int:
                     return 0
                 depth += _DEEPER.get(event, 0)
     except (ijson.JSONError, ValueError, _TooLargeError):
-        pass  # reading the entries comes to the same place and says so
+        pass  # reading the entries meets the same fault and reports it
     return level
 
 

@@ -4,8 +4,8 @@ How the judge is asked and read is a protocol's (:mod:`bench.run.judge_protocol`
 both orders, or Graph of Records' own.
 
 Whatever the judge says is kept at once, one line per reply with its cost; the same command again asks what is
-missing, and with ``--retry-failed`` also what could not be asked. Judged are the stored records: nothing is
-asked again. Of a method that answers from several random draws, the first answer is judged.
+missing, and with ``--retry-failed`` also what could not be asked. Judged are the stored records: no question
+is answered again. Of a method that answers from several random draws, the first answer is judged.
 """
 
 from __future__ import annotations
