@@ -15,7 +15,7 @@ from bench.data.entries import Problem
 from bench.data.format import Parsed
 from bench.data.source import DATA_SUFFIXES, Source, data_files, open_files, open_source
 from bench.errors import ConfigError, DataError
-from bench.files.paths import SAMPLE_SETS
+from bench.files.paths import SAMPLE_SETS, written_path
 from bench.files.printable import printable
 from bench.schema import DocumentSet, Example
 
@@ -64,7 +64,7 @@ def load(card: Card, data: str = "sample", limit: int | None = None, *, training
         case _:
             if any("\ud800" <= character <= "\udfff" for character in data):
                 raise ConfigError(f"{data!a}: the name is not UTF-8, and records hold it. Rename it.")
-            path = _own_part(Path(data).expanduser(), card, training)
+            path = _own_part(written_path(data), card, training)
             name = printable(path.resolve().name).replace("\n", "\ufffd")
             kind, source = "path", open_source(path, card.formats)
     examples, warnings = _select(card, source, kind, limit, training)
@@ -216,7 +216,7 @@ def has_training_part(card: Card, data: str = "sample") -> bool:
         return (SAMPLE_SETS / f"{card.name}_train.jsonl").is_file()
     if data == "hub":
         return card.hub is not None and bool(card.hub.train_files)
-    folder = _named_part(Path(data).expanduser(), card)
+    folder = _named_part(written_path(data), card)
     return folder.is_dir() and any(_TRAIN.search(file.stem.lower()) for file in _part_files(folder))
 
 

@@ -11,6 +11,7 @@ from bench.data.cards import Card, card_names, list_cards, load_card, sets_in
 from bench.data.format import Parsed
 from bench.data.source import open_source
 from bench.errors import ConfigError, DataError, UnknownNameError
+from bench.files.paths import written_path
 from bench.schema import Task
 
 NOT_PATHS = ("sample", "hub")
@@ -80,7 +81,7 @@ def card_for(dataset: str, data: str = "sample") -> Card:
     known = card_names()
     if dataset in known:
         return load_card(dataset)
-    path = Path(data).expanduser()
+    path = written_path(data)
     if not dataset and (parts := sets_in(path)):
         raise ConfigError(f"{path} holds several data sets; give --dataset, one of: {', '.join(parts)}.")
     first = _first_example(path)
@@ -111,7 +112,7 @@ def datasets_at(data: str, asked: Sequence[str]) -> tuple[str, ...]:
     A file, or a folder of one data set, is that data set alone, whether it is asked for or the user's own; a
     folder of several may have all that are asked for.
     """
-    path = Path(data).expanduser()
+    path = written_path(data)
     if data in NOT_PATHS or set(sets_in(path)) & set(asked):
         return tuple(asked)
     return (card_for("", data).name,)

@@ -1,7 +1,8 @@
-"""Paths of the project's own files: cards, published values and shipped models."""
+"""Paths: of the project's own files (cards, published values, shipped models), and those that users write."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -22,3 +23,8 @@ DATASET_CARDS = _shipped("datasets")
 SAMPLE_SETS = DATASET_CARDS / "sample"
 TABLES = _shipped("paper_tables")
 """Table definitions (YAML) and the papers' published values (CSV)."""
+
+
+def written_path(text: str) -> Path:
+    """The path that a user wrote; ``~name`` of somebody who does not exist is a name like any other."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 -- pathlib's raises RuntimeError for that one

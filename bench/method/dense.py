@@ -8,7 +8,6 @@ query-independent and kept in the index; the question's embedding is query-depen
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from bench.errors import UnknownNameError
+from bench.files.paths import written_path
 from bench.flops.meter import current_meter
 from bench.method.contract import Role
 from bench.method.ranking import RankConfig, RankThenRead
@@ -102,7 +102,7 @@ def encoder_pair(name: str) -> tuple[str, str]:
     query, context = f"{name}-query", f"{name}-context"
     if query in presets() and context in presets():
         return query, context
-    folder = Path(name).expanduser()
+    folder = written_path(name)
     if folder.is_dir():
         return str((folder / "query").resolve()), str((folder / "context").resolve())
     known = sorted(n.removesuffix("-query") for n in presets() if n.endswith("-query"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from bench.errors import ConfigError, ModelUnavailableError, UnknownNameError
+from bench.files.paths import written_path
 from bench.flops.architecture import (
     Architecture,
     UnknownFamilyError,
@@ -301,7 +302,7 @@ def resolve(text: str, *, dtype: str | None = None, device: str | None = None) -
     if name in presets():
         preset = presets()[name]
         return replace(spec, name=text, source=_preset_source(preset, revision), preset=preset)
-    path = Path(name).expanduser()
+    path = written_path(name)
     if name and (path.is_dir() or name.startswith((".", "/", "~", "\\"))):
         if revision:
             raise ConfigError(f"--model {text}: a local folder has no revisions; leave out @{revision}.")
@@ -380,7 +381,7 @@ def cuda_available() -> bool:
 
 
 def _split_revision(text: str) -> tuple[str, str | None]:
-    if "@" not in text or Path(text).expanduser().is_dir():
+    if "@" not in text or written_path(text).is_dir():
         return text, None
     name, _, revision = text.rpartition("@")
     if not name or not revision:

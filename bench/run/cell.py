@@ -14,6 +14,7 @@ from bench.data.cards import Card
 from bench.data.own import NOT_PATHS, card_for
 from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
+from bench.files.paths import written_path
 from bench.method import prompts
 from bench.method.contract import Method
 from bench.method.options import build_config
@@ -163,7 +164,7 @@ def _stamp(data: str) -> tuple[object, ...]:
     """Name, size and time of change of the user's files: data that change between two runs are read again."""
     if data in NOT_PATHS:
         return ()
-    path, stamps = Path(data).expanduser(), list[tuple[str, int, int]]()
+    path, stamps = written_path(data), list[tuple[str, int, int]]()
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
         with suppress(OSError):  # loading says what cannot be read
             status = file.stat()

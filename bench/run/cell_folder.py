@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.files.atomic import write_json
+from bench.files.paths import written_path
 from bench.method.contract import Method
 from bench.models.served.address import without_url
 from bench.results.finished import (
@@ -92,7 +93,7 @@ def cell_so_far(cell: Cell, folder: Path, first: int | None = None) -> FinishedC
 
 def describe(cell: Cell) -> CellDescription:
     """The content of ``cell.json``: the full identity, labels, and where the numbers come from."""
-    data_path = Path(cell.request.data).expanduser()
+    data_path = written_path(cell.request.data)
     return CellDescription.model_validate(
         {
             "cell_id": cell.identity.cell_id,

@@ -30,6 +30,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("ask When?", 'Which files? bench ask "When?" FILES...'),
         ("ask pyproject.toml", 'The question comes first: bench ask "QUESTION" pyproject.toml'),
         ("ask pyproject.toml When?", 'The question comes first: bench ask "QUESTION" pyproject.toml'),
+        ("run --method bm25 --data ~nobody-here/x", "~nobody-here/x: no such file or folder"),
         ("run --limit x", "'x' is not a valid integer range. See: bench run --help"),
         ("compare bm25 sbert --judge tiny --plan 2", "--plan is of a comparison by scores"),
         ("compare bm25 sbert --protocol paper", "--protocol is of a judge's comparison: add --judge MODEL"),

@@ -88,6 +88,7 @@ def test_a_local_folder_is_a_model(tmp_path: Path) -> None:
         ("", UnknownNameError, "Unknown model ''"),
         ("a/b/c", UnknownNameError, "Unknown model 'a/b/c'"),
         ("./nowhere", ModelUnavailableError, "no folder .*nowhere"),
+        ("~nobody-here/m", ModelUnavailableError, "no folder .*~nobody-here/m"),  # was a traceback
         ("tiny@main", ConfigError, "ships with the project and has no revisions"),
         ("phi-2@", ConfigError, "expected NAME@REVISION"),
     ],
