@@ -270,7 +270,7 @@ def read_config(name: str, folder: Path) -> dict[str, JsonValue]:
         raise ModelUnavailableError(
             f"{name}: {folder} has no config.json (found: {names}). Expected a transformers model folder."
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelUnavailableError(f"{name}: {path} is not valid JSON: {error}.") from error
     if not isinstance(config, dict):
         raise ModelUnavailableError(f"{name}: {path} is a {type(config).__name__}, expected an object.")

@@ -102,9 +102,10 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"")
     with pytest.raises(ModelUnavailableError, match=r"has no config.json \(found: weights.bin\)"):
         resolve(str(tmp_path))
-    (tmp_path / "config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ModelUnavailableError, match="config.json is not valid JSON"):
-        resolve(str(tmp_path))
+    for content in ("{", "[" * 100_000):
+        (tmp_path / "config.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ModelUnavailableError, match="config.json is not valid JSON"):
+            resolve(str(tmp_path))
     with pytest.raises(ConfigError, match="a local folder has no revisions"):
         resolve(f"{tmp_path}@main")
 
