@@ -25,8 +25,7 @@ def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
     """
     if not isinstance(returned, Prediction):
         raise QuestionError(f"answer() returned {_kind(returned)}; expected Prediction{_forgotten(returned)}")
-    for text in (returned.text, *returned.drawn):
-        _require_text("the answer", text)
+    _require_text("the answer", returned.text)
     for name in ("prompt_tokens", "completion_tokens"):
         count = getattr(returned, name)
         if not isinstance(count, Integral) or count < 0:

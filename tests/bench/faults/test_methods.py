@@ -74,6 +74,7 @@ NONSENSE: dict[str, tuple[Any, str]] = {
     "words that are not there": (context_of(text="text 2"), "not what stands in document 0 [0:6]"),
     "a node that is no name": (context_of(node=3), "the node of context item 0 is a int"),
     "a flag that is no text": (Prediction("a", flags=(None,)), "a flag is None"),  # type: ignore[arg-type]
+    "a draw that is no text": (Prediction("a", drawn=(7,)), "a drawn answer is a int"),  # type: ignore[arg-type]
     "perhaps cut": (Prediction("a", truncated="perhaps"), "truncated is 'perhaps'"),  # type: ignore[arg-type]
     "a score in words": (context_of(score="high"), "the score 'high'"),
     "no number": (context_of(score=math.nan), "the score nan"),
