@@ -37,6 +37,8 @@ def require_prediction(returned: object, documents: DocumentSet) -> Prediction:
             _require_text(name, text)
     for position, item in enumerate(returned.context):
         _require_item(position, item, documents)
+    if not isinstance(returned.trace, dict):
+        raise QuestionError(f"the trace is {_kind(returned.trace)}; expected a dict")
     try:
         json.dumps(returned.trace, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:

@@ -79,6 +79,7 @@ NONSENSE: dict[str, tuple[Any, str]] = {
     "a score in words": (context_of(score="high"), "the score 'high'"),
     "no number": (context_of(score=math.nan), "the score nan"),
     "a chunk by its name": (context_of(chunk="first"), "the chunk 'first'"),
+    "a log without names": (Prediction("a", trace=["seen"]), "the trace is a list; expected a dict"),  # type: ignore[arg-type]
     "a log that is no JSON": (Prediction("a", trace={"seen": {1, 2}}), "the trace is no JSON"),
     "a log with no number": (Prediction("a", trace={"p": math.inf}), "the trace is no JSON"),
 }
