@@ -78,17 +78,22 @@ def finished_cell(cell: Cell, folder: Path) -> FinishedCell | None:
 def cell_so_far(cell: Cell, folder: Path, first: int | None = None) -> FinishedCell | None:
     """What has been asked of a cell that is not finished; None if nothing was, or the folder is another's.
 
+    None, too, where ``cell.json`` is damaged, which running the cell mends.
     first: only its first questions, and None unless all of these have a record.
     """
-    wanted = [example.id for example in cell.data.examples[:first]]
-    if _cell_id_in(folder) != cell.identity.cell_id:
+    try:
+        description = read_description(folder)
+    except BenchError:
         return None
+    if description.cell_id != cell.identity.cell_id:
+        return None
+    wanted = [example.id for example in cell.data.examples[:first]]
     records = records_so_far(folder)
     asked = tuple(example for example in wanted if example in records)
     if not asked or (first is not None and len(asked) < len(wanted)):
         return None
     summary = summarize([records[i] for i in asked], cell.card.metrics, cell_id=cell.identity.cell_id)
-    return FinishedCell(folder, read_description(folder), summary, asked=asked)
+    return FinishedCell(folder, description, summary, asked=asked)
 
 
 def describe(cell: Cell) -> CellDescription:

@@ -121,3 +121,15 @@ def test_an_interrupted_first_pass_goes_on_where_it_was(tmp_path: Path) -> None:
     first, last = later.seen
     assert [one.summary.n for one in first.values()] == [3, 3]
     assert all(one.is_whole for one in last.values())
+
+
+def test_a_damaged_description_is_written_again_in_a_first_pass(tmp_path: Path) -> None:
+    """Whatever asked a first pass failed there, and said that the same command would mend the file."""
+    session = Counting(tmp_path)
+    next(session.passes(2))
+    session.run_all([[cells()[0]]])
+    (about,) = tmp_path.rglob("cell.json")
+    whole = json.loads(about.read_text())
+    about.write_text(json.dumps({"cell_id": whole["cell_id"]}))
+    Counting(tmp_path).in_passes(cells()[:1], 2)
+    assert json.loads(about.read_text())["method"] == whole["method"]
