@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from bench.errors import BenchError, NoAttentionError
 from bench.flops.meter import Meter, metered
-from bench.method.contract import Replayed, TrainingItem
+from bench.method.contract import Replayed, Training, TrainingItem
 from bench.method.validation import require_index, require_prediction
 from bench.metrics import get_metrics
 from bench.metrics.retrieval import retrieval_quality
@@ -157,7 +157,7 @@ class QuestionRunner:
                     stored = self.store.load(name, key(sets))
                     if stored is None:
                         items = [TrainingItem(s, i.index, plan.references.get(s.id, ())) for s, i in usable]
-                        stored = await self.train(items)
+                        stored = await self.train(items, plan.training)
                         self.store.save(name, key(sets), stored.index, stored.meter)
         asked = {example.documents.id for example in cell.data.examples}
         others = await self._all_indexes([documents for documents in sets if documents.id not in asked])
@@ -174,13 +174,11 @@ class QuestionRunner:
 
         return await asyncio.gather(*map(one, sets), return_exceptions=True)
 
-    async def train(self, items: Sequence[TrainingItem]) -> StoredIndex:
+    async def train(self, items: Sequence[TrainingItem], training: Training) -> StoredIndex:
         """The result of training the method on the items, with its cost."""
-        cell = self.cells[0]
-        assert cell.training is not None
         self._require_computing("what it learned")
         with metered(Meter()) as meter:
-            learned = await cell.method.train(items, cell.training.training, self.models)
+            learned = await self.cells[0].method.train(items, training, self.models)
         return StoredIndex(learned, meter)
 
     async def ask(self, example: Example, which: Sequence[int]) -> list[Record]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.errors import BenchError
 from bench.flops.meter import Meter
-from bench.method.contract import TrainingItem
+from bench.method.contract import Training, TrainingItem
 from bench.models.conversation import ModelSet
 from bench.models.model_set import LoadedModels
 from bench.results.index_store import IndexStore, StoredIndex
@@ -181,12 +181,10 @@ class RayQuestionRunner(QuestionRunner):
         assert isinstance(built, StoredIndex)
         return built
 
-    async def train(self, items: Sequence[TrainingItem]) -> StoredIndex:
+    async def train(self, items: Sequence[TrainingItem], training: Training) -> StoredIndex:
         """The result of training the method on one worker."""
-        plan = self.cells[0].training
-        assert plan is not None
         shipped = self._ray.put(list(items))
-        learned = await self._call(lambda actor: actor.train.remote(self._group, shipped, plan.training))
+        learned = await self._call(lambda actor: actor.train.remote(self._group, shipped, training))
         assert isinstance(learned, StoredIndex)
         return learned
 

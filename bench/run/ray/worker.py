@@ -19,7 +19,6 @@ from typing import Any
 
 from bench.data import LoadedData
 from bench.errors import BenchError, ModelUnavailableError
-from bench.flops.meter import Meter, metered
 from bench.method.contract import Training, TrainingItem
 from bench.models.conversation import ModelSet
 from bench.models.spec import ModelSpec, cuda_available
@@ -155,12 +154,8 @@ class Worker:
     async def train(self, group: Sequence[Any], items: Sequence[TrainingItem], training: Training) -> object:
         """The result of training the method on the items: a StoredIndex or Failed."""
 
-        async def learned(runner: QuestionRunner) -> StoredIndex:
-            owned = [replace(item, index=_own_arrays(item.index)) for item in items]
-            with metered(Meter()) as meter:
-                method = runner.cells[0].method
-                state = await method.train(owned, training, runner.models)
-            return StoredIndex(state, meter)
+        def learned(runner: QuestionRunner) -> Awaitable[StoredIndex]:
+            return runner.train([replace(item, index=_own_arrays(item.index)) for item in items], training)
 
         return await self._outcome(group, learned)
 
