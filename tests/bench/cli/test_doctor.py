@@ -59,9 +59,9 @@ def test_what_pip_says_of_ours_fails_of_others_warns(tmp_path: Path, monkeypatch
         assert states(doctor("--results", tmp_path))["packages"] == state
 
 
-def of_server(app: Any, model: str = "tiny") -> Result:
+def of_server(app: Any) -> Result:
     with serving(app) as url:
-        return doctor("--model", f"server:{url}#{model}")
+        return doctor("--model", f"server:{url}#tiny")
 
 
 def test_a_sound_server_passes() -> None:

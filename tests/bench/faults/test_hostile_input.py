@@ -60,9 +60,9 @@ ANYTHING = st.recursive(
 )
 
 
-def loaded_or_refused(content: bytes, folder: Path, name: str = "own.jsonl") -> str:
+def loaded_or_refused(content: bytes, folder: Path) -> str:
     """What a file with that content comes to; anything else than data or a BenchError is a failure."""
-    path = folder / name
+    path = folder / "own.jsonl"
     path.write_bytes(content)
     try:
         data = load(load_card("qasper"), str(path))

@@ -27,8 +27,8 @@ def _words(text: str) -> Tokenization:
     return Tokenization(tuple(ids), tuple(offsets))
 
 
-def _one(text: str, title: str = "") -> DocumentSet:
-    return DocumentSet((Document(title, text),))
+def _one(text: str) -> DocumentSet:
+    return DocumentSet((Document("", text),))
 
 
 _TEXT = st.text(

@@ -22,7 +22,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from bench.engine.scheduler import Limits
 from bench.flops.architecture import architecture_from_config
 from bench.models.api import Geometry
 from bench.models.language_model import CausalLanguageModel
@@ -163,25 +162,19 @@ def language_model(
     family: str = "llama",
     *,
     attention: str = "sdpa",
-    chat_template: str | None = TEMPLATE,
-    chat_style: str = "template",
-    limits: Limits | None = None,
-    share_prefixes: bool = False,
     dtype: torch.dtype = torch.float32,
     **overrides: Any,
 ) -> CausalLanguageModel:
-    """A random model behind the async interface."""
+    """A random model behind the async interface, whose conversations share nothing."""
     model = causal_model(family, attention, **overrides).to(dtype)
     lm = CausalLanguageModel(
         family,
         model,
-        text_tokenizer(chat_template),
+        text_tokenizer(),
         geometry=GEOMETRY,
         architecture=architecture_from_config(model.config),
-        chat_style=chat_style,
     )
-    lm.engine.scheduler.share_prefixes = share_prefixes
-    lm.engine.scheduler.limits = limits or lm.engine.scheduler.limits
+    lm.engine.scheduler.share_prefixes = False
     return lm
 
 
@@ -199,9 +192,9 @@ def save_plain_encoder(folder: Path, family: str = "bert", seed: int = 7) -> Pat
     return folder
 
 
-def save_cross_encoder(folder: Path, labels: int = 1, seed: int = 7) -> Path:
+def save_cross_encoder(folder: Path, labels: int = 1) -> Path:
     """A folder of a random BERT with ``labels`` outputs for a pair of texts."""
-    torch.manual_seed(seed)
+    torch.manual_seed(7)
     config = encoder_model("bert").config
     config.num_labels, config.initializer_range = labels, 0.3
     BertForSequenceClassification(config).save_pretrained(folder)
@@ -209,9 +202,7 @@ def save_cross_encoder(folder: Path, labels: int = 1, seed: int = 7) -> Path:
     return folder
 
 
-def save_encoder(
-    folder: Path, max_seq_length: int = 32, pooling: str = "mean", normalise: bool = True
-) -> Path:
+def save_encoder(folder: Path, pooling: str = "mean", normalise: bool = True) -> Path:
     """A sentence-transformers folder around a random BERT."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, Pooling, Transformer
@@ -220,7 +211,7 @@ def save_encoder(
     encoder_model("bert", "sdpa").save_pretrained(plain)
     tokenizer = hf_tokenizer(None)
     tokenizer.save_pretrained(plain)
-    transformer = Transformer(str(plain), max_seq_length=max_seq_length)
+    transformer = Transformer(str(plain), max_seq_length=32)
     modules: list[Any] = [transformer, Pooling(32, pooling_mode=pooling)]
     if normalise:
         modules.append(Normalize())

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,10 @@ TEMPLATE = (
 """Laid out like SmolLM2's: a system prompt of its own, one token that ends every turn."""
 
 
-def write_gguf(
-    path: Path,
-    pre_tokenizer: str = "smollm",
-    family: str = "llama",
-    extra: Mapping[str, torch.Tensor] | None = None,
-) -> dict[str, torch.Tensor]:
+def write_gguf(path: Path, pre_tokenizer: str = "smollm", family: str = "llama") -> dict[str, torch.Tensor]:
     """Write a random tied model as llama.cpp's converter does; returns the weights that it then stands for.
 
-    ``qwen2``: the file holds the output matrix as well, in finer levels than the embedding. extra: tensors
-    that no model of the family has.
+    ``qwen2``: the file holds the output matrix as well, in finer levels than the embedding.
     """
     gguf = pytest.importorskip("gguf", reason="needs the package gguf (the extras 'smollm2' and 'dev')")
     model = causal_model(family, tie_word_embeddings=True, intermediate_size=128)
@@ -74,8 +67,6 @@ def write_gguf(
         meant[name] = torch.from_numpy(_permuted(back, permuted, undo=True) if permuted else back)
     if "lm_head.weight" in meant:  # one matrix in the model: the finer one
         meant["model.embed_tokens.weight"] = meant.pop("lm_head.weight")
-    for name, tensor in (extra or {}).items():
-        writer.add_tensor(name, tensor.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -52,8 +52,8 @@ def two_groups(results: Path) -> list[Group]:
     return [[replace(point.cell, out=point.cell.folder(results))] for point in cells]
 
 
-def until(condition: Any, seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
