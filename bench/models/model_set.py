@@ -125,12 +125,9 @@ class LoadedModels:
         for spec in named.values():
             if spec.server is None:
                 fetch(spec)
-        self._roles, self._in_flight = dict(roles), in_flight
-
-    @property
-    def specs(self) -> Mapping[str, ModelSpec]:
+        self.specs: Mapping[str, ModelSpec] = dict(roles)
         """Role -> model."""
-        return self._roles
+        self._in_flight = in_flight
 
     def lm(self, role: str = "reader") -> LanguageModel:
         """The causal model in this role; raises ConfigError for an unknown role or another kind of model."""
@@ -151,9 +148,9 @@ class LoadedModels:
         return load_pair_scorer(self._spec(role))
 
     def _spec(self, role: str) -> ModelSpec:
-        if role not in self._roles:
+        if role not in self.specs:
             raise ConfigError(
-                f"no model for role {role!r}; this run has {', '.join(sorted(self._roles))}. A method names"
+                f"no model for role {role!r}; this run has {', '.join(sorted(self.specs))}. A method names"
                 " its roles in roles()."
             )
-        return self._roles[role]
+        return self.specs[role]
