@@ -122,7 +122,7 @@ def _configure(context: click.Context, parameter: click.Parameter, path: Path | 
     context.default_map = {
         own[name]: _listed(value) if own[name] in several else _typed(value)
         for name, value in values.items()
-        if own.get(name)
+        if own.get(name) and value is not None
     }
 
 
@@ -135,9 +135,9 @@ def _listed(value: Any) -> list[Any]:
     return [_typed(one) for one in (value if isinstance(value, list) else [value])]
 
 
-def _typed(value: Any) -> str | bool | None:
+def _typed(value: Any) -> str | bool:
     """A value as a flag would give it, so that numbers are read as strictly as there."""
-    return value if value is None or isinstance(value, str | bool) else json.dumps(value)
+    return value if isinstance(value, str | bool) else json.dumps(value)
 
 
 def _options_of_all() -> set[str]:

@@ -79,6 +79,10 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     assert (session.asking.in_flight, session.asking.timeout_s) == (5, 7)
     assert (cell.request.limit, cell.request.options) == (2, {"k": 2})
     assert not any(type(hook).__name__ == "MlflowHooks" for hook in session.hooks)
+    file.write_text("set:\n")  # nothing below it was a traceback
+    with pytest.raises(AttributeError):
+        run(*arguments)
+    assert taken[1][1].request.options == {}
     file.write_text("in-fligth: 5\n")
     with pytest.raises(BenchError, match="Did you mean 'in-flight'"):
         run(*arguments)
