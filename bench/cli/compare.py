@@ -38,7 +38,7 @@ from bench.tables.formats import in_brackets
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
-    from bench.run.judge_protocol import JudgeProtocol, ProtocolName
+    from bench.run.judge_protocol import ProtocolName
     from bench.run.judging import CriterionSummary, Judgement
 
 PLAN = 5.0
@@ -105,7 +105,7 @@ def command(
             protocol=PROTOCOLS[protocol],
         )
         assert judged is not None
-        click.echo(describe_judgement(judged, first, second, judge, PROTOCOLS[protocol]))
+        click.echo(describe_judgement(judged, first, second, judge))
         return
     comparison = compare(one, other, metric)
     console = standard_output()
@@ -205,9 +205,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     return "\n".join(lines)
 
 
-def describe_judgement(
-    judged: Judgement, first: str, second: str, judge: str, protocol: JudgeProtocol
-) -> str:
+def describe_judgement(judged: Judgement, first: str, second: str, judge: str) -> str:
     """The outcome by every criterion, what failed, the cost, and the path of the replies."""
     summary = judged.summary
     errors = ", ".join(f"{name} {count}" for name, count in summary.errors.items())
@@ -217,8 +215,8 @@ def describe_judgement(
             f"  {'':<18} {'win':>5} {'tie':>5} {'loss':>5} {'unparsable':>11} {'orders disagree':>16}  "
             "preference, win rate",
             *(f"  {name:<18} {_outcome(criterion)}" for name, criterion in summary.criteria.items()),
-            f"  {protocol.shown} Preference: wins less losses in percent of the questions; win rate: wins "
-            "among wins and losses; 95 %, documents resampled.",
+            "  Preference: wins less losses in percent of the questions; win rate: wins among wins and "
+            "losses; 95 %, documents resampled.",
             *([f"  failed requests: {errors}; --retry-failed repeats them"] if errors else []),
             f"  cost {summary.tflops:.4g} TFLOPs for {summary.replies} replies, of which "
             f"{summary.unparsable_replies} have no verdict",

@@ -19,10 +19,10 @@ from bench.errors import ConfigError
 from bench.method.trace import SearchTrace, described
 from bench.results.index_store import index_key
 from bench.results.records import Record
-from bench.run.blocking import run_blocking
 from bench.run.cell import CellRequest, plan_on
 from bench.run.fitness import caution, default_reader
 from bench.run.hooks import RunHooks
+from bench.run.running import run_blocking
 from bench.run.session import Session
 from bench.run.threads import Threads
 from bench.schema import Document, DocumentSet, Example, JsonValue

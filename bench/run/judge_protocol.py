@@ -94,8 +94,6 @@ class JudgeProtocol:
     """What is asked about every pair."""
     tokens: int = VERDICT_TOKENS
     """Most tokens of a reply."""
-    shown: str = "Shown in both orders, a win needs both."
-    """A sentence on how often a pair is shown, and in which order."""
 
     def orders(self, example_id: str) -> tuple[Order, ...]:
         """The orders in which the two answers to a question are shown."""
@@ -124,7 +122,6 @@ class PaperProtocol(JudgeProtocol):
     name: ProtocolName = "paper"
     criteria: tuple[str, ...] = ("overall",)
     tokens: int = PAPER_TOKENS
-    shown: str = "Shown once, in an order drawn for each question."
 
     def orders(self, example_id: str) -> tuple[Order, ...]:
         """One order, drawn by the question's id."""

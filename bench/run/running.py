@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from bench.results.finished import FinishedCell
-from bench.run.blocking import run_blocking
 from bench.run.cell import CellRequest
 from bench.run.equal_cost import planned
 from bench.run.session import Session
 from bench.run.threads import Threads
 from bench.schema import JsonValue
+
+T = TypeVar("T")
 
 
 def run(
@@ -46,3 +50,13 @@ def run(
     )
     session = Session(Path(results), threads=Threads.begin())
     return run_blocking(lambda: session.run(planned(request, session)))
+
+
+def run_blocking(work: Callable[[], T]) -> T:
+    """The result of ``work``, which runs an event loop; in another thread where one runs, as in notebooks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return work()
+    with ThreadPoolExecutor(1, "bench") as thread:
+        return thread.submit(work).result()
