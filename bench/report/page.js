@@ -67,7 +67,7 @@ function wanted(at, methods) {
   if (byId("common").checked && answers.length < methods.length) return false;
   if (byId("failed").checked && !answers.some((answer) => answer.error)) return false;
   if (byId("flagged").checked && !answers.some((answer) => answer.flags)) return false;
-  const scores = answers.map(score).filter((value) => value !== undefined);
+  const scores = answers.map((answer) => score(answer)).filter((value) => value !== undefined);
   if (byId("differ").checked && new Set(scores).size < 2) return false;
   const low = byId("low").value, high = byId("high").value;
   if (low === "" && high === "") return true;

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,33 @@ def test_own_data_are_shown_without_being_named_and_what_cannot_read_them_is_sai
 def test_no_finished_cell_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["report", "--results", str(tmp_path)])
     assert isinstance(result.exception, BenchError) and "bench table table1" in str(result.exception)
+
+
+FILTERED = r"""
+const source = require("fs").readFileSync(process.argv[1], "utf8");
+const named = (name) => source.match(new RegExp(`^function ${name}\\(.*?^}`, "ms"))[0];
+const methods = [1, 0].map((f1) => ({ answers: [{ scores: { f1 } }, { scores: { f1: 0.25 } }] }));
+const fields = { text: { value: "" }, low: { value: "" }, high: { value: "" } };
+const [metric, byId] = [() => "f1", (id) => fields[id] || {}];
+const set = () => ({ questions: [0, 1].map((id) => ({ id, question: "", references: [] })) });
+eval(named("score") + named("wanted"));
+const kept = () => [0, 1].filter((at) => wanted(at, methods));
+const shown = [kept()];
+fields.differ = { checked: true };
+shown.push(kept());
+fields.differ = {};
+fields.low.value = "50";
+console.log(JSON.stringify([...shown, kept()]));
+"""
+"""The filters of the question browser on two questions: one of scores 1 and 0, one of 0.25 twice."""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_questions_are_filtered_by_score_and_by_whether_methods_differ() -> None:
+    """Either filter found no question: each answer's place was taken for the metric."""
+    script = str(resources.files("bench.report") / "page.js")
+    done = subprocess.run(["node", "-e", FILTERED, script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[0, 1], [0], [0]]
 
 
 def shown_by_a_browser(content: str, folder: Path) -> Seen:
