@@ -31,6 +31,12 @@ function score(answer, name = metric()) {
   return answer && answer.scores ? answer.scores[name] : undefined;
 }
 
+function scoresOf(answers, name = metric()) {
+  return answers.map((answer) => score(answer, name)).filter((value) => value !== undefined);
+}
+
+const meanOf = (values) => values.reduce((sum, value) => sum + value, 0) / values.length; // NaN for none
+
 function threeDigits(value) {
   if (!value) return "0";
   return value >= 1000 || value < 1e-6 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
@@ -67,7 +73,7 @@ function wanted(at, methods) {
   if (byId("common").checked && answers.length < methods.length) return false;
   if (byId("failed").checked && !answers.some((answer) => answer.error)) return false;
   if (byId("flagged").checked && !answers.some((answer) => answer.flags)) return false;
-  const scores = answers.map((answer) => score(answer)).filter((value) => value !== undefined);
+  const scores = scoresOf(answers);
   if (byId("differ").checked && new Set(scores).size < 2) return false;
   const low = byId("low").value, high = byId("high").value;
   if (low === "" && high === "") return true;
@@ -79,9 +85,9 @@ function ordered(places, methods) {
   const order = byId("order").value;
   if (order === "data") return places;
   const key = (at) => {
-    const scores = methods.map((method) => score(method.answers[at])).filter((value) => value !== undefined);
+    const scores = scoresOf(methods.map((method) => method.answers[at]));
     if (!scores.length) return 2;
-    if (order === "low") return scores.reduce((sum, value) => sum + value, 0) / scores.length;
+    if (order === "low") return meanOf(scores);
     return Math.min(...scores) - Math.max(...scores);
   };
   return places.map((at) => [key(at), at]).sort((a, b) => a[0] - b[0] || a[1] - b[1]).map((pair) => pair[1]);
@@ -97,9 +103,8 @@ function headings(methods, shown, name = metric()) {
     heading.append(make("span", method.name));
     heading.title = method.name;
     heading.scope = "col";
-    const scores = shown.map((at) => score(method.answers[at], name)).filter((value) => value !== undefined);
-    const mean = scores.reduce((sum, value) => sum + value, 0) / scores.length;
-    heading.append(make("span", scores.length ? "mean " + (100 * mean).toFixed(1) + " %" : "", "mean"));
+    const scores = scoresOf(shown.map((at) => method.answers[at]), name);
+    heading.append(make("span", scores.length ? "mean " + (100 * meanOf(scores)).toFixed(1) + " %" : "", "mean"));
     row.append(heading);
   }
   return row;
@@ -380,17 +385,12 @@ const pairMetric = () => pairSet().metrics[Number(byId("pair-metric").value)];
 const pairMethods = () => ["first", "second"].map((id) => pairSet().methods[Number(byId(id).value)]);
 let pairAt = null; // the question whose answers are shown
 
-function meanOf(values) {
-  return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : NaN;
-}
-
 function changePairData() {
   const data = pairSet();
   options(byId("pair-metric"), data.metrics.map(label));
   byId("pair-metric").value = String(Math.max(0, data.metrics.indexOf("f1")));
   for (const id of ["first", "second"]) options(byId(id), data.methods.map((method) => method.name));
-  const means = data.methods.map((method) =>
-    meanOf(method.answers.map((answer) => score(answer, pairMetric())).filter((value) => value !== undefined)) || 0);
+  const means = data.methods.map((method) => meanOf(scoresOf(method.answers, pairMetric())) || 0);
   const best = means.indexOf(Math.max(...means));
   byId("first").value = String(best);
   byId("second").value = String(data.methods.length > 1 && best === 0 ? 1 : 0);

@@ -151,7 +151,7 @@ const methods = [1, 0].map((f1) => ({ answers: [{ scores: { f1 } }, { scores: { 
 const fields = { text: { value: "" }, low: { value: "" }, high: { value: "" } };
 const [metric, byId] = [() => "f1", (id) => fields[id] || {}];
 const set = () => ({ questions: [0, 1].map((id) => ({ id, question: "", references: [] })) });
-eval(named("score") + named("wanted"));
+eval(["score", "scoresOf", "wanted"].map(named).join(""));
 const kept = () => [0, 1].filter((at) => wanted(at, methods));
 const shown = [kept()];
 fields.differ = { checked: true };
