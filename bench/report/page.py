@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from importlib import resources
 from typing import Any
 
@@ -17,7 +16,6 @@ from bench.metrics import METRIC_LABELS
 from bench.report.cells import options_text
 from bench.report.content import Report
 from bench.report.overview import percent
-from bench.schema import JsonValue
 from bench.tables.formats import DASH, three_digits
 
 
@@ -39,28 +37,26 @@ def report_page(report: Report) -> str:
         labels=METRIC_LABELS,
         percent=percent,
         options=options_text,
-        records=embedded_json(report.browser.data),
     )
     return page
 
 
 def environment() -> Any:
-    """Jinja2 with this package's templates, whose values are escaped unless they say ``|safe``."""
+    """Jinja2 with this package's templates, whose values are escaped unless they say ``|safe``.
+
+    ``|tojson`` makes ASCII that cannot end its enclosing script element.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=PackageLoader("bench.report", ""),
         autoescape=True,
         finalize=lambda value: printable(value) if type(value) is str else value,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-
-
-def embedded_json(value: JsonValue) -> str:
-    """JSON in ASCII that cannot end its enclosing script element."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return made
 
 
 def source_hash(source: str) -> str:

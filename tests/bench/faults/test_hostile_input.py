@@ -22,7 +22,7 @@ from bench.files.yaml import read_definition
 from bench.method.chunking import chunk_documents
 from bench.method.options import build_config, parse_assignments
 from bench.method.registry import load_method
-from bench.report.page import embedded_json, environment
+from bench.report.page import environment
 from bench.results.records import read_records
 from bench.schema import Document, DocumentSet, Example, Question
 from bench.tables.definition import TableDefinition
@@ -282,6 +282,7 @@ def test_two_megabytes_are_cut_into_chunks_that_give_them_back() -> None:
 
 
 TEMPLATE = environment().from_string('<p title="{{ text }}">{{ text }}</p>')
+DATA = environment().from_string("{{ data|tojson }}")
 
 
 @DETERMINISTIC
@@ -289,5 +290,5 @@ TEMPLATE = environment().from_string('<p title="{{ text }}">{{ text }}</p>')
 def test_escaped_text_is_one_text_and_embedded_json_comes_back(text: str) -> None:
     inside = Seen(TEMPLATE.render(text=text))
     assert [(tag, list(attributes)) for tag, attributes in inside.tags] == [("p", ["title"])]
-    data = embedded_json({"text": text})
+    data = DATA.render(data={"text": text})
     assert not re.search("[<>&\u2028\u2029]", data) and json.loads(data) == {"text": text}
