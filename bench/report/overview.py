@@ -30,16 +30,17 @@ class Plane:
 
 
 def planes(groups: Sequence[DataGroup]) -> list[Plane]:
-    """Score over cost on each data set that two or more cells asked the same questions of."""
+    """Score over cost on each data set that two or more cells of one metric asked the same questions of."""
     return [plane for group in groups if (plane := _plane(group)) is not None]
 
 
 def _plane(group: DataGroup) -> Plane | None:
-    asked = Counter(named.cell.description.examples for named in group.cells)
+    kinds = [(named.metric, named.cell.description.examples) for named in group.cells]
+    (most, _), *_ = Counter(kinds).most_common(1)
     same = [
         named
-        for named in group.cells
-        if named.cell.summary.n_scored and named.cell.description.examples == asked.most_common(1)[0][0]
+        for named, kind in zip(group.cells, kinds, strict=True)
+        if named.cell.summary.n_scored and kind == most
     ]
     if len(same) < 2:
         return None

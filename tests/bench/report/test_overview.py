@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from bench.report.cells import grouped
@@ -28,6 +29,18 @@ def test_a_data_set_has_a_picture_where_two_cells_asked_the_same(tmp_path: Path)
     for path in tmp_path.rglob("cell.json"):  # as one written by hand may be
         path.write_text(path.read_text().replace('"metrics"', '"no_metrics"'))
     assert len(pictures(tmp_path)) == 1
+
+
+def test_cells_of_another_metric_than_most_are_in_no_picture(tmp_path: Path) -> None:
+    """A cell from before its data set's metrics changed took the whole report down."""
+    for k in (1, 2):
+        finish(tmp_path, bm25(k=k), [1, 0])
+    folder = finish(tmp_path, bm25(k=3), [1, 1]).folder(tmp_path)
+    for name, changed in (("cell", {"metrics": ["old"]}), ("summary", {"metrics": {"old": {"mean": 1.0}}})):
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    (plane,) = pictures(tmp_path)
+    assert [row[1] for row in plane.rows] == ["bm25 k=1", "bm25 k=2"]
 
 
 def test_a_picture_of_many_cells_keeps_the_front_and_says_what_it_leaves_out(tmp_path: Path) -> None:
