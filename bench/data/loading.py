@@ -129,7 +129,7 @@ def _select(
         seen += 1
         if id_ in skipped or len(skipped) < (skip or 0):
             skipped.add(id_)
-        elif longer_than and length(example, selection) <= longer_than:
+        elif longer_than and _length(sound, selection) <= longer_than:
             left_out[f"only examples of more than {bound} are used, {as_in}"] += 1
         elif most_documents == len(documents) and id_ not in documents:
             sets = f"questions on the first {most_documents} document sets"
@@ -162,12 +162,16 @@ def _select(
     return examples, lines
 
 
-def length(example: Example, selection: Selection) -> float:
+def _length(sound: Parsed, selection: Selection) -> float:
     """The length that a selection compares: words of documents and titles, or a metadata field."""
-    recorded = example.metadata.get(selection.measured_by) if selection.measured_by else None
-    if recorded is not None:
+    field, example = selection.measured_by, sound.example
+    recorded = example.metadata.get(field) if field else None
+    if recorded is None:
+        return sum(len(document.full_text.split()) for document in example.documents.documents)
+    try:
         return float(recorded)
-    return sum(len(document.full_text.split()) for document in example.documents.documents)
+    except (TypeError, ValueError):
+        raise DataError(f"{sound.place}: metadata {field!r} is no number: {recorded!r}.") from None
 
 
 def _sound_examples(card: Card, source: Source, warnings: list[Problem]) -> Iterator[Parsed]:

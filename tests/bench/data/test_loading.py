@@ -210,6 +210,9 @@ def test_booksum_takes_the_first_rows_however_many_chapters_they_are_about(tmp_p
     assert [e.answers[0] for e in loaded.examples] == [f"Summary {n}." for n in range(50) if n % 4][:30]
     assert any("only the first 30 questions are used" in warning for warning in loaded.warnings)
     assert len(load(load_card("booksum"), str(path), training=True).examples) == 37
+    about = {"dataset": "booksum", "task": "summarization", "metadata": {"chapter_length": "long"}}
+    with pytest.raises(DataError, match=r":1: metadata 'chapter_length' is no number: 'long'"):
+        load(load_card("booksum"), str(write(path, line(0, **about))))
 
 
 def wcep(folder: Path, **counts: int) -> Path:
