@@ -81,10 +81,11 @@ def _fetch_hub(card: Card, source: HubSource, file: HubFile) -> Path:
 
 def _download_error(card: Card, source: HubSource, file: HubFile, error: Exception) -> str:
     cause = error.__cause__ or error
+    failure = f"{type(cause).__name__}: {cause}".splitlines()[0]
     sample = ", or --data sample" if card.name in sample_names() else ""
     return (
         f"{card.name}: {file.path} of {source.repo} at revision {source.revision} is not in the local "
-        f"cache, and the download failed: {type(cause).__name__}: {str(cause).splitlines()[0]}. "
+        f"cache, and the download failed: {failure}. "
         f"With network: bench data fetch --dataset {card.name} (unset HF_HUB_OFFLINE). From another "
         "machine: copy its hub cache and set HF_HUB_CACHE to it. Otherwise: --data PATH with a copy of "
         f"the set ({', '.join(card.formats)}){sample}."

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
@@ -154,19 +154,15 @@ def test_the_stories_that_the_released_code_learns_from_are_not_asked_about(
     assert own.examples[0].id == "squality-test0" and len(own.examples) == 30
 
 
-class Cut(io.BytesIO):
-    """An answer whose connection closes early."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        raise IncompleteRead(b"half", 100)
-
-
+@pytest.mark.parametrize("fault", [IncompleteRead(b"half", 100), TimeoutError()])  # the latter says no more
 def test_a_download_from_github_that_is_cut_is_one_clear_error_and_leaves_no_file(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    fault: Exception, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: Cut())
-    with pytest.raises(DataError, match=r"test\.jsonl of Yale-LILY/QMSum .* IncompleteRead"):
+    answer = MagicMock()
+    answer.__enter__().read.side_effect = fault
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: answer)
+    with pytest.raises(DataError, match=rf"test\.jsonl of Yale-LILY/QMSum .* {type(fault).__name__}"):
         load(load_card("qmsum"), "hub")
     assert [path for path in cache.rglob("*") if path.is_file()] == []
 
