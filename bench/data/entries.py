@@ -321,15 +321,16 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
     csv.field_size_limit(MAX_LINE_BYTES)
     position, line = 0, 1
     with _opened_behind_mark(path) as file:
-        first = file.readline(MAX_LINE_BYTES).decode("utf-8", "replace")
+        first = next(line for line in _lines(file) if line.strip()).decode("utf-8", "replace")
     try:
         with _opened_behind_mark(path) as file:
             delimiter = max(",;\t", key=first.count)
             rows = csv.reader(_csv_lines(file, delimiter.encode()), strict=True, delimiter=delimiter)
-            header = next(rows)
+            header = next(row for row in rows if any(map(str.strip, row)))
+            line = rows.line_num
             if twice := next((name for name in header if name and header.count(name) > 1), ""):
                 raise csv.Error(f"its header has {twice!r} twice")
-            line = rows.line_num + 1
+            line += 1
             for row in rows:
                 if len(row) == len(header):
                     yield Entry(dict(zip(header, row, strict=True)), Place(path, line), position)

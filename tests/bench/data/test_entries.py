@@ -71,6 +71,15 @@ def test_csv_knows_the_first_line_of_each_row(tmp_path: Path) -> None:
     assert problems == []
 
 
+def test_csv_may_begin_with_empty_lines(tmp_path: Path) -> None:
+    """The first of them was taken for the header: each row had more fields than it names."""
+    items, problems = read(write(tmp_path, "\n \r\nquestion;answer\nWhen?;now\n"))
+    assert [(entry.value, entry.place.number) for entry in items] == [
+        ({"question": "When?", "answer": "now"}, 4)
+    ]
+    assert problems == []
+
+
 def test_byte_order_mark_is_skipped_with_a_warning(tmp_path: Path) -> None:
     for content in ('{"a": 1}\n{"a": 2}', '[{"a": 1}]', "a,b\n1,2\n"):
         items, problems = read(write(tmp_path, b"\xef\xbb\xbf" + content.encode()))
