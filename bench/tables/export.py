@@ -88,6 +88,8 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
                 continue  # a data set that was not requested, or a row that the definition does not have
             description = CellDescription.model_validate(entry["cell"])
             summary = Summary.model_validate(entry["summary"])
+            for metric in definition.metrics:
+                summary.interval(metric)  # a KeyError says which one it lacks
             row = rows[entry["row"]].model_copy(update={"set": dict(entry["options"])})
             cells[key] = TableCell(row, entry["dataset"], FinishedCell(folder, description, summary))
     except (ValueError, KeyError, TypeError, ValidationError) as error:

@@ -126,6 +126,8 @@ def test_what_cannot_be_exported_or_read_back_is_said(table: TableData, tmp_path
     export_table(table, tmp_path)
     with pytest.raises(DataError, match="has no cell of mine, but of hotpotqa, musique: name a data set"):
         exported_table(TABLE.on("a/path", ["mine"]), tmp_path)
+    with pytest.raises(DataError, match=r"not the cells of a table \(no 'bleu_5'\)"):
+        exported_table(TABLE.model_copy(update={"metrics": ("f1", "bleu_5")}), tmp_path)
     (tmp_path / "t_cells.json").write_text('[{"row": "bm25", "dataset": "hotpotqa"}]')
     with pytest.raises(DataError, match=r"not the cells of a table \(no 'cell'\)"):
         exported_table(TABLE, tmp_path)
