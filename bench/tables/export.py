@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from bench.errors import BenchError, DataError
 from bench.files.atomic import write_json, write_text
+from bench.method.trace import SearchTrace
 from bench.results.finished import FinishedCell
 from bench.results.models import CellDescription, Summary
 from bench.results.records import RECORDS_FILE, Record, error_kind
@@ -196,8 +197,8 @@ def _documents(record: Record) -> str:
     return "+".join(dict.fromkeys(record.document_ids))
 
 
-def _last_p_yes(record: Record) -> JsonValue:
+def _last_p_yes(record: Record) -> float | None:
     """The probability of Yes at the end of a search; None for a method that does not probe."""
-    steps = record.trace.get("steps") if isinstance(record.trace, dict) else None
-    probed = [step["p_yes"] for step in steps or () if step.get("p_yes") is not None]
+    search = SearchTrace.read(record.trace)
+    probed = [step.p_yes for step in search.steps if step.p_yes is not None] if search else []
     return probed[-1] if probed else None
