@@ -238,9 +238,9 @@ def _gpu_hours(cells: Sequence[SimulatedCell], rate: float) -> str:
     """GPU-hours for the questions of the full sets, for the rows that are derived on all of them."""
     hours: dict[str, float] = {}
     for cell in cells:
-        lengths, hub = load_card(cell.dataset).lengths, load_card(cell.dataset).hub
-        questions = (lengths.questions if lengths else None) or (hub.examples if hub else None)
-        spent = math.nan if cell.tokens is None else (questions or math.nan) * cell.flops / rate / 3600
+        hub = load_card(cell.dataset).hub
+        questions = (hub.examples if hub else None) or math.nan
+        spent = math.nan if cell.tokens is None else questions * cell.flops / rate / 3600
         hours[cell.row.label] = hours.get(cell.row.label, 0.0) + spent
     rows = ", ".join(f"{label} {spent:.2g}" for label, spent in hours.items() if not math.isnan(spent))
     return f"GPU-hours of all questions of the full data sets at {rate / 1e12:g} TFLOP/s (--rate): {rows}."

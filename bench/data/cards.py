@@ -70,7 +70,6 @@ class Lengths(_Part):
     """Published length statistics of the full set, in tokens of the Llama 3.1 tokenizer."""
 
     source: str
-    questions: int | None = Field(default=None, gt=0)
     documents: int | None = Field(default=None, gt=0)
     """Document sets in the evaluated split. None: every question has its own documents."""
     mean_tokens: int | None = Field(default=None, gt=0)
