@@ -18,6 +18,9 @@ from bench.method.registry import registered_methods
 from bench.models.presets import PAPER_CHUNK_TOKENS
 from bench.schema import JsonValue
 
+WITHOUT_CELLS = ("lengths", "settings")
+"""Kinds of tables that have no rows of methods, and so no cells."""
+
 
 class Row(BaseModel):
     """One row: a method with options."""
@@ -168,7 +171,7 @@ def with_rows(definition: TableDefinition, rows: Sequence[str]) -> TableDefiniti
     Raises UnknownNameError for a method that is not installed, ConfigError for a row that the table has and
     for a table without rows of methods.
     """
-    if rows and definition.kind in ("lengths", "settings"):
+    if rows and definition.kind in WITHOUT_CELLS:
         raise ConfigError(f"--row {rows[0]}: {definition.id} has no rows of methods. Leave the option out.")
     methods = registered_methods()
     added: list[Row] = []

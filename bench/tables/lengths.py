@@ -73,8 +73,6 @@ def token_lengths(sets: Iterable[DocumentSet], count: Callable[[str], int]) -> l
 
 def _statistics(window: int, tokens: Sequence[int], references: Sequence[int]) -> tuple[str, ...]:
     """The values for ``COLUMNS`` from the third on."""
-    if not tokens:
-        return ("0", *(DASH,) * (len(COLUMNS) - 3))
     over = float(np.mean([length > window for length in tokens]))
     return (
         f"{len(tokens):,}",

@@ -18,7 +18,7 @@ from bench.tables.amortised import amortised_table
 from bench.tables.cells import Places, Plans, TableData, plan_table, retrieval_view, table_cells
 from bench.tables.cost_parts import costs_of
 from bench.tables.costs import costs_table
-from bench.tables.definition import TableDefinition
+from bench.tables.definition import WITHOUT_CELLS, TableDefinition
 from bench.tables.export import exported_table
 from bench.tables.formats import TextTable
 from bench.tables.judged import judged_table
@@ -32,7 +32,6 @@ from bench.tables.render import render
 from bench.tables.settings import settings_table
 from bench.tables.ties import ties_of
 
-WITHOUT_CELLS = ("lengths", "settings")
 View: TypeAlias = Literal["scores", "retrieval", "costs", "price", "paired", "published"]
 
 
