@@ -114,7 +114,7 @@ def pareto(
         if all(point.cost.mean > 0 for point in points):
             log_axis(ax)
         xlabel = f"cost per question, × {label}" if relative else unit
-        ax.set(xlabel=xlabel, ylabel=METRIC_LABELS[metric], ylim=(0, None))
+        ax.set(xlabel=xlabel, ylabel=METRIC_LABELS.get(metric, metric), ylim=(0, None))
     note = about_reader(table)
     if explained:
         note.append("Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled.")

@@ -33,14 +33,20 @@ def test_a_data_set_has_a_picture_where_two_cells_asked_the_same(tmp_path: Path)
 
 def test_cells_of_another_metric_than_most_are_in_no_picture(tmp_path: Path) -> None:
     """A cell from before its data set's metrics changed took the whole report down."""
-    for k in (1, 2):
-        finish(tmp_path, bm25(k=k), [1, 0])
-    folder = finish(tmp_path, bm25(k=3), [1, 1]).folder(tmp_path)
-    for name, changed in (("cell", {"metrics": ["old"]}), ("summary", {"metrics": {"old": {"mean": 1.0}}})):
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+    folders = [finish(tmp_path, bm25(k=k), [1, 0]).folder(tmp_path) for k in (1, 2, 3)]
+
+    def of_old_metric(folder: Path) -> None:
+        old = {"cell": {"metrics": ["old"]}, "summary": {"metrics": {"old": {"mean": 1.0}}}}
+        for name, changed in old.items():
+            path = folder / f"{name}.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+    of_old_metric(folders[2])
     (plane,) = pictures(tmp_path)
     assert [row[1] for row in plane.rows] == ["bm25 k=1", "bm25 k=2"]
+    of_old_metric(folders[1])
+    (plane,) = pictures(tmp_path)
+    assert "old 100.0 %" in plane.about
 
 
 def test_a_picture_of_many_cells_keeps_the_front_and_says_what_it_leaves_out(tmp_path: Path) -> None:
