@@ -10,8 +10,8 @@ class BenchError(Exception):
     """An error with a message for the user; the CLI prints the message alone and exits with code 2."""
 
 
-class UnknownNameError(BenchError):
-    """A name that no registry entry, card or preset carries."""
+class UnknownNameError(BenchError, ValueError):
+    """A name that no registry entry, card or preset carries; in a definition, a fault of the key it is at."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         """Build the message, with the nearest known name when one is near.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from bench.data.own import card_for, datasets_at
 from bench.errors import UnknownNameError
@@ -75,6 +75,13 @@ class Figure(Definition):
     least: float = 0
     """Of a graph: the weight below which an edge is left out."""
 
+    @field_validator("metric")
+    @classmethod
+    def _metric_exists(cls, name: str) -> str:
+        if name:
+            get_metrics([name])
+        return name
+
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Self:
         shown = {"id", "kind", "title", "source", "about"}
@@ -83,7 +90,6 @@ class Figure(Definition):
         missing, unread = needed - used, used - needed - optional
         if missing:
             raise ValueError(f"kind {self.kind} needs {', '.join(sorted(missing))}")
-        get_metrics([self.metric] if self.metric else [])
         if unread:
             raise ValueError(f"kind {self.kind} does not read {', '.join(sorted(unread))}")
         return self

@@ -143,7 +143,7 @@ def _line(tree: Any, where: Sequence[str | int], line: int = 1) -> int:
 
 
 def _fault(path: Path, model: type[BaseModel], tree: Any, fault: dict[str, Any]) -> str:
-    """One validation fault as ``file:line: key: problem``."""
+    """One validation fault as ``file:line: key: problem``; without a key if it is of the whole file."""
     where = [part for part in fault["loc"] if part != "[key]"]
     match fault["type"]:
         case "missing":
@@ -159,4 +159,4 @@ def _fault(path: Path, model: type[BaseModel], tree: Any, fault: dict[str, Any])
         case _:
             value = repr(fault["input"])
             problem = f"{fault['msg']}; found {value if len(value) <= 60 else value[:57] + '...'}"
-    return f"{path}:{_line(tree, where)}: {'.'.join(map(str, where))}: {problem}"
+    return ": ".join(filter(None, (f"{path}:{_line(tree, where)}", ".".join(map(str, where)), problem)))

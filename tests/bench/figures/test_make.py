@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bench.cli.main import command
-from bench.errors import BenchError, ConfigError, UnknownNameError
-from bench.figures.definition import Figure, list_figures, load_figure
+from bench.errors import BenchError, ConfigError, DataError, UnknownNameError
+from bench.figures.definition import list_figures, load_figure
 from bench.figures.drawing import bars, histories_over_epochs, two_levels
 from bench.figures.make import NothingFinishedError, make_figure
 from bench.method.graph_view import DrawnEdge, DrawnNode, GraphView
@@ -131,8 +131,11 @@ def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
     other = figure.model_copy(update={"metric": "exact_match"})
     with pytest.raises(ConfigError, match="has the metric exact_match"):  # it said: no finished cell
         make_figure(other, CellRequest(limit=2), Session(results))
-    with pytest.raises(UnknownNameError, match="Did you mean 'f1'"):
-        Figure.model_validate({**figure.model_dump(), "metric": "F1"})
+    for wrong, says in (("metric: F1", "10: metric: Unknown metric 'F1'. Did"), ("", "1: kind curve needs")):
+        path.write_text(CURVE.replace("metric: f1", wrong))
+        with pytest.raises(DataError, match=f"mine.yaml:{says}"):
+            load_figure(str(path))
+    path.write_text(CURVE)
     assert [listed_figure.id for listed_figure in list_figures(tmp_path)] == ["mine"]
     for k, score in ((1, 0.0), (3, 1.0)):
         request = CellRequest("bm25", "qasper", options={"order": "document", "k": k}, limit=2)
