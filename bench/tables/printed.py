@@ -7,7 +7,7 @@ from bench.metrics import METRIC_LABELS
 from bench.tables.caption import about_printed
 from bench.tables.definition import TableDefinition, load_table
 from bench.tables.formats import DASH, Section, TextTable, csv_text
-from bench.tables.published import Cell, has_published, places, published
+from bench.tables.published import Cell, places, published
 
 NO_SCORES = {"tokens", "samples", "setting", "seconds"}
 """Metrics that are neither scores nor costs; of these others one decimal is printed also where it is 0."""
@@ -18,7 +18,7 @@ def printed_table(definition: TableDefinition) -> TextTable:
 
     Raises ConfigError for a table that no paper has, and for data sets of which it prints nothing.
     """
-    if not has_published(definition.published_as):
+    if not definition.printed:
         raise ConfigError(f"{definition.id} is not a paper's table: no values of it are published.")
     every, shown = published(definition.published_as), definition.datasets
     values = {cell: value for cell, value in every.items() if cell[1] in shown}

@@ -67,11 +67,6 @@ def as_printed(values: PublishedValues, place: Cell) -> str:
     return f"{values[place].value:g}" if place in values else DASH
 
 
-def has_published(table: str) -> bool:
-    """Whether a paper prints values of this table."""
-    return (FOLDER / f"{table}.csv").is_file()
-
-
 def places(definition: TableDefinition) -> list[Cell]:
     """Every (row, data set, metric) of the paper's table.
 

@@ -15,9 +15,9 @@ from bench.errors import ConfigError
 from bench.figures.definition import load_figure
 from bench.tables.definition import list_tables, load_table
 from bench.tables.printed import printed_table
-from bench.tables.published import FOLDER, has_published, published
+from bench.tables.published import FOLDER, published
 
-PAPERS = [table.id for table in list_tables() if has_published(table.id)]
+PAPERS = [table.id for table in list_tables() if table.published_as == table.id and table.printed]
 
 
 @pytest.mark.parametrize("table", PAPERS)
