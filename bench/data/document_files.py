@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench.data.entries import Problem
+from bench.data.entries import ARCHIVES, Problem
 from bench.errors import DataError
 from bench.packages import require
 from bench.schema import Document
@@ -43,7 +43,6 @@ MAX_PARSING_S = 600.0
 """Seconds after which no more of a PDF or an HTML page is read; a book takes some ten.  # our choice"""
 
 NO_FILE = "not a regular file; save the text to one first."
-_ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
 _ENCODINGS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -154,7 +153,7 @@ def document_of(content: bytes, path: str, title: str) -> tuple[Document, list[s
         text = _pdf_text(content, path, notes)
     elif content.startswith(b"PK\x03\x04") and suffix == ".docx":
         text = _docx_text(content, path)
-    elif content.startswith(_ARCHIVES):
+    elif content.startswith(ARCHIVES):
         raise UnreadableFileError(path, "an archive or compressed file; unpack it and name what is inside.")
     elif suffix in (".pdf", ".docx"):
         raise UnreadableFileError(path, f"not a {suffix[1:].upper()} file, whatever its name says.")

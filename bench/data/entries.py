@@ -36,6 +36,8 @@ _MAX_DEPTH = 200
 _PIECE = 4 * 2**20
 """Bytes of a JSON file that are parsed at once; a long text is scanned again with each further piece."""
 _BOM = b"\xef\xbb\xbf"
+ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf", b"Rar!")
+"""How compressed files begin."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def container_of(path: Path) -> Container:
         head = file.read(2**16)
     if head.startswith(b"PAR1"):
         return "parquet"
-    if head.startswith((b"\x1f\x8b", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd")):
+    if head.startswith(ARCHIVES):
         raise DataError(f"{path}: a compressed file; unpack it and pass the file inside.")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path}:1: UTF-16 text; save it as UTF-8.")

@@ -177,6 +177,7 @@ def test_huge_line_is_refused_without_reading_it_all(tmp_path: Path, monkeypatch
         (b"\xef\xbb\xbf \n\n", "the file is empty"),
         (b"\x1f\x8b\x08\x00rest", "compressed"),
         (b"PK\x03\x04rest", "compressed"),
+        (b"7z\xbc\xaf\x27\x1crest", "compressed"),
         ('{"a": 1}'.encode("utf-16"), "UTF-16"),
         ("question,documents\nw,d\n".encode("utf-16"), "UTF-16"),
         (b"Call me Ishmael. Some years ago\n", "neither JSON nor CSV"),
