@@ -132,7 +132,7 @@ def _points(
     table: TableData,
     dataset: str,
     published: PublishedValues,
-    dollars: Mapping[tuple[str, str], Interval] | None = None,
+    dollars: Mapping[tuple[str, str], Interval] | None,
 ) -> tuple[list[_Point], bool]:
     """The rows with a score on a data set, and whether their costs are relative to the reference row.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ class Answered:
     prediction: str | None
     """None when the question failed."""
     references: tuple[str, ...]
-    """None: nothing to score."""
+    """Empty: nothing to score."""
     line: int | None = None
     """Line of the file it came from, counted from 1."""
     example_id: str | int | None = None
@@ -142,7 +141,7 @@ def read_answered(path: Path) -> tuple[Answered, ...]:
         raise DataError(f"{path} cannot be read: {error.strerror}; expected a JSON Lines file.") from None
 
 
-def parse_answered(stream: BinaryIO | Iterable[bytes], name: str) -> tuple[Answered, ...]:
+def parse_answered(stream: Iterable[bytes], name: str) -> tuple[Answered, ...]:
     """The questions of a stream of JSON Lines in UTF-8, empty lines skipped.
 
     ``name`` stands for the stream in messages. Raises DataError for a line that is not JSON or lacks

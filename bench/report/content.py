@@ -53,7 +53,7 @@ def collect_report(
     groups = grouped(cells)
     browser = browse(groups, own_files, limits or Limits())
     return Report(
-        facts=_facts(len(cells), groups),
+        facts=_facts(groups),
         overview=tuple(planes(groups)),
         runs=tuple((group.label, named) for group in groups for named in group.cells),
         warnings=tuple(_warnings(groups)),
@@ -73,12 +73,12 @@ def _warnings(groups: Sequence[DataGroup]) -> Iterator[str]:
         yield f"{', '.join(labels)}: {caution(tuple(dict.fromkeys(models)))}"
 
 
-def _facts(cells: int, groups: Sequence[DataGroup]) -> tuple[tuple[str, str], ...]:
+def _facts(groups: Sequence[DataGroup]) -> tuple[tuple[str, str], ...]:
     """Label and value pairs for the top of the page."""
     described = [named.cell.description for group in groups for named in group.cells]
     small = " (a small stand-in trained by this project)"
     readers = sorted({d.model_label + (small if d.model_small else "") for d in described})
     return (
-        ("Cells", f"{cells} finished, on {', '.join(group.label for group in groups)}"),
+        ("Cells", f"{len(described)} finished, on {', '.join(group.label for group in groups)}"),
         ("Readers", ", ".join(readers)),
     )

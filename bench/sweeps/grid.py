@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
@@ -28,8 +28,8 @@ class MethodGrid:
     """One method of a sweep: options that stay fixed, and those that vary."""
 
     method: str
-    options: Mapping[str, JsonValue] = field(default_factory=dict)
-    grid: Mapping[str, Sequence[JsonValue]] = field(default_factory=dict)
+    options: Mapping[str, JsonValue]
+    grid: Mapping[str, Sequence[JsonValue]]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Experiment:
     datasets: tuple[str, ...]
     setting: CellRequest
     """Of every cell; the readers are those of ``models``."""
-    models: tuple[str, ...] = ("tiny",)
+    models: tuple[str, ...]
 
     @property
     def title(self) -> str:

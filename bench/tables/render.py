@@ -33,7 +33,8 @@ def render(
 
     costs: of its cells, for their shares; ties: its top groups and ranks, for marks and notes.
     """
-    top = about_top(table, ties or {})
+    ties = ties or {}
+    top = about_top(table, ties)
     return TextTable(
         id=table.definition.id,
         title=table.title,
@@ -48,7 +49,7 @@ def render(
         caption=(*caption(table, published), *top),
         notes=(
             *about_order(order_agreements(table, published)),
-            *about_ranks(table, ties or {}),
+            *about_ranks(table, ties),
             *about_shares(shares_of(table, costs or {})),
             *footnotes(table),
         ),
@@ -95,12 +96,10 @@ def columns(table: TableData, published: PublishedValues) -> list[str]:
     ]
 
 
-def _line(
-    table: TableData, published: PublishedValues, cell: TableCell, ties: Ties | None = None
-) -> list[str]:
+def _line(table: TableData, published: PublishedValues, cell: TableCell, ties: Ties) -> list[str]:
     """One row on one data set, as text, in the order of :func:`columns`."""
     summary, ratio = cell.summary, _ratio(table, cell)
-    standing = (ties or {}).get((cell.row.id, cell.dataset))
+    standing = ties.get((cell.row.id, cell.dataset))
     marks = {table.definition.metrics[0]: TOP} if standing is not None and standing.top else {}
     return [
         cell.row.label,

@@ -78,7 +78,7 @@ class RunContent:
     tags: Mapping[str, str]
     point: CurvePoint | None
     """None for a method without such an option."""
-    is_finished: bool = True
+    is_finished: bool
     """Whether every question has a record; a run that has not is shown as running."""
 
 
