@@ -99,24 +99,24 @@ class _Ids:
     """Keeps ids unique within a source."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, tuple[str, str, tuple[str, ...]]]] = {}
+        self._places: dict[str, str] = {}
+        self._contents: dict[tuple[str, str, str, tuple[str, ...]], str] = {}
         self._copies: Counter[str] = Counter()
 
     def admit(self, example: Example, place: str) -> Example:
         """The example, renamed if its id is taken; raises EntryError for a duplicate example."""
-        content = (example.question, example.documents.id, example.answers)
+        content = (example.id, example.question, example.documents.id, example.answers)
+        if (first := self._contents.get(content)) is not None:
+            raise EntryError(f"repeats the example {example.id!r} of {first}; remove one of the two")
         id = example.id
-        while id in self._seen:
-            first, first_content = self._seen[id]
-            if first_content == content:
-                raise EntryError(f"repeats the example {example.id!r} of {first}; remove one of the two")
+        while id in self._places:
             self._copies[example.id] += 1
             id = f"{example.id}-{self._copies[example.id] + 1}"
-        self._seen[id] = (place, content)
+        self._contents[content] = self._places[id] = place
         return replace(example, id=id)
 
     def place_of(self, id: str) -> str:
-        return self._seen[id][0]
+        return self._places[id]
 
 
 def faults_of(example: Example, *, answers_optional: bool = False) -> Iterator[str]:

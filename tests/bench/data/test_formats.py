@@ -124,6 +124,8 @@ def test_ids_are_unique_within_a_file(tmp_path: Path) -> None:
     assert problems[0].message == f"id 'x1' belongs to a different example at {path}:1; renamed to 'x1-2'"
     assert (problems[0].severity, problems[-1].severity) == ("warning", "error")
     assert str(problems[-1]) == f"{path}:5: repeats the example 'x1' of {path}:1; remove one of the two"
+    (*_, again) = written(tmp_path, BENCH, *others, others[0])[1]  # of one that was renamed
+    assert str(again) == f"{path}:5: repeats the example 'x1' of {path}:2; remove one of the two"
 
 
 LONGBENCH: dict[str, Any] = {
