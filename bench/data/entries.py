@@ -323,7 +323,7 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
     csv.field_size_limit(MAX_LINE_BYTES)
     position, line = 0, 1
     with _opened_behind_mark(path) as file:
-        first = next(line for line in _lines(file) if line.strip()).decode("utf-8", "replace")
+        first = next(filter(bytes.strip, _lines(file))).decode("utf-8", "replace")
     try:
         with _opened_behind_mark(path) as file:
             delimiter = max(",;\t", key=first.count)
