@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.options import results_option
+from bench.cli.options import METHOD, results_option
 from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
 from bench.files.printable import printable
@@ -26,7 +26,7 @@ STDIN = "-"
 @click.command(name="ask")
 @click.argument("question", required=False, default="", metavar="QUESTION")
 @click.argument("files", nargs=-1, metavar="FILES...")
-@click.option("--method", "methods", multiple=True, metavar="METHOD[:KEY=VALUE,...]",
+@click.option("--method", "methods", multiple=True, metavar=METHOD,
               help="see: bench list methods; may be given several times  [default: bm25]")  # fmt: skip
 @click.option("--model", help="reader: preset, hub id, folder or server  [default: one that can read it]")
 @click.option("--full", is_flag=True, help="print every passage in full")

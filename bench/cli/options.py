@@ -21,6 +21,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 WHAT, MODEL, DATA, HOW, OUTPUT = "What", "Model", "Data", "How", "Output"
 """Headings of ``--help``."""
+METHOD = "METHOD[:KEY=VALUE,...]"
 
 
 class Option(click.Option):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.options import WHAT, Command, option, session_options, set_option, setting_options
+from bench.cli.options import METHOD, WHAT, Command, option, session_options, set_option, setting_options
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError
 from bench.files.printable import printable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command(name="run", cls=Command)
 @click.argument("words", nargs=-1, metavar="")
-@option("--method", group=WHAT, default="", help="see: bench list methods  [required]")
+@option("--method", group=WHAT, default="", metavar=METHOD, help="see: bench list methods  [required]")
 @option(
     "--dataset",
     group=WHAT,
@@ -42,12 +42,13 @@ def command(
     session: Session,
 ) -> None:
     """Answer the questions of a data set with one method and record every answer."""
-    from bench.method.options import parse_assignments
+    from bench.method.options import parse_assignments, parse_method
     from bench.run.equal_cost import planned, waiting_option
 
     session.require_one_process()
+    method, options = parse_method(method)
     require_one_method(method, dataset, words)
-    request = setting.of(method, dataset, parse_assignments(assignments))
+    request = setting.of(method, dataset, {**options, **parse_assignments(assignments)})
     cell = planned(request, session)
     option = waiting_option(request.options)
     if option is not None:

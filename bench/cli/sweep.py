@@ -11,6 +11,7 @@ import click
 
 from bench.cli.options import (
     HOW,
+    METHOD,
     MODEL,
     WHAT,
     Command,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="sweep", cls=Command)
-@option("--method", "methods", group=WHAT, multiple=True, help="see: bench list methods; repeatable")
+@option("--method", "methods", group=WHAT, multiple=True, metavar=METHOD, help="as in bench run; repeatable")
 @option("--dataset", "datasets", group=WHAT, multiple=True, help="see: bench list datasets; repeatable")
 @option(
     "--model",

@@ -9,6 +9,7 @@ import click
 
 from bench.cli.options import (
     DATA,
+    METHOD,
     MODEL,
     OUTPUT,
     WHAT,
@@ -50,14 +51,7 @@ COLUMNS = ("scores", "retrieval", "costs", "price", "paired", "published")
     "row against one, question by question; published: the values that the paper prints, alone, which need "
     "neither data nor weights",
 )
-@option(
-    "--row",
-    "rows",
-    group=WHAT,
-    multiple=True,
-    metavar="METHOD[:KEY=VALUE,...]",
-    help="an additional row; repeatable",
-)
+@option("--row", "rows", group=WHAT, multiple=True, metavar=METHOD, help="an additional row; repeatable")
 @option("--judge", group=MODEL, help="the judge model in tables of judgements; default: --model")
 @protocol_option
 @render_only_option

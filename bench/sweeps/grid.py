@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from bench.errors import ConfigError
 from bench.files.hashing import stable_hash
-from bench.method.options import as_typed, parse_assignments
+from bench.method.options import as_typed, parse_assignments, parse_method
 from bench.method.registry import load_method
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.equal_cost import NODES, PASSAGES, reference_method
@@ -97,14 +97,17 @@ def from_flags(
 ) -> Experiment:
     """The experiment of ``--method``, ``--dataset``, ``--model``, ``--set`` and the axes.
 
-    An option goes to every method that has it; ``METHOD.option=...`` goes to that method alone.
+    An option goes to every method that has it; ``METHOD.option=...`` and ``METHOD:option=...`` to that alone.
     Raises BenchError for a name given twice or unknown, and for an option that no method has.
     """
+    own = [parse_method(text) for text in methods]
+    methods = [method for method, _ in own]
+    of_one = {f"{method}.{key}": value for method, options in own for key, value in options.items()}
     for flag, names in (("--method", methods), ("--dataset", datasets), ("--model", models)):
         for name in names:
             if list(names).count(name) > 1:
                 raise ConfigError(f"{flag} {name} is given twice; give it once.")
-    fixed = _by_method(methods, parse_assignments(assignments), "--set")
+    fixed = _by_method(methods, {**of_one, **parse_assignments(assignments)}, "--set")
     varied = _by_method(methods, parse_grid(axes), "axis")
     grids = tuple(MethodGrid(method, fixed[method], varied[method]) for method in methods)
     return Experiment(grids, tuple(datasets), setting, tuple(models))

@@ -71,18 +71,18 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     monkeypatch.setattr("bench.run.session.Session.run", lambda session, cell: taken.append((session, cell)))
     monkeypatch.setattr("bench.cli.run.report_lines", lambda cell, finished: [])
     file = tmp_path / "bench.yaml"
-    file.write_text("limit: 3\nin-flight: 5\ntrack: false\nset: {k: 2}\ncolumns: costs\n")
-    arguments = ("run", "--method", "bm25", "--dataset", "qasper", "--results", tmp_path, "--config", file)
+    file.write_text("dataset: qasper\nlimit: 3\nin-flight: 5\ntrack: false\nset: {k: 2}\ncolumns: costs\n")
+    arguments = ("run", "--method", "bm25:k=3,b=0", "--results", tmp_path, "--config", file)
     with pytest.raises(AttributeError):  # there is nothing to report
         run(*arguments, "--limit", "2", BENCH_TIMEOUT="7")
     ((session, cell),) = taken
     assert (session.asking.in_flight, session.asking.timeout_s) == (5, 7)
-    assert (cell.request.limit, cell.request.options) == (2, {"k": 2})
+    assert (cell.request.limit, cell.request.options) == (2, {"k": 2, "b": 0})
     assert not any(type(hook).__name__ == "MlflowHooks" for hook in session.hooks)
-    file.write_text("set:\n")  # nothing below it was a traceback
+    file.write_text("dataset: qasper\nset:\n")  # nothing below it was a traceback
     with pytest.raises(AttributeError):
         run(*arguments)
-    assert taken[1][1].request.options == {}
+    assert taken[1][1].request.options == {"k": 3, "b": 0}
     file.write_text("in-fligth: 5\n")
     with pytest.raises(BenchError, match="Did you mean 'in-flight'"):
         run(*arguments)

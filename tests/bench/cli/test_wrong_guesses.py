@@ -23,7 +23,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("run --dataset qasper", "--method is missing. Methods: bench list methods"),
         ("run --method bm25,tfidf --dataset qasper", "Several: bench sweep --method bm25 --method tfidf"),
         ("run --method bm25 --dataset qasper --model gpt-4o", "a model behind a server"),
-        ("run --method bm25 --dataset qasper --set top_k=3", "What they do: bench list methods bm25"),
+        ("run --method bm25:top_k=3 --dataset qasper", "What they do: bench list methods bm25"),
         ("methods", "Did you mean: bench list methods"),
         ("bm25", "Did you mean: bench run --method bm25 --dataset NAME"),
         ("ask", 'Which files? bench ask "QUESTION" FILES...'),

@@ -122,10 +122,10 @@ def flags(methods: list[str], assignments: list[str] = [], axes: list[str] = [])
 
 def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> None:
     fixed, axes = ["order=rank", "bm25.order=document"], ["t_p=1:2", "k=1,3", "bm25.k=7"]
-    experiment = flags(["pecan", "bm25", "dragon"], fixed, axes)
+    experiment = flags(["pecan:t_c=0.5", "bm25:b=0.5,order=rank", "dragon"], fixed, axes)
     pecan, bm25, dragon = experiment.methods
-    assert (pecan.options, pecan.grid) == ({}, {"t_p": [1, 2]})
-    assert (bm25.options, bm25.grid) == ({"order": "document"}, {"k": [7]})
+    assert (pecan.options, pecan.grid) == ({"t_c": 0.5}, {"t_p": [1, 2]})
+    assert (bm25.options, bm25.grid) == ({"b": 0.5, "order": "document"}, {"k": [7]})
     assert (dragon.options, dragon.grid) == ({"order": "rank"}, {"k": [1, 3]})
     assert experiment.title == "pecan, bm25, dragon with tiny: t_p=1,2 k=7,1,3"
     titled = flags(["pecan"], [], ["t_p=1:8", "t_c=0.3,0.5,0.9"]).title
@@ -137,7 +137,7 @@ def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> Non
     [
         (["bm25", "dragon"], [], ["t_p=1"], "axis t_p: none of the methods has this option"),
         (["bm25", "dragon"], ["raptor.k=1"], [], "--set raptor.k: 'raptor' is none of the methods"),
-        (["bm25", "bm25"], [], [], "--method bm25 is given twice"),
+        (["bm25", "bm25:k=3"], [], [], "--method bm25 is given twice"),
         (["bm25", "dragon"], ["k=3"], ["bm25.k=1"], "k: fixed and varied"),
         (["bm52"], [], [], "Unknown method 'bm52'. Did you mean 'bm25'?"),
         (["bm25"], [], ["kk=1"], "Method 'bm25' has no option 'kk'. Did you mean 'k'?"),
