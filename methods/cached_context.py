@@ -5,12 +5,14 @@ the same prompt as in :mod:`methods.full_context`, so the answers are those. Onl
 document's p tokens are the index, a question costs its own n - p tokens on p cached ones. Both are closed
 forms of these counts; what an engine really kept of the document is in the records as ``tokens.computed``.
 
-Index and question add up to full context's parameter term 2*N*n. Their attention is lower by p*(n - p)
-pairs, since the convention counts the full rectangle of every forward (:mod:`bench.flops.formulas`).
+Of a text that fits, index and question add up to full context's parameter term 2*N*n. Their attention is
+lower by p*(n - p) pairs, since the convention counts the full rectangle of every forward
+(:mod:`bench.flops.formulas`).
 
 A prefix is cached up to the first token that differs. So of a text over the limit, whose middle is cut to
-make room for the question, only the beginning counts as cached; and the lines that LongBench's templates
-put before the context count as the question's, since an index knows only the documents.
+make room for the question, only the beginning counts as cached. The index knows no question: it pays for half
+of a question's tokens and its answer's more, and for all of a text that fits but for these. The lines that
+LongBench's templates put before the context count as the question's.
 
 ``ratio`` drops that share of the document's keys and values before any question is known, by the rule
 ``evict`` (:mod:`bench.engine.eviction`): KVzip has the model repeat the document, which the index pays for;

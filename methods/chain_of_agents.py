@@ -81,7 +81,8 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
 
     async def answer(self, index: Index, question: Question, models: ModelSet) -> Prediction:
         """The answer from the last worker's notes; the trace has all notes."""
-        lm, written, cut = models.lm(), [""], False
+        lm, written, cut, over = models.lm(), [""], False, False
+        window = self.config.window or lm.geometry.window
         texts = [chunk.text for chunk in reversed(self._chunks(question, lm))]
         while texts:
             text = texts.pop()
@@ -92,12 +93,13 @@ class ChainOfAgents(Method[ChainOfAgentsConfig]):
                 if len(halves) > 1:
                     texts += reversed(halves)
                     continue
+            over = over or not fits(prompt, lm, self.note_tokens, window)
             notes = await lm.generate(prompt, self.note_tokens)
             cut = cut or notes.finish != "stop"
             written.append(notes.text or written[-1])
         context = [ContextItem(text=written[-1], node="notes")] if written[-1] else []
         flags = [] if len(written) > 1 else ["empty_document"]
-        flags += ["cut_notes"] if cut else []
+        flags += ["cut_notes"] * cut + ["over_window"] * over
         answer = await read(context, question, lm, self.config.prompt, flags=flags)
         return replace(answer, trace={"notes": written[1:]})
 

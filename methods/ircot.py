@@ -31,7 +31,7 @@ MOST_PASSAGES = 15
 """In all (the authors' code)."""
 SENTENCE_TOKENS = 48
 """Most tokens of a sentence.  # our choice"""
-_SENTENCE_END = re.compile(r"[.!?](?=\s)|$")
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？]|$")
 _NO_END = re.compile(r"(\b[^\W\d_a-z]|\b(Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|No|vs)|^\d+)\.$")
 """Text up to the dot of an initial, a title or a list's number."""
 
@@ -60,7 +60,7 @@ class Ircot(OverRanker[IrcotConfig]):
     """Reason a sentence, search with it, and read all that was found."""
 
     name = "ircot"
-    version = "2"
+    version = "3"
     summary = "retrieve for the question and for each sentence of reasoning, read all of it"
     paper = "Trivedi et al. 2023 (arXiv 2212.10509)"
     Config = IrcotConfig

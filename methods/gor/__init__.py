@@ -115,7 +115,8 @@ class GorConfig(RecordsConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        for option in (*sorted(LEARNING), "train_on", "train_documents", "train_queries", "dropout", "alpha"):
+        given = ("train_on", "train_documents", "train_queries", "ranking_encoder", "dropout", "alpha")
+        for option in (*sorted(LEARNING), *given):
             chosen, usual = getattr(self, option), type(self).model_fields[option].default
             if chosen != usual and self.train == "off":
                 raise ValueError(f"{option}={chosen} is a way of training; drop it, or train=off")

@@ -53,8 +53,11 @@ class Tree:
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
         """The tree of a stored index, with segments cut from the documents."""
         nodes = []
+        every = iter(
+            restored([c for node in index.data["nodes"] for c in node.get("segment", ())], documents)
+        )
         for node in index.data["nodes"]:
-            segment = tuple(restored(node.get("segment", ()), documents))
+            segment = tuple(itertools.islice(every, len(node.get("segment", ()))))
             nodes.append(_Node(node["level"], node["summary"], segment, tuple(node.get("children", ()))))
         return cls(tuple(nodes), index.data["events"])
 

@@ -167,6 +167,11 @@ class PecanConfig(MethodConfig):
             chosen, usual = getattr(self, option), type(self).model_fields[option].default
             if chosen != usual and getattr(self, switch) == "off":
                 raise ValueError(f"{option}={chosen} does nothing with {switch}=off; drop one")
+        unheard = self.progress_control == "off" and self.relevance == "node" and self.second_turn != "none"
+        if self.probe_question != "before" and unheard:
+            raise ValueError(
+                f"probe_question={self.probe_question} does nothing with progress_control=off; drop one"
+            )
         if self.heads not in (ALL, TOP_LAYERS) and self.graph_model != self.search_model:
             raise ValueError(
                 f"heads={self.heads} are heads of one model, and graph_model and search_model are two; set "

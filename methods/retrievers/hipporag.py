@@ -79,7 +79,7 @@ _ITEM = rf"(?:{_QUOTED}" + r'|[^\s\[\]{},"\'](?:[^\[\]{},"]*[^\s\[\]{},"])?)'
 _RUN = rf"\[\s*({_ITEM}(?:\s*,\s*{_ITEM})*)"
 _BEGUN, _LIST, _ITEMS = re.compile(_RUN), re.compile(rf"{_RUN}\s*(?:,\s*)?\]"), re.compile(_ITEM)
 _EMPTY = re.compile(r"\[\s*\]")
-_NO_PHRASE = re.compile(r"[^a-z0-9 ]")
+_NO_PHRASE = re.compile(r"[^\w ]|_")
 
 Triple = tuple[str, str, str]
 
@@ -110,7 +110,7 @@ class HippoRag(RankThenRead[HippoRagConfig]):
     """Triples, recognition memory and PageRank."""
 
     name = "hipporag"
-    version = "2"
+    version = "3"
     summary = "rank chunks by PageRank over a graph of triples that a model extracts (HippoRAG 2)"
     paper = "Gutiérrez et al. 2025 (HippoRAG 2, arXiv 2502.14802)"
     family = "graphs and trees"
@@ -294,7 +294,10 @@ def _text(item: str) -> str:
 
 
 def _plain(triple: Sequence[str]) -> Triple:
-    """The triple in lower case; what is neither letter a-z nor digit is a space (the authors' code)."""
+    """The triple in lower case; what is neither letter nor digit is a space.
+
+    The authors' code knows the letters a to z alone, with which all phrases of another script are one.
+    """
     subject, relation, thing = (_NO_PHRASE.sub(" ", part.lower()).strip() for part in triple)
     return subject, relation, thing
 

@@ -30,14 +30,14 @@ class Reader(Replying):
 
 
 def asked(
-    sentences: int, reader: Reader | None = None, window: int | None = 160
+    sentences: int, reader: Reader | None = None, window: int | None = 160, of: str = "Where is it?"
 ) -> tuple[Prediction, Reader, Meter]:
     models: Any = WordModels(reader or Reader())
     text = " ".join(SENTENCE.format(n) for n in range(sentences))
     documents = DocumentSet((Document("", text), Document("", "Otto saw it.")))
     method = ChainOfAgents(ChainOfAgentsConfig(window=window), GEOMETRY)
     with metered(Meter()) as meter:
-        prediction = asyncio.run(method.answer(Index(), Question("Where is it?", documents, 8), models))
+        prediction = asyncio.run(method.answer(Index(), Question(of, documents, 8), models))
     return prediction, models.reader, meter
 
 
@@ -67,6 +67,10 @@ def test_a_prompt_that_is_longer_than_its_parts_still_fits_the_reader() -> None:
     order = [n for prompt in workers for n in range(60) if SENTENCE.format(n) in prompt]
     assert order == list(range(60)) and len(workers) == 10  # 17 sentences do not fit: read are 8, 8 and 1
     assert all(reader.count_tokens(prompt) + reader.chat_overhead + 16 <= 256 for prompt in workers)
+
+
+def test_a_question_that_leaves_a_worker_no_room_is_flagged() -> None:
+    assert asked(20, of="Where is it? " * 45)[0].flags == ("cut_notes", "over_window")
 
 
 def test_the_cost_grows_with_the_length_and_not_with_its_square() -> None:

@@ -37,6 +37,7 @@ def test_fewer_rounds_cost_less_and_are_derived_from_one_run() -> None:
         ("É. Zola wrote it. Yes.", "É. Zola wrote it."),
         ("1. Otto left the U.S. army.\n2. He ran.", "1. Otto left the U.S. army."),
         ("It was in 1990. Otto was 3.5 feet tall.", "It was in 1990."),
+        ("东京在河边。答案是东京。", "东京在河边。"),
         ("no end", "no end"),
         ("", ""),
     ],

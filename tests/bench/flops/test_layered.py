@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from bench.errors import ConfigError
-from bench.flops.architecture import architecture_from_config, architecture_from_modules
+from bench.flops.architecture import UnknownFamilyError, architecture_from_config, architecture_from_modules
 from bench.flops.formulas import flops_terms, forward_usage
 from performance.families import IDS, LATENT, LINEAR, SIZES, SMALL
 from tests.bench.flops.forwards import forward_flops
@@ -170,6 +170,7 @@ MORE = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_exper
             3 * (3 * 64 * 24),
         ),
         ("diffllama", {}, 0),
+        ("cohere", {}, 0),
     ],
 )
 def test_without_a_closed_form_modules_are_counted(family: str, more: dict[str, Any], idle: int) -> None:
@@ -195,6 +196,8 @@ def test_what_cannot_be_counted_is_refused() -> None:
         architecture_from_modules(dense)
 
 
-def test_a_field_that_is_missing_is_named() -> None:
+def test_a_field_that_is_missing_and_an_unknown_family_are_named() -> None:
+    with pytest.raises(UnknownFamilyError, match="'cohere' has no closed form.*llama"):
+        architecture_from_config({"model_type": "cohere"})
     with pytest.raises(ConfigError, match="'gemma4_text' lacks 'hidden_size'"):
         architecture_from_config({"model_type": "gemma4_text", "num_hidden_layers": 2})

@@ -123,6 +123,7 @@ def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_defau
         ({"supervised": "on", "train_on": "run"}, "name training data with train_on=PATH"),
         ({"supervised": "on", "train": "off"}, "drop it, or train=off"),
         ({"gnn": "gcn", "train": "off"}, "gnn=gcn is a way of training; drop it, or train=off"),
+        ({"ranking_encoder": "x/y", "train": "off"}, "ranking_encoder=x/y is a way of training"),
         ({"alpha": 0.5, "loss": "cl"}, "loss=cl is one"),
         ({"supervised": "on", "train_on": "train", "train_queries": 5}, "drop train_queries"),
         ({"train_queries": 31}, "is above queries=30"),

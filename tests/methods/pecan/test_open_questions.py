@@ -196,6 +196,7 @@ def test_a_list_of_heads_has_one_spelling_and_so_one_identity() -> None:
         ({"attention_weight": 0.7, "similarity": "off"}, "one of them is off"),
         ({"relevance": "question"}, "probe_question=around"),
         ({"confidence": "over_top", "progress_control": "off"}, "confidence=over_top does nothing with"),
+        ({"probe_question": "asked", "progress_control": "off"}, "probe_question=asked does nothing"),
         ({"second_turn": "none"}, "set probe_question=asked, and"),
         ({"second_turn": "none", "probe_question": "asked"}, "relevance=question or attention=off"),
         ({"answer_from": "chunks", "second_turn": "restated"}, "answer_from=chunks asks another"),

@@ -156,6 +156,11 @@ def test_extractions_that_cannot_be_read_are_counted_and_flagged() -> None:
     assert answer.trace["graph"] == {"facts": 0, "phrases": 0, **index.data["events"]}
 
 
+def test_phrases_of_another_script_are_told_apart() -> None:  # all were one empty phrase
+    of_text = {TEXTS[1]: [["东京", "在", "日本"]], TEXTS[2]: [["巴黎", "在", "法国"]]}
+    assert run(of_text=of_text)[2].trace["graph"] == {"facts": 2, "phrases": 4}
+
+
 def test_costs_are_the_extractions_of_the_index_and_the_filter_of_the_question() -> None:
     *_, writer, indexing, answering = run()
     for cue in ("List the named entities", "Write the facts of the text"):
