@@ -10,9 +10,9 @@ lower by p*(n - p) pairs, since the convention counts the full rectangle of ever
 (:mod:`bench.flops.formulas`).
 
 A prefix is cached up to the first token that differs. So of a text over the limit, whose middle is cut to
-make room for the question, only the beginning counts as cached. The index knows no question: it pays for half
-of a question's tokens and its answer's more, and for all of a text that fits but for these. The lines that
-LongBench's templates put before the context count as the question's.
+make room for the question, only the beginning counts as cached. The index knows no question: it is
+credited with up to half a question and its answer more than is reused, and of a text that fits only without
+them with all of it. The lines that LongBench's templates put before the context count as the question's.
 
 ``ratio`` drops that share of the document's keys and values before any question is known, by the rule
 ``evict`` (:mod:`bench.engine.eviction`): KVzip has the model repeat the document, which the index pays for;

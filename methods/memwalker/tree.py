@@ -53,11 +53,10 @@ class Tree:
     def from_index(cls, index: Index, documents: DocumentSet) -> Self:
         """The tree of a stored index, with segments cut from the documents."""
         nodes = []
-        every = iter(
-            restored([c for node in index.data["nodes"] for c in node.get("segment", ())], documents)
-        )
-        for node in index.data["nodes"]:
-            segment = tuple(itertools.islice(every, len(node.get("segment", ()))))
+        segments = [node.get("segment", ()) for node in index.data["nodes"]]
+        chunks = iter(restored([chunk for segment in segments for chunk in segment], documents))
+        for node, spans in zip(index.data["nodes"], segments, strict=True):
+            segment = tuple(itertools.islice(chunks, len(spans)))
             nodes.append(_Node(node["level"], node["summary"], segment, tuple(node.get("children", ()))))
         return cls(tuple(nodes), index.data["events"])
 
