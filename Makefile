@@ -166,7 +166,7 @@ gor1 gor2 gor3 gor4 gor5 gor6 gor7 gor8: gor%: gor-table%  # as bench table name
 $(GOR_FIGURES) $(GARLIC_FIGURES): $(STAMP)
 	@$(BIN)/bench figure $(subst -fig,,$@) $(LIMITED)
 
-table1-real: $(STAMP) ## Table 1 by a real reader on real text: make table1-real DATA=FOLDER (hours; it resumes)
+table1-real: $(STAMP) ## Table 1 by a real reader on real text: make table1-real DATA=FOLDER (days without a GPU; it resumes)
 	@test -n "$(DATA)" || { echo "DATA: expected a folder with hotpotqa, musique and qasper in their original formats, or hub: make table1-real DATA=FOLDER" >&2; exit 2; }
 	@$(BIN)/bench model fetch --real
 	@$(BIN)/bench table table1_real --model qwen2.5-coder-1.5b --data $(DATA) $(LIMITED)

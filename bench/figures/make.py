@@ -79,10 +79,8 @@ def _pareto(figure: Figure, setting: CellRequest, session: Session, exported: Pa
     """A table's rows, score over cost, on the data sets with a finished cell."""
     data = str(exported) if exported and figure.datasets else setting.data  # an export may have any set
     definition = load_table(figure.table).on(data, figure.datasets)
-    if exported is not None:
-        table = exported_table(definition, exported)
-    else:
-        table = table_cells(definition, plan_table(definition, setting), session)
+    planned = {} if exported else plan_table(definition, setting)
+    table = exported_table(definition, exported) if exported else table_cells(definition, planned, session)
     drawn = rows_on_a_plane(table)
     if drawn is None:
         raise NothingFinishedError(f"any row of {figure.table}", setting)
@@ -98,10 +96,9 @@ def rows_on_a_plane(
 
     dollars, unit: the cost, if it is not in TFLOPs (:func:`bench.figures.pareto.pareto`).
     """
-    known = {cell.dataset for cell in table.cells.values() if cell.summary is not None}
-    if not known:
+    shown = tuple(of for of in table.definition.datasets if any(cell.summary for cell in table.of(of)))
+    if not shown:
         return None
-    shown = tuple(dataset for dataset in table.definition.datasets if dataset in known)
     definition = table.definition.model_copy(update={"datasets": shown})
     printed = published(definition.published_as) if definition.printed else {}
     return pareto(TableData(definition, table.cells), printed, dollars=dollars, unit=unit)

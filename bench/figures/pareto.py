@@ -81,9 +81,10 @@ def pareto(
     colours = colours_of([row.method for row in definition.rows])
     figure, axes = figure_of(len(definition.datasets), _PANEL)
     values: list[tuple[object, ...]] = []
-    in_grey = False
+    in_grey = left_out = False
     for ax, dataset in zip(axes, definition.datasets, strict=True):
-        points, relative = _points(table, dataset, published or {}, dollars)
+        points, relative, some = _points(table, dataset, published or {}, dollars)
+        left_out |= some
         front = pareto_front([(point.cost.mean, point.score.mean) for point in points])
         steps = [(points[i].cost.mean, points[i].score.mean) for i in front]
         if steps:
@@ -119,6 +120,7 @@ def pareto(
     if explained:
         note.append("Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled.")
         note += [f"Grey: published values by the same markers ({definition.source})."] if in_grey else []
+        note += ["Rows that were asked other questions than most are not shown."] if left_out else []
     add_note(figure, " ".join(note if explained else note[:1]))
     place_names(figure)
     header = (
@@ -133,18 +135,20 @@ def _points(
     dataset: str,
     published: PublishedValues,
     dollars: Mapping[tuple[str, str], Interval] | None,
-) -> tuple[list[_Point], bool]:
-    """The rows with a score on a data set, and whether their costs are relative to the reference row.
+) -> tuple[list[_Point], bool, bool]:
+    """The rows with a score on a data set; if costs are relative to the reference row; if rows are left out.
 
     Rows with the same cell, such as a Top-X that turned out to be Top-5, are one point by the first's name.
+    Of rows that were asked different questions, the most that were asked the same ones are shown.
     """
     definition, metric = table.definition, table.definition.metrics[0]
-    finished: list[tuple[int, TableCell, Summary]] = []
+    cells: dict[str, tuple[int, TableCell, Summary, str]] = {}
     for i, cell in enumerate(table.of(dataset)):
-        if cell.finished is None or not cell.finished.summary.n_scored:
-            continue
-        if all(cell.finished != other.finished for _, other, _ in finished):
-            finished.append((i, cell, cell.finished.summary))
+        if cell.finished is not None and cell.finished.summary.n_scored:
+            asked = cell.finished.description.examples
+            cells.setdefault(cell.finished.id, (i, cell, cell.finished.summary, asked))
+    questions = [asked for *_, asked in cells.values()]
+    finished = [one[:3] for one in cells.values() if one[3] == max(questions, key=questions.count)]
     unit = next((s.query_tflops.mean for _, cell, s in finished if cell.row.id == definition.ratio_to), None)
     unit = unit if dollars is None else None
     paper = _printed(published, definition, dataset) if unit else {}
@@ -160,7 +164,7 @@ def _points(
         )
         for i, cell, summary in finished
     ]
-    return points, bool(unit)
+    return points, bool(unit), len(points) < len(cells)
 
 
 def _printed(

@@ -87,11 +87,7 @@ class DualEncoderRanker(DenseRanker[PairConfigT]):
     def roles(self) -> Mapping[str, Role]:
         """The run's reader, by whose tokenizer chunks are cut, and both encoders."""
         query, context = encoder_pair(self.pair_name)
-        return {
-            "reader": Role(),
-            self.query_role: Role(query, index=False),
-            self.context_role: Role(context),
-        }
+        return {"reader": Role(), self.query_role: Role(query, index=False), self.context_role: Role(context)}
 
 
 def encoder_pair(name: str) -> tuple[str, str]:

@@ -344,11 +344,15 @@ def about_top(table: TableData, ties: Ties) -> list[str]:
     if not compared_on:
         return _about_power(table, ties)
     left_out = [dataset for dataset in table.definition.datasets if dataset not in compared_on]
+    found = [cell for cell in table.cells.values() if cell.dataset in compared_on and cell.finished]
+    others = _each(cell.row.label for cell in found if (cell.row.id, cell.dataset) not in ties)
     unmarked = f" No marks on {', '.join(left_out)}: no references, other questions by row, or few documents."
+    apart = f" Asked other questions, so without a mark: {', '.join(others)}."
     return [
         f"{TOP}: {_first_metric(table)} is the highest, or not told from it by permutation tests on the same "
         "questions, documents swapped, at a level of .05 after Holm's correction for all pairs of rows."
-        + (unmarked if left_out else ""),
+        + (unmarked if left_out else "")
+        + (apart if others else ""),
         *_about_power(table, ties),
     ]
 

@@ -19,7 +19,7 @@ from bench.files.atomic import write_json, write_text
 from bench.method.trace import SearchTrace
 from bench.results.finished import FinishedCell
 from bench.results.models import CellDescription, Summary
-from bench.results.records import RECORDS_FILE, Record, error_kind
+from bench.results.records import Record, error_kind
 from bench.schema import JsonValue
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
@@ -39,8 +39,8 @@ def export_table(table: TableData, folder: Path) -> tuple[Path, Path]:
     Cells of an earlier export that are not finished here stay, so that a long table can be exported in parts.
     Raises BenchError if no cell is finished, if records cannot be read, or if the earlier export cannot.
     """
-    found = [(cell, cell.finished) for cell in table.cells.values()]
-    finished = [(cell, done) for cell, done in found if done is not None and done.is_whole]
+    whole = table.without_unfinished().cells.values()
+    finished = [(cell, cell.finished) for cell in whole if cell.finished is not None]
     if not finished:
         name = table.definition.id
         raise BenchError(f"{name}: no cell is finished, nothing to export. Run first: bench table {name}")
@@ -72,7 +72,7 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
 
     Raises DataError for a folder without this table's cells, or an invalid file.
     """
-    path, _ = _files(definition, folder)
+    path, questions = _files(definition, folder)
     if not path.is_file():
         raise DataError(f"{path}: no such file. Run: bench table {definition.id} --export {folder}")
     rows = {row.id: row for row in definition.rows}
@@ -92,7 +92,8 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
             for metric in definition.metrics:
                 summary.interval(metric)  # a KeyError says which one it lacks
             row = rows[entry["row"]].model_copy(update={"set": dict(entry["options"])})
-            cells[key] = TableCell(row, entry["dataset"], FinishedCell(folder, description, summary))
+            finished = ExportedCell(folder, description, summary, row=row.id, questions=questions)
+            cells[key] = TableCell(row, entry["dataset"], finished)
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise DataError(f"{path}: not the cells of a table ({fault}). Export them again.") from None
@@ -104,45 +105,41 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
 
 
 @dataclass(frozen=True)
-class QuestionValues:
-    """What a table needs of one question of a cell."""
+class ExportedCell(FinishedCell):
+    """A cell of an export: its records have ids, scores and sums of costs, and nothing else."""
 
-    documents: str
-    """Ids of its documents; questions with the same ones are resampled together."""
-    values: Mapping[str, float]
-    """Its scores, without those that are not defined for it, and its cost as ``tflops``."""
+    row: str = ""
+    questions: Path = Path()
+    """The file that has its questions beside those of other rows."""
+
+    def read_records(self) -> Iterator[Record]:
+        """Its records in the order of the data. Raises DataError for a file that cannot be read."""
+        path, place = self.questions, (self.row, self.description.dataset)
+        try:
+            with path.open(encoding="utf-8", newline="") as file:
+                for line in csv.DictReader(file):
+                    if (line["row"], line["dataset"]) == place:
+                        yield _record(line, self.summary)
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            fault = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise DataError(f"{path}: not the questions of a table ({fault}). Export them again.") from None
 
 
-def question_values(definition: TableDefinition, cell: FinishedCell) -> dict[str, QuestionValues]:
-    """Example id -> values, from the cell's records or, of an exported cell, from the export.
-
-    Raises BenchError or DataError for a file that cannot be read.
-    """
-    if (cell.folder / RECORDS_FILE).is_file():
-        return {
-            record.example_id: QuestionValues(
-                _documents(record), {**record.scores, "tflops": record.flops.query / 1e12}
-            )
-            for record in cell.read_records()
+def _record(line: Mapping[str, str], summary: Summary) -> Record:
+    ledgers = {"convention": summary.flop_convention, "query_by_model": {}, "index_by_model": {}}
+    return Record.model_validate(
+        {
+            **{name: line[name] for name in ("example_id", "truncated", "wall_s")},
+            **dict.fromkeys(("answers", "context", "flags"), ()),
+            **dict.fromkeys(("prediction", "trace")),
+            "question": "",
+            "document_ids": line["documents"].split("+"),
+            "scores": {name: line[name] for name in summary.metrics if line.get(name)},
+            "tokens": {of: line[f"{of}_tokens"] for of in ("prompt", "completion")} | {"forwarded": 0},
+            "flops": {of: line[f"{of}_flops"] for of in ("query", "index")} | ledgers,
+            "error": line["error"] or None,
         }
-    path = _files(definition, cell.folder)[1]
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return {
-                line["example_id"]: QuestionValues(
-                    line["documents"],
-                    {
-                        **{name: float(line[name]) for name in cell.summary.metrics if line.get(name)},
-                        "tflops": int(line["query_flops"]) / 1e12,
-                    },
-                )
-                for line in csv.DictReader(file)
-                if line["cell_id"] == cell.id
-            }
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise DataError(
-            f"{path}: not the questions of a table ({type(error).__name__}: {error}). Export them again."
-        ) from None
+    )
 
 
 def _kept(

@@ -82,8 +82,8 @@ def plan_cells(request: TableRequest) -> Plans:
     ):
         if given and definition.kind not in kinds:
             raise ConfigError(f"{definition.id}: {flag} is for {use}.")
-    if request.exported and request.view != "scores":
-        raise ConfigError(f"--from {request.exported} has no records: leave out --columns {request.view}.")
+    if request.exported and request.view in ("costs", "price"):
+        raise ConfigError(f"--from {request.exported} has no ledgers: leave out --columns {request.view}.")
     if definition.kind == "judged" and request.view != "published":
         resolve(request.judge or setting.model, dtype=setting.dtype).identity()
     without = request.view == "published" or definition.kind in WITHOUT_CELLS or request.exported
@@ -121,13 +121,11 @@ def make_table(request: TableRequest, planned: Plans, table: TableData) -> TextT
 
 def _scores(request: TableRequest, _: Plans, table: TableData) -> TextTable:
     printed = published(request.definition.published_as) if request.definition.printed else {}
-    if request.exported is not None:
-        return render(table, printed, ties=ties_of(table))
     if request.view == "retrieval":
         return render(retrieval_view(table), printed)
     if request.view == "paired":
         return paired_table(table)
-    costs = costs_of(table)
+    costs = {} if request.exported else costs_of(table)
     if request.view == "costs":
         return costs_table(table, costs)
     return render(table, printed, costs, ties_of(table))

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from bench.metrics.statistics import Interval, clustered_bootstrap_of
 from bench.results.finished import FinishedCell
 from bench.tables.cells import TableData
-from bench.tables.export import question_values
 from bench.tables.published import PublishedValues
 
 MIN_ROWS = 3
@@ -59,16 +58,16 @@ def order_agreement(
             rows.append((cell.finished, printed.value))
     if len(rows) < MIN_ROWS:
         return None
-    questions = [question_values(table.definition, cell) for cell, _ in rows]
-    shared = [
-        key
-        for key in questions[0]
-        if all(key in of_row and metric in of_row[key].values for of_row in questions)
+    asked = [
+        {r.example_id: {**r.scores, "tflops": r.flops.query_tflops} for r in cell.read_records()}
+        for cell, _ in rows
     ]
+    shared = [key for key in asked[0] if all(metric in one.get(key, ()) for one in asked)]
     if not shared:
         return None
-    values = np.array([[of_row[key].values[metric] for of_row in questions] for key in shared])
-    clusters = [questions[0][key].documents for key in shared]
+    values = np.array([[one[key][metric] for one in asked] for key in shared])
+    documents = {r.example_id: " ".join(r.document_ids) for r in rows[0][0].read_records()}
+    clusters = [documents[key] for key in shared]
     printed_values = [value for _, value in rows]
     interval = clustered_bootstrap_of(
         values,

@@ -78,10 +78,12 @@ def _value(table: TableData, cell: TableCell, metric: str) -> Interval | None:
 
 
 def _ratio(table: TableData, cell: TableCell) -> float | None:
-    """TFLOPs relative to the reference row on the same data set."""
+    """TFLOPs relative to the reference row on the same questions; None if it was asked others."""
     reference = table.cells.get((table.definition.ratio_to or "", cell.dataset))
-    base = reference.summary if reference is not None else None
-    return None if cell.summary is None or not base or not base.tflops else cell.summary.tflops / base.tflops
+    own, base = cell.finished, reference.finished if reference is not None else None
+    if own is None or base is None or own.description.examples != base.description.examples:
+        return None
+    return own.summary.tflops / base.summary.tflops if base.summary.tflops else None
 
 
 def columns(table: TableData, published: PublishedValues) -> list[str]:

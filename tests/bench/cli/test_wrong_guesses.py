@@ -36,7 +36,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("compare bm25 sbert --protocol paper", "--protocol is of a judge's comparison: add --judge MODEL"),
         ("table table1 --prices p.yaml", "--prices is of --columns price: add it."),
         ("table table1_real --from docs/real_reader --seed 4", "--seed chooses what runs, and --from"),
-        ("figure pareto_real --from docs/real_reader --dataset x", "no cell of x, but of musique, qasper"),
+        ("figure pareto_real --from docs/real_reader --dataset x", "no cell of x, but of hotpotqa, musique"),
         ("compare bm25 sbert --data datasets/sample/qasper.jsonl", "bm25 on qasper (datasets/sample/qasper"),
         ("run --method bm25 --dataset qasper --model server:http://a..b/v1#m", "be sent (Unicode"),
         ("table gor4 --columns published --dataset qmsum", "paper prints nothing for qmsum, but for wcep"),

@@ -159,11 +159,7 @@ GEOMETRY = Geometry(chunk_tokens=24, window=512, input_limit=1024, summary_token
 
 
 def language_model(
-    family: str = "llama",
-    *,
-    attention: str = "sdpa",
-    dtype: torch.dtype = torch.float32,
-    **overrides: Any,
+    family: str = "llama", *, attention: str = "sdpa", dtype: torch.dtype = torch.float32, **overrides: Any
 ) -> CausalLanguageModel:
     """A random model behind the async interface, whose conversations share nothing."""
     model = causal_model(family, attention, **overrides).to(dtype)

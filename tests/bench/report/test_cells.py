@@ -31,7 +31,7 @@ def test_a_cell_is_named_by_its_options_and_where_that_is_not_enough_by_what_els
     longer = cell("c", config={"k": 2, "b": 0.75}, non_defaults=("k",)).description
     longer = longer.model_copy(update={"n_examples": 4})
     assert names(*k_only, FinishedCell(Path("x"), longer, cells.summary())) == [
-        *("bm25 k=2 questions=4", "bm25 k=2 questions=10", "bm25 k=9", "bm25 k=10"),
+        *("bm25 k=2 questions=4", "bm25 k=2 questions=10", "bm25 k=9", "bm25 k=10")
     ]
     assert names(cell("aaaaaaaa"), cell("bbbbbbbb")) == ["bm25 [aaaaaa]", "bm25 [bbbbbb]"]
 

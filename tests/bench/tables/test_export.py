@@ -14,10 +14,10 @@ from bench.errors import BenchError, ConfigError, DataError
 from bench.run.cell import CellRequest
 from bench.run.session import Session
 from bench.tables.cells import TableData, plan_table, table_cells
-from bench.tables.definition import Row, TableDefinition
+from bench.tables.definition import Row, TableDefinition, load_table
 from bench.tables.export import export_table, exported_table
-from bench.tables.order import order_agreements
-from bench.tables.published import Published
+from bench.tables.formats import three_digits
+from bench.tables.paired import paired_table
 from bench.tables.render import render
 from tests.bench.models.builders import save_causal
 
@@ -27,6 +27,7 @@ TABLE = TableDefinition(
     source="S",
     datasets=("hotpotqa", "musique"),
     metrics=("f1",),
+    ratio_to="bm25",
     rows=(
         Row(id="bm25", label="BM25", method="bm25", set={"k": 2}),
         Row(id="bm25_1", label="BM25, one passage", method="bm25", set={"k": 1}),
@@ -50,6 +51,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> TableData:
 def test_the_same_table_comes_back_without_data_records_and_models(table: TableData, tmp_path: Path) -> None:
     export_table(table, tmp_path)
     back = exported_table(TABLE, tmp_path)
+    assert paired_table(back).rows == paired_table(table).rows
     before, after = (render(shown, {}).files() for shown in (table, back))
     for kind, text in before.items():
         assert after[kind] == text.replace("not run yet", "not in this export")
@@ -66,18 +68,6 @@ def test_a_table_finished_at_first_is_exported(tmp_path: Path, monkeypatch: pyte
     assert exported_table(definition, tmp_path / "e").cells["bm25", "hotpotqa"].finished is not None
     error = CliRunner().invoke(command, [*told, "--columns", "price"]).exception
     assert isinstance(error, ConfigError) and "leave out --columns and --from" in str(error)
-
-
-def test_the_order_of_an_exports_rows_agrees_as_that_of_the_records(table: TableData, tmp_path: Path) -> None:
-    printed = {
-        (row.id, "hotpotqa", metric): Published(value, "S", row.id)
-        for metric in ("f1", "tflops")
-        for row, value in zip(TABLE.rows, (40.0, 30.0, 20.0), strict=True)
-    }
-    export_table(table, tmp_path)
-    agreements = order_agreements(exported_table(TABLE, tmp_path), printed)
-    assert agreements == order_agreements(table, printed)
-    assert [(a.metric, a.rows) for a in agreements] == [("f1", 3), ("tflops", 3)]
 
 
 def test_an_export_in_parts_is_the_export_of_all(table: TableData, tmp_path: Path) -> None:
@@ -131,3 +121,20 @@ def test_what_cannot_be_exported_or_read_back_is_said(table: TableData, tmp_path
     (tmp_path / "t_cells.json").write_text('[{"row": "bm25", "dataset": "hotpotqa"}]')
     with pytest.raises(DataError, match=r"not the cells of a table \(no 'cell'\)"):
         exported_table(TABLE, tmp_path)
+
+
+def test_the_readmes_figures_on_real_text_are_those_of_the_published_records() -> None:
+    root = Path(__file__).parents[3]
+    shown = (root / "README.md").read_text("utf-8").partition("## On real text")[2].partition("\n## ")[0]
+    table = exported_table(load_table("table1_real"), root / "docs/real_reader")
+    rows = {row.label: row.id for row in table.definition.rows}
+    lines = [line.strip("| ").split(" | ") for line in shown.splitlines() if line.startswith("| ")][1:]
+    for label, *printed in lines:
+        for dataset, score, cost in zip(table.definition.datasets, printed[::2], printed[1::2], strict=True):
+            if (of := table.cells[rows[label], dataset].summary) is not None:
+                f1, index = of.percent("f1"), f" ({of.index_tflops:.2g})" if of.index_tflops else ""
+                assert score == f"{f1.mean:.1f} [{f1.low:.1f}, {f1.high:.1f}]", (label, dataset)
+                assert cost == three_digits(of.tflops) + index, (label, dataset)
+            else:
+                assert score == cost == "–"
+    assert len(lines) >= 8

@@ -53,17 +53,14 @@ def test_rows_that_are_not_told_from_the_best_are_marked(tmp_path: Path) -> None
     assert f"below the best row that an uncorrected test finds 4 in 5 times: qasper {points} (" in text
 
 
-def test_without_standings_nothing_is_marked(tmp_path: Path) -> None:
-    made = table(tmp_path, best=records(0.9), worse=records(0.2))
-    assert "*" not in "".join(row[1] for row in render(made, {}).rows)
-    assert "Ranks" not in render(made, {}).markdown() and "highest" not in render(made, {}).markdown()
-
-
 def test_rows_that_were_asked_different_questions_are_not_marked(tmp_path: Path) -> None:
     assert not ties_of(table(tmp_path, best=records(0.9), fewer=records(0.9, count=11)))
     other = [one.model_copy(update={"document_ids": ["other"]}) for one in records(0.9)]
     (tmp_path / "b").mkdir()
-    assert not ties_of(table(tmp_path / "b", best=records(0.9), other=other))
+    three = table(tmp_path / "b", other=other, best=records(0.9), worse=records(0.2))
+    ties = ties_of(three)
+    assert {row for row, _ in ties} == {"best", "worse"}
+    assert "Asked other questions, so without a mark: OTHER." in render(three, {}, ties=ties).markdown()
 
 
 def test_one_document_ranks_nothing(tmp_path: Path) -> None:

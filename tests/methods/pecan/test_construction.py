@@ -104,7 +104,7 @@ def test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_mak
     script = Script(summary=saying("* p\n* q", "* r", "* top"))
     graph, model = build(script, THREE, plan(room=2 * piece))
     assert [[graph.nodes[n].text for n in level] for level in graph.levels] == [
-        *(["a b c d", "e f g h", "i j k l"], ["p", "q", "r"], ["top"]),
+        *(["a b c d", "e f g h", "i j k l"], ["p", "q", "r"], ["top"])
     ]
     assert edges(graph) == {
         "p": {"a b c d": 0.5, "e f g h": 0.5},
@@ -113,7 +113,7 @@ def test_batches_are_filled_in_order_and_their_levels_follow_until_one_batch_mak
         "top": {"p": 0.333333, "q": 0.333333, "r": 0.333333},
     }
     assert [context.nodes[:2] for context in model.contexts] == [
-        *(["a b c d", "e f g h"], ["i j k l", "\x00"], ["p", "q"]),
+        *(["a b c d", "e f g h"], ["i j k l", "\x00"], ["p", "q"])
     ]
     assert graph.notes["levels"] == [3, 3, 1] and graph.notes["tokens"] == [18, 9, 3]
 
@@ -158,7 +158,7 @@ def test_an_empty_summary_moves_its_nodes_up_unchanged() -> None:
     script = Script(summary=saying("* p", "", "* top"))
     graph, _ = build(script, THREE, plan(room=12))
     assert [[graph.nodes[n].text for n in level] for level in graph.levels] == [
-        *(["a b c d", "e f g h", "i j k l"], ["p", "i j k l"], ["top"]),
+        *(["a b c d", "e f g h", "i j k l"], ["p", "i j k l"], ["top"])
     ]
     assert [n.level for n in graph.nodes] == [1, 1, 1, 2, 3]
     assert edges(graph)["top"] == {"i j k l": 0.5, "p": 0.5}
