@@ -121,7 +121,7 @@ class ExportedCell(FinishedCell):
                     if (line["row"], line["dataset"]) == place:
                         yield _record(line, self.summary)
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-            fault = f"{type(error).__name__}: {error}".splitlines()[0]
+            fault = " ".join(f"{type(error).__name__}: {error}".split("\n")[:3])
             raise DataError(f"{path}: not the questions of a table ({fault}). Export them again.") from None
 
 
