@@ -79,8 +79,10 @@ def _pareto(figure: Figure, setting: CellRequest, session: Session, exported: Pa
     """A table's rows, score over cost, on the data sets with a finished cell."""
     data = str(exported) if exported and figure.datasets else setting.data  # an export may have any set
     definition = load_table(figure.table).on(data, figure.datasets)
-    planned = {} if exported else plan_table(definition, setting)
-    table = exported_table(definition, exported) if exported else table_cells(definition, planned, session)
+    if exported is not None:
+        table = exported_table(definition, exported)
+    else:
+        table = table_cells(definition, plan_table(definition, setting), session)
     drawn = rows_on_a_plane(table)
     if drawn is None:
         raise NothingFinishedError(f"any row of {figure.table}", setting)
