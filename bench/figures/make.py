@@ -25,12 +25,12 @@ from bench.figures.pareto import pareto
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
 from bench.results.models import Interval
-from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.cell import Cell, CellRequest, plan_cell, shared_runs
 from bench.run.question_runner import prepare, stored_index
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
 from bench.schema import JsonValue
-from bench.sweeps.grid import GridCell, plan_sweep, shared_runs
+from bench.sweeps.grid import plan_sweep
 from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import load_table
 from bench.tables.export import exported_table
@@ -241,14 +241,13 @@ def _finished(
     """
     request = setting.of(figure.method, dataset, {**figure.set, **(options or {})})
     try:
-        points: list[GridCell] = plan_sweep(request, grid)
+        cells = [point.cell for point in plan_sweep(request, grid)]
     except NoTrainingDataError as error:
         log.warning("%s: left out: %s", dataset, error)
         return []
     name = f"{', '.join(grid)} on {dataset}" if grid else None
-    groups = [[point.cell for point in group] for group in shared_runs(points)]
-    finished = session.run_all(groups, sweep=name)
-    return [(point.cell, finished.get(point.cell.identity.cell_id)) for point in points]
+    finished = session.run_all(shared_runs(cells), sweep=name)
+    return [(cell, finished.get(cell.identity.cell_id)) for cell in cells]
 
 
 def _panels(

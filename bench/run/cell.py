@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -236,6 +236,17 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
     if data.source != "sample":
         unfit = unfit_models(roles.values(), (example.documents for example in data.examples))
     return Cell(request, method, card, data, reader, roles, identity, training, unfit)
+
+
+def shared_runs(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """The cells in groups that one run per question serves: they differ in replayed options alone."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        identity = asdict(cell.identity)
+        replayed = cell.method.replayed
+        identity["config"] = {k: v for k, v in identity["config"].items() if k not in replayed}
+        groups.setdefault(stable_hash(identity), []).append(cell)
+    return list(groups.values())
 
 
 def _inner_versions(method: Method[Any]) -> Iterator[str]:

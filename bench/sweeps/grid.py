@@ -7,13 +7,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from bench.errors import ConfigError
-from bench.files.hashing import stable_hash
 from bench.method.options import as_typed, parse_assignments, parse_method
 from bench.method.registry import load_method
-from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.cell import Cell, CellRequest, plan_cell, shared_runs
 from bench.run.equal_cost import NODES, PASSAGES, reference_method
 from bench.schema import JsonValue
 
@@ -185,19 +184,10 @@ def plan_experiment(experiment: Experiment) -> list[list[GridCell]]:
                         f"{entry.method} {planned.name} on {dataset} with {model} is the same cell as "
                         f"{before.method} {first[1]}; give it once."
                     )
-            groups += shared_runs(cells)
+            of = {planned.cell.identity.cell_id: planned for planned in cells}
+            shared = shared_runs(planned.cell for planned in cells)
+            groups += [[of[cell.identity.cell_id] for cell in group] for group in shared]
     return groups
-
-
-def shared_runs(cells: Sequence[GridCell]) -> list[list[GridCell]]:
-    """The cells in groups that share one run per question: they differ in replayed options only."""
-    groups: dict[str, list[GridCell]] = {}
-    for member in cells:
-        replayed = member.cell.method.replayed
-        identity = asdict(member.cell.identity)
-        identity["config"] = {k: v for k, v in identity["config"].items() if k not in replayed}
-        groups.setdefault(stable_hash(identity), []).append(member)
-    return list(groups.values())
 
 
 def _shown(values: Sequence[JsonValue]) -> str:

@@ -16,7 +16,7 @@ from bench.models.sources import verify
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell, so_far
 from bench.results.models import CellDescription, Interval, Summary
-from bench.run.cell import Cell, CellRequest, plan_cell
+from bench.run.cell import Cell, CellRequest, plan_cell, shared_runs
 from bench.run.equal_cost import CostMatch, cost_match, match_costs
 from bench.run.session import Session
 from bench.run.training_plan import NoTrainingDataError
@@ -165,24 +165,24 @@ def table_cells(
     """
     why: dict[int, str] = {}
 
-    def left_out(first: Cell, plan: Plan, error: BenchError) -> None:
+    def left_out(first: Cell, plans: Sequence[Plan], error: BenchError) -> None:
         if not isinstance(error, ModelUnavailableError):
             raise error
         verify(first.reader.name, first.reader.source.locate(first.reader.name))
-        why[id(plan)] = str(error)
+        why.update((id(plan), str(error)) for plan in plans)
 
     places = {} if places is None else places
     places |= {place: plan.identity.cell_id for place, plan in planned.items() if isinstance(plan, Cell)}
     cells = [plan for plan in planned.values() if isinstance(plan, Cell)]
     finished = session.run_all(
-        [[cell] for cell in cells], failed=lambda group, error: left_out(group[0], group[0], error)
+        shared_runs(cells), failed=lambda group, error: left_out(group[0], group, error)
     )
     matches = [plan for plan in planned.values() if isinstance(plan, CostMatch)]
-    matched = match_costs(matches, session, lambda match, error: left_out(match.trial, match, error))
+    matched = match_costs(matches, session, lambda match, error: left_out(match.trial, [match], error))
     of_match = {id(match): cell for match, cell in zip(matches, matched, strict=True)}
     settled = ((place, of_match.get(id(plan))) for place, plan in planned.items())
     places |= {place: cell.identity.cell_id for place, cell in settled if cell is not None}
-    finished |= session.run_all([[cell] for cell in matched if cell is not None])
+    finished |= session.run_all(shared_runs(filter(None, matched)))
     rows = {row.id: row for row in definition.rows}
     table: dict[tuple[str, str], TableCell] = {}
     for (row_id, dataset), plan in planned.items():

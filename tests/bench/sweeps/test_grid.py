@@ -19,7 +19,7 @@ from bench.run.cell import CellRequest
 from bench.run.cell_folder import describe
 from bench.run.session import Session
 from bench.sweeps.cost import survey
-from bench.sweeps.grid import from_flags, parse_grid, plan_experiment, plan_sweep, shared_runs
+from bench.sweeps.grid import from_flags, parse_grid, plan_experiment, plan_sweep
 from performance.scale import synthetic_records
 from tests.bench.faults.runs import records_of
 from tests.stand_ins import run_cells
@@ -56,10 +56,8 @@ def test_a_point_is_named_as_one_types_it() -> None:
 
 
 def test_cells_that_differ_in_replayed_options_only_share_a_run() -> None:
-    base = CellRequest("bm25", "hotpotqa", limit=2)
-    cells = plan_sweep(base, {"k": [1, 3], "b": [0.5, 0.75]})
-    assert [point.name for point in cells] == ["k=1,b=0.5", "k=1,b=0.75", "k=3,b=0.5", "k=3,b=0.75"]
-    assert [[point.name for point in group] for group in shared_runs(cells)] == [
+    groups = plan_experiment(flags(["bm25"], [], ["k=1,3", "b=0.5,0.75"]))
+    assert [[point.name for point in group] for group in groups] == [
         ["k=1,b=0.5", "k=3,b=0.5"],
         ["k=1,b=0.75", "k=3,b=0.75"],
     ]
@@ -86,10 +84,10 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def stop_rules(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """Cells of PECAN run together in ``sweep`` and one by one in ``alone``; and their names."""
     folder = tmp_path_factory.mktemp("results")
-    points = plan_sweep(CellRequest("pecan", "hotpotqa", limit=2), {"t_p": [1, 4], "t_c": [0.05, 0.9]})
+    (points,) = plan_experiment(flags(["pecan"], [], ["t_p=1,4", "t_c=0.05,0.9"], limit=2))
     indexes = IndexStore(folder / "indexes")
     alone = [(folder / "alone", [point]) for point in points]
-    for place, group in [*((folder / "sweep", group) for group in shared_runs(points)), *alone]:
+    for place, group in [(folder / "sweep", points), *alone]:
         places = [(point.cell, place / point.name) for point in group]
         run_cells(places, indexes, lambda roles=group[0].cell.roles: LoadedModels(roles))
     return folder, [point.name for point in points]
@@ -115,8 +113,8 @@ def test_a_record_of_a_search_holds_its_path_and_its_price(stop_rules: tuple[Pat
     assert "stop: " in shown and "p_yes" in shown and "similarity" in shown
 
 
-def flags(methods: list[str], assignments: list[str] = [], axes: list[str] = []) -> Any:  # noqa: B006 - read only
-    setting = CellRequest(limit=1)
+def flags(methods: list[str], assignments: Any = (), axes: Any = (), limit: int = 1) -> Any:
+    setting = CellRequest(limit=limit)
     return from_flags(methods, ["hotpotqa"], ["tiny"], assignments, axes, setting)
 
 
@@ -251,7 +249,6 @@ def test_what_a_question_costs_is_estimated_by_the_cell_that_reads_most(tmp_path
 
 def test_as_many_cells_as_allowed_are_planned_one_more_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.sweeps.grid.MAX_CELLS", 4)
-    assert len(shared_runs(plan_sweep(CellRequest("bm25", "hotpotqa", limit=1), {"k": [1, 2, 3, 4]}))) == 1
     groups = plan_experiment(flags(["bm25", "dragon"], [], ["k=1,2"]))
     assert sum(map(len, groups)) == 4
     with pytest.raises(ConfigError, match="6 cells; at most 4"):

@@ -35,10 +35,10 @@ class Ran(RunHooks):
     """Remembers which cells ran."""
 
     def __init__(self) -> None:
-        self.cells: list[str] = []
+        self.groups: list[list[str]] = []
 
     def on_start(self, cells: Sequence[Cell], done: object) -> None:
-        self.cells += [f"{c.request.method} {c.identity.config.get('k', '')}".strip() for c in cells]
+        self.groups.append([f"{c.request.method} {c.identity.config.get('k', '')}".strip() for c in cells])
 
 
 def made(
@@ -49,6 +49,7 @@ def made(
 
 MORE = Row(id="more", label="TF-IDF Top-X", method="tfidf", set={"k": "auto:bm25"})
 BM25 = Row(id="bm25", label="BM25", method="bm25", set={"k": 5})
+THREE = Row(id="k3", label="BM25 Top-3", method="bm25", set={"k": 3})
 
 
 def test_a_table_asks_as_many_questions_of_each_data_set_as_it_says(reader: str) -> None:
@@ -59,12 +60,13 @@ def test_a_table_asks_as_many_questions_of_each_data_set_as_it_says(reader: str)
 
 
 def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str, tmp_path: Path) -> None:
-    table = definition(MORE, BM25)
+    table, ran = definition(MORE, BM25, THREE), Ran()
     planned = plan_table(table, CellRequest(model=reader, limit=2))
-    ran = Ran()
     table_data = table_cells(table, planned, Session(tmp_path, hooks=[ran]))
-    assert list(table_data.cells) == [("more", "hotpotqa"), ("bm25", "hotpotqa")]
-    assert ran.cells[0] == "bm25 5" and len(ran.cells) == len(set(ran.cells)) <= 5
+    assert list(table_data.cells) == [(row, "hotpotqa") for row in ("more", "bm25", "k3")]
+    cells = [cell for group in ran.groups for cell in group]
+    assert ran.groups[0] == ["bm25 5", "bm25 3"], "one run per question serves both"
+    assert len(cells) == len(set(cells)) <= 6
     more = table_data.cells["more", "hotpotqa"]
     k = more.description.config["k"]
     # Both read chunks of equal length; only the frames of the prompts differ between k and k + 1.
@@ -87,14 +89,14 @@ def test_bench_run_runs_what_its_k_depends_on(reader: str, tmp_path: Path) -> No
 
 def test_a_row_without_its_encoder_is_left_out_and_says_why(reader: str, tmp_path: Path) -> None:
     rows = (
-        Row(id="dragon", label="Dragon", method="dragon", set={"encoder": "dragon-plus"}),
+        *(Row(id=f"k{k}", label="", method="dragon", set={"encoder": "dragon-plus", "k": k}) for k in (1, 2)),
         Row(id="dpr", label="DPR", method="dpr", set={"encoder": "dpr"}),
         Row(id="closed_book", label="Closed book", method="closed_book"),
     )
     planned = plan_table(definition(*rows), CellRequest(model=reader, limit=1))
     table_data = made(definition(*rows), planned, tmp_path)
     assert table_data.cells["closed_book", "hotpotqa"].summary is not None
-    for row in ("dragon", "dpr"):
+    for row in ("k1", "k2", "dpr"):
         assert table_data.cells[row, "hotpotqa"].summary is None
     text = render(table_data, {}).markdown()
     assert "facebook/dragon-plus-query-encoder" in text and "facebook/dpr-question_encoder-single" in text
