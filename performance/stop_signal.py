@@ -91,6 +91,7 @@ class Case:
     sufficient: bool
     tokens: int
     odds: Mapping[str, float]
+    step: int = 0
 
 
 def log_odds(p_yes: float) -> float:
@@ -159,14 +160,15 @@ def relative(cases: Sequence[Case], base: str) -> list[Case]:
     ]
 
 
-def pooled(cases: Sequence[Case], probe: str) -> str:
-    """AUROC over all cases, questions resampled."""
+def pooled(cases: Sequence[Case], probe: str, *, at_one_step: bool = False) -> str:
+    """AUROC over all cases, or over those of the same step of their searches; questions resampled."""
     if not cases:
         return "-"
     value = auroc(
         [case.odds[probe] for case in cases],
         [case.sufficient for case in cases],
         [case.question for case in cases],
+        [case.step for case in cases] if at_one_step else 0,
         rng=np.random.default_rng(0),
     )
     if value is None:
@@ -254,7 +256,7 @@ def pairs(model: str, data: str, dataset: str, skip: int, limit: int, out: Path 
 
 
 def steps_of(record: Record, example: Example, told_by: str) -> list[Case]:
-    """The judged steps of a search.
+    """The judged steps of a search, each with the verdict's rules and the number of its step, a mere clock.
 
     told_by: ``answer``, a reference stands in what was read; ``evidence``, every supporting document is read.
     """
@@ -280,7 +282,8 @@ def steps_of(record: Record, example: Example, told_by: str) -> list[Case]:
         top = top if found else odds
         rules = {"absolute": odds, "over_top": odds - top}
         rules |= {} if unread is None else {"over_nothing": odds - log_odds(unread)}
-        found.append(Case(record.example_id, "", bool(held), tokens, rules))
+        rules["clock"] = float(len(found))
+        found.append(Case(record.example_id, "", bool(held), tokens, rules, len(found)))
     return found
 
 
@@ -300,12 +303,14 @@ def steps(cells: tuple[Path, ...], data: str) -> None:
             found = [step for r in records for step in steps_of(r, examples[r.example_id], told_by)]
             if not found:
                 continue
-            rules = [rule for rule in ("absolute", "over_nothing", "over_top") if rule in found[0].odds]
+            rules = list(found[0].odds)
             first = [next(group) for _, group in itertools.groupby(found, key=lambda step: step.question)]
             thirds = np.quantile([step.tokens for step in found], (1 / 3, 2 / 3))
             _print([(f"AUROC: {told_by} read", *rules)])
             _print([(f"first probe ({len(first)})", *(pooled(first, rule) for rule in rules))])
             _print([(f"all steps ({len(found)})", *(pooled(found, rule) for rule in rules))])
+            same = (pooled(found, rule, at_one_step=True) for rule in rules)
+            _print([("  against other searches at the same step", *same)])
             bounds = (0, *(int(third) for third in thirds), max(step.tokens for step in found))
             for low, high in itertools.pairwise(bounds):
                 own = [step for step in found if low < step.tokens <= high]

@@ -243,8 +243,7 @@ def shared_runs(cells: Iterable[Cell]) -> list[list[Cell]]:
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         identity = asdict(cell.identity)
-        replayed = cell.method.replayed
-        identity["config"] = {k: v for k, v in identity["config"].items() if k not in replayed}
+        identity["config"] = {k: v for k, v in identity["config"].items() if k not in cell.method.replayed}
         groups.setdefault(stable_hash(identity), []).append(cell)
     return list(groups.values())
 

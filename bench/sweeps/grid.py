@@ -185,8 +185,7 @@ def plan_experiment(experiment: Experiment) -> list[list[GridCell]]:
                         f"{before.method} {first[1]}; give it once."
                     )
             of = {planned.cell.identity.cell_id: planned for planned in cells}
-            shared = shared_runs(planned.cell for planned in cells)
-            groups += [[of[cell.identity.cell_id] for cell in group] for group in shared]
+            groups += [[of[c.identity.cell_id] for c in run] for run in shared_runs(p.cell for p in cells)]
     return groups
 
 

@@ -86,19 +86,16 @@ def _read_story(path: Path, changed: int) -> tuple[Document, tuple[str, ...]]:
         return Document("", content.decode("latin-1")), (f"{path.name} is not UTF-8; read as Latin-1",)
 
 
-def _release_files(path: Path) -> list[Path]:
-    return sorted((path.parent / "tmp").glob("*.content"))
-
-
-def _is_row(entry: Entry) -> bool:
-    return isinstance(entry.value.get("document"), dict) and "question" in entry.value
-
-
 NARRATIVEQA_RELEASE = Format(
     "narrativeqa-release",
     "NarrativeQA release, whole stories",
     has("document_id", "question", "answer1"),
     _parse_release,
-    companions=_release_files,
+    companions=lambda path: sorted((path.parent / "tmp").glob("*.content")),
 )
-NARRATIVEQA_HUB = Format("narrativeqa-hub", "NarrativeQA, hub rows", _is_row, _parse_row)
+NARRATIVEQA_HUB = Format(
+    "narrativeqa-hub",
+    "NarrativeQA, hub rows",
+    lambda entry: isinstance(entry.value.get("document"), dict) and "question" in entry.value,
+    _parse_row,
+)
