@@ -33,9 +33,9 @@ def test_the_interval_is_that_of_resampled_documents() -> None:
     assert (interval.low, interval.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
 
 
-def test_without_a_pair_there_is_no_area_and_with_one_document_no_interval() -> None:
-    rng, low_high = np.random.default_rng(0), ([0.1, 0.2, 0.8, 0.9], [False, True] * 2, list("abcd"))
-    assert [auroc(*low_high, strata, rng=rng).mean for strata in (0, [0, 0, 1, 1])] == [0.75, 1.0]
+def test_pairs_are_of_one_stratum_without_one_there_is_no_area_and_of_one_document_no_interval() -> None:
+    rng, cases = np.random.default_rng(0), ([0.1, 0.2, 0.8, 0.9], [False, True] * 2, list("abcd"))
+    assert [auroc(*cases, strata, rng=rng).mean for strata in (0, [0, 0, 1, 1])] == [0.75, 1.0]
     assert auroc([0.1, 0.9], [True, True], ["a", "b"], rng=rng) is None
     one = auroc([0.1, 0.9], [False, True], ["a", "a"], rng=rng)
     assert one is not None and (one.mean, one.low) == (1.0, None) and "share one document" in one.reason
