@@ -55,7 +55,7 @@ def command(
     there = [text for text in (question, *files) if os.path.exists(text)]  # noqa: PTH110 -- however long
     if there == [question] and STDIN not in files:
         raise ConfigError(f'The question comes first: bench ask "QUESTION" {question}')
-    if not files:
+    if not files or "" in files:
         raise ConfigError(f'Which files? bench ask "{question or "QUESTION"}" FILES...')
     collection = _documents(files)
     collection.require_one()

@@ -113,7 +113,7 @@ def _configure(context: click.Context, parameter: click.Parameter, path: Path | 
     from bench.schema import JsonValue
 
     values = read_yaml(path, RootModel[dict[str, JsonValue]], "configuration").root
-    own = {flag_of(one): one.name for one in context.command.params}
+    own = {flag_of(one): one.name for one in context.command.params if isinstance(one, Option)}
     if values.keys() - own.keys():
         known = _options_of_all()
         for name in values:

@@ -83,9 +83,10 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     with pytest.raises(AttributeError):
         run(*arguments)
     assert taken[1][1].request.options == {"k": 3, "b": 0}
-    file.write_text("in-fligth: 5\n")
-    with pytest.raises(BenchError, match="Did you mean 'in-flight'"):
-        run(*arguments)
+    for text, refusal in (("in-fligth: 5", "Did you mean 'in-flight'"), ("words: [x]", "option 'words'")):
+        file.write_text(text)  # words is no option
+        with pytest.raises(BenchError, match=refusal):
+            run(*arguments)
     file.write_text("limit: 2.5\n")
     assert "'2.5' is not a valid integer" in run(*arguments).output
 

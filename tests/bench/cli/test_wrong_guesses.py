@@ -27,8 +27,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("methods", "Did you mean: bench list methods"),
         ("bm25", "Did you mean: bench run --method bm25 --dataset NAME"),
         ("ask", 'Which files? bench ask "QUESTION" FILES...'),
-        ("ask When?", 'Which files? bench ask "When?" FILES...'),
-        ("ask pyproject.toml", 'The question comes first: bench ask "QUESTION" pyproject.toml'),
+        ("ask When? ", 'Which files? bench ask "When?" FILES...'),
         ("ask pyproject.toml When?", 'The question comes first: bench ask "QUESTION" pyproject.toml'),
         ("run --method bm25 --data ~nobody-here/x", "~nobody-here/x: no such file or folder"),
         ("run --limit x", "'x' is not a valid integer range. See: bench run --help"),
@@ -46,7 +45,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_a_wrong_guess_is_one_line(typed: str, answer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer in error_of(capsys, *typed.split())
+    assert answer in error_of(capsys, *typed.split(" "))
 
 
 def test_a_guess_is_made_only_where_a_name_is_near(capsys: pytest.CaptureFixture[str]) -> None:
