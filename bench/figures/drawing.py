@@ -27,7 +27,8 @@ from bench.metrics import METRIC_LABELS
 from bench.results.models import Interval, Summary
 from bench.tables.formats import csv_text
 
-MARKERS: tuple[str | tuple[int, Literal[0, 1, 2], int], ...] = (*"osD^v<>PXpd", (4, 1, 0), *"*8Hh")
+Marker = str | tuple[int, Literal[0, 1, 2], int]
+MARKERS: tuple[Marker, ...] = (*"osD^v<>PXpd", (4, 1, 0), *"*8h", (6, 1, 0), (8, 1, 0))
 """One marker per row of a table, in order; they stay distinguishable at small size and in grey."""
 COLOURS = ("#0072b2", "#d55e00", "#117733", "#cc79a7", "#222222", "#e69f00", "#882255", "#56b4e9", "#332288")
 """One colour per method, in order. They also differ in lightness, and red and green are not the only
@@ -38,8 +39,6 @@ SCORE, COST = COLOURS[0], "#b34e00"
 _PANEL = (3.2, 2.6)
 """Width and height of a panel in inches: one panel is as wide as a column of a page with two."""
 _LABEL_SIZE = 8
-_NAME_LINE = 17
-"""Characters of one line of a point's name."""
 _STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -335,10 +334,10 @@ def colours_of(methods: Sequence[str]) -> dict[str, str]:
 def marker_of(row: int, colour: str, *, filled: bool = False) -> dict[str, Any]:
     """The marker of a row as properties of a line without a stroke."""
     marker = MARKERS[row % len(MARKERS)]
+    pointed = isinstance(marker, tuple) or marker in "d*"
     return {
-        "marker": marker, "markersize": 8.0 if marker in ("d", "*", (4, 1, 0)) else 6.0, "color": colour,
-        "markeredgewidth": 1.3, "markerfacecolor": colour if filled else "white", "linestyle": "none",
-        "clip_on": False,
+        "marker": marker, "markersize": 8.0 if pointed else 6.0, "color": colour, "markeredgewidth": 1.3,
+        "markerfacecolor": colour if filled else "white", "linestyle": "none", "clip_on": False,
     }  # fmt: skip
 
 
@@ -346,32 +345,6 @@ def _line_of(at: int) -> dict[str, Any]:
     """Marker, colour and stroke of one of several lines."""
     strokes = {"linestyle": ("-", "--", ":")[at % 3], "linewidth": 1}
     return {**marker_of(at, COLOURS[at % len(COLOURS)]), **strokes}
-
-
-def name_point(ax: Axes, x: float, y: float, name: str, *, bold: bool) -> None:
-    """Write a name at a point, from which :func:`place_names` moves it."""
-    ground = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4}
-    ax.text(x, y, textwrap.fill(name, _NAME_LINE, break_long_words=False), ha="center", va="center",
-            fontsize=_LABEL_SIZE, linespacing=1.0, color=DARK, zorder=2.9, bbox=ground,
-            fontweight="bold" if bold else "normal")  # fmt: skip
-
-
-def place_names(figure: Figure) -> None:
-    """Move the names beside their points; call it last, since it freezes the layout."""
-    from adjustText import adjust_text
-
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    leader = {"arrowstyle": "-", "color": "#666666", "linewidth": 0.5, "zorder": 2.8}
-    for ax in figure.axes:
-        if ax.texts:
-            lines = [line.get_xydata() for line in ax.lines if line.get_marker() != "None"]
-            own, points = np.array([text.get_position() for text in ax.texts]), np.concatenate(lines)
-            adjust_text(
-                list(ax.texts), x=points[:, 0], y=points[:, 1], target_x=own[:, 0], target_y=own[:, 1], ax=ax,
-                expand=(1.15, 1.4), force_text=(0.5, 1.0), force_static=(0.3, 0.6), arrowprops=leader,
-                iter_lim=1000,  # a limit of time would not repeat
-            )  # fmt: skip
 
 
 LEAST_RATIO = 1.5

@@ -1,9 +1,12 @@
-"""Score over cost: the rows of a table as points with their names, and the front that nothing beats."""
+"""Score over cost: the rows of a table as points, and the front that nothing beats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+
+from matplotlib.lines import Line2D
 
 from bench.figures.drawing import (
     DARK,
@@ -15,8 +18,6 @@ from bench.figures.drawing import (
     figure_of,
     log_axis,
     marker_of,
-    name_point,
-    place_names,
     spread,
     styled,
 )
@@ -26,9 +27,6 @@ from bench.tables.caption import about_reader
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
 from bench.tables.published import PublishedValues
-
-_PANEL = (3.2, 3.1)
-"""Inches; higher than other panels, for the labels."""
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -79,8 +77,9 @@ def pareto(
     definition, metric = table.definition, table.definition.metrics[0]
     label = definition.reference.label if definition.reference else ""
     colours = colours_of([row.method for row in definition.rows])
-    figure, axes = figure_of(len(definition.datasets), _PANEL)
+    figure, axes = figure_of(len(definition.datasets))
     values: list[tuple[object, ...]] = []
+    named: dict[str, tuple[int, str]] = {}
     in_grey = left_out = False
     for ax, dataset in zip(axes, definition.datasets, strict=True):
         points, relative, some = _points(table, dataset, published or {}, dollars)
@@ -97,10 +96,8 @@ def pareto(
             if point.paper is not None:
                 in_grey = True
                 ax.plot(*point.paper, **marker_of(point.row, LIGHT), zorder=2)
-            ax.plot(
-                x, y, zorder=3, label=point.cell.row.label,
-                **marker_of(point.row, colours[point.cell.row.method], filled=position in front),
-            )  # fmt: skip
+            mark = named.setdefault(point.cell.row.label, (point.row, colours[point.cell.row.method]))
+            ax.plot(x, y, zorder=3, label=point.cell.row.label, **marker_of(*mark, filled=position in front))
             values.append(
                 (
                     *(dataset, point.cell.row.id, point.tflops, y),
@@ -108,21 +105,26 @@ def pareto(
                     *(x if relative else None, *(point.paper or (None, None))),
                 )
             )
-            name_point(ax, x, y, point.cell.row.label, bold=position in front)
         data = points[0].cell.data if points else dataset
         ax.set_title(counted(data, (point.questions for point in points)))
-        ax.margins(x=0.1, y=0.15)
+        ax.margins(x=0.1, y=0.1)
         if all(point.cost.mean > 0 for point in points):
             log_axis(ax)
         xlabel = f"cost per question, × {label}" if relative else unit
-        ax.set(xlabel=xlabel, ylabel=METRIC_LABELS.get(metric, metric), ylim=(0, None))
+        bottom = max(0, ax.get_ylim()[0])
+        ax.set(xlabel=xlabel, ylabel=METRIC_LABELS.get(metric, metric), ylim=(bottom, None))
+    in_order = sorted(named.items(), key=itemgetter(1))
+    marks = {name: Line2D([], [], **marker_of(*mark)) for name, mark in in_order}
+    figure.legend(
+        marks.values(), marks, loc="outside upper center", ncols=3 if len(axes) > 1 else 2, frameon=False,
+        handletextpad=0.2, columnspacing=1.2,
+    )  # fmt: skip
     note = about_reader(table)
     if explained:
-        note.append("Filled, bold, dotted line: the Pareto front. Bars: 95 %, documents resampled.")
+        note.append("Filled, dotted line: the Pareto front. Bars: 95 %, documents resampled.")
         note += [f"Grey: published values by the same markers ({definition.source})."] if in_grey else []
         note += ["Rows that were asked other questions than most are not shown."] if left_out else []
     add_note(figure, " ".join(note if explained else note[:1]))
-    place_names(figure)
     header = (
         *("dataset", "row", "tflops", metric, f"{metric}_low", f"{metric}_high", "on_pareto_front"),
         *("relative_cost", "paper_relative_cost", f"paper_{metric}"),

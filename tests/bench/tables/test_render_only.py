@@ -32,7 +32,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def results(cells: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same cells, in a place where nothing can be run or loaded."""
+    """The same cells, in a place where nothing can be run and no model loaded."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("--render-only computed something")
@@ -41,7 +41,6 @@ def results(cells: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "bench.run.session.Session.run",
         "bench.run.session.Session._run_group",
         "bench.run.session.run_group",
-        "bench.models.loader.load_tokenizer",
         "bench.models.model_set.LoadedModels.__init__",
     ):
         monkeypatch.setattr(name, refuse)
