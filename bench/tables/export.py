@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -116,13 +117,21 @@ class ExportedCell(FinishedCell):
         """Its records in the order of the data. Raises DataError for a file that cannot be read."""
         path, place = self.questions, (self.row, self.description.dataset)
         try:
-            with path.open(encoding="utf-8", newline="") as file:
-                for line in csv.DictReader(file):
-                    if (line["row"], line["dataset"]) == place:
-                        yield _record(line, self.summary)
+            for line in _questions(path, path.stat().st_mtime_ns).get(place, ()):
+                yield _record(line, self.summary)
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             fault = " ".join(f"{type(error).__name__}: {error}".split("\n")[:3])
             raise DataError(f"{path}: not the questions of a table ({fault}). Export them again.") from None
+
+
+@lru_cache(maxsize=1)
+def _questions(path: Path, changed: int) -> Mapping[tuple[str, str], Sequence[Mapping[str, str]]]:
+    """The lines of a file that changed last then, by row and data set; all cells of an export read one."""
+    lines: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            lines.setdefault((line["row"], line["dataset"]), []).append(line)
+    return lines
 
 
 def _record(line: Mapping[str, str], summary: Summary) -> Record:
