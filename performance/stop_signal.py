@@ -302,6 +302,7 @@ def steps(cells: tuple[Path, ...], data: str) -> None:
         for told_by in ("answer", "evidence"):
             found = [step for r in records for step in steps_of(r, examples[r.example_id], told_by)]
             if not found:
+                click.echo(f"AUROC: {told_by} read: no step has been recorded of which the data tell it")
                 continue
             rules = list(found[0].odds)
             first = [next(group) for _, group in itertools.groupby(found, key=lambda step: step.question)]

@@ -90,6 +90,7 @@ def command(
         refuse(choosing, "chooses among cells, and two folders are named: leave it out.")
     folders = list(_folders((first, second), dataset, setting, results))
     one, other = (list(records_so_far(folder).values()) for folder in folders)
+    first, second = _called(first, second)
     if judge is not None:
         from bench.run.judge_protocol import PROTOCOLS
         from bench.run.session import Session
@@ -113,6 +114,13 @@ def command(
     for question in most_different(comparison, show):
         console.print()
         print_pair(console, question, metric, first, second)
+
+
+def _called(*named: str) -> Sequence[str]:
+    """Short names of the two: of a folder its method, or its own name where that does not tell them apart."""
+    names = [Path(text).name if named_folder(text) else text for text in named]
+    methods = [name.partition("--")[0] for name in names]
+    return next((short for short in (methods, names) if len(set(short)) == len(named)), named)
 
 
 def _folders(
@@ -271,8 +279,8 @@ def most_different(comparison: Comparison, count: int) -> Sequence[Pair]:
 def print_pair(console: Console, pair: Pair, metric: str, first: str, second: str) -> None:
     """One question with both answers in two columns: what each scored, cost and had read."""
     one = pair.first
-    asked = f"example     {one.example_id}\nquestion    {one.question}\nreferences  {' | '.join(one.answers)}"
-    print_labelled(console, asked)
+    asked = {"example": one.example_id, "question": one.question, "references": " | ".join(one.answers)}
+    print_labelled(console, "\n".join(f"{what:<12}{text}" for what, text in asked.items() if text))
     measures = list(dict.fromkeys([*one.retrieval, *pair.second.retrieval]))
     left, right = (_column(record, metric, measures) for record in (one, pair.second))
     print_columns(console, (first, second), {label: (left[label], right[label]) for label in left})

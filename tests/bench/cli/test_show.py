@@ -106,13 +106,14 @@ def test_a_comparison_shows_each_question_and_its_references_once(tmp_path: Path
         one_cell("bm25", tmp_path, limit=2)  # it was passed over
     with pytest.raises(BenchError, match="No cell of bm25 with --seed 3 is finished"):
         one_cell("bm25", tmp_path, seed=3)
-    folder = str(next(find_cells(tmp_path)))
+    folder, other = map(str, find_cells(tmp_path))
     with pytest.raises(ConfigError, match="--limit chooses among cells, and two folders are named"):
         CliRunner().invoke(command, ["compare", folder, folder, "--limit", "2"], catch_exceptions=False)
     (Path(folder) / SUMMARY_FILE).unlink()
     (Path(folder) / RECORDS_FILE).write_text(2 * (Path(folder) / RECORDS_FILE).read_text() + "{")  # twice
-    done = CliRunner().invoke(command, ["compare", folder, folder], catch_exceptions=False)
+    done = CliRunner().invoke(command, ["compare", folder, other], catch_exceptions=False)
     assert f"{folder} has no summary.json" in done.stderr and "mean of 1 question on 1" in done.stdout
+    assert str(tmp_path) not in done.stdout  # the whole folder stood wherever a cell is named
     (Path(folder) / RECORDS_FILE).unlink()
     with pytest.raises(BenchError, match="has no records.jsonl: no question of this cell has been asked"):
         CliRunner().invoke(command, ["compare", folder, folder], catch_exceptions=False)
