@@ -35,7 +35,6 @@ from bench.tracking.store import choose_store, is_shown, local_store, public_uri
 from bench.tracking.sync import StoreError, main as sync_command, sync
 from tests import cells
 from tests.servers import free_port
-from tests.stand_ins import StandInSession, examples, stand_in_cell
 
 DEFAULTS = {"k": 5, "order": "rank", "chunk_tokens": None, "prompt": "pecan", "k1": 1.5}
 LONG = "Ilse, and six other people with her"
@@ -432,12 +431,13 @@ def test_a_store_of_another_schema_is_a_warning_with_the_way_out(
 @pytest.mark.usefixtures("_synced_here")
 def test_an_unreachable_server_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     cells = [make_cell(tmp_path), make_cell(tmp_path, k=9)]
-    uri = f"http://somebody:s3cret@127.0.0.1:{free_port()}"
+    uri, before = f"http://somebody:s3cret@127.0.0.1:{free_port()}", signal.getsignal(signal.SIGTERM)
     with pytest.raises(StoreError, match="does not answer.*Max retries.*bench ui") as refused:
         list(sync(tmp_path, cells, uri=uri))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_TRACKING_URI", uri)
         run_hooks(tmp_path, cells)
+    assert signal.getsignal(signal.SIGTERM) is before
     ours = [record for record in caplog.records if record.name.startswith("bench.")]
     (warned,) = [record.getMessage() for record in ours if record.levelno == logging.WARNING]
     assert "2 cell(s)" in warned and "bench ui" in warned
@@ -484,19 +484,6 @@ def test_ctrl_c_while_mlflow_is_told_leaves_the_rest_to_bench_ui(tmp_path: Path)
     hooks = MlflowHooks(tmp_path)
     hooks._wait = Mock(side_effect=KeyboardInterrupt)  # type: ignore[method-assign]
     hooks.close()  # it ended a finished run with "nothing was changed"
-
-
-def test_a_run_is_finished_although_its_tracking_server_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("BENCH_TRACKING_URI", f"http://127.0.0.1:{free_port()}")
-    before = signal.getsignal(signal.SIGTERM)
-    session = StandInSession(tmp_path, hooks=[MlflowHooks(tmp_path)])
-    result = session.run(stand_in_cell(examples(3)))
-    session.close()
-    assert result.summary.n == 3 and result.summary.n_failed == 0
-    assert "1 cell(s)" in caplog.text and "bench ui" in caplog.text
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_store_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -1,0 +1,14 @@
+import csv
+
+import pytest
+
+from bench.errors import DataError
+from performance.real_comparisons import FILE, FOLDER, answers, line
+
+
+def test_what_is_published_is_what_the_published_records_give() -> None:
+    (_, *published), recorded = csv.reader(FILE.read_text("utf-8").splitlines()), answers(FOLDER)
+    for row in published[::25]:
+        assert line(recorded, *row[:3]) == row
+    with pytest.raises(DataError, match="MemWalker 2: nothing recorded of it on musique. What is: Full"):
+        line(recorded, "musique", "PECAN", "MemWalker 2")
