@@ -241,7 +241,8 @@ def architecture_from_modules(model: Any) -> Architecture:
             own = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim >= matrix)
             all_experts += own if kind.endswith("Experts") else 0
             layer_weights += own if kind.endswith("Router") else own * chosen // experts
-        if kind not in _MATRIX_MODULES or module is head:
+        kinds = {base.__name__ for base in type(module).__mro__}  # Falcon has a Linear of its own
+        if kinds.isdisjoint(_MATRIX_MODULES) or module is head:
             continue
         if name.startswith("pooler.") or name.endswith(".encode_proj"):  # DPR's projection: one row per text
             pooler += module.weight.numel()
