@@ -257,7 +257,7 @@ def architecture_from_modules(model: Any) -> Architecture:
         )
     heads = config.num_attention_heads
     # Where layers differ, their config gives no one value for all.
-    one = config.to_dict() if attended else vars(config)
+    one = config.to_dict() if attended else {"head_dim": getattr(config, "head_dim", None), **vars(config)}
     return Architecture(
         family=config.model_type,
         kind="encoder" if head is None else "decoder",

@@ -175,6 +175,7 @@ MORE = {"head_dim": 8, "moe_intermediate_size": 24, "num_experts": 5, "num_exper
         ("diffllama", {}, 0),
         ("cohere", {}, 0),
         ("falcon", {}, 0),
+        ("jetmoe", {"head_dim": 32, "num_local_experts": 5, "num_experts_per_tok": 2}, 2 * 3 * 26624),
     ],
 )
 def test_without_a_closed_form_modules_are_counted(family: str, more: dict[str, Any], idle: int) -> None:
