@@ -415,7 +415,7 @@ def loading_errors(spec: ModelSpec, folder: Path) -> Iterator[None]:
         raise ModelUnavailableError(
             f"{spec.name}: the weights in {folder} are damaged or cut short ({error}). Fetch them again."
         ) from error
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, TypeError) as error:
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, TypeError, AttributeError) as error:
         if type(error).__name__ == "OutOfMemoryError":
             raise
         raise ModelUnavailableError(

@@ -111,6 +111,12 @@ def test_code_inside_a_model_folder_is_never_run(saved: Path, tmp_path: Path) ->
     assert not marker.exists()
 
 
+def test_a_family_whose_sizes_have_other_names_is_an_error_of_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bloom", "architectures": ["BloomForCausalLM"]}')
+    with pytest.raises(ModelUnavailableError, match="could not be loaded.*max_position_embeddings"):
+        _ = resolve(str(tmp_path)).architecture
+
+
 def test_a_device_that_is_none_is_refused(saved: Path) -> None:
     with pytest.raises(ConfigError, match="expected cpu, cuda"):
         load_causal(resolve(str(saved), device="tpu9"))
