@@ -131,6 +131,8 @@ class ServedLanguageModel(LanguageModel):
         if missing and (full := self.dialect.full_request(question)) is not None:
             answer = replace(await self._asked(*full), cached_tokens=answer.cached_tokens)
         ours = len(question.ids)
+        if answer.cut and ours + question.most + _SLACK > (self.described.max_tokens or math.inf):
+            answer = replace(answer, cut=False)  # llama.cpp also says so of an answer that fills its context
         if answer.cut or (answer.prompt_tokens is not None and answer.prompt_tokens != ours):
             raise WrongCountError(
                 f"{self.where}: the prompt has {ours} tokens by our count and {answer.prompt_tokens} by the"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from bench.flops.meter import Meter, metered
 from bench.models.loader import load_stop_configs, load_tokenizer
 from bench.models.served.address import parse_address
-from bench.models.served.client import RefusedRequestError, ServerClient
+from bench.models.served.client import RefusedRequestError, ServerClient, WrongCountError
 from bench.models.served.dialects import DIALECTS, Answer, Question, ServerInfo
 from bench.models.served.language_model import ServedLanguageModel
 from bench.models.spec import resolve
@@ -60,6 +63,17 @@ def test_llamacpp_is_asked_for_the_whole_vocabulary_where_its_list_lacks_a_choic
     question = Question([1, 2], 1, choices=[5, 6], vocabulary=2048)
     (_, first), full = dialect.request(question), dialect.full_request(question)
     assert first["n_probs"] < 2048 and full is not None and full[1]["n_probs"] == 2048
+
+
+@awaited
+async def test_an_answer_that_fills_the_context_of_llamacpp_has_not_cut_its_prompt() -> None:
+    lm = Scripted("llamacpp", lambda q: Answer("", (7,), "length", len(q.ids)))
+    sent = {"tokens": [7], "stop_type": "limit", "tokens_evaluated": 15, "truncated": True}
+    lm.client.post = AsyncMock(return_value=sent)  # type: ignore[method-assign]
+    for most, cut in ((16, False), (99, True)):
+        lm.described = replace(lm.described, max_tokens=most)
+        with pytest.raises(WrongCountError, match="has cut it") if cut else nullcontext():
+            await ServedLanguageModel.ask(lm, Question([1] * 15, 1))
 
 
 @awaited
