@@ -100,10 +100,7 @@ class DecodeOneByOne(Kernel):
             product_into(q, layer.context_transposed(row, first), p)
             torch.softmax(p, dim=-1, out=p)
             v = layer.values.narrow(0, row.base + first, seen).transpose(0, 1)
-            if p.dtype == v.dtype:
-                torch.bmm(p, v, out=o)
-            else:
-                o.copy_(torch.bmm(p.to(v.dtype), v))
+            product_into(p.to(v.dtype), v, o)
             if job.records:
                 chosen = selected_heads(row.recording.heads, layer.index, heads)
                 if chosen == []:
