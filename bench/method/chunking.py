@@ -11,7 +11,7 @@ what the whole text does). Spans in the joined text are mapped back to spans of 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -103,10 +103,11 @@ class JoinedDocuments:
         """
         chunks: list[Chunk] = []
         for chunk in cut:
+            start = bisect_right(self._begins, chunk.start, key=lambda place: place[2])
+            end = bisect_left(self._begins, chunk.end, key=lambda place: place[1])
             spans = [
                 (position, max(chunk.start, first) - first, min(chunk.end, last) - first)
-                for position, first, last in self._begins
-                if max(chunk.start, first) < min(chunk.end, last)
+                for position, first, last in self._begins[start:end]
             ]
             if spans:
                 chunks.append(_of_spans(self.documents, len(chunks), spans, chunk.tokens))
