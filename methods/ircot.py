@@ -109,8 +109,10 @@ class Ircot(OverRanker[IrcotConfig]):
                 thoughts = " ".join(last.thoughts)
                 prompt = PROMPT.format(context=context, question=question.text, thoughts=thoughts)
                 limit = lm.geometry.input_limit
-                if not shown or fits(prompt, lm, SENTENCE_TOKENS, limit):
+                if fits(prompt, lm, SENTENCE_TOKENS, limit):
                     break
+                if not shown:  # the thoughts alone fill the window: the reasoning ends  # our choice
+                    return _Round(last.positions, (*last.thoughts, ""), meter, (*last.flags, "cut_reasoning"))
                 shown.pop()
             written = (await lm.generate(prompt, SENTENCE_TOKENS)).text
             thought = first_sentence(written.strip())

@@ -29,6 +29,13 @@ def test_fewer_rounds_cost_less_and_are_derived_from_one_run() -> None:
     assert costs == sorted(set(costs)) and total.flops < sum(costs)
 
 
+def test_reasoning_that_fills_the_window_ends_there() -> None:
+    reader = ScriptedReader(["Otto lives " + "far " * 200 + "away.", "never"], REASONING)
+    results, _ = replayed(Ircot, IrcotConfig, reader, rounds=(1, 8))
+    assert [result.prediction.flags for result in results] == [(), ("cut_reasoning",)]
+    assert len(reader.prompts) == 1 and {result.prediction.text for result in results} == {"Harbury"}
+
+
 @pytest.mark.parametrize(
     ("written", "first"),
     [
