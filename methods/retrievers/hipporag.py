@@ -262,8 +262,13 @@ async def _extract(text: str, builder: LanguageModel, tokens: int, events: Count
     entities = list(dict.fromkeys(entities_in(reply.text)))
     events["cut_entities"] += reply.finish != "stop"
     events["entities_not_parsed"] += not entities and not _EMPTY.search(reply.text)
-    listed = json.dumps(entities, ensure_ascii=False)
-    reply = await builder.generate(TRIPLES.format(text=text, entities=listed), tokens)
+    while True:  # as JSON they may have more tokens than they were written with
+        prompt = TRIPLES.format(text=text, entities=json.dumps(entities, ensure_ascii=False))
+        if not entities or fits(prompt, builder, tokens, builder.geometry.input_limit):
+            break
+        entities.pop()
+        events["left_out_entities"] += 1
+    reply = await builder.generate(prompt, tokens)
     lists = lists_in(reply.text)
     triples = [items for items in lists if len(items) == 3]
     events["cut_triples"] += reply.finish != "stop"

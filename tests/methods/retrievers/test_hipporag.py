@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 
 from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
+from bench.method import fits
 from bench.schema import Document, DocumentSet, Question
 from methods.retrievers.hipporag import (
     HippoRag,
     HippoRagConfig,
+    _extract,
     entities_in,
     lists_in,
     phrase_graph,
@@ -95,6 +98,13 @@ def test_triples_are_read_leniently(reply: str, lists: list[list[str]]) -> None:
 )
 def test_entities_are_read_leniently(reply: str, entities: list[str]) -> None:
     assert entities_in(reply) == entities
+
+
+def test_entities_that_do_not_fit_the_builder_beside_the_triples_are_left_out() -> None:
+    builder: Any = Models(lambda prompt: f"[{', '.join(map(str, range(40)))}]", GEOMETRY).writer
+    asyncio.run(_extract("Otto left.", builder, 100, events := Counter[str]()))
+    assert events["left_out_entities"] > 0
+    assert fits(builder.prompts[-1], builder, 100, GEOMETRY.input_limit)
 
 
 def test_edges_join_the_phrases_of_triples_and_the_passages_with_them() -> None:
