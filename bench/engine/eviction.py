@@ -56,7 +56,8 @@ def repetitions(
 def kept_keys(scores: NDArray[np.float32], ratio: float, rule: Eviction) -> NDArray[np.bool_]:
     """Which keys stay if the share ``ratio`` of them is dropped, the lowest scores first; as ``scores``.
 
-    KVzip drops the lowest of all layers and heads, Expected Attention as many in each head (kvpress).
+    KVzip drops the lowest of all layers and heads, Expected Attention as many in each head (kvpress). Those
+    of infinite score stay, whatever the ratio.
     """
     if rule == "kvzip":
         rows, dropped = scores.reshape(1, -1), int(scores.size * ratio)
@@ -65,4 +66,4 @@ def kept_keys(scores: NDArray[np.float32], ratio: float, rule: Eviction) -> NDAr
         dropped = rows.shape[1] - int(rows.shape[1] * (1 - ratio))
     stays = np.ones(rows.shape, dtype=bool)
     np.put_along_axis(stays, np.argsort(rows, axis=1, kind="stable")[:, :dropped], False, axis=1)
-    return stays.reshape(scores.shape)
+    return stays.reshape(scores.shape) | np.isinf(scores)

@@ -125,6 +125,9 @@ def test_the_lowest_scores_go_of_all_heads_or_of_each() -> None:
     assert kept_keys(scores, 0.0, "kvzip").all() and kept_keys(scores, 0.0, "expected").all()
     assert kept_keys(scores, 0.2, "expected").sum(-1).tolist() == [[4, 4], [4, 4]], "int(6 * 0.8) stay"
     assert kept_keys(scores, 0.2, "kvzip").sum() == 24 - 4
+    scores[..., :SINKS] = np.inf
+    for rule in ("kvzip", "expected"):
+        assert (kept_keys(scores, 0.9, rule) == np.isinf(scores)).all(), "what must stay stays"
 
 
 def random_choice(lm: Any, tokens: int) -> Any:
