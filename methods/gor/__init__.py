@@ -122,6 +122,8 @@ class GorConfig(RecordsConfig):
                 raise ValueError(f"{option}={chosen} is a way of training; drop it, or train=off")
         if self.alpha is not None and self.loss != "both":
             raise ValueError(f"alpha={self.alpha:g} weighs two losses, and loss={self.loss} is one; drop it")
+        if self.in_batch_negatives == "off" and self.loss == "rank":
+            raise ValueError("in_batch_negatives=off is of the loss cl, and loss=rank has none; drop one")
         if self.supervised == "on" and self.train_on == "run":
             raise ValueError(
                 "supervised=on learns from reference summaries, which must not be those that are asked for; "

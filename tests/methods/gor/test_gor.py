@@ -125,6 +125,7 @@ def test_fewer_queries_in_training_share_the_graph_and_all_of_them_are_the_defau
         ({"gnn": "gcn", "train": "off"}, "gnn=gcn is a way of training; drop it, or train=off"),
         ({"ranking_encoder": "x/y", "train": "off"}, "ranking_encoder=x/y is a way of training"),
         ({"alpha": 0.5, "loss": "cl"}, "loss=cl is one"),
+        ({"in_batch_negatives": "off", "loss": "rank"}, "loss=rank has none"),
         ({"supervised": "on", "train_on": "train", "train_queries": 5}, "drop train_queries"),
         ({"train_queries": 31}, "is above queries=30"),
         ({"gnn": "mlp"}, "gat.*gcn.*sgc.*gin.*sage"),
