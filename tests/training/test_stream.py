@@ -29,15 +29,6 @@ def schedule() -> Schedule:
     return replace(load_schedule(), batch_tokens=2048)
 
 
-def test_a_batch_depends_on_seed_and_step_alone(template: Template, schedule: Schedule) -> None:
-    first, again = (make_batch(1000, 1, schedule, template, NAMES) for _ in range(2))
-    other_step = make_batch(1001, 1, schedule, template, NAMES)
-    other_seed = make_batch(1000, 2, schedule, template, NAMES)
-    assert np.array_equal(first.ids, again.ids) and np.array_equal(first.positions, again.positions)
-    assert not np.array_equal(first.ids[0, :50], other_step.ids[0, :50])
-    assert not np.array_equal(first.ids[0, :50], other_seed.ids[0, :50])
-
-
 @pytest.mark.parametrize("step", [10, 300, 700, 1500, 4000])
 def test_replies_are_scored_to_the_end_of_turn(step: int, template: Template, schedule: Schedule) -> None:
     batch = make_batch(step, 1, schedule, template, NAMES)
