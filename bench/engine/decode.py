@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
 from bench.engine.heads import selected_heads
 from bench.engine.kernel import (
+    ALIKE,
     Job,
     Kernel,
     Layer,
@@ -93,19 +94,23 @@ class DecodeOneByOne(Kernel):
         for at, (job, q, o) in enumerate(zip(self.jobs, parts, results, strict=True)):
             row = job.row
             first = 0 if layer.window is None else max(0, row.total - layer.window)
-            seen = row.total - first
+            seen = keys = row.total - first
+            if layer.values.dtype == torch.bfloat16 and not first:
+                keys = -(-seen // ALIKE) * ALIKE
             # Unrecorded, half precision keeps them as its softmax rounds them, and moves half as much memory.
             dtype = torch.float32 if job.records else layer.values.dtype
-            p = self._probabilities(kv_heads, heads // kv_heads, seen, dtype)
-            product_into(q, layer.context_transposed(row, first), p)
+            p = self._probabilities(kv_heads, heads // kv_heads, keys, dtype)
+            product_into(q, layer.context_transposed(row, first, keys), p)
+            if keys > seen:
+                p[..., seen:] = float("-inf")
             torch.softmax(p, dim=-1, out=p)
-            v = layer.values.narrow(0, row.base + first, seen).transpose(0, 1)
+            v = layer.values.narrow(0, row.base + first, keys).transpose(0, 1)
             product_into(p.to(v.dtype), v, o)
             if job.records:
                 chosen = selected_heads(row.recording.heads, layer.index, heads)
                 if chosen == []:
                     continue
-                each = p.view(heads, seen)
+                each = p.view(heads, keys)[:, :seen]
                 each = each if chosen is None else each[chosen]
                 self._attended.sums[at - self._first_recording, first : row.total] += each.sum(0)
         layer.out.index_copy_(0, self._positions, outputs)
@@ -119,7 +124,7 @@ class DecodeOneByOne(Kernel):
         key = (kv_heads, group, seen, dtype)
         view = self._views.get(key)
         if view is None:
-            memory = self.space.memory(kv_heads * group * self._longest, dtype)
+            memory = self.space.memory(kv_heads * group * (self._longest + ALIKE), dtype)
             view = self._views[key] = memory[: kv_heads * group * seen].view(key[:3])
         return view
 

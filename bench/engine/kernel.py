@@ -21,6 +21,10 @@ CPU_BLOCK_ELEMENTS = 1 << 21
 CUDA_BLOCK_ELEMENTS = 1 << 25
 """Most attention probabilities held at once (fp32: 8 MB, a processor's cache; 128 MB)."""
 
+ALIKE = 128
+"""Keys of a product in half precision are as many times this: torch compiles one for each number of keys,
+which takes longer than a query's product. It divides a page, so that these lie in a row's own."""
+
 
 @dataclass
 class Watch:
@@ -113,9 +117,9 @@ class Layer:
         end = row.base + row.total
         return self.keys[row.base : end].transpose(0, 1), self.values[row.base : end].transpose(0, 1)
 
-    def context_transposed(self, row: PackedRow, first: int = 0) -> torch.Tensor:
-        """A row's keys from ``first`` on with the tokens last, as a view (Hkv, hd, total - first)."""
-        start, count = row.base + first, row.total - first
+    def context_transposed(self, row: PackedRow, first: int = 0, count: int | None = None) -> torch.Tensor:
+        """A row's keys from ``first`` on, all or ``count``, the tokens last, as a view (Hkv, hd, count)."""
+        start, count = row.base + first, row.total - first if count is None else count
         if self.keys_transposed is not None:
             return self.keys_transposed.narrow(2, start, count)
         return self.keys.narrow(0, start, count).permute(1, 2, 0)

@@ -13,16 +13,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 
 from bench.engine.heads import selected_heads
-from bench.engine.kernel import Job, Kernel, Layer, PackedRow, Workspace, product_into
+from bench.engine.kernel import ALIKE, Job, Kernel, Layer, PackedRow, Workspace, product_into
 from bench.engine.kv_cache import KVCache
 from bench.engine.span_attention import NearSpans
 from bench.engine.traits import Traits
 
 MASKED_QUERIES = 512
 """Most queries of a row in one call of the fused kernel with a mask, on a CPU."""
-
-ALIKE = 128
-"""Keys of a product in half precision are as many times this: torch compiles one for each number of keys."""
 
 
 class Fused(Kernel):

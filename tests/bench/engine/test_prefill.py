@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.engine.kernel import Job, Layer, PackedRow, Watch, Workspace, additive_mask
+from bench.engine.kernel import ALIKE, Job, Layer, PackedRow, Watch, Workspace, additive_mask
 from bench.engine.kv_cache import KVCache
-from bench.engine.prefill import ALIKE, Blocks
+from bench.engine.prefill import Blocks
 from bench.engine.traits import Traits
 
 CACHED, NEW, HEADS, KEY_HEADS, WIDTH = ALIKE + 50, 2 * ALIKE + 30, 4, 2, 16
