@@ -108,14 +108,16 @@ def line(recorded: Records, dataset: str, method: str, against: str) -> list[str
         *(dataset, method, against, str(len(c.pairs))),
         *(f"{100 * value:.1f}" for value in (c.first, c.second, d.mean, d.low, d.high)),
         *map(str, (c.better, c.equal, c.worse)),
-        "<.001"
-        if c.p_value < 0.001
-        else f"{c.p_value:.3f}"[1:]
-        if c.p_value < 0.0995
-        else f"{c.p_value:.2f}".lstrip("0"),
+        _p(c.p_value),
         f"{c.flop_ratio.mean:.3g}",
         str(c.power.questions_for(0.05)) if c.power else "",
     ]
+
+
+def _p(value: float) -> str:
+    """Three digits below .10, else two."""
+    text = f"{value:.3f}" if value < 0.0995 else f"{value:.2f}"
+    return "<.001" if value < 0.001 else text.removeprefix("0")
 
 
 @click.command()

@@ -98,3 +98,7 @@ def test_without_time_the_next_call_goes_on(tmp_path: Path, processes: list[Sequ
     assert "out of time before the end of serving, capture" in done.output
     assert call(tmp_path, "--only", "serving,capture").exit_code == 0
     assert {path.stem for path in tmp_path.glob("*.json")} == {"serving", "capture", "gpu"}
+
+
+def test_a_process_is_stopped_at_its_time_limit() -> None:
+    assert on_gpu._process(["-c", "import time; time.sleep(600)"], 0.5) is None

@@ -1,6 +1,8 @@
 """The path of a GPU run, on the processor: data processes, slices, parts, export and figures."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,10 @@ def test_a_compact_average_is_closer_than_its_float16_export(tmp_path: Path) -> 
     again = checkpoint_module.restored_average(compact_average({"w": restored}, model), model)["w"]
     assert torch.equal(again, restored)
     assert checkpoint_module.restored_average(average, model)["w"] is average["w"]
+
+
+def test_training_needs_few_packages() -> None:
+    absent = "transformers", "huggingface_hub", "datasets", "sentence_transformers", "mlflow", "ray", "scipy"
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({absent})); import training.train"
+    process = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr

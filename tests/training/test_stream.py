@@ -80,11 +80,14 @@ def test_remembered_words_give_the_ids_of_the_tokenizer(template: Template) -> N
         assert template.encode(text) == template.tokenizer.encode(text).ids, repr(text)
 
 
-def test_the_number_of_data_processes_changes_no_batch(schedule: Schedule) -> None:
+def test_a_batch_depends_on_seed_and_step_alone(template: Template, schedule: Schedule) -> None:
     file = ASSETS / "tiny" / "tokenizer.json"
     one, two = (list(islice(batches(400, 1, schedule, file, workers), 5)) for workers in (1, 2))
     assert [batch.step for batch in two] == [400, 401, 402, 403, 404]
     assert all(np.array_equal(a.ids, b.ids) for a, b in zip(one, two, strict=True))
+    assert all(np.array_equal(a.positions, b.positions) for a, b in zip(one, two, strict=True))
+    for other in (one[1], make_batch(400, 2, schedule, template, NAMES)):
+        assert not np.array_equal(one[0].ids[0, :50], other.ids[0, :50])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
