@@ -24,7 +24,7 @@ from bench.method.options import build_config, parse_assignments
 from bench.method.registry import load_method
 from bench.report.page import environment
 from bench.results.records import read_records
-from bench.schema import Document, DocumentSet, Example, Question
+from bench.schema import Document, DocumentSet, Question
 from bench.tables.definition import TableDefinition
 from tests.bench.faults import hostile
 from tests.bench.faults.runs import run
@@ -211,16 +211,11 @@ IDS = (
 
 
 def test_ids_and_titles_never_become_paths(tmp_path: Path) -> None:
+    (one,) = examples(1)
+    texts = [DocumentSet((Document(id_, f"text {at}"),)) for at, id_ in enumerate(IDS)]
     sample = [
-        Example(
-            id=id_,
-            dataset="toy",
-            task="qa",
-            question=f"What is {id_}?",
-            answers=(id_,),
-            documents=DocumentSet((Document(id_, f"text {at}"),)),
-        )
-        for at, id_ in enumerate(IDS)
+        replace(one, id=id_, question=f"What is {id_}?", answers=(id_,), documents=text)
+        for id_, text in zip(IDS, texts, strict=True)
     ]
     run(stand_in_cell(sample), tmp_path / "in")
     names = {path.relative_to(tmp_path / "in").as_posix() for path in (tmp_path / "in").rglob("*")}
@@ -279,7 +274,6 @@ def test_two_megabytes_are_cut_into_chunks_that_give_them_back() -> None:
 
 
 # --- pages ----------------------------------------------------------------------------------------
-
 
 TEMPLATE = environment().from_string('<p title="{{ text }}">{{ text }}</p>')
 DATA = environment().from_string("{{ data|tojson }}")

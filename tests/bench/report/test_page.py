@@ -22,10 +22,7 @@ from tests.bench.report.finished import bm25, finish, own, own_file, pecan, step
 from tests.bench.report.seen import Seen
 
 HOSTILE = (*MARKUP[:3], f"{MARKUP[4]} \u2028 \u2029 \u0000 \ufffe \x1b[31m", MARKUP[3])
-FOREIGN = (
-    "Thermohaline circulation redistributes heat; isotopic stratigraphy corroborates palaeoclimatic proxies. "
-    * 20
-)
+FOREIGN = "Thermohaline circulation; isotopic stratigraphy corroborates palaeoclimatic proxies. " * 20
 
 
 def hostile_page(folder: Path, texts: tuple[str, ...]) -> str:
@@ -199,18 +196,15 @@ def test_a_browser_lists_at_first_what_all_chosen_cells_were_asked(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_browser_compares_the_best_cell_with_another_by_question(report: Report, tmp_path: Path) -> None:
+def test_a_browser_compares_the_best_cell_by_question_in_regions_of_different_names(
+    report: Report, tmp_path: Path
+) -> None:
     seen = shown_by_a_browser(report_page(report), tmp_path)
     assert (
         "F1 on 2 questions: pecan 100.0 % with 0.002 TFLOPs per question; bm25 50.0 % with 0.002 "
         "TFLOPs per question. The first is better on 1, the second on 0, they are equal on 1." in seen.text
     )
     assert "+100" in seen.text
-
-
-@pytest.mark.slow
-def test_a_browser_names_every_region_of_the_page_differently(report: Report, tmp_path: Path) -> None:
-    seen = shown_by_a_browser(report_page(report), tmp_path)
     names = [attrs["aria-label"] for _, attrs in seen.tags if attrs.get("role") == "region"]
     assert len(set(names)) == len(names) and any(name and "compare two" in name for name in names)
 

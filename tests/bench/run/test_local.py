@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
 import subprocess
@@ -160,12 +159,8 @@ def test_a_killed_worker_and_a_second_command_change_no_record(
     assert [process.returncode for process in both] == [0, 0]
     assert "a helper process was killed" in logs[0]
     assert all_rows(tmp_path / "r") == four_undisturbed
-    questions = [json.loads(line)["example_id"] for line in all_lines(tmp_path / "r")]
-    assert len(questions) == 4 * 4, "none was asked twice"
-
-
-def all_lines(results: Path) -> list[str]:
-    return [line for path in results.glob("cells/*/records*.jsonl") for line in path.read_text().splitlines()]
+    files = (tmp_path / "r").glob("cells/*/records*.jsonl")
+    assert sum(len(file.read_text().splitlines()) for file in files) == 4 * 4, "none was asked twice"
 
 
 def test_a_worker_of_a_full_disk_leaves_its_cells(tmp_path: Path, four_undisturbed: dict[str, Any]) -> None:
@@ -231,15 +226,10 @@ def test_a_helper_ends_with_the_command_that_started_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "wanted", "expected"),
-    [
-        ([], None, []),
-        (["0", "1", "2"], None, ["1", "2"]),
-        (["4", "6"], None, ["6"]),
-        (["0", "1"], 4, ["1", "0", "1"]),
-    ],
+    [("", None, ""), ("012", None, "12"), ("46", None, "6"), ("01", 4, "101")],
 )
 def test_every_gpu_gets_a_process_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[str], wanted: int | None, expected: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: str, wanted: int | None, expected: str
 ) -> None:
     chosen: list[str] = []
 
@@ -249,12 +239,12 @@ def test_every_gpu_gets_a_process_of_its_own(
         return SimpleNamespace(**pipes, returncode=0, poll=lambda: 0, terminate=lambda: 0, wait=lambda *_: 0)
 
     monkeypatch.delenv("BENCH_WORKERS", raising=False)
-    monkeypatch.setattr(local_workers, "_gpus", lambda: gpus)
+    monkeypatch.setattr(local_workers, "_gpus", lambda: list(gpus))
     monkeypatch.setattr(local_workers, "processes", lambda parameters: 1)  # the other cores are busy
     monkeypatch.setattr(local_workers.subprocess, "Popen", started)
     with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, Asking()):
         pass
-    assert chosen == expected
+    assert chosen == list(expected)
     monkeypatch.setenv("BENCH_WORKERS", "1")
     assert LocalWorkers(None).count() == 1
 

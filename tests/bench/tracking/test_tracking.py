@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -248,17 +249,14 @@ def test_a_run_that_was_cut_off_or_deleted_in_the_ui_is_written_again(results: P
     assert is_shown(local_store(results), content_digest(cell))
 
 
-def in_a_fork(work: Callable[[], object]) -> int:
-    """The process id of a child that does the work and exits with 0, or with 1 if it fails."""
-    pid = os.fork()
-    if pid:
-        return pid
-    status = 1
-    try:
-        work()
-        status = 0
-    finally:
-        os._exit(status)
+def in_forks(work: Callable[[], object], *, n: int) -> list[int | None]:
+    """How as many children end that do the work at the same time."""
+    children = [multiprocessing.get_context("fork").Process(target=work) for _ in range(n)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    return [child.exitcode for child in children]
 
 
 def test_a_store_whose_creation_was_cut_off_is_created_whole_the_next_time(tmp_path: Path) -> None:
@@ -281,7 +279,7 @@ def test_a_store_whose_creation_was_cut_off_is_created_whole_the_next_time(tmp_p
         command.upgrade = stop_on_the_way
         Mirror(local_store(tmp_path), tmp_path)
 
-    assert os.waitstatus_to_exitcode(os.waitpid(in_a_fork(cut_off), 0)[1]) == 9
+    assert in_forks(cut_off, n=1) == [9]
     assert show(tmp_path, make_cell(tmp_path)) == []
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
 
@@ -313,8 +311,7 @@ def test_two_syncs_at_once_write_each_cell_once(results: Path, tmp_path: Path) -
     def work() -> None:
         assert show(tmp_path, *cells) == []
 
-    syncs = [in_a_fork(work) for _ in range(2)]
-    assert [os.waitpid(pid, 0)[1] for pid in syncs] == [0, 0]
+    assert in_forks(work, n=2) == [0, 0]
     assert len(runs_of(tmp_path, "together")) == len(cells)
 
 
