@@ -135,10 +135,9 @@ def _decoder(given: Mapping[str, Any], traits: Family, experts: int) -> Architec
         vectors += 2 * ffn + hidden
     vectors += {"": 0, "head": 2 * head_dim, "width": q_width + kv_width}[traits.qk_norm]
     vectors += heads if traits.sinks else 0
-    idle = (experts - experts_per_token) * expert
-    if traits.expert_bias:
-        each = 2 * ffn + hidden
-        vectors += experts * (1 + each)
+    biases = 2 * ffn + hidden if traits.expert_bias else 0
+    vectors += (experts if biases else 0) + experts_per_token * biases
+    idle = (experts - experts_per_token) * (expert + biases)
     others = layers * vectors + (hidden + vocab if is_phi else 0)
     return decoder_of(given, matrices=layers * matrices, others=others, idle=layers * idle, head_dim=head_dim)
 
@@ -239,7 +238,7 @@ def architecture_from_modules(model: Any) -> Architecture:
         if kind.endswith(("Experts", "Router")) and experts > 1:
             matrix = 3 if kind.endswith("Experts") else 2  # one dimension more where experts lie together
             own = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim >= matrix)
-            all_experts += own if kind.endswith("Experts") else 0
+            all_experts += sum(p.numel() for p in module.parameters(recurse=False)) if matrix == 3 else 0
             layer_weights += own if kind.endswith("Router") else own * chosen // experts
         kinds = {base.__name__ for base in type(module).__mro__}  # Falcon has a Linear of its own
         if kinds.isdisjoint(_MATRIX_MODULES) or module is head:

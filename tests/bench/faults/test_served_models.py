@@ -25,8 +25,7 @@ from bench.run.session import Session
 from tests.servers import Body, Post, free_port, serving, vllm_app
 
 pytestmark = pytest.mark.usefixtures("cache")
-CHECKS = 6
-"""Requests of the check at the start of a run."""
+CHECKS = 6  # requests at the start of a run
 PATIENCE = "#patience=2"
 KEY = "open-sesame-4711"
 

@@ -86,6 +86,9 @@ def test_a_config_says_what_the_modules_are(family: str, options: dict[str, Any]
     architecture = architecture_from_config(model.config)
     assert architecture.parameters == sum(p.numel() for p in model.parameters())
     assert architecture == architecture_from_modules(model)
+    if family == "gpt_oss":  # the biases of experts that a token does not meet are idle, too
+        experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+        assert architecture.idle_parameters == experts * 4 // 6
     assert architecture_from_config(json.loads(model.config.to_json_string(use_diff=True))) == architecture
 
 
