@@ -105,11 +105,10 @@ def container_of(path: Path) -> Container:
         return _lines_or_objects(path)
     if re.match(_CSV_HEADER, start, re.IGNORECASE):
         return "CSV"
-    excerpt = repr(start[:40].decode("utf-8", "replace"))
     raise DataError(
-        f"{path}:1: neither JSON nor CSV with a header line; it starts with {excerpt}. To ask about "
-        f'a document: bench ask "QUESTION" {path}. To make a data set of documents: put them into a folder '
-        "with a questions.csv."
+        f"{path}:1: neither JSON nor CSV with a header line; it starts with "
+        f'{start[:40].decode(errors="replace")!r}. To ask about a document: bench ask "QUESTION" {path}. '
+        "To make a data set of documents: put them into a folder with a questions.csv."
     )
 
 
@@ -334,10 +333,11 @@ def _csv_rows(path: Path) -> Iterator[Entry | Problem]:
                 raise csv.Error(f"its header has {twice!r} twice")
             line += 1
             for row in rows:
-                if len(row) == len(header):
+                blank = not any(map(str.strip, row))  # such rows end a table of Excel's
+                if len(row) == len(header) and not blank:
                     yield Entry(dict(zip(header, row, strict=True)), Place(path, line), position)
                     position += 1
-                elif row:
+                elif not blank:
                     message = f"{len(row)} fields, but the header names {len(header)}; check its quotes"
                     yield Problem(f"{path}:{line}", message)
                 line = rows.line_num + 1

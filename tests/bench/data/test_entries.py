@@ -71,12 +71,10 @@ def test_csv_knows_the_first_line_of_each_row(tmp_path: Path) -> None:
     assert problems == []
 
 
-def test_csv_may_begin_with_empty_lines(tmp_path: Path) -> None:
-    """The first of them was taken for the header: each row had more fields than it names."""
-    items, problems = read(write(tmp_path, "\n \r\nquestion;answer\nWhen?;now\n"))
-    assert [(entry.value, entry.place.number) for entry in items] == [
-        ({"question": "When?", "answer": "now"}, 4)
-    ]
+def test_csv_may_begin_and_end_with_empty_rows(tmp_path: Path) -> None:
+    """The first was taken for the header, the last, as Excel writes it, for a row without a question."""
+    items, problems = read(write(tmp_path, "\n \r\nquestion;answer\nWhen?;now\n; \n \n"))
+    assert [(one.value, one.place.number) for one in items] == [({"question": "When?", "answer": "now"}, 4)]
     assert problems == []
 
 
