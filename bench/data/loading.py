@@ -239,9 +239,12 @@ _TRAIN = re.compile(rf"(?:^|[_\W]){TRAINING_SPLIT}(?=[_\W]|$)")
 
 
 def _named_part(path: Path, card: Card) -> Path:
-    """The file or folder named after the card in a folder of several sets; else the path itself."""
+    """What is named after the card in a folder of several sets, else the path; raises DataError for two."""
     names = (card.name, *(f"{card.name}{suffix}" for suffix in sorted(DATA_SUFFIXES)))
-    return next((path / name for name in names if path.is_dir() and (path / name).exists()), path)
+    parts = [path / name for name in names if path.is_dir() and (path / name).exists()]
+    if len(parts) > 1:
+        raise DataError(f"{path} has {' and '.join(one.name for one in parts)} for {card.name}; pass one.")
+    return (*parts, path)[0]
 
 
 def _part_files(folder: Path) -> list[Path]:
@@ -262,15 +265,12 @@ def _own_part(path: Path, card: Card, training: bool) -> Path:
         of_split = [file for file in _part_files(part) if file.stem.lower() == split]
         if len(of_split) == 1:
             return of_split[0]
-    if part != path:
-        return part
-    if others := sets_in(path):
+    if part == path and (others := sets_in(path)):
         raise DataUnavailableError(f"{path}: nothing is named {card.name}; there are {', '.join(others)}.")
-    return path
+    return part
 
 
 def _hub(card: Card, training: bool) -> Source:
     if card.hub is None:
         raise DataUnavailableError(f"{card.name} cannot be downloaded. {card.obtain}")
-    files = hub.fetch(card, training=training)
-    return open_files(Path(card.hub.repo), files, card.formats)
+    return open_files(Path(card.hub.repo), hub.fetch(card, training=training), card.formats)

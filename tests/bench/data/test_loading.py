@@ -153,8 +153,7 @@ def test_the_sample_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(DataError, match="has no sample set"):
         load(QASPER)
     write(tmp_path / "qasper.jsonl", line(0))
-    loaded = load(QASPER)
-    assert (loaded.label, loaded.source) == ("qasper (sample)", "sample")
+    assert (load(QASPER).label, load(QASPER).source) == ("qasper (sample)", "sample")
 
 
 def test_only_the_evaluated_set_of_a_release_is_used(tmp_path: Path) -> None:
@@ -180,6 +179,9 @@ def test_of_a_folder_of_several_sets_the_part_with_the_cards_name_is_used(tmp_pa
     with pytest.raises(DataUnavailableError, match="nothing is named hotpotqa; there are musique, qasper"):
         load(load_card("hotpotqa"), str(tmp_path))
     assert issubclass(DataUnavailableError, DataError)
+    write(tmp_path / "qasper.json", line(0))
+    with pytest.raises(DataError, match=r"has qasper\.json and qasper\.jsonl for qasper; pass one"):
+        load(QASPER, str(tmp_path))
     with pytest.raises(DataUnavailableError, match="wcep cannot be downloaded"):
         load(load_card("wcep"), "hub")
 
