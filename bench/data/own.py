@@ -83,7 +83,7 @@ def card_for(dataset: str, data: str = "sample") -> Card:
         return load_card(dataset)
     path = written_path(data)
     if not dataset and (parts := sets_in(path)):
-        raise ConfigError(f"{path} holds several data sets; give --dataset, one of: {', '.join(parts)}.")
+        raise ConfigError(f"{path} holds data sets by their names; give --dataset: {' or '.join(parts)}.")
     first = _first_example(path)
     declared = first.datasets if first else ()
     task: Task = first.example.task if first else "qa"
