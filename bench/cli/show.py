@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from bench.cli.cells import named_folder, one_cell, warn_if_changed
-from bench.cli.options import results_option
+from bench.cli.options import refuse, results_option
 from bench.cli.terminal import print_labelled, standard_output
 from bench.errors import BenchError
 from bench.method.trace import described
@@ -28,9 +28,11 @@ def command(cell: str, example: str | None, dataset: str, model: str, results: P
     CELL is a folder, a records.jsonl, or a method with options: of all its finished cells the one nearest to
     the defaults. Example: bench show bm25:k=5 --dataset hotpotqa
     """
-    path = Path(cell)
-    if not path.is_file():
-        path = (named_folder(cell) or one_cell(cell, results, dataset, model)) / RECORDS_FILE
+    path = Path(cell) if Path(cell).is_file() else named_folder(cell)
+    if path is not None:
+        refuse(("dataset", "model"), "chooses among cells, and one is named by its path: leave it out.")
+    path = path or one_cell(cell, results, dataset, model)
+    path = path / RECORDS_FILE if path.is_dir() else path
     if not path.is_file() or not path.stat().st_size:
         raise BenchError(f"{path.parent} has no answered question yet.")
     warn_if_changed(path.parent)
@@ -73,8 +75,7 @@ def describe_record(record: Record) -> str:
     for position, item in enumerate(record.context, start=1):
         place = item.node or f"document {item.document} [{item.start}:{item.end}]"
         score = "" if item.score is None else f"  score {item.score:.4f}"
-        title = f"  {item.title}" if item.title else ""
-        lines.append(f"  {position:>3}. {place}{title}{score}")
+        lines.append(f"  {position:>3}. {place}{f'  {item.title}' if item.title else ''}{score}")
         if item.text is not None:
             lines.append(f"       {item.text}")
     return "\n".join([*lines, described(record.trace or {})]).rstrip()
@@ -82,8 +83,7 @@ def describe_record(record: Record) -> str:
 
 def _scores(record: Record) -> str:
     """The scores in percent; none without a reference answer."""
-    scores = (f"{METRIC_LABELS.get(name, name)} {100 * v:.1f} %" for name, v in record.scores.items())
-    return ", ".join(scores) or "none"
+    return ", ".join(f"{METRIC_LABELS.get(m, m)} {100 * v:.1f} %" for m, v in record.scores.items()) or "none"
 
 
 def _retrieval_line(record: Record) -> list[str]:
