@@ -30,10 +30,11 @@ def test_the_top_group_is_the_best_row_and_its_equals(documents: int) -> None:
 
 
 def test_documents_that_could_tell_no_rows_apart_mark_none() -> None:
-    """Of 7 documents the smallest p-value is 2 / 2^7: below .05, and above it for each of six pairs."""
-    for shifts, marks in (((0.0, -5.0), [True, False]), ((0.0, -5.0, -5.0, -5.0), [False] * 4)):
-        values, clusters = rows_of(7, *shifts)
-        assert [of.top for of in standings(values, clusters, rng=np.random.default_rng(0))] == marks
+    """Of 7 documents the smallest p-value is 2 / 2^7, above .05 for each of six pairs; 528 get more swaps."""
+    for documents, others, marked in ((7, 1, True), (7, 3, False), (40, 32, True)):
+        values, clusters = rows_of(documents, 0.0, *[-5.0] * others)
+        found = standings(values, clusters, rng=np.random.default_rng(0))
+        assert [of.top for of in found] == [marked, *[False] * others]
 
 
 def test_the_top_group_is_that_of_one_test_for_each_pair_and_holms_correction() -> None:
@@ -58,9 +59,8 @@ def test_a_rank_interval_is_that_of_all_resamples() -> None:
     ]
     ordered = np.sort(np.array(ranks), axis=0)
     found = standings(values, clusters, rng=np.random.default_rng(1))
-    for row, of in enumerate(found):
-        assert of.low == ordered[int(np.ceil(0.025 * 256)) - 1, row]
-        assert of.high == ordered[int(np.ceil(0.975 * 256)) - 1, row]
+    ends = [int(np.ceil(share * 256)) - 1 for share in (0.025, 0.975)]
+    assert [[of.low, of.high] for of in found] == ordered[ends].T.tolist()
     assert [of.rank for of in found] == [1, 1, 3]
 
 
