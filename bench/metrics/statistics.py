@@ -7,6 +7,7 @@ methods on the same questions are compared by their differences: those are again
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -55,13 +56,8 @@ def clustered_bootstrap(
     Source: cluster bootstrap, Davison and Hinkley 1997, Sec. 3.8; percentile interval, Efron 1979.
     """
     column = np.asarray(values, dtype=np.float64)
-    return clustered_bootstrap_of(
-        np.stack([column, np.ones_like(column)], axis=1),
-        clusters,
-        ratio_of_sums,
-        rng=rng,
-        n_resamples=n_resamples,
-    )
+    rows = np.stack([column, np.ones_like(column)], axis=1)
+    return clustered_bootstrap_of(rows, clusters, ratio_of_sums, rng=rng, n_resamples=n_resamples)
 
 
 def clustered_bootstrap_of(
@@ -76,7 +72,8 @@ def clustered_bootstrap_of(
 
     statistics: finite numbers that add up over questions, shape (n, k). clusters: the document id of
     each question, length n. value: sums, shape (..., k), to the estimate, shape (...), for example
-    ``corpus_bleu_4``. Otherwise as :func:`clustered_bootstrap`.
+    ``corpus_bleu_4``; no interval if resamples have none, as a ratio over 0. Otherwise as
+    :func:`clustered_bootstrap`.
     """
     rows = np.asarray(statistics, dtype=np.float64)
     _check(rows, clusters)
@@ -91,16 +88,19 @@ def clustered_bootstrap_of(
     def estimates(*columns: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
         return value(np.stack([column.sum(axis=axis) for column in columns], axis=-1))
 
-    low, high = stats.bootstrap(
-        tuple(sums.T),
-        estimates,
-        paired=True,
-        n_resamples=n_resamples,
-        batch=max(1, _BLOCK // documents),
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=rng,
-    ).confidence_interval
+    with warnings.catch_warnings(action="ignore", category=stats.DegenerateDataWarning):
+        low, high = stats.bootstrap(
+            tuple(sums.T),
+            estimates,
+            paired=True,
+            n_resamples=n_resamples,
+            batch=max(1, _BLOCK // documents),
+            confidence_level=LEVEL,
+            method="percentile",
+            rng=rng,
+        ).confidence_interval
+    if not np.isfinite([low, high]).all():
+        return Interval(estimate, None, None, n, documents, "resamples of these documents have no value")
     return Interval(estimate, float(low), float(high), n, documents)
 
 

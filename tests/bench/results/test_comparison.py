@@ -44,10 +44,11 @@ def test_means_counts_and_the_ratio_of_costs() -> None:
     assert comparison.difference.mean == pytest.approx(0)
     assert (comparison.better, comparison.equal, comparison.worse) == (1, 2, 1)
     assert comparison.flop_ratio.mean == pytest.approx(3) and comparison.difference.clusters == 2
-    free = compare(
-        cell([1, 0.5], "ab"), [r.model_copy(update={"answers": []}) for r in cell([1, 0], "ab", 0)], "f1"
-    )
+    unanswered = [r.model_copy(update={"answers": []}) for r in cell([1, 0], "ab", 0)]
+    free = compare(cell([1, 0.5], "ab"), unanswered, "f1")
     assert free.flop_ratio is None and "no ratio to those of B" in describe(free, "A", "B")
+    failed = cell([1, 0, 1], "abc") + [record(3, "d", 0, 0)]  # 1 resample in 256 costs nothing
+    assert "FLOPs       1.00 times those of B" in describe(compare(failed, failed, "f1"), "A", "B")
 
 
 def test_the_exact_test_tries_every_swap_of_documents() -> None:
@@ -70,18 +71,16 @@ def test_equal_differences_give_the_sign_test(signs: list[int], size: float, siz
     differences = [sign * size / n for sign, n in shares for _ in range(n)]
     clusters = [f"d{at}" for at, (_, n) in enumerate(shares) for _ in range(n)]
     expected = stats.binomtest(signs.count(1), len(signs)).pvalue
-    rng = np.random.default_rng(0)
-    assert permutation_p_value(differences, clusters, rng=rng) == pytest.approx(expected)
+    assert permutation_p_value(differences, clusters, rng=np.random.default_rng(0)) == pytest.approx(expected)
 
 
 @settings(max_examples=60, deadline=None)
 @given(signs=SIGNS, order=st.permutations(range(1, 12)))
 def test_differences_that_are_ranks_give_wilcoxons_p_value(signs: list[int], order: list[int]) -> None:
     ranks = stats.rankdata(order[: len(signs)])
-    differences, clusters = ranks * signs, [str(at) for at in range(len(signs))]
+    differences, clusters = ranks * signs / 16, [str(at) for at in range(len(signs))]
     expected = stats.wilcoxon(differences, method="exact").pvalue
-    rng = np.random.default_rng(0)
-    assert permutation_p_value(differences / 16, clusters, rng=rng) == pytest.approx(expected)
+    assert permutation_p_value(differences, clusters, rng=np.random.default_rng(0)) == pytest.approx(expected)
 
 
 @settings(max_examples=100, deadline=None)
@@ -151,13 +150,11 @@ def test_the_questions_that_differ_most_come_first_and_read_side_by_side() -> No
 
 def test_the_verdict_needs_interval_and_test() -> None:
     names = "abcdefghijkl"
-    better = compare(cell([1] * 12, names), cell([0.2] * 12, names), "f1")
-    assert "A scores higher than B." in describe(better, "A", "B")
-    worse = compare(cell([0.2] * 12, names), cell([1] * 12, names), "f1")
-    assert "B scores lower than A." in describe(worse, "B", "A")
-    same = compare(cell([1, 0] * 6, names), cell([0, 1] * 6, names), "f1")
-    assert "These questions do not tell the two apart." in describe(same, "A", "B")
-    equal = compare(cell([1] * 12, names), cell([1] * 12, names), "f1")
-    assert "power       unknown: too few documents, or no spread, to plan from" in describe(equal, "A", "B")
-    one = compare(cell([1, 1], "aa"), cell([0, 0], "aa"), "f1")
-    assert "Too few documents to tell the two apart." in describe(one, "A", "B")
+    for ours, theirs, documents, said in (
+        ([1] * 12, [0.2] * 12, names, "A scores higher than B."),
+        ([0.2] * 12, [1] * 12, names, "A scores lower than B."),
+        ([1, 0] * 6, [0, 1] * 6, names, "These questions do not tell the two apart."),
+        ([1] * 12, [1] * 12, names, "power       unknown: too few documents, or no spread, to plan from"),
+        ([1, 1], [0, 0], "aa", "Too few documents to tell the two apart."),
+    ):
+        assert said in describe(compare(cell(ours, documents), cell(theirs, documents), "f1"), "A", "B")

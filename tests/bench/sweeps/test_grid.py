@@ -49,18 +49,14 @@ def test_a_grid_that_is_none_is_refused(axes: list[str], message: str) -> None:
 
 
 def test_a_point_is_named_as_one_types_it() -> None:
-    names = [
-        point.name for point in plan_sweep(CellRequest("pecan", "hotpotqa", limit=1), {"t_c": [None, 0.5]})
-    ]
-    assert names == ["t_c=null", "t_c=0.5"]
+    points = plan_sweep(CellRequest("pecan", "hotpotqa", limit=1), {"t_c": [None, 0.5]})
+    assert [point.name for point in points] == ["t_c=null", "t_c=0.5"]
 
 
 def test_cells_that_differ_in_replayed_options_only_share_a_run() -> None:
     groups = plan_experiment(flags(["bm25"], [], ["k=1,3", "b=0.5,0.75"]))
-    assert [[point.name for point in group] for group in groups] == [
-        ["k=1,b=0.5", "k=3,b=0.5"],
-        ["k=1,b=0.75", "k=3,b=0.75"],
-    ]
+    names = [[point.name for point in group] for group in groups]
+    assert names == [["k=1,b=0.5", "k=3,b=0.5"], ["k=1,b=0.75", "k=3,b=0.75"]]
 
 
 def test_an_option_is_fixed_or_varied_and_checked_before_anything_runs() -> None:
