@@ -125,17 +125,18 @@ class Mirror:
             for cell_dir in cell_dirs:
                 content = read_run(cell_dir)
                 experiments.setdefault(self._experiment(content), []).append(content)
-            for experiment_id, cells in experiments.items():
-                self._draw_all(experiment_id, name, cells, digest)
+            drawn = [self._draw_all(id_, name, cells, digest) for id_, cells in experiments.items()]
             for parent in self._find(self._experiments(), TAG_SWEEP, name) if self._is_own else ():
                 if parent.info.experiment_id not in experiments:
                     self._delete([*self._curves(parent.info.experiment_id, parent.info.run_id), parent])
+            for parent_id in drawn:  # only now: a sync takes the tag on one data set for all of them
+                self._client.set_tag(parent_id, TAG_DIGEST, digest)
 
-    def _draw_all(self, experiment_id: str, name: str, cells: Sequence[RunContent], digest: str) -> None:
-        """Write the sweep's curves on one data set again if they are out of date."""
+    def _draw_all(self, experiment_id: str, name: str, cells: Sequence[RunContent], digest: str) -> str:
+        """Write the sweep's curves on one data set again if they are out of date; the id of its run."""
         parent_id, shown = self._sweep(experiment_id, name, cells[0])
         if shown == digest:
-            return
+            return parent_id
         curves: dict[str, list[tuple[CurvePoint, RunContent]]] = {}
         placed = [(content.point, content) for content in cells if content.point is not None]
         for point, content in sorted(placed, key=lambda pair: pair[0].step):
@@ -146,7 +147,7 @@ class Mirror:
             self._delete(self._find([experiment_id], TAG_CURVE, key))  # also below a run that was deleted
             self._draw(experiment_id, parent_id, key, points)
         self._client.set_terminated(parent_id, "FINISHED", max(content.end_ms for content in cells))
-        self._client.set_tag(parent_id, TAG_DIGEST, digest)
+        return parent_id
 
     def _experiments(self) -> list[str]:
         return [experiment.experiment_id for experiment in self._client.search_experiments()]

@@ -358,6 +358,14 @@ def test_a_sweep_is_a_parent_run_with_a_curve_whose_metrics_have_the_option_as_s
     assert {r.info.run_id for r in shown} == {r.info.run_id for r in curves.values()}
 
 
+def test_a_sweep_is_shown_once_all_its_data_sets_are(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells, seen = [make_cell(results, dataset=name, k=1) for name in ("one", "other")], list[bool]()
+    note = lambda *_: seen.append(is_shown(local_store(results), sweep_digest("both", cells)))  # noqa: E731
+    monkeypatch.setattr(Mirror, "_draw", note)
+    assert show(results, *cells, sweep="both") == [] and note() is None
+    assert seen == [False, False, True]  # cut off between the two, it stayed on the first alone
+
+
 def test_a_cell_of_two_sweeps_is_on_both_curves_and_below_the_newer(results: Path, tmp_path: Path) -> None:
     cells = [make_cell(results, dataset="moving", k=k) for k in (1, 2)]
     for name in ("first", "second"):
