@@ -75,7 +75,8 @@ def describe_record(record: Record) -> str:
     for position, item in enumerate(record.context, start=1):
         place = item.node or f"document {item.document} [{item.start}:{item.end}]"
         score = "" if item.score is None else f"  score {item.score:.4f}"
-        lines.append(f"  {position:>3}. {place}{f'  {item.title}' if item.title else ''}{score}")
+        title = f"  {item.title}" if item.title else ""
+        lines.append(f"  {position:>3}. {place}{title}{score}")
         if item.text is not None:
             lines.append(f"       {item.text}")
     return "\n".join([*lines, described(record.trace or {})]).rstrip()
