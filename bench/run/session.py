@@ -244,11 +244,12 @@ class Session:
         """
         left = list(groups)
         while left:
-            locked = [any(is_locked(cell.folder(self.results)) for cell in group) for group in left]
-            if all(locked) and any(helper.working for helper in self._helpers):
+            locked = (any(is_locked(cell.folder(self.results)) for cell in group) for group in left)
+            free = next((at for at, is_taken in enumerate(locked) if not is_taken), None)
+            if free is None and any(helper.working for helper in self._helpers):
                 time.sleep(POLL_S)
                 continue
-            yield left.pop(0 if all(locked) else locked.index(False))
+            yield left.pop(free or 0)
 
     def _pause(self) -> None:
         for hook in self.hooks:

@@ -123,8 +123,7 @@ def test_what_cannot_be_read_is_counted_and_criteria_are_apart(tmp_path: Path) -
 def test_replies_are_kept_and_only_what_is_missing_is_asked_again(tmp_path: Path) -> None:
     whole = run(tmp_path, Judge(longer))
     again = Judge(longer)
-    assert run(tmp_path, again).summary == whole.summary
-    assert again.asked == 0
+    assert run(tmp_path, again).summary == whole.summary and again.asked == 0
     path = tmp_path / VERDICTS_FILE
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])  # cut off in the middle of a line
@@ -149,8 +148,7 @@ def test_rendering_only_reads_and_leaves_a_running_judges_file_where_it_is(tmp_p
     lines = path.read_bytes().splitlines(keepends=True)
     with ReplyStore(tmp_path) as judging:
         path.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])  # a judge is in the middle of its last line
-        before, inode = path.read_bytes(), path.stat().st_ino
-        files = sorted(tmp_path.iterdir())
+        before, inode, files = path.read_bytes(), path.stat().st_ino, sorted(tmp_path.iterdir())
         assert stored_summary(tmp_path, ONE, TWO) is None
         assert path.read_bytes() == before and path.stat().st_ino == inode
         assert sorted(tmp_path.iterdir()) == files

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -65,8 +66,7 @@ def finished(group: Group) -> bool:
 def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path) -> None:
     """It once waited for the first cell of another run while all others were free."""
     first, second = two_groups(tmp_path)
-    arguments = [*SWEEP, "--results", str(tmp_path), "b=0.5,0.75"]
-    command = [sys.executable, "-m", "bench.cli.main", *arguments]
+    command = [sys.executable, "-m", "bench.cli.main", *SWEEP, "--results", str(tmp_path), "b=0.5,0.75"]
     pipe = subprocess.PIPE
     with RecordStore(first[0].folder(tmp_path)):
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=pipe, stderr=pipe, text=True)
@@ -75,6 +75,9 @@ def test_a_sweep_leaves_cells_of_another_run_for_later(tmp_path: Path) -> None:
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0 and "2 of 2 cells finished" in output
     assert finished(first)
+    with patch("bench.run.session.is_locked", return_value=False) as looks:
+        list(Session(tmp_path)._unlocked_first([first, second] * 50))
+    assert looks.call_count == 100  # it looked at all that were left before each
 
 
 SLOW = f"""
