@@ -207,8 +207,8 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     ]
     if c.only_first or c.only_second:
         lines.append(
-            f"left out    {c.only_first} questions that only {first} has, {c.only_second} that only "
-            f"{second} has"
+            f"left out    {counted(c.only_first, 'question')} that only {first} has, {c.only_second} "
+            f"that only {second} has"
         )
     return "\n".join(lines)
 

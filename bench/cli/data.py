@@ -70,7 +70,7 @@ def _parts(path: Path) -> list[Path]:
             if questions_file(path, data_files(path)) is None:
                 open_source(path)
         except DataError:
-            folders = (folder for folder in sorted(path.iterdir()) if folder.is_dir())
+            folders = (one for one in sorted(path.iterdir()) if one.is_dir() and one.name[0] != ".")
             return [*data_files(path), *(part for folder in folders for part in _parts(folder))]
     return [path]
 

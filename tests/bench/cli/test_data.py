@@ -69,9 +69,8 @@ def test_a_file_of_another_set(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_several_files_is_checked_file_by_file(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "README.md").write_text("# About")
-    for name in ("a.jsonl", "b.jsonl", "deep/c.jsonl"):
+    for name in ("a.jsonl", "b.jsonl", "deep/c.jsonl", ".hidden/d.jsonl", "README.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(line(1))
     result = run("check", tmp_path)
     assert result.exit_code == 0

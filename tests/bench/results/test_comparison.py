@@ -114,7 +114,7 @@ def test_under_the_null_hypothesis_the_test_rejects_one_in_twenty() -> None:
 def test_questions_of_one_cell_alone_are_left_out_and_counted() -> None:
     comparison = compare(cell([1, 1, 0], "abc"), cell([1, 0], "ab"), "f1")
     assert (comparison.only_first, comparison.only_second, len(comparison.pairs)) == (1, 0, 2)
-    assert "left out    1 questions that only A has" in describe(comparison, "A", "B")
+    assert "left out    1 question that only A has" in describe(comparison, "A", "B")
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
