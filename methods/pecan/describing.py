@@ -31,7 +31,8 @@ def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: St
     return Prediction(
         text=answer.text,
         context=answer.context
-        or [
+        if config.answer_from == "chunks"
+        else [
             graph.passage(visit.node, question.documents, _short(visit.score))
             for step in end.steps
             for visit in step.visits

@@ -133,6 +133,11 @@ def test_an_answer_from_chunks_reads_the_text_below_the_chosen_nodes_in_its_orde
         assert not asked.lm().held  # two walks that each held a context waited for one another's
 
 
+def test_where_no_chunk_fits_the_answer_the_record_names_no_node_of_the_search_as_read() -> None:
+    prediction, _ = search(models(), asked=question(max_new_tokens=970), answer_from="chunks")
+    assert not prediction.context and prediction.truncated and prediction.flags == ("empty_context",)
+
+
 def test_function_words_are_no_content_words() -> None:
     text = "Who is the owner of Orit?"
     offsets = [(0, 3), (3, 6), (6, 10), (10, 16), (16, 19), (19, 22), (22, 24), (24, 25)]
