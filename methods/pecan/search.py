@@ -366,6 +366,8 @@ class _Walk:
         if self.config.similarity == "off" and not self.z[candidates].any():
             levels = self.graph.level_of[candidates]
             best = int(np.argmax(levels))  # the earliest of the highest level
+        if attention is None and similarity is not None and not scores.any():
+            best = int(np.argmax(similarity[candidates]))  # cosines of 0 and less all normalise to 0
         node = int(candidates[best])
         if not self._room.holds(self._piece(node)):
             return None, "window"

@@ -119,11 +119,11 @@ def test_attention_alone_begins_at_the_earliest_of_the_highest_level_when_there_
     assert path(prediction) == ["3.1", "2.1", "2.2", "1.1", "1.2", "1.3", "1.4"]
 
 
-def test_similarity_alone_records_no_attention_and_reads_by_cosine() -> None:
-    fixed = models()
-    graph = make_graph(similarity={"gamma": 0.9, "p": 0.8, "delta": 0.1})
+def test_similarity_alone_records_no_attention_and_reads_by_cosine_below_0_too() -> None:
+    fixed, below = models(), {"alpha": -0.9, "beta": -0.1, "q": -0.5}
+    graph = make_graph(similarity={"gamma": 0.9, "p": 0.8, "delta": 0.1, **below})
     prediction, _ = search(fixed, graph, attention="off")
-    assert path(prediction)[:4] == ["3.1", "1.3", "2.1", "1.4"]
+    assert path(prediction) == ["3.1", "1.3", "2.1", "1.4", "1.2", "2.2", "1.1"]
     assert all(n["r"] is None and n["z"] is None for n in visits(prediction))
     assert not fixed.reader.contexts[0].watched
 
