@@ -116,7 +116,8 @@ class Ircot(OverRanker[IrcotConfig]):
                 shown.pop()
             written = (await lm.generate(prompt, SENTENCE_TOKENS)).text
             thought = first_sentence(written.strip())
-            positions, flags = last.positions, last.flags
+            left_out = len(shown) < len(last.positions)
+            positions, flags = last.positions, last.flags + ("cut_reasoning",) * left_out
             if thought and CONCLUDED not in thought.lower():
                 asked = replace(question, text=thought, retrieval_query="")
                 ranking = await self.rank(index, asked, models)

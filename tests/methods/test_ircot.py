@@ -29,11 +29,12 @@ def test_fewer_rounds_cost_less_and_are_derived_from_one_run() -> None:
     assert costs == sorted(set(costs)) and total.flops < sum(costs)
 
 
-def test_reasoning_that_fills_the_window_ends_there() -> None:
-    reader = ScriptedReader(["Otto lives " + "far " * 200 + "away.", "never"], REASONING)
+@pytest.mark.parametrize(("far", "sentences"), [(200, 1), (165, 2)])
+def test_reasoning_without_room_for_all_its_passages_is_flagged(far: int, sentences: int) -> None:
+    reader = ScriptedReader(["Otto lives " + "far " * far + "away.", "So the answer is here."], REASONING)
     results, _ = replayed(Ircot, IrcotConfig, reader, rounds=(1, 8))
     assert [result.prediction.flags for result in results] == [(), ("cut_reasoning",)]
-    assert len(reader.prompts) == 1 and {result.prediction.text for result in results} == {"Harbury"}
+    assert len(reader.prompts) == sentences and {result.prediction.text for result in results} == {"Harbury"}
 
 
 @pytest.mark.parametrize(

@@ -341,9 +341,8 @@ def test_a_question_longer_than_the_window_fails_with_its_length() -> None:
 
 
 def test_an_empty_document_is_answered_from_the_question_alone() -> None:
-    fixed = models()
     asked = replace(question(), documents=DocumentSet(()))
-    prediction, _ = search(fixed, make_graph((), {}), asked)
+    prediction, _ = search(fixed := models(), make_graph((), {}), asked)
     assert prediction.flags == ("empty_document", "empty_context") and not prediction.context
     assert prediction.text == "answer after 0"
     search(fixed, make_graph((), {}), replace(asked, longbench_prompt="wholly {context}"), **LONGBENCH)
