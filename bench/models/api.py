@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from bench.flops.architecture import Architecture
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -22,6 +24,19 @@ class Geometry:
     """Most tokens a full-context prompt may have (100K in PECAN, or the model's own limit)."""
     summary_tokens: int
     """Room for one generated summary (max_new of graph construction)."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known of a language model besides its weights and its tokenizer."""
+
+    name: str
+    """Preset name or identifier, under which its FLOPs are credited."""
+    geometry: Geometry
+    """The lengths at which it is used."""
+    architecture: Architecture
+    chat: str = "template"
+    """How prompts are wrapped; see :func:`bench.models.chat.chat_format`."""
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,9 @@ from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import RequestResult
 from bench.errors import ConfigError, NoAttentionError, WindowExceededError
-from bench.flops.architecture import Architecture
 from bench.flops.formulas import priced
 from bench.flops.meter import Meter, Usage, current_meter
-from bench.models.api import Generation, Geometry, Probe, Span, Tokenization
+from bench.models.api import Generation, ModelFacts, Probe, Span, Tokenization
 from bench.models.chat import ChatFormat, chat_format, stop_tokens
 from bench.models.embedder import Embedder
 from bench.models.pair_scorer import PairScorer
@@ -45,24 +44,11 @@ from bench.models.tokenizer import TextTokenizer, token_span
 class LanguageModel(ABC):
     """A causal language model with its tokenizer and chat template."""
 
-    def __init__(
-        self,
-        name: str,
-        tokenizer: TextTokenizer,
-        *,
-        geometry: Geometry,
-        architecture: Architecture,
-        configs: Sequence[Any],
-        chat_style: str = "template",
-    ) -> None:
-        """name: preset name or identifier, under which its FLOPs are credited.
-
-        geometry: the lengths at which it is used. configs: its configuration and generation configuration,
-        for the tokens that end an answer. chat_style: see :func:`bench.models.chat.chat_format`.
-        """
-        self.name, self._tokenizer, self.geometry = name, tokenizer, geometry
-        self.architecture = architecture
-        self.chat: ChatFormat = chat_format(tokenizer, chat_style)
+    def __init__(self, facts: ModelFacts, tokenizer: TextTokenizer, configs: Sequence[Any]) -> None:
+        """configs: configuration and generation configuration, for the tokens that end an answer."""
+        self.name, self.geometry, self.architecture = facts.name, facts.geometry, facts.architecture
+        self._tokenizer = tokenizer
+        self.chat: ChatFormat = chat_format(tokenizer, facts.chat)
         self.stops = stop_tokens(tokenizer, self.chat, *configs)
 
     @property

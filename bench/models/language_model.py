@@ -19,9 +19,8 @@ from bench.engine.prefixes import Slot
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import Request, RequestResult
 from bench.errors import NoAttentionError, WindowExceededError
-from bench.flops.architecture import Architecture
 from bench.flops.meter import Usage, current_meter
-from bench.models.api import Geometry, Span
+from bench.models.api import ModelFacts, Span
 from bench.models.conversation import CLOSED, LanguageModel, ReadingContext
 from bench.models.tokenizer import TextTokenizer
 
@@ -32,25 +31,9 @@ if TYPE_CHECKING:
 class CausalLanguageModel(LanguageModel):
     """A transformers causal model in this process."""
 
-    def __init__(
-        self,
-        name: str,
-        model: Any,
-        tokenizer: TextTokenizer,
-        *,
-        geometry: Geometry,
-        architecture: Architecture,
-        chat_style: str = "template",
-    ) -> None:
-        """model: a ``PreTrainedModel`` in eval mode; the others: see :class:`LanguageModel`."""
-        super().__init__(
-            name,
-            tokenizer,
-            geometry=geometry,
-            architecture=architecture,
-            configs=[model.config, getattr(model, "generation_config", None)],
-            chat_style=chat_style,
-        )
+    def __init__(self, facts: ModelFacts, tokenizer: TextTokenizer, model: Any) -> None:
+        """model: a ``PreTrainedModel`` in eval mode."""
+        super().__init__(facts, tokenizer, [model.config, getattr(model, "generation_config", None)])
         self.hf_model, self.hf_tokenizer = model, tokenizer.hf
         """Both for libraries that call the model directly (a hook must meter them)."""
 

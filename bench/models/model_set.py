@@ -44,16 +44,8 @@ def load_language_model(spec: ModelSpec) -> CausalLanguageModel:
     """The causal model of a spec, loaded once per process; raises ModelUnavailableError, ConfigError."""
 
     def make() -> CausalLanguageModel:
-        tokenizer = load_tokenizer(spec)
-        model = load_causal(spec)
-        return CausalLanguageModel(
-            spec.name,
-            model,
-            tokenizer,
-            geometry=spec.geometry,
-            architecture=spec.architecture,
-            chat_style=spec.chat,
-        )
+        tokenizer, model = load_tokenizer(spec), load_causal(spec)
+        return CausalLanguageModel(spec.facts, tokenizer, model)
 
     return _once(spec, "reads", make)
 
@@ -84,16 +76,9 @@ def connect_language_model(spec: ModelSpec, in_flight: int = IN_FLIGHT) -> Serve
     assert server is not None
 
     def make() -> ServedLanguageModel:
-        return ServedLanguageModel(
-            spec.name,
-            load_tokenizer(spec),
-            client=ServerClient(server.address, in_flight),
-            described=server.info,
-            geometry=spec.geometry,
-            architecture=spec.architecture,
-            configs=load_stop_configs(spec),
-            chat_style=spec.chat,
-        )
+        client = ServerClient(server.address, in_flight)
+        configs = load_stop_configs(spec)
+        return ServedLanguageModel(spec.facts, load_tokenizer(spec), configs, client, server.info)
 
     return _once(spec, ("reads", in_flight), make)
 

@@ -22,7 +22,7 @@ from bench.flops.architecture import (
     counted_architecture,
     text_config,
 )
-from bench.models.api import Geometry
+from bench.models.api import Geometry, ModelFacts
 from bench.models.packed import PackedSource
 from bench.models.presets import (
     PAPER_CHUNK_TOKENS,
@@ -210,6 +210,11 @@ class ModelSpec:
     def chat(self) -> str:
         """How prompts are wrapped; see :mod:`bench.models.chat`."""
         return self.preset.chat if self.preset else "template"
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What a language model is made with, besides its weights and its tokenizer."""
+        return ModelFacts(self.name, self.geometry, self.architecture, self.chat)
 
     @cached_property
     def config(self) -> Mapping[str, JsonValue]:

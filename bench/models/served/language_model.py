@@ -21,9 +21,8 @@ from bench.engine.heads import Heads
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import RequestResult
 from bench.errors import ConfigError, NoAttentionError
-from bench.flops.architecture import Architecture
 from bench.flops.meter import Meter, current_meter, metered
-from bench.models.api import Geometry, Span
+from bench.models.api import ModelFacts, Span
 from bench.models.conversation import LanguageModel, ReadingContext
 from bench.models.served.client import RefusedRequestError, ServerClient, ServerError, WrongCountError
 from bench.models.served.dialects import DIALECTS, TITLES, Answer, Question, ServerInfo, describe
@@ -52,25 +51,14 @@ class ServedLanguageModel(LanguageModel):
 
     def __init__(
         self,
-        name: str,
+        facts: ModelFacts,
         tokenizer: TextTokenizer,
-        *,
+        configs: Sequence[Any],
         client: ServerClient,
         described: ServerInfo,
-        geometry: Geometry,
-        architecture: Architecture,
-        configs: Sequence[Any],
-        chat_style: str = "template",
     ) -> None:
         """described: what the server reported when the run was planned; others: as for every model."""
-        super().__init__(
-            name,
-            tokenizer,
-            geometry=geometry,
-            architecture=architecture,
-            configs=configs,
-            chat_style=chat_style,
-        )
+        super().__init__(facts, tokenizer, configs)
         self.client, self.described = client, described
         self.dialect = DIALECTS[described.kind](client.address)
         client.on_return = self._require_same

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from bench.flops.architecture import architecture_from_config
-from bench.models.api import Geometry
+from bench.models.api import Geometry, ModelFacts
 from bench.models.language_model import CausalLanguageModel
 from bench.models.tokenizer import TextTokenizer
 
@@ -163,13 +163,8 @@ def language_model(
 ) -> CausalLanguageModel:
     """A random model behind the async interface, whose conversations share nothing."""
     model = causal_model(family, attention, **overrides).to(dtype)
-    lm = CausalLanguageModel(
-        family,
-        model,
-        text_tokenizer(),
-        geometry=GEOMETRY,
-        architecture=architecture_from_config(model.config),
-    )
+    facts = ModelFacts(family, GEOMETRY, architecture_from_config(model.config))
+    lm = CausalLanguageModel(facts, text_tokenizer(), model)
     lm.engine.scheduler.share_prefixes = False
     return lm
 

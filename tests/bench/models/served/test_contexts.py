@@ -28,15 +28,9 @@ class Scripted(ServedLanguageModel):
 
     def __init__(self, kind: Any, answer: Callable[[Question], Answer]) -> None:
         spec = resolve("tiny")
-        super().__init__(
-            "server:tiny",
-            load_tokenizer(spec),
-            client=ServerClient(parse_address(ADDRESS)),
-            described=ServerInfo(kind, "1", "", "", None),
-            geometry=spec.geometry,
-            architecture=spec.architecture,
-            configs=load_stop_configs(spec),
-        )
+        facts = replace(spec.facts, name="server:tiny")
+        client, described = ServerClient(parse_address(ADDRESS)), ServerInfo(kind, "1", "", "", None)
+        super().__init__(facts, load_tokenizer(spec), load_stop_configs(spec), client, described)
         self._checked = True
         self.script, self.asked = answer, list[Question]()
 
