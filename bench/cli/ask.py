@@ -46,6 +46,7 @@ def command(
     """
     from bench.method.options import parse_method
     from bench.run.asking import DEFAULT_METHOD, ask_documents
+    from bench.run.cell import CellRequest
     from bench.run.progress import Progress
 
     class Waiting(Progress):
@@ -63,19 +64,12 @@ def command(
         click.echo(f"{'warning' if problem.severity == 'warning' else 'left out'}: {problem}", err=True)
     name = printable(Path(files[0]).resolve().stem) if len(files) == 1 and files[0] != STDIN else "documents"
     names, progress = methods or (DEFAULT_METHOD,), Waiting()
+    parsed = map(parse_method, names)
+    requests = [CellRequest(method, model=model or "", options=options) for method, options in parsed]
     try:
         answers = [
-            ask_documents(
-                question,
-                collection.documents,
-                name,
-                method=method,
-                model=model,
-                options=options,
-                results=results,
-                hooks=[progress],
-            )
-            for method, options in map(parse_method, names)
+            ask_documents(question, collection.documents, name, request, results, hooks=[progress])
+            for request in requests
         ]
     finally:
         progress.close()

@@ -108,33 +108,25 @@ def ask(
     collection.require_one()
     name = paths[0].resolve().stem if len(paths) == 1 else "documents"
     warnings = [str(problem) for problem in collection.problems]
-    return ask_documents(
-        question,
-        collection.documents,
-        name,
-        method=method,
-        model=model,
-        options=options,
-        dtype=dtype,
-        results=Path(results),
-        warnings=warnings,
-    )
+    request = CellRequest(method, model=model or "", options=options or {}, dtype=dtype)
+    return ask_documents(question, collection.documents, name, request, Path(results), warnings=warnings)
 
 
 def ask_documents(
     question: str,
     documents: Sequence[Document],
     name: str,
+    request: CellRequest,
+    results: Path,
     *,
-    method: str = DEFAULT_METHOD,
-    model: str | None = None,
-    options: Mapping[str, JsonValue] | None = None,
-    dtype: str | None = None,
-    results: Path = Path("results"),
     warnings: Sequence[str] = (),
     hooks: Sequence[RunHooks] = (),
 ) -> Answer:
-    """As :func:`ask`, about documents; name: what they are called; warnings: about the files of them."""
+    """As :func:`ask`, about documents.
+
+    name: what they are called. request: method, options, dtype and reader; an empty reader: one that can read
+    them. warnings: about the files of them.
+    """
     if not question.strip():
         raise ConfigError("The question is empty. Say what you want to know.")
     try:
@@ -148,8 +140,8 @@ def ask_documents(
     id_ = hashlib.sha256(question.encode("utf-8")).hexdigest()[:12]
     example = Example(id_, card.name, "qa", question, (), asked)
     data = LoadedData((example,), card.name, "path", "asked", f"documents:{asked.id}")
-    reader = model or default_reader(asked)
-    cell = plan_on(CellRequest(method, card.name, reader, name, options or {}, dtype=dtype), card, data)
+    reader = request.model or default_reader(asked)
+    cell = plan_on(replace(request, dataset=card.name, model=reader, data=name), card, data)
     session = Session(results, hooks=hooks, retry_failed=True, threads=Threads.begin())
     key = index_key({**cell.index_key_parts(), "documents": example.documents.id})
     kept = session.indexes.has(cell.index_name, key)
