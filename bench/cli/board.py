@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.results.finished import FinishedCell
 from bench.run.cell import Cell
 from bench.run.hooks import HelperProgress, RunHooks
@@ -53,7 +53,7 @@ class Board(RunHooks):
     def table(self) -> Table:
         """All rows and data sets, with what is known by now."""
         definition, values = self._definition, dict(self._values)
-        metric = METRIC_LABELS.get(definition.metrics[0], definition.metrics[0])
+        metric = label_of(definition.metrics[0])
         drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         drawn.add_column(Text(f"{metric} and TFLOPs so far"), no_wrap=True)
         for dataset in definition.datasets:

@@ -28,7 +28,7 @@ from bench.cli.options import (
 from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
 from bench.errors import BenchError, ConfigError
 from bench.method.options import as_typed, parse_method
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.metrics.retrieval import measure_in_words
 from bench.results.comparison import Comparison, Pair, compare
 from bench.results.finished import records_so_far
@@ -196,7 +196,7 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
         for records in ([p.first for p in c.pairs], [p.second for p in c.pairs])
     ]
     lines = [
-        f"{METRIC_LABELS.get(c.metric, c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
+        f"{label_of(c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
         f"{100 * c.second:.1f} %; mean of {counted(d.n, 'question')} on {counted(d.clusters, 'document')}",
         f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {p_value}",
         f"            {verdict(comparison, first, second)}",
@@ -298,7 +298,7 @@ def _column(record: Record, metric: str, measures: Sequence[str]) -> dict[str, s
     kinds = [counted(n, what) for n, what in ((passages, "passage"), (nodes, "node")) if n]
     return {
         "answer": f"FAILED: {record.error}" if record.error is not None else repr(record.prediction),
-        METRIC_LABELS.get(metric, metric): f"{100 * record.scores[metric]:.0f} %",
+        label_of(metric): f"{100 * record.scores[metric]:.0f} %",
         "cost": f"{record.flops.query_tflops:.3g} TFLOPs",
         "read": ", ".join([*(kinds or ["nothing"]), *measured]),
     }

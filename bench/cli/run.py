@@ -81,7 +81,7 @@ def require_one_method(method: str, dataset: str = "", words: Sequence[str] = ()
 
 def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     """The few lines that close a run."""
-    from bench.metrics import METRIC_LABELS
+    from bench.metrics import label_of
     from bench.metrics.retrieval import RETRIEVAL_MEASURES, measure_in_words
     from bench.run.fitness import caution
 
@@ -102,7 +102,7 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
             has = "has" if summary.n_unscored == 1 else "have"
             yield f"  {'scores':<17} {count}: {summary.n_unscored} {has} no reference answer"
     for metric, value in scores.items():
-        label = METRIC_LABELS[metric] if metric in summary.metrics else measure_in_words(metric)
+        label = label_of(metric) if metric in summary.metrics else measure_in_words(metric)
         text = f"  {label:<17} {100 * value.mean:6.2f} %"
         if value.low is not None and value.high is not None:
             text += f"   95% interval {100 * value.low:.2f} to {100 * value.high:.2f}"

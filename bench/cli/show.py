@@ -11,7 +11,7 @@ from bench.cli.options import refuse, results_option
 from bench.cli.terminal import print_labelled, standard_output
 from bench.errors import BenchError
 from bench.method.trace import described
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.metrics.retrieval import measure_in_words
 from bench.results.records import RECORDS_FILE, Record, read_records
 
@@ -84,7 +84,7 @@ def describe_record(record: Record) -> str:
 
 def _scores(record: Record) -> str:
     """The scores in percent; none without a reference answer."""
-    return ", ".join(f"{METRIC_LABELS.get(m, m)} {100 * v:.1f} %" for m, v in record.scores.items()) or "none"
+    return ", ".join(f"{label_of(m)} {100 * v:.1f} %" for m, v in record.scores.items()) or "none"
 
 
 def _retrieval_line(record: Record) -> list[str]:

@@ -111,7 +111,7 @@ def _experiment(
 
 def _run(session: Session, groups: Sequence[Sequence[GridCell]], name: str) -> list[str]:
     """Run every group and print its cells; returns an error message for each group that could not run."""
-    from bench.metrics import METRIC_LABELS
+    from bench.metrics import label_of
     from bench.run.progress import duration
     from bench.sweeps.cost import group_title
 
@@ -131,7 +131,7 @@ def _run(session: Session, groups: Sequence[Sequence[GridCell]], name: str) -> l
     def show(cells: Sequence[Cell], finished: Sequence[FinishedCell]) -> None:
         nonlocal done
         group, metric = of_cell[cells[0].identity.cell_id], cells[0].card.metrics[0]
-        label, width = f"{METRIC_LABELS[metric]} %", max(4, *(len(member.name) for member in group))
+        label, width = f"{label_of(metric)} %", max(4, *(len(member.name) for member in group))
         click.echo(f"\n{title(cells)}\n{'':>9} {'cell':<{width}}  {label:>6}  TFLOPs per question  failed")
         for member, cell in zip(group, finished, strict=True):
             done += cell.is_whole

@@ -23,7 +23,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from bench.figures.calibration import Calibration
 from bench.files.atomic import write_bytes, write_text
 from bench.method.graph_view import DrawnNode, GraphView
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.results.models import Interval, Summary
 from bench.tables.formats import csv_text
 
@@ -104,7 +104,7 @@ def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> D
     for ax, curve in zip(axes, curves, strict=True):
         scores = [s.percent(metric) for s in curve.summaries]
         costs = [s.query_tflops for s in curve.summaries]
-        label = METRIC_LABELS[metric]
+        label = label_of(metric)
         lines = ax.plot(curve.steps, [p.mean for p in scores], "o-", color=SCORE, label=label)
         if all(p.low is not None for p in scores):
             lows, highs = [p.low or 0.0 for p in scores], [p.high or 0.0 for p in scores]
@@ -187,7 +187,7 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
             values.append((dataset, variant, point.mean, point.low, point.high))
         ax.set_title(counted(label, (summary.n_scored for summary in variants.values())))
         ax.set_xticks(range(len(variants)), list(variants), fontsize="small")
-        ax.set(ylabel=METRIC_LABELS[metric], ylim=(0, None))
+        ax.set(ylabel=label_of(metric), ylim=(0, None))
     add_note(figure, "Lines: 95 %, documents resampled. " + note)
     return Drawn(figure, ("dataset", "variant", metric, f"{metric}_low", f"{metric}_high"), tuple(values))
 

@@ -21,7 +21,7 @@ from bench.figures.drawing import (
     spread,
     styled,
 )
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.results.models import Interval, Summary
 from bench.tables.caption import about_reader
 from bench.tables.cells import TableCell, TableData
@@ -112,7 +112,7 @@ def pareto(
             log_axis(ax)
         xlabel = f"cost per question, × {label}" if relative else unit
         bottom = max(0, ax.get_ylim()[0])
-        ax.set(xlabel=xlabel, ylabel=METRIC_LABELS.get(metric, metric), ylim=(bottom, None))
+        ax.set(xlabel=xlabel, ylabel=label_of(metric), ylim=(bottom, None))
     in_order = sorted(named.items(), key=itemgetter(1))
     marks = {name: Line2D([], [], **marker_of(*mark)) for name, mark in in_order}
     figure.legend(

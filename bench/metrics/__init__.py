@@ -108,3 +108,8 @@ METRIC_LABELS: Mapping[str, str] = {
     **RETRIEVAL_MEASURES,
 }
 """Metric, measure or cost -> label of its column."""
+
+
+def label_of(metric: str) -> str:
+    """The label of its column; of a metric that is not ours, its name."""
+    return METRIC_LABELS.get(metric, metric)

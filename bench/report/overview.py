@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.figures.pareto import pareto, pareto_front
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.report.cells import DataGroup
 from bench.results.models import Interval
 from bench.tables.cells import TableCell, TableData
@@ -60,7 +60,7 @@ def _plane(group: DataGroup) -> Plane | None:
     }
     tflops, best = points[front[-1]]
     about = (
-        f"Highest: {same[front[-1]].name}, {METRIC_LABELS.get(metric, metric)} {percent(best)}, with "
+        f"Highest: {same[front[-1]].name}, {label_of(metric)} {percent(best)}, with "
         f"{three_digits(tflops)} TFLOPs per question."
     )
     if left_out := len(same) - len(shown):

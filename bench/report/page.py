@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from bench.files.printable import printable
-from bench.metrics import METRIC_LABELS
+from bench.metrics import METRIC_LABELS, label_of
 from bench.report.cells import options_text
 from bench.report.content import Report
 from bench.report.overview import percent
@@ -22,7 +22,7 @@ from bench.tables.formats import DASH, three_digits
 def report_page(report: Report) -> str:
     """The page; a pure function of the report."""
     style, script = own_file("page.css"), own_file("page.js")
-    labels = {METRIC_LABELS.get(named.metric, named.metric) for _, named in report.runs}
+    labels = {label_of(named.metric) for _, named in report.runs}
     template = environment().get_template("page.html.jinja")
     page: str = template.render(
         report=report,

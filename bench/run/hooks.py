@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.results.finished import FinishedCell
 from bench.results.records import Record
 from bench.run.cell import Cell
@@ -83,7 +83,7 @@ def finished_line(cell: Cell, finished: FinishedCell) -> str:
     metric, summary = cell.card.metrics[0], finished.summary
     failed = f", {summary.n_failed} failed" if summary.n_failed else ""
     score = summary.interval(metric)
-    scored = "" if score is None else f"{METRIC_LABELS[metric]} {100 * score.mean:.1f} %, "
+    scored = "" if score is None else f"{label_of(metric)} {100 * score.mean:.1f} %, "
     all_ = finished.description.n_examples
     of_all = "" if finished.is_whole else f"of {all_} "
     return f"{cell.name}: {scored}{summary.n} {of_all}question{'' if all_ == 1 else 's'}{failed}"

@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.results.finished import FinishedCell
 from bench.results.records import Record
 from bench.run.cell import Cell
@@ -216,7 +216,7 @@ class Progress(RunHooks):
             self._n += 1
             self._sum += record.scores.get(self._metric, 0.0)
         self._failed += record.error is not None
-        shown = [f"{METRIC_LABELS[self._metric]} {100 * self._sum / self._n:.1f} %"] if self._n else []
+        shown = [f"{label_of(self._metric)} {100 * self._sum / self._n:.1f} %"] if self._n else []
         self._score = ", ".join(shown + ([f"{self._failed} failed"] if self._failed else []))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import TypeVar, cast
 
 from bench.flops.formulas import CONVENTION_NOTES, Convention
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.models.presets import presets
 from bench.results.models import CellDescription
@@ -283,7 +283,7 @@ def _events(cell: TableCell, metrics: Sequence[str]) -> Iterator[tuple[str, str]
     for metric in metrics:
         value = cell.interval(metric)
         if value is not None and value.n is not None and value.n < summary.n:
-            yield f"{METRIC_LABELS[metric]} is defined for", f"{value.n} {of})"
+            yield f"{label_of(metric)} is defined for", f"{value.n} {of})"
     option = waiting_option(cell.row.set)
     if option is not None:
         other = str(cell.row.set[option]).removeprefix("auto:")
@@ -328,7 +328,7 @@ def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:
         place = f"{agreement.dataset} {shown} ({agreement.rows} rows)"
         by_metric.setdefault(agreement.metric, []).append(place)
     return [
-        f"Order of the rows by {METRIC_LABELS.get(metric, 'TFLOPs')} against the paper's, Kendall's tau "
+        f"Order of the rows by {label_of(metric)} against the paper's, Kendall's tau "
         f"(1: the same, {MINUS}1: reversed) with 95 % intervals that resample documents: {'; '.join(places)}."
         for metric, places in by_metric.items()
     ]
@@ -388,7 +388,7 @@ def about_ranks(table: TableData, ties: Ties) -> list[str]:
 
 
 def _first_metric(table: TableData) -> str:
-    return METRIC_LABELS.get(table.definition.metrics[0], table.definition.metrics[0])
+    return label_of(table.definition.metrics[0])
 
 
 def about_settings(title: str, source: str, particular: Sequence[str]) -> list[str]:

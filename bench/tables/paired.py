@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench.errors import ConfigError
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.results.comparison import Comparison, compare, holm
 from bench.results.records import Record
 from bench.tables.caption import brief, caption, without_values
@@ -35,7 +35,7 @@ def paired_table(table: TableData) -> TextTable:
         raise ConfigError(f"{definition.id} has no row {sorted(unknown)[0]} that others are compared with.")
     base = "the row named" if apart else reference.label
     sections = _comparisons(table, against, rows)
-    metric = METRIC_LABELS.get(definition.metrics[0], definition.metrics[0])
+    metric = label_of(definition.metrics[0])
     labels = {row.id: row.label + (f", against {named[against[row.id]]}" if apart else "") for row in rows}
     lines = [
         (f"{section}: {labels[row_id]}", *_line(comparison, adjusted))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.errors import ConfigError
-from bench.metrics import METRIC_LABELS
+from bench.metrics import label_of
 from bench.tables.caption import about_printed
 from bench.tables.definition import TableDefinition, load_table
 from bench.tables.formats import DASH, Section, TextTable, csv_text
@@ -42,7 +42,7 @@ def printed_table(definition: TableDefinition) -> TextTable:
         cells = [(row, [(row, name, metrics[0]) for name in columns]) for row in rows]
         sections = [Section("", tuple((labels[row], *map(text, its)) for row, its in cells))]
     else:
-        columns = tuple(METRIC_LABELS.get(metric, metric.replace("_", " ")) for metric in metrics)
+        columns = tuple(label_of(metric).replace("_", " ") for metric in metrics)
         sections = []
         for name in definition.datasets:
             cells = [(row, [(row, name, metric) for metric in metrics]) for row in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.metrics import METRIC_LABELS
+from bench.metrics import METRIC_LABELS, label_of
 from bench.results.models import Interval
 from bench.tables.caption import (
     TOP,
@@ -88,7 +88,7 @@ def _ratio(table: TableData, cell: TableCell) -> float | None:
 
 def columns(table: TableData, published: PublishedValues) -> list[str]:
     """The headings: the method, its scores and cost, then the published values."""
-    labels = [METRIC_LABELS.get(metric, metric) for metric in table.definition.metrics]
+    labels = [label_of(metric) for metric in table.definition.metrics]
     reference = table.definition.reference
     names = {**METRIC_LABELS, "ratio": f"× {reference.label}" if reference else "ratio"}
     printed = [names.get(metric, metric) for metric in known_metrics(table, published)]
