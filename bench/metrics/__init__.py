@@ -49,15 +49,19 @@ class CorpusMetric:
 
 Metric: TypeAlias = QuestionMetric | CorpusMetric
 
+
+def _stemmed(name: str, variant: str) -> QuestionMetric:
+    about = f"ROUGE-{variant} F, rouge-score with stemmer (Graph of Records)"
+    return QuestionMetric(name, about, partial(rouge_stemmed, f"rouge{variant}"))
+
+
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         QuestionMetric("f1", "token F1 on SQuAD-normalised text (LongBench qa_f1_score)", f1),
         QuestionMetric("exact_match", "equality of SQuAD-normalised text (SQuAD v1.1)", exact_match),
         QuestionMetric(
-            "choice_accuracy",
-            "share of right choices by their letter (LongBench v2)",
-            choice_accuracy,
+            "choice_accuracy", "share of right choices by their letter (LongBench v2)", choice_accuracy
         ),
         QuestionMetric("rouge_l", "ROUGE-L F, rouge-score without stemmer", rouge_l),
         CorpusMetric(
@@ -66,21 +70,9 @@ METRICS: Mapping[str, Metric] = {
             bleu_statistics,
             corpus_bleu_4,
         ),
-        QuestionMetric(
-            "rouge_1",
-            "ROUGE-1 F, rouge-score with stemmer (Graph of Records)",
-            partial(rouge_stemmed, "rouge1"),
-        ),
-        QuestionMetric(
-            "rouge_2",
-            "ROUGE-2 F, rouge-score with stemmer (Graph of Records)",
-            partial(rouge_stemmed, "rouge2"),
-        ),
-        QuestionMetric(
-            "rouge_l_f1_stem",
-            "ROUGE-L F, rouge-score with stemmer (Graph of Records)",
-            partial(rouge_stemmed, "rougeL"),
-        ),
+        _stemmed("rouge_1", "1"),
+        _stemmed("rouge_2", "2"),
+        _stemmed("rouge_l_f1_stem", "L"),
     )
 }
 """Metric name -> metric."""
