@@ -52,10 +52,7 @@ class NothingFinishedError(BenchError):
 
 
 def make_figure(
-    figure: Figure,
-    setting: CellRequest,
-    session: Session,
-    exported: Path | None = None,
+    figure: Figure, setting: CellRequest, session: Session, exported: Path | None = None
 ) -> Drawn:
     """The figure from finished cells; missing ones run first unless the session runs nothing.
 

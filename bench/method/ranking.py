@@ -49,14 +49,10 @@ class RankConfig(MethodConfig):
         "(OP-RAG, arXiv 2409.01666; DOS RAG, 2506.03989); reverse, best last",
     )  # our choice: the papers do not say
     chunk_tokens: int | None = Field(
-        None,
-        ge=8,
-        description="chunk length in reader tokens; default: the model's geometry (papers: 300)",
+        None, ge=8, description="chunk length in reader tokens; default: the model's geometry (papers: 300)"
     )
     overlap_tokens: int = Field(
-        0,
-        ge=0,
-        description="tokens shared by neighbouring chunks",
+        0, ge=0, description="tokens shared by neighbouring chunks"
     )  # PECAN: none; Graph of Records, Sec. 3.1: 32
     join_documents: Switch = Field("on", description=JOIN_DOCUMENTS)
     prompt: PromptStyle = Field(DEFAULT_PROMPT, description=PROMPT_CHOICES)

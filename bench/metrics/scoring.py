@@ -74,10 +74,7 @@ class Scores:
 
 
 def question_scores(
-    prediction: str | None,
-    references: Sequence[str],
-    metrics: Iterable[Metric],
-    drawn: Sequence[str] = (),
+    prediction: str | None, references: Sequence[str], metrics: Iterable[Metric], drawn: Sequence[str] = ()
 ) -> dict[str, float]:
     """Metric -> value in 0..1 of one question; None (failed) scores 0. Corpus-level metrics are left out.
 

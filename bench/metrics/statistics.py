@@ -41,11 +41,7 @@ class Interval:
 
 
 def clustered_bootstrap(
-    values: ArrayLike,
-    clusters: Sequence[str],
-    *,
-    rng: np.random.Generator,
-    n_resamples: int = RESAMPLES,
+    values: ArrayLike, clusters: Sequence[str], *, rng: np.random.Generator, n_resamples: int = RESAMPLES
 ) -> Interval:
     """The mean of ``values`` over questions, with its interval under resampling of documents.
 

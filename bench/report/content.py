@@ -31,10 +31,7 @@ class Report:
 
 
 def collect_report(
-    results: Path,
-    own_files: Sequence[Path] = (),
-    limits: Limits | None = None,
-    datasets: Sequence[str] = (),
+    results: Path, own_files: Sequence[Path] = (), limits: Limits | None = None, datasets: Sequence[str] = ()
 ) -> Report:
     """The report on the cells below ``results``.
 

@@ -18,11 +18,7 @@ SUMMARY_VERSION = 4
 
 
 def summarize(
-    records: Sequence[Record],
-    metrics: Sequence[str],
-    *,
-    cell_id: str = "",
-    records_sha256: str = "",
+    records: Sequence[Record], metrics: Sequence[str], *, cell_id: str = "", records_sha256: str = ""
 ) -> Summary:
     """The summary of a cell's records; a pure function of them.
 

@@ -175,10 +175,7 @@ def judge_records(
 
 
 def stored_summary(
-    folder: Path,
-    first: Sequence[Record],
-    second: Sequence[Record],
-    protocol: JudgeProtocol = BOTH_ORDERS,
+    folder: Path, first: Sequence[Record], second: Sequence[Record], protocol: JudgeProtocol = BOTH_ORDERS
 ) -> JudgementSummary | None:
     """The summary of the replies in a folder, which is only read; None while some are missing."""
     if not (folder / VERDICTS_FILE).is_file():

@@ -152,10 +152,7 @@ def plan_table(definition: TableDefinition, setting: CellRequest) -> dict[tuple[
 
 
 def table_cells(
-    definition: TableDefinition,
-    planned: Plans,
-    session: Session,
-    places: Places | None = None,
+    definition: TableDefinition, planned: Plans, session: Session, places: Places | None = None
 ) -> TableData:
     """The table's cells; those that are missing run first, unless the session runs nothing.
 
