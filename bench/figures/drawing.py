@@ -305,14 +305,11 @@ def _node_text(node: DrawnNode) -> str:
     return "\n".join(textwrap.wrap(f"{node.id}  {text}", _NODE_LINE))
 
 
-def figure_of(count: int, panel: tuple[float, float] = _PANEL) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels, at most two in a row; needs no display.
-
-    panel: width and height of each, in inches.
-    """
+def figure_of(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure with ``count`` panels, at most two in a row; needs no display."""
     columns = min(2, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(panel[0] * columns, panel[1] * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.5), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[count:]:
         spare.set_visible(False)

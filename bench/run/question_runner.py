@@ -248,9 +248,7 @@ class QuestionRunner:
         return self._record(example, prediction, error, meter, index_meter, time.perf_counter() - started)
 
     async def build_ahead(
-        self,
-        sets: Sequence[DocumentSet],
-        on_progress: Callable[[IndexProgress], None] = lambda progress: None,
+        self, sets: Sequence[DocumentSet], on_progress: Callable[[IndexProgress], None]
     ) -> None:
         """Build the indexes that are not on disk yet, in order.
 

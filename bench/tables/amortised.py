@@ -11,19 +11,16 @@ from bench.tables.price import QUESTIONS
 from bench.tables.published import PublishedValues, as_printed
 
 
-def amortised_table(
-    table: TableData, published: PublishedValues | None = None, costs: AllCosts | None = None
-) -> TextTable:
+def amortised_table(table: TableData, published: PublishedValues, costs: AllCosts) -> TextTable:
     """One line per row and data set: index, question, and their total for each number of questions.
 
     published: the paper's values, for further columns. costs: of the cells, for the shares of their parts.
     """
-    printed = published or {}
     parts = {"_index": "index", "": "question", **{f"_total_{n}": f"total, {n} q." for n in QUESTIONS}}
     printed_parts = {
         part: name
         for part, name in parts.items()
-        if any((row + part, dataset, "tflops") in printed for row, dataset in table.cells)
+        if any((row + part, dataset, "tflops") in published for row, dataset in table.cells)
     }
     columns = (
         "Data and method",
@@ -40,7 +37,7 @@ def amortised_table(
             full = table.cells.get(("full_context", cell.dataset))
             measured = [*(three_digits(flops / TFLOP) for flops in spent), _break_even(cell, full)]
         places = ((cell.row.id + part, cell.dataset, "tflops") for part in printed_parts)
-        return [*measured, *(as_printed(printed, place) for place in places)]
+        return [*measured, *(as_printed(published, place) for place in places)]
 
     definition = table.definition
     return plain_table(
@@ -49,7 +46,7 @@ def amortised_table(
         columns,
         table.lines(values),
         (*caption(table, amortised=True), about_amortised(published=bool(printed_parts))),
-        (*about_shares(shares_of(table, costs or {})), *without_values(table)),
+        (*about_shares(shares_of(table, costs)), *without_values(table)),
     )
 
 
