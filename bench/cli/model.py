@@ -44,7 +44,7 @@ def info(name: str) -> None:
         "dtype": spec.actual_dtype,
         "device": spec.actual_device,
         "attention": spec.identity().get("attention"),
-        "chat": spec.chat if spec.kind == "causal" else None,
+        "chat": spec.facts.chat if spec.kind == "causal" else None,
         "pooling": preset.pooling if preset else None,
         "normalised": preset.normalised if preset and preset.pooling else None,
         "max_tokens": preset.max_tokens if preset else None,

@@ -207,14 +207,10 @@ class ModelSpec:
         return self.preset.recommended_options if self.preset else {}
 
     @property
-    def chat(self) -> str:
-        """How prompts are wrapped; see :mod:`bench.models.chat`."""
-        return self.preset.chat if self.preset else "template"
-
-    @property
     def facts(self) -> ModelFacts:
         """What a language model is made with, besides its weights and its tokenizer."""
-        return ModelFacts(self.name, self.geometry, self.architecture, self.chat)
+        chat = self.preset.chat if self.preset else "template"
+        return ModelFacts(self.name, self.geometry, self.architecture, chat)
 
     @cached_property
     def config(self) -> Mapping[str, JsonValue]:
