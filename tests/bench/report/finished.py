@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 
 from bench.files.atomic import write_json
 from bench.metrics.retrieval import retrieval_quality
-from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, ContextRecord, Record, TokenCounts
-from bench.results.summary import summarize
+from bench.results.finished import write_summary
+from bench.results.records import CELL_FILE, RECORDS_FILE, ContextRecord, Record, TokenCounts
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import describe
 from bench.schema import Example
@@ -56,9 +55,7 @@ def finish(
     write_json(folder / CELL_FILE, {**describe(cell).to_json(), "created_at": "2026-01-01T00:00:00+00:00"})
     content = "".join(row.to_line() for row in records).encode("utf-8", "surrogateescape")
     (folder / RECORDS_FILE).write_bytes(content)
-    digest = hashlib.sha256(content).hexdigest()
-    summary = summarize(records, cell.card.metrics, cell_id=cell.identity.cell_id, records_sha256=digest)
-    write_json(folder / SUMMARY_FILE, summary.to_json())
+    write_summary(folder, records, cell.card.metrics, cell.identity.cell_id)
     return cell
 
 

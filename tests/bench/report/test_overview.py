@@ -36,7 +36,7 @@ def test_cells_of_another_metric_than_most_are_in_no_picture(tmp_path: Path) -> 
     folders = [finish(tmp_path, bm25(k=k), [1, 0]).folder(tmp_path) for k in (1, 2, 3)]
 
     def of_old_metric(folder: Path) -> None:
-        old = {"cell": {"metrics": ["old"]}, "summary": {"metrics": {"old": {"mean": 1.0}}}}
+        old = {"cell": {"metrics": ["old"]}, "summary": {"metrics": {"old": {"mean": 1.0}}, "checksum": ""}}
         for name, changed in old.items():
             path = folder / f"{name}.json"
             path.write_text(json.dumps(json.loads(path.read_text()) | changed))

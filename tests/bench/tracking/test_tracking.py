@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import itertools
 import json
 import logging
@@ -26,8 +25,8 @@ from click.testing import CliRunner
 from bench.cli.main import command as bench
 from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
+from bench.results.finished import write_summary
 from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, ContextRecord, Record, TokenCounts
-from bench.results.summary import summarize
 from bench.tracking import hooks as hooks_module
 from bench.tracking.content import DISPLAY_FILE, begun_cells, content_digest, note_sweep, sweep_digest
 from bench.tracking.hooks import MlflowHooks
@@ -63,9 +62,7 @@ def record(number: int, f1: float, *, failed: bool = False) -> Record:
 def finish(folder: Path, records: list[Record]) -> None:
     """Write the records and the summary that the runner writes."""
     (folder / RECORDS_FILE).write_text("".join(r.to_line() for r in records), encoding="utf-8")
-    digest = hashlib.sha256((folder / RECORDS_FILE).read_bytes()).hexdigest()
-    summary = summarize(records, ["f1", "rouge_l"], records_sha256=digest)
-    write_json(folder / SUMMARY_FILE, summary.to_json())
+    write_summary(folder, records, ["f1", "rouge_l"], "")
 
 
 def make_cell(results: Path, *, dataset: str = "qasper", n: int = 6, failed: int = 0, **options: Any) -> Path:
