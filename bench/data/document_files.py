@@ -110,7 +110,7 @@ def has_documents(folder: Path) -> bool:
     return any(path.suffix.lower() in DOCUMENT_SUFFIXES for path in _files_below(folder, []))
 
 
-def read_document(path: Path, title: str | None = None) -> tuple[Document, list[str]]:
+def read_document(path: Path, title: str | None = None) -> tuple[Document, Sequence[str]]:
     """The document in a file, and what of it is missing; title: by default the file's name.
 
     Raises UnreadableFileError, and DataError where a package that reads the format is not installed.
@@ -125,22 +125,18 @@ def read_document(path: Path, title: str | None = None) -> tuple[Document, list[
                 path,
                 f"{status.st_size / 1e6:,.0f} MB; at most {MAX_FILE_BYTES // 10**6} MB are read. Split it.",
             )
-        document, notes = _read(
-            path, path.name if title is None else title, status.st_mtime_ns, status.st_size
-        )
+        return _read(path, path.name if title is None else title, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise UnreadableFileError(path, f"cannot be read: {error.strerror or error}.") from None
-    return document, list(notes)
 
 
 @lru_cache(maxsize=256)
-def _read(path: Path, title: str, changed_ns: int, size: int) -> tuple[Document, tuple[str, ...]]:
+def _read(path: Path, title: str, changed_ns: int, size: int) -> tuple[Document, Sequence[str]]:
     """The document in a file, cached: one command asks for it several times, and PDFs take a while."""
-    document, notes = document_of(path.read_bytes(), str(path), title)
-    return document, tuple(notes)
+    return document_of(path.read_bytes(), str(path), title)
 
 
-def document_of(content: bytes, path: str, title: str) -> tuple[Document, list[str]]:
+def document_of(content: bytes, path: str, title: str) -> tuple[Document, Sequence[str]]:
     """The document in the bytes of a file, and what of it is missing; path: as messages name it.
 
     Raises like :func:`read_document`.
@@ -166,7 +162,7 @@ def document_of(content: bytes, path: str, title: str) -> tuple[Document, list[s
     if len(text) > MAX_TEXT_CHARS:
         raise UnreadableFileError(path, f"{len(text):,} characters; at most {MAX_TEXT_CHARS:,}. Split it.")
     sound = text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")  # no half characters either
-    return Document(_one_line(title), sound), notes
+    return Document(_one_line(title), sound), tuple(notes)
 
 
 def place_of(document: Document, start: int, end: int) -> str:

@@ -100,7 +100,7 @@ def test_a_page_without_text_is_mentioned(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(pdf(["One.", "", "Three."]))
     document, notes = read_document(tmp_path / "a.pdf")
     assert document.text == "One.\f\fThree.\f"
-    assert notes == ["no text on 1 of 3 pages (page 2)"]
+    assert notes == ("no text on 1 of 3 pages (page 2)",)
 
 
 def test_large_files_are_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
