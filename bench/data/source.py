@@ -59,7 +59,7 @@ class Source:
                     example = ids.admit(parsed.example, place)
                     yield from (Problem(place, oddity, "warning") for oddity in oddities_of(parsed))
                     if example.id != parsed.example.id:
-                        first = ids.place_of(parsed.example.id)
+                        first = ids.places[parsed.example.id]
                         message = f"id {parsed.example.id!r} belongs to a different example at {first}"
                         yield Problem(place, f"{message}; renamed to {example.id!r}", "warning")
                     yield replace(parsed, example=example, place=place)
@@ -99,7 +99,7 @@ class _Ids:
     """Keeps ids unique within a source."""
 
     def __init__(self) -> None:
-        self._places: dict[str, str] = {}
+        self.places: dict[str, str] = {}
         self._contents: dict[tuple[str, str, str, tuple[str, ...]], str] = {}
         self._copies: Counter[str] = Counter()
 
@@ -109,14 +109,11 @@ class _Ids:
         if (first := self._contents.get(content)) is not None:
             raise EntryError(f"repeats the example {example.id!r} of {first}; remove one of the two")
         id = example.id
-        while id in self._places:
+        while id in self.places:
             self._copies[example.id] += 1
             id = f"{example.id}-{self._copies[example.id] + 1}"
-        self._contents[content] = self._places[id] = place
+        self._contents[content] = self.places[id] = place
         return replace(example, id=id)
-
-    def place_of(self, id: str) -> str:
-        return self._places[id]
 
 
 def faults_of(example: Example, *, answers_optional: bool = False) -> Iterator[str]:

@@ -183,7 +183,7 @@ def _lines(cell: TableCell, finished: FinishedCell) -> Iterator[dict[str, JsonVa
             "dataset": cell.dataset,
             "cell_id": finished.id,
             "example_id": record.example_id,
-            "documents": _documents(record),
+            "documents": "+".join(dict.fromkeys(record.document_ids)),
             "query_flops": record.flops.query,
             "index_flops": record.flops.index,
             "prompt_tokens": record.tokens.prompt,
@@ -197,10 +197,6 @@ def _lines(cell: TableCell, finished: FinishedCell) -> Iterator[dict[str, JsonVa
             **record.scores,
             **record.retrieval,
         }
-
-
-def _documents(record: Record) -> str:
-    return "+".join(dict.fromkeys(record.document_ids))
 
 
 def _last_p_yes(record: Record) -> float | None:
