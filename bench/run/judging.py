@@ -30,8 +30,8 @@ from bench.results.models import Interval
 from bench.results.records import TFLOP, Record, error_kind
 from bench.results.summary import mean_of
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict
-from bench.run.question_runner import IN_FLIGHT
 from bench.run.redaction import fault_text
+from bench.run.runner import Asking
 from bench.schema import JsonValue
 
 Outcome = Literal["win", "loss", "tie", "unparsable"]
@@ -143,16 +143,15 @@ def judge_records(
     folder: Path,
     lm: Callable[[], LanguageModel],
     about: Mapping[str, JsonValue],
-    *,
     protocol: JudgeProtocol = BOTH_ORDERS,
-    in_flight: int = IN_FLIGHT,
-    retry_failed: bool = False,
+    asking: Asking = Asking(),  # noqa: B008 - immutable
 ) -> Judgement:
     """Every pair judged as the protocol says; replies that are in ``folder`` are kept.
 
     first, second: the records of two cells with questions in common. lm: the judge, loaded only when there is
     something to ask. about: what is written beside the verdicts, with ``judgement_id``.
-    retry_failed: ask again where the judge could not be asked; a reply that names no verdict is no failure.
+    asking: its concurrency; with its ``retry_failed`` the judge is asked again where it could not be asked,
+    which a reply that names no verdict is not.
     Raises ConfigError where the cells have no question in common, BenchError when nothing can be written.
     """
     pairs = paired(first, second)
@@ -164,10 +163,10 @@ def judge_records(
     ]
     with ReplyStore(folder) as store:
         write_json(folder / JUDGEMENT_FILE, dict(about))
-        kept = {key for key, reply in store.done.items() if reply.error is None or not retry_failed}
+        kept = {key for key, reply in store.done.items() if reply.error is None or not asking.retry_failed}
         missing = [w for w in wanted if (w[0].example_id, w[2], w[3]) not in kept]
         if missing:
-            asyncio.run(_ask_all(missing, lm(), protocol, store, in_flight))
+            asyncio.run(_ask_all(missing, lm(), protocol, store, asking.in_flight))
             store.put_in_order(list(store.done))  # without failures that were asked again
         summary = summarize_replies(store.done, pairs, protocol)
         write_json(folder / SUMMARY_FILE, summary.model_dump(mode="json", exclude_unset=True))

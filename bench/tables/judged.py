@@ -65,16 +65,7 @@ def judge_cells(
         "protocol": protocol.name,
         "criteria": list(protocol.criteria),
     }
-    return judge_records(
-        first,
-        second,
-        folder,
-        loaded,
-        about,
-        protocol=protocol,
-        in_flight=session.asking.in_flight,
-        retry_failed=session.asking.retry_failed,
-    )
+    return judge_records(first, second, folder, loaded, about, protocol, session.asking)
 
 
 def judged_table(

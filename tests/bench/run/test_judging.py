@@ -22,6 +22,7 @@ from bench.run.judging import (
     outcome,
     stored_summary,
 )
+from bench.run.runner import Asking
 from tests import cells
 
 
@@ -56,6 +57,7 @@ def longer(first: str, second: str, criterion: str) -> str:
 
 
 ONE = [record(0, "a long answer"), record(1, "short"), record(2, "equal"), record(3, None)]
+AGAIN = Asking(retry_failed=True)
 TWO = [record(0, "brief"), record(1, "a longer one"), record(2, "other"), record(3, "")]
 
 
@@ -170,13 +172,13 @@ def test_a_failed_reply_is_asked_again_with_retry_failed_and_only_then(tmp_path:
     failing = False
     assert run(tmp_path, Judge(rule)).asked == 0
     with pytest.raises(ZeroDivisionError):  # the failures were dropped before the judge was there
-        judge_records(ONE, TWO, tmp_path, lambda: 1 / 0, {"first": "one"}, retry_failed=True)  # type: ignore[arg-type, return-value]
+        judge_records(ONE, TWO, tmp_path, lambda: 1 / 0, {"first": "one"}, asking=AGAIN)  # type: ignore[arg-type, return-value]
     assert stored_summary(tmp_path, ONE, TWO) == first.summary
-    again = run(tmp_path, Judge(rule), retry_failed=True)
+    again = run(tmp_path, Judge(rule), asking=AGAIN)
     assert again.asked == 8, "what was said and cannot be read is no failure"
     assert again.summary.errors == {} and again.summary.unparsable_replies == 8
     assert again.summary.criteria["overall"].win == 1
-    assert run(tmp_path, Judge(rule), retry_failed=True).asked == 0
+    assert run(tmp_path, Judge(rule), asking=AGAIN).asked == 0
 
 
 def paper_reply(winner: object, **others: object) -> str:
