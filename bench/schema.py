@@ -31,11 +31,8 @@ class Document:
     @cached_property
     def id(self) -> str:
         """Content hash: the first 16 hex digits of SHA-256 over title and text."""
-        digest = hashlib.sha256()
-        digest.update(self.title.encode("utf-8", "surrogatepass"))
-        digest.update(b"\x00")
-        digest.update(self.text.encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()[:16]
+        content = f"{self.title}\0{self.text}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(content).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

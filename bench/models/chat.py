@@ -135,15 +135,9 @@ def _fixed_clock() -> str:
 
 def _template_pieces(tokenizer: TextTokenizer) -> _Pieces:
     first, reply, second = _MARKERS
-    one_turn = render(tokenizer, [{"role": "user", "content": first}])
-    three_turns = render(
-        tokenizer,
-        [
-            {"role": "user", "content": first},
-            {"role": "assistant", "content": reply},
-            {"role": "user", "content": second},
-        ],
-    )
+    asked = [{"role": "user", "content": first}]
+    more = [{"role": "assistant", "content": reply}, {"role": "user", "content": second}]
+    one_turn, three_turns = render(tokenizer, asked), render(tokenizer, asked + more)
     if one_turn.count(first) != 1 or any(three_turns.count(marker) != 1 for marker in _MARKERS):
         raise ConfigError(f"{tokenizer.name}: its chat template drops or repeats a message.")
     opening, closing = one_turn.split(first)

@@ -209,17 +209,9 @@ class ReadingContext(ABC):
             outcome = await self._forward(closing, ids)
             after = self._kept + len(closing) - self._dropped
             self._model.credit(meter, "prefill", Usage(new_tokens=text, attended=text * after))
-            self._model.credit(
-                meter,
-                "probe",
-                Usage(
-                    calls=1,
-                    new_tokens=len(closing),
-                    attended=len(closing) * after,
-                    logit_rows=1,
-                    cached=after - text - len(closing),
-                ),
-            )
+            new, held = len(closing), after - text - len(closing)
+            usage = Usage(calls=1, new_tokens=new, attended=new * after, logit_rows=1, cached=held)
+            self._model.credit(meter, "probe", usage)
         most = max(outcome.logits)
         weights = [math.exp(logit - most) for logit in outcome.logits]
         mass = math.fsum(math.exp(logit - outcome.log_mass) for logit in outcome.logits)

@@ -184,16 +184,8 @@ def _passages(record: Record, documents: DocumentSet) -> tuple[ReadPassage, ...]
             place = place_of(document, start, item.end)
             first, last = best_part(text, wanted)
             excerpt_place = place_of(document, start + first, start + last)
-        read.append(
-            ReadPassage(
-                text=text,
-                place=place,
-                excerpt=" ".join(text[first:last].split()),
-                excerpt_place=excerpt_place,
-                node=item.node,
-                score=item.score,
-            )
-        )
+        excerpt = " ".join(text[first:last].split())
+        read.append(ReadPassage(text, place, excerpt, excerpt_place, item.node, item.score))
     return tuple(read)
 
 
