@@ -10,19 +10,13 @@ from click.testing import CliRunner, Result
 
 from bench.cli import data
 from bench.errors import UnknownNameError
+from tests.bench.data import lines
 
 
 def line(number: int, **changes: Any) -> str:
-    fields = {
-        "id": f"q{number}",
-        "dataset": "qasper",
-        "task": "qa",
-        "question": "Who?" if number % 2 else "When?",
-        "answers": ["yes"],
-        "documents": [{"title": "T", "text": "one two three"}, {"text": "four " * number}],
-        **changes,
-    }
-    return json.dumps(fields) + "\n"
+    documents = [{"title": "T", "text": "one two three"}, {"text": "four " * number}]
+    asked = {"question": "Who?" if number % 2 else "When?", "documents": documents}
+    return json.dumps(lines.line(number, **{**asked, **changes})) + "\n"
 
 
 def run(*arguments: object) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from bench.data import hub, load
 from bench.data.cards import Card, HubFile, load_card
 from bench.errors import DataError
 from tests.bench.data.files_of_every_kind import parquet
+from tests.bench.data.lines import write
 from tests.bench.data.test_formats import COLUMNAR, HOTPOT_COLUMNS, MEETING
 
 
@@ -124,7 +124,7 @@ def test_files_of_a_commit_on_github_are_fetched_once_whole_or_not_at_all(
     folder = site / card.hub.repo / card.hub.revision / "data/ALL/jsonl"
     folder.mkdir(parents=True)
     for name in ("test", "train"):
-        (folder / f"{name}.jsonl").write_text(json.dumps(MEETING | {"topic_list": [{"topic": name}]}) + "\n")
+        write(folder / f"{name}.jsonl", MEETING | {"topic_list": [{"topic": name}]})
     loaded = load(card, "hub")
     assert (loaded.revision, len(loaded.examples), loaded.warnings) == (card.hub.revision, 1, ())
     assert len(load(card, "hub", training=True).examples) == 1
@@ -145,7 +145,7 @@ def test_the_stories_that_the_released_code_learns_from_are_not_asked_about(
             {"metadata": {"passage_id": f"{name}{n}"}, "document": f"{name} {n}", "questions": asked}
             for n in range(count)
         ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(story) + "\n" for story in stories))
+        write(folder / f"{name}.jsonl", *stories)
     loaded = load(card, "hub")
     assert [example.id for example in loaded.examples] == [f"squality-test{n}" for n in range(25, 52)]
     assert "questions on the first 25 document sets are left out" in " ".join(loaded.warnings)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,25 +12,9 @@ from bench.data.loading import DataUnavailableError, has_training_part
 from bench.errors import ConfigError, DataError
 from bench.run.cell import CellRequest, plan_cell
 from tests.bench.data.files_of_every_kind import parquet
+from tests.bench.data.lines import line, write
 
 QASPER = load_card("qasper")
-
-
-def line(number: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "id": f"q{number}",
-        "dataset": "qasper",
-        "task": "qa",
-        "question": f"Question {number}?",
-        "answers": ["yes"],
-        "documents": [{"title": "T", "text": "The same text."}],
-        **changes,
-    }
-
-
-def write(path: Path, *lines: dict[str, Any]) -> Path:
-    path.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
-    return path
 
 
 def test_a_path(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from bench.report.page import environment
 from bench.results.records import read_records
 from bench.schema import Document, DocumentSet, Question
 from bench.tables.definition import TableDefinition
+from tests.bench.data.lines import line
 from tests.bench.faults import hostile
 from tests.bench.faults.runs import run
 from tests.bench.models.builders import text_tokenizer
@@ -38,14 +39,7 @@ DETERMINISTIC = settings(
 
 # --- data files -----------------------------------------------------------------------------------
 
-GOOD: dict[str, Any] = {
-    "id": "own-1",
-    "dataset": "qasper",
-    "task": "qa",
-    "question": "Who?",
-    "answers": ["Ilse"],
-    "documents": [{"title": "T", "text": "Ilse crossed the bridge."}],
-}
+GOOD = line(1, answers=["Ilse"], documents=[{"title": "T", "text": "Ilse crossed the bridge."}])
 ANYTHING = st.recursive(
     st.none()
     | st.booleans()

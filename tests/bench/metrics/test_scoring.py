@@ -9,14 +9,10 @@ from bench.cli.main import main
 from bench.errors import DataError
 from bench.metrics import get_metrics
 from bench.metrics.scoring import Answered, parse_answered, question_scores, read_answered, score_questions
+from tests.bench.data.lines import write
 
 _METRICS = get_metrics(["f1", "rouge_l", "bleu_4"])
 _GOOD = {"prediction": "the old mill by the river", "answers": ["an old mill by the river", "a mill"]}
-
-
-def _write(path: Path, *records: Any) -> Path:
-    path.write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
-    return path
 
 
 def _run(*arguments: str) -> int:
@@ -26,7 +22,7 @@ def _run(*arguments: str) -> int:
 
 
 def test_one_document_with_lines_and_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _write(
+    path = write(
         tmp_path / "answers.jsonl",
         _GOOD | {"example_id": "q1", "flops": {"query": 3}},
         {"prediction": "Paris", "answers": ["Rome", "Paris"]},
@@ -113,14 +109,14 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is a folder; .* Name a file inside it"):
         read_answered(tmp_path)
     with pytest.raises(DataError, match=r"empty\.jsonl holds no record"):
-        read_answered(_write(tmp_path / "empty.jsonl"))
+        read_answered(write(tmp_path / "empty.jsonl"))
     with pytest.raises(DataError, match=r"a\.jsonl/b cannot be read"):
-        read_answered(_write(tmp_path / "a.jsonl", _GOOD) / "b")
+        read_answered(write(tmp_path / "a.jsonl", _GOOD) / "b")
 
 
 @pytest.mark.parametrize("metrics", ["f1,rouge", ",", ""])
 def test_bad_metrics_end_with_2(metrics: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _write(tmp_path / "a.jsonl", _GOOD)
+    path = write(tmp_path / "a.jsonl", _GOOD)
     assert _run(str(path), "--metrics", metrics) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and ("Did you mean" in shown.err or "names no metric" in shown.err)

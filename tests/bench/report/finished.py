@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.cell_folder import describe
 from bench.schema import Example
 from tests import cells
+from tests.bench.data.lines import line, write
 
 OWN_TEXT = "Ilse Brandt crossed the bridge. " * 60
 
@@ -66,20 +66,15 @@ def own_file(
     dataset: str = "qasper",
 ) -> Path:
     """A file of one question per document, as ``--data PATH`` takes it."""
-    path = folder / name
     lines = [
-        {
-            "id": f"own-{at}",
-            "dataset": dataset,
-            "task": "qa",
-            "question": f"What of {title}?",
-            "answers": ["nothing"],
-            "documents": [{"title": title, "text": text}],
-        }
+        line(
+            at,
+            **{"id": f"own-{at}", "dataset": dataset, "question": f"What of {title}?"},
+            documents=[{"title": title, "text": text}],
+        )
         for at, (title, text) in enumerate(titles_and_texts)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
+    return write(folder / name, *lines)
 
 
 def bm25(dataset: str = "hotpotqa", limit: int | None = 2, **options: Any) -> CellRequest:

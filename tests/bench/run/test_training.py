@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from bench.results.records import Record, read_records
 from bench.run.cell import CellRequest, plan_cell
 from bench.run.training_plan import NoTrainingDataError, TrainingPlan, plan_training, with_source
 from bench.schema import Document, DocumentSet, Example, Index, Prediction, Question
+from tests.bench.data.lines import write
 from tests.stand_ins import Echo, WordModels, examples, run_cell, stand_in_cell
 
 
@@ -165,7 +165,7 @@ def test_auto_is_the_training_part_where_there_is_one() -> None:
 def test_a_folder_with_a_training_file_is_learned_from_as_the_hub_is(tmp_path: Path) -> None:
     for name, count in (("test", 2), ("train", 3)):
         rows = [{"document": [f"{name} {n} " + "word " * 6001], "summary": "It was."} for n in range(count)]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write(tmp_path / f"{name}.jsonl", *rows)
     cell = plan_cell(CellRequest("gor", "wcep", data=str(tmp_path), options={"ranking_encoder": "minilm"}))
     assert cell.training is not None and cell.training.training.data == "train"
     assert len(cell.training.sets) == 3 and cell.identity.training
