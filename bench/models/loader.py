@@ -26,6 +26,9 @@ from bench.packages import require
 
 log = logging.getLogger(__name__)
 
+_OWN_FILES = dict(trust_remote_code=False, local_files_only=True)
+"""What every library is told: no code from a repository, nothing from the network."""
+
 
 def fetch(spec: ModelSpec) -> Path:
     """The local folder with all of a model's files, downloaded if missing and checked.
@@ -48,7 +51,7 @@ def load_tokenizer(spec: ModelSpec) -> TextTokenizer:
     folder = spec.source.locate(spec.name, TOKENIZER_FILES)
     require_sizes(spec.name, folder)
     with loading_errors(spec, folder), _quiet():
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_OWN_FILES)
     return TextTokenizer(spec.name, tokenizer)
 
 
@@ -61,7 +64,7 @@ def load_stop_configs(spec: ModelSpec) -> list[Any]:
 
     folder = spec.source.locate(spec.name, TOKENIZER_FILES)
     with loading_errors(spec, folder), _quiet():
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, **_OWN_FILES)
         if not (folder / "generation_config.json").is_file():
             return [config, GenerationConfig.from_model_config(config)]
         return [config, GenerationConfig.from_pretrained(folder, local_files_only=True)]
@@ -110,8 +113,7 @@ def load_causal(spec: ModelSpec) -> Any:
             dtype=getattr(torch, spec.actual_dtype),
             attn_implementation="sdpa",
             use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
+            **_OWN_FILES,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # reported, and refused below with the weights' names
         )
@@ -146,13 +148,7 @@ def load_encoder(spec: ModelSpec, pooling: Pooling | None = None) -> Any:
     weights = {"use_safetensors": True, "dtype": torch.float32}
     with loading_errors(spec, folder), _quiet():
         if (folder / "modules.json").is_file():
-            model = SentenceTransformer(
-                str(folder),
-                device=str(device),
-                trust_remote_code=False,
-                local_files_only=True,
-                model_kwargs=weights,
-            )
+            model = SentenceTransformer(str(folder), device=str(device), model_kwargs=weights, **_OWN_FILES)
         else:
             model = SentenceTransformer(
                 modules=_encoder_modules(spec, folder, pooling, weights), device=str(device)
@@ -188,13 +184,8 @@ def load_cross_encoder(spec: ModelSpec) -> Any:
         )
     folder = fetch(spec)
     with loading_errors(spec, folder), _quiet():
-        model = CrossEncoder(
-            str(folder),
-            device=str(_device(spec)),
-            trust_remote_code=False,
-            local_files_only=True,
-            model_kwargs={"use_safetensors": True, "dtype": torch.float32},
-        )
+        weights = {"use_safetensors": True, "dtype": torch.float32}
+        model = CrossEncoder(str(folder), device=str(_device(spec)), model_kwargs=weights, **_OWN_FILES)
     names = {name for name, _ in model.model.named_parameters()}
     _require_complete(spec, folder, sorted(names - _stored_weights(folder)))
     return model.eval().requires_grad_(False)
@@ -221,19 +212,18 @@ def _encoder_modules(
     """The modules of an encoder whose folder is plain transformers: transformer, pooling, normalisation."""
     from sentence_transformers.sentence_transformer import modules as parts
 
-    kwargs = {"trust_remote_code": False, "local_files_only": True}
-    options: dict[str, Any] = {"processor_kwargs": dict(kwargs), "config_kwargs": dict(kwargs)}
+    options: dict[str, Any] = {"processor_kwargs": {**_OWN_FILES}, "config_kwargs": {**_OWN_FILES}}
     if read_config(spec.name, folder).get("model_type") == "dpr":  # pools by itself: CLS, then its projection
         return [
             parts.Transformer(
                 str(folder),
-                model_kwargs={**weights, **kwargs, "key_mapping": _DPR_CONTEXT},
+                model_kwargs={**weights, **_OWN_FILES, "key_mapping": _DPR_CONTEXT},
                 modality_config={"text": {"method": "forward", "method_output_name": "pooler_output"}},
                 module_output_name="sentence_embedding",
                 **options,
             )
         ]
-    transformer = parts.Transformer(str(folder), model_kwargs={**weights, **kwargs}, **options)
+    transformer = parts.Transformer(str(folder), model_kwargs={**weights, **_OWN_FILES}, **options)
     mode = (spec.preset.pooling if spec.preset else None) or pooling or "mean"
     modules: list[Any] = [transformer, parts.Pooling(transformer.get_embedding_dimension(), mode)]
     if spec.preset and spec.preset.normalised:
