@@ -187,13 +187,8 @@ class JsonLines(ABC, Generic[RowT, KeyT]):
                 at += len(line)
         if damaged:
             aside = f"{self.path.stem}.damaged.jsonl"
-            log.warning(
-                "%s: %d incomplete line(s) set aside in %s; %s",
-                self.path,
-                len(damaged),
-                aside,
-                self.damage_notice,
-            )
+            moved = f"{len(damaged)} incomplete line(s) set aside in {aside}"
+            log.warning("%s: %s; %s", self.path, moved, self.damage_notice)
             with (self.folder / aside).open("ab") as handle:
                 handle.writelines(damaged)
         if damaged or repeated:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,17 +38,8 @@ def run(
     method, as ``--set`` takes them. results: where records and indexes are kept.
     ``result.summary`` has the scores, ``result.records`` every answer. Raises BenchError.
     """
-    request = CellRequest(
-        method,
-        dataset,
-        model or "tiny",
-        str(data),
-        options or {},
-        limit,
-        seed,
-        dtype,
-        model_named=bool(model),
-    )
+    setting = CellRequest(model=model or "tiny", data=str(data), limit=limit, seed=seed, dtype=dtype)
+    request = replace(setting.of(method, dataset, options), model_named=bool(model))
     session = Session(Path(results), threads=Threads.begin())
     return run_blocking(lambda: session.run(planned(request, session)))
 
