@@ -650,8 +650,8 @@ MUTANTS = (
     ),
     Mutant(
         "X2",
-        "attended=len(closing) * after,",
-        "attended=len(closing) * self._kept,",
+        "attended=new * after, logit_rows=1",
+        "attended=new * self._kept, logit_rows=1",
         "test_settled_text_is_forwarded_once_and_reads_no_logits",
     ),
     Mutant(
