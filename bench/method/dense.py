@@ -50,9 +50,10 @@ class DenseRanker(RankThenRead[RankConfigT]):
     ) -> NDArray[np.float64]:
         """Similarity of what is searched with to every chunk."""
         encoder = models.embedder(self.query_role, pooling=self.pooling)
-        if encoder.truncated([question.query]):
+        texts = await self.searched(question, models)
+        if encoder.truncated(texts):
             current_meter().events.add("question_cut")
-        query = (await self._embed(encoder, await self.searched(question, models))).mean(axis=0)
+        query = (await self._embed(encoder, texts)).mean(axis=0)
         return np.asarray(index.arrays["embeddings"] @ query, dtype=np.float64)
 
     async def searched(self, question: Question, models: ModelSet) -> list[str]:

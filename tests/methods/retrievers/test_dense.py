@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -44,6 +46,15 @@ def test_a_question_that_the_encoder_cuts_is_flagged(name: str) -> None:
         with metered(Meter()) as meter:
             asyncio.run(method.answer(index, Question(text, DOCUMENTS["story"], 8), models))
         assert meter.events == ({"question_cut"} if text != QUESTION else set())
+
+
+def test_a_draft_that_the_encoder_cuts_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, models, index = indexed("hyde")
+    written = AsyncMock(return_value=SimpleNamespace(text="because " * 300))
+    monkeypatch.setattr(models.lm(), "generate", written)
+    with metered(Meter()) as meter:
+        scores(method, models, index)
+    assert meter.events == {"question_cut"}
 
 
 def test_a_retrieval_query_is_embedded_in_the_place_of_the_question() -> None:
