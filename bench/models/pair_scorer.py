@@ -30,7 +30,10 @@ class PairScorer:
         self.max_tokens = int(min(filter(None, (model.max_seq_length, architecture.max_positions))))
 
     async def score(self, query: str, texts: Sequence[str]) -> NDArray[np.float64]:
-        """How well each text fits the query: the sigmoid of the model's output, shape (len(texts),)."""
+        """How well each text fits the query: the sigmoid of the model's output, shape (len(texts),).
+
+        Pairs that lose their end are flagged, ``pair_cut``.
+        """
         from torch.nn import Identity
 
         if not texts:
@@ -39,6 +42,8 @@ class PairScorer:
             [query] * len(texts), list(texts), truncation=False, padding=False, verbose=False
         )
         lengths = [min(len(ids), self.max_tokens) for ids in encoded["input_ids"]]
+        if max(map(len, encoded["input_ids"])) > self.max_tokens:
+            current_meter().events.add("pair_cut")
         outputs = self._model.predict(
             [(query, text) for text in texts],
             batch_size=BATCH,

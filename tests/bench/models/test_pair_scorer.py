@@ -46,6 +46,10 @@ def test_scores_are_those_of_transformers_pair_by_pair(folder: Path) -> None:
             expected.append(torch.sigmoid(model(**ids).logits.double())[0, 0].item())
     np.testing.assert_allclose(scores, expected, rtol=1e-4)
     assert len(set(np.round(scores, 6))) == 4 and scorer.max_tokens == 96
+    assert meter.events == {"pair_cut"}
+    with metered(Meter()) as short:
+        asyncio.run(scorer.score(QUERY, TEXTS[:2]))
+    assert not short.events
     (use,) = meter.usage.values()
     assert use.new_tokens == tokens and use.flops == flops_of_usage(scorer.architecture, use)
 
