@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bench.metrics.statistics import RESAMPLES, sums_by_cluster
-from bench.results.comparison import EXACT_DOCUMENTS, PERMUTATIONS, holm
+from bench.results.comparison import PERMUTATIONS, blocks, holm, p_values_of_pairs
 from bench.results.power import LEVEL, Power, power_of
 
 _TOLERANCE = 1e-9
 """Sums that differ by less are equal: they differ in the order of addition alone."""
-_BLOCK = 1 << 22
-"""Most draws, times documents or pairs of rows, held in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,8 @@ def standings(values: ArrayLike, clusters: Sequence[str], *, rng: np.random.Gene
     sums = sums_by_cluster(values, clusters)
     totals = sums.sum(axis=0)
     one, other = np.triu_indices(len(totals), k=1)
-    p_values = _p_values(sums, one, other, rng)
+    needed = int(2 * len(one) / LEVEL)  # the smallest p-value is then half of what Holm's correction asks
+    p_values = p_values_of_pairs(sums, one, other, rng=rng, draws=max(PERMUTATIONS, needed))
     best = int(totals.argmax())
     decidable = 2.0 ** (1 - len(sums)) * len(p_values) < LEVEL
     told = {(int(i), int(j)) for i, j, p in zip(one, other, holm(p_values), strict=True) if p < LEVEL}
@@ -73,36 +72,10 @@ def standings(values: ArrayLike, clusters: Sequence[str], *, rng: np.random.Gene
     ]
 
 
-def _p_values(
-    sums: NDArray[np.float64], one: NDArray[np.intp], other: NDArray[np.intp], rng: np.random.Generator
-) -> list[float]:
-    """Of every pair of rows, as :func:`bench.results.comparison.permutation_p_value`, with the same swaps.
-
-    As many random swaps as Holm's correction needs: the smallest p-value is half of what it asks of a pair.
-    """
-    observed = np.abs(sums.sum(axis=0)[one] - sums.sum(axis=0)[other])[:, None] - _TOLERANCE
-    hits, exact, documents = np.zeros(len(one)), len(sums) <= EXACT_DOCUMENTS, np.arange(len(sums))
-    draws = 2 ** len(sums) if exact else max(PERMUTATIONS, int(2 * len(one) / LEVEL))
-    for block in _blocks(draws, max(len(sums), len(one))):
-        bits = (
-            np.array(block)[:, None] >> documents & 1
-            if exact
-            else rng.integers(2, size=(len(block), len(sums)))
-        )
-        swapped = sums.T @ (2.0 * bits.T - 1)
-        hits += (np.abs(swapped[one] - swapped[other]) >= observed).sum(axis=1)
-    return list(hits / draws if exact else (hits + 1) / (draws + 1))
-
-
 def _resampled(documents: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
     """How often each document is drawn, shape (resamples, documents) over all blocks."""
-    for block in _blocks(RESAMPLES, documents):
+    for block in blocks(RESAMPLES, documents):
         yield rng.multinomial(documents, np.full(documents, 1 / documents), size=len(block))
-
-
-def _blocks(draws: int, width: int) -> Iterator[range]:
-    size = max(1, _BLOCK // width)
-    yield from (range(start, min(start + size, draws)) for start in range(0, draws, size))
 
 
 def _ranks(totals: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench.results import standing
+from bench.results import comparison
 from bench.results.comparison import holm, permutation_p_value
 from bench.results.standing import standings
 
@@ -67,7 +67,7 @@ def test_a_rank_interval_is_that_of_all_resamples() -> None:
 def test_blocks_change_nothing_but_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     values, clusters = rows_of(20, 0.0, -0.5, -1.0)
     whole = standings(values, clusters, rng=np.random.default_rng(0))
-    monkeypatch.setattr(standing, "_BLOCK", 7 * 20)
+    monkeypatch.setattr(comparison, "_BLOCK", 7 * 20)
     assert standings(values, clusters, rng=np.random.default_rng(0)) == whole
 
 
