@@ -40,56 +40,51 @@ def fetch(card: Card, *, training: bool = False) -> list[Path]:
     files = card.hub.train_files if training else card.hub.files
     if not files:
         raise DataError(f"{card.name}: its card names no training files. Use --set train_on=PATH.")
-    fetch_file = _fetch_github if card.hub.host == "github" else _fetch_hub
-    paths = [fetch_file(card, card.hub, file) for file in files]
+    paths = [_fetched(card, card.hub, file) for file in files]
     for file, path in zip(files, paths, strict=True):
         _verify(card, file, path)
     return paths
 
 
-def _fetch_github(card: Card, source: HubSource, file: HubFile) -> Path:
-    """One file of a commit on GitHub, written atomically."""
-    from urllib.request import urlopen
-
-    from huggingface_hub import constants
-
-    folder = Path(constants.HF_HUB_CACHE) / "longdoc-bench" / source.repo / source.revision
-    path = folder / file.path
-    if not path.is_file():
-        if constants.HF_HUB_OFFLINE:
-            raise DataError(_download_error(card, source, file, OSError("offline mode (HF_HUB_OFFLINE=1)")))
-        log.info("%s: fetching %s from GitHub (%s)", card.name, file.path, source.repo)
-        url = f"{GITHUB}/{source.repo}/{source.revision}/{file.path}"
-        try:
-            with urlopen(url, timeout=_TIMEOUT_S) as response:
-                write_bytes(path, response.read())
-        except (OSError, HTTPException) as error:  # urllib's own errors are OSErrors
-            raise DataError(_download_error(card, source, file, error)) from None
-    return path
-
-
-def _fetch_hub(card: Card, source: HubSource, file: HubFile) -> Path:
+def _fetched(card: Card, source: HubSource, file: HubFile) -> Path:
     """One file of a commit, from the cache where it is there."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
-
     try:
-        return Path(hf_hub_download(source.repo, file.path, repo_type="dataset", revision=source.revision))
-    except (HfHubHTTPError, OSError) as error:
-        raise DataError(_download_error(card, source, file, error)) from None
-
-
-def _download_error(card: Card, source: HubSource, file: HubFile, error: Exception) -> str:
-    cause = error.__cause__ or error
-    failure = f"{type(cause).__name__}: {cause}".splitlines()[0]
+        return _from_github(card, source, file) if source.host == "github" else _from_hub(source, file)
+    except (OSError, HTTPException) as error:  # urllib's own errors and those of the hub are OSErrors
+        cause = error.__cause__ or error
+        failure = f"{type(cause).__name__}: {cause}".splitlines()[0]
     sample = ", or --data sample" if card.name in sample_names() else ""
-    return (
+    raise DataError(
         f"{card.name}: {file.path} of {source.repo} at revision {source.revision} is not in the local "
         f"cache, and the download failed: {failure}. "
         f"With network: bench data fetch --dataset {card.name} (unset HF_HUB_OFFLINE). From another "
         "machine: copy its hub cache and set HF_HUB_CACHE to it. Otherwise: --data PATH with a copy of "
         f"the set ({', '.join(card.formats)}){sample}."
     )
+
+
+def _from_github(card: Card, source: HubSource, file: HubFile) -> Path:
+    """One file of a commit on GitHub, written atomically; raises OSError or HTTPException."""
+    from urllib.request import urlopen
+
+    from huggingface_hub import constants
+
+    path = Path(constants.HF_HUB_CACHE, "longdoc-bench", source.repo, source.revision, file.path)
+    if not path.is_file():
+        if constants.HF_HUB_OFFLINE:
+            raise OSError("offline mode (HF_HUB_OFFLINE=1)")
+        log.info("%s: fetching %s from GitHub (%s)", card.name, file.path, source.repo)
+        url = f"{GITHUB}/{source.repo}/{source.revision}/{file.path}"
+        with urlopen(url, timeout=_TIMEOUT_S) as response:
+            write_bytes(path, response.read())
+    return path
+
+
+def _from_hub(source: HubSource, file: HubFile) -> Path:
+    """One file of a commit on the hub; raises OSError."""
+    from huggingface_hub import hf_hub_download
+
+    return Path(hf_hub_download(source.repo, file.path, repo_type="dataset", revision=source.revision))
 
 
 def known_checksum(file: HubFile, path: Path) -> str | None:
