@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -111,49 +110,31 @@ def run_cells(request: TableRequest, planned: Plans) -> TableData:
 
 def make_table(request: TableRequest, planned: Plans, table: TableData) -> TextTable:
     """The table of its cells, in all formats."""
-    if request.view == "published":
-        return printed_table(request.definition)
-    if request.view == "price":
-        assert request.prices is not None, "the view has a card"
-        return price_table(table, request.prices, request.questions)
-    return KINDS[request.definition.kind](request, planned, table)
-
-
-def _scores(request: TableRequest, _: Plans, table: TableData) -> TextTable:
-    printed = published(request.definition.published_as) if request.definition.printed else {}
-    if request.view == "retrieval":
-        return render(retrieval_view(table), printed)
-    if request.view == "paired":
-        return paired_table(table)
-    costs = {} if request.exported else costs_of(table)
-    if request.view == "costs":
-        return costs_table(table, costs)
-    return render(table, printed, costs, ties_of(table))
-
-
-def _amortised(request: TableRequest, _: Plans, table: TableData) -> TextTable:
-    costs = costs_of(table)
-    if request.view == "costs":
-        return costs_table(table, costs)
-    return amortised_table(table, published(request.definition.published_as), costs)
-
-
-def _judged(request: TableRequest, _: Plans, table: TableData) -> TextTable:
-    judge, dtype = request.judge or request.setting.model, request.setting.dtype
-    printed = published(request.definition.published_as)
-    return judged_table(table, request.session, judge, dtype, printed, PROTOCOLS[request.protocol])
-
-
-KINDS: Mapping[str, Callable[[TableRequest, Plans, TableData], TextTable]] = {
-    "cells": _scores,
-    "amortised": _amortised,
-    "timed": lambda request, planned, table: timed_table(
-        table, planned, published(request.definition.published_as), request.session
-    ),
-    "judged": _judged,
-    "lengths": lambda request, planned, table: lengths_table(
-        request.definition, request.setting.model, request.setting.data, request.setting.limit
-    ),
-    "settings": lambda request, planned, table: settings_table(request.definition, request.setting.model),
-}
-"""Kind of a definition -> function that makes the table."""
+    definition, setting, session = request.definition, request.setting, request.session
+    printed = published(definition.published_as) if definition.printed else {}
+    match request.view:
+        case "published":
+            return printed_table(definition)
+        case "price":
+            assert request.prices is not None, "the view has a card"
+            return price_table(table, request.prices, request.questions)
+        case "retrieval":
+            return render(retrieval_view(table), printed)
+        case "paired":
+            return paired_table(table)
+        case "costs":
+            return costs_table(table, costs_of(table))
+    match definition.kind:
+        case "cells":
+            return render(table, printed, {} if request.exported else costs_of(table), ties_of(table))
+        case "amortised":
+            return amortised_table(table, printed, costs_of(table))
+        case "timed":
+            return timed_table(table, planned, printed, session)
+        case "judged":
+            judge, protocol = request.judge or setting.model, PROTOCOLS[request.protocol]
+            return judged_table(table, session, judge, setting.dtype, printed, protocol)
+        case "lengths":
+            return lengths_table(definition, setting.model, setting.data, setting.limit)
+        case "settings":
+            return settings_table(definition, setting.model)

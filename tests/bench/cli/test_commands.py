@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import pytest
@@ -14,8 +14,6 @@ from bench.cli.commands import COMMANDS
 from bench.cli.main import command
 from bench.errors import BenchError, ConfigError
 from bench.run.hooks import RunHooks
-from bench.tables.definition import TableDefinition
-from bench.tables.make import KINDS
 
 
 class Closed(RunHooks):
@@ -89,10 +87,6 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
             run(*arguments)
     file.write_text("limit: 2.5\n")
     assert "'2.5' is not a valid integer" in run(*arguments).output
-
-
-def test_every_kind_of_table_has_its_maker() -> None:
-    assert set(KINDS) == set(get_args(TableDefinition.model_fields["kind"].annotation))
 
 
 def test_a_cell_of_several_processes_is_refused_where_one_can_work(tmp_path: Path) -> None:
