@@ -85,45 +85,39 @@ class Drawn:
         return paths
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One method's cells along one option, such as t_p."""
-
-    dataset: str
-    label: str
-    """The data as printed in tables."""
-    steps: tuple[int, ...]
-    summaries: tuple[Summary, ...]
-
-
 @styled
-def trade_off(curves: Sequence[Curve], metric: str, option: str, note: str) -> Drawn:
-    """Score and cost over an option's values, one panel per data set (PECAN, Fig. 4, over t_p)."""
-    figure, axes = figure_of(len(curves))
+def trade_off(
+    panels: Sequence[tuple[str, str, Mapping[int, Summary]]], metric: str, option: str, note: str
+) -> Drawn:
+    """Score and cost over an option's values, one panel per data set (PECAN, Fig. 4, over t_p).
+
+    panels: (data set, label, value -> summary) for each.
+    """
+    figure, axes = figure_of(len(panels))
     values: list[tuple[object, ...]] = []
-    for ax, curve in zip(axes, curves, strict=True):
-        scores = [s.percent(metric) for s in curve.summaries]
-        costs = [s.query_tflops for s in curve.summaries]
+    for ax, (dataset, title, summaries) in zip(axes, panels, strict=True):
+        steps = list(summaries)
+        scores = [s.percent(metric) for s in summaries.values()]
+        costs = [s.query_tflops.mean for s in summaries.values()]
         label = label_of(metric)
-        lines = ax.plot(curve.steps, [p.mean for p in scores], "o-", color=SCORE, label=label)
+        lines = ax.plot(steps, [p.mean for p in scores], "o-", color=SCORE, label=label)
         if all(p.low is not None for p in scores):
             lows, highs = [p.low or 0.0 for p in scores], [p.high or 0.0 for p in scores]
-            ax.fill_between(curve.steps, lows, highs, color=SCORE, alpha=0.15, linewidth=0)
+            ax.fill_between(steps, lows, highs, color=SCORE, alpha=0.15, linewidth=0)
         other = ax.twinx()
-        spent = [p.mean for p in costs]
-        lines += other.plot(curve.steps, spent, "s--", color=COST, mfc="white", label="TFLOPs")
+        lines += other.plot(steps, costs, "s--", color=COST, mfc="white", label="TFLOPs")
         other.spines["right"].set_visible(True)
-        ax.set_title(counted(curve.label, [curve.summaries[0].n_scored]))
-        ax.set(xlabel=option, xticks=curve.steps)
+        ax.set_title(counted(title, [summaries[steps[0]].n_scored]))
+        ax.set(xlabel=option, xticks=steps)
         ax.set_ylabel(label, color=SCORE)
         other.set_ylabel("TFLOPs per question", color=COST)
         for scaled in (ax, other):
             scaled.set_ylim(bottom=0)
-        if curve is curves[0]:
+        if ax is axes[0]:
             figure.legend(handles=lines, loc="outside upper center", ncols=2, frameon=False)
         values += [
-            (curve.dataset, step, score.mean, score.low, score.high, cost.mean)
-            for step, score, cost in zip(curve.steps, scores, costs, strict=True)
+            (dataset, step, score.mean, score.low, score.high, cost)
+            for step, score, cost in zip(steps, scores, costs, strict=True)
         ]
     add_note(figure, "Shaded: 95 %, documents resampled. " + note)
     header = ("dataset", option, metric, f"{metric}_low", f"{metric}_high", "tflops")
@@ -139,18 +133,15 @@ def counted(label: str, counts: Iterable[int]) -> str:
 
 @styled
 def distribution(
-    counts: Mapping[str, Mapping[int, Sequence[int]]],
-    labels: Mapping[str, str],
-    note: str,
-    axis: str = "nodes retrieved",
+    panels: Sequence[tuple[str, str, Mapping[int, Sequence[int]]]], note: str, axis: str
 ) -> Drawn:
     """How many passages or nodes were read, in percent of a data set's questions (PECAN, Fig. 3).
 
-    counts: by data set and number of hops, the number read per question; 0: the set does not tell hops.
+    panels: (data set, label, hops -> the number read per question) for each; 0: the set does not tell hops.
     """
-    figure, axes = figure_of(len(counts))
+    figure, axes = figure_of(len(panels))
     values: list[tuple[object, ...]] = []
-    for ax, (dataset, by_hops) in zip(axes, counts.items(), strict=True):
+    for ax, (dataset, label, by_hops) in zip(axes, panels, strict=True):
         per_question = [n for of_hops in by_hops.values() for n in of_hops]
         if per_question:
             hops, read = zip(*sorted(by_hops.items()), strict=True)
@@ -169,7 +160,7 @@ def distribution(
             for number, of_hops in zip(hops, read, strict=True):
                 questions = np.bincount(of_hops, minlength=len(edges) - 1).tolist()
                 values += [(dataset, number or "", k, n) for k, n in enumerate(questions)]
-        ax.set(title=counted(labels[dataset], [len(per_question)]), xlabel=axis, ylabel="questions (%)")
+        ax.set(title=counted(label, [len(per_question)]), xlabel=axis, ylabel="questions (%)")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     add_note(figure, note)
     return Drawn(figure, ("dataset", "hops", "nodes", "questions"), tuple(values))

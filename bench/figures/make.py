@@ -12,7 +12,6 @@ from bench.errors import BenchError, ConfigError, UnknownNameError
 from bench.figures.calibration import calibration_of
 from bench.figures.definition import Figure, FigureKind
 from bench.figures.drawing import (
-    Curve,
     Drawn,
     bars,
     calibrations,
@@ -24,7 +23,7 @@ from bench.figures.drawing import (
 from bench.figures.pareto import pareto
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
-from bench.results.models import Interval
+from bench.results.models import Interval, Summary
 from bench.run.cell import Cell, CellRequest, plan_cell, shared_runs
 from bench.run.question_runner import prepare, stored_index
 from bench.run.session import Session
@@ -104,47 +103,47 @@ def rows_on_a_plane(
 
 
 def _curve(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
-    curves = []
+    panels = []
     for dataset in figure.on(setting.data):
         cells = _finished(figure, {figure.option: figure.values}, dataset, setting, session)
-        summaries = tuple(finished.summary for _, finished in cells if finished is not None)
+        summaries = [finished.summary for _, finished in cells if finished is not None]
         if cells and len(summaries) == len(cells) and all(one.n_scored for one in summaries):
-            curves.append(Curve(dataset, cells[0][0].data.label, figure.values, summaries))
+            by_value = dict(zip(figure.values, summaries, strict=True))
+            panels.append((dataset, cells[0][0].data.label, by_value))
     values = ", ".join(map(str, figure.values))
-    _require(bool(curves), f"{figure.method} with every {figure.option} of {values}", setting)
+    _require(bool(panels), f"{figure.method} with every {figure.option} of {values}", setting)
     axis, note = figure.axis or figure.option, reader_note(setting)
     if figure.index_cost:
-        costs = " ".join(index_cost(curve, axis) for curve in curves)
+        costs = " ".join(_index_cost(dataset, by_value, axis) for dataset, _, by_value in panels)
         note = f"TFLOPs are per question. {costs} {note}"
-    return trade_off(curves, figure.metric, axis, note)
+    return trade_off(panels, figure.metric, axis, note)
 
 
-def index_cost(curve: Curve, axis: str) -> str:
+def _index_cost(dataset: str, by_value: Mapping[int, Summary], axis: str) -> str:
     """A sentence on the index cost of a curve's first and last cell."""
-    first, last = (three_digits(curve.summaries[at].index_tflops) for at in (0, -1))
+    (least, first), (most, last) = (list(by_value.items())[at] for at in (0, -1))
     return (
-        f"{curve.dataset}: index and training cost {first} TFLOPs per document set with {curve.steps[0]} "
-        f"{axis}, {last} with {curve.steps[-1]}."
+        f"{dataset}: index and training cost {three_digits(first.index_tflops)} TFLOPs per document set with "
+        f"{least} {axis}, {three_digits(last.index_tflops)} with {most}."
     )
 
 
 def _histogram(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
-    counts: dict[str, dict[int, list[int]]] = {}
-    labels = {}
+    panels = []
     for dataset in figure.on(setting.data):
         for cell, finished in _finished(figure, {}, dataset, setting, session):
             if finished is not None:
                 hops = {one.id: one.metadata.get("hops") for one in cell.data.examples}
-                counts[dataset] = defaultdict(list)
+                counts: dict[int, list[int]] = defaultdict(list)
                 for record in finished.records:
                     if record.error is None:
                         hop = hops[record.example_id]
-                        counts[dataset][hop if isinstance(hop, int) else 0].append(len(record.context))
-                labels[dataset] = cell.data.label
+                        counts[hop if isinstance(hop, int) else 0].append(len(record.context))
+                panels.append((dataset, cell.data.label, counts))
     options = " ".join(f"{key}={value}" for key, value in figure.set.items())
-    _require(bool(counts), f"{figure.method} {options}".strip(), setting)
+    _require(bool(panels), f"{figure.method} {options}".strip(), setting)
     axis = figure.axis or "passages retrieved"
-    return distribution(counts, labels, f"Answered questions only. {reader_note(setting)}", axis)
+    return distribution(panels, f"Answered questions only. {reader_note(setting)}", axis)
 
 
 def _bars(figure: Figure, setting: CellRequest, session: Session) -> Drawn:

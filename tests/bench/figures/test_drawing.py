@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures.drawing import COLOURS, Curve, distribution, log_axis, trade_off
+from bench.figures.drawing import COLOURS, distribution, log_axis, trade_off
 from bench.figures.pareto import pareto, pareto_front
 from bench.results.models import Summary
 from bench.tables.cells import TableCell, TableData
@@ -126,11 +126,9 @@ def test_every_row_is_in_the_legend_by_its_marker_and_no_name_covers_a_point() -
 
 
 def test_the_trade_off_has_a_point_for_every_step(tmp_path: Path) -> None:
-    curves = [
-        Curve(name, name, (1, 2, 3), tuple(summary(0.3 + 0.05 * i, 1.0 + i) for i in range(3)))
-        for name in ("hotpotqa", "musique", "qasper")
-    ]
-    drawn = trade_off(curves, "f1", "t_p", "note")
+    by_value = {i: summary(0.25 + 0.05 * i, float(i)) for i in (1, 2, 3)}
+    panels = [(name, name, by_value) for name in ("hotpotqa", "musique", "qasper")]
+    drawn = trade_off(panels, "f1", "t_p", "note")
     drawn.save(tmp_path, "fig4")
     assert len(drawn.rows) == 9
     assert [row[1] for row in drawn.rows[:3]] == [1, 2, 3]
@@ -139,7 +137,7 @@ def test_the_trade_off_has_a_point_for_every_step(tmp_path: Path) -> None:
 
 def test_the_distribution_counts_questions_by_nodes_and_hops_in_percent(tmp_path: Path) -> None:
     counts = {"qasper": {0: [1, 3, 3, 0]}, "musique": {4: [2], 2: [1, 1, 2]}, "hotpotqa": {}}
-    drawn = distribution(counts, {"qasper": "Q", "musique": "M", "hotpotqa": "H"}, "note")
+    drawn = distribution([(name, name, of) for name, of in counts.items()], "note", "nodes retrieved")
     drawn.save(tmp_path, "fig3")
     assert drawn.rows[:4] == tuple(("qasper", "", read, n) for read, n in enumerate((1, 1, 0, 2)))
     assert drawn.rows[4:7] == (("musique", 2, 0, 0), ("musique", 2, 1, 2), ("musique", 2, 2, 1))
@@ -151,7 +149,7 @@ def test_the_distribution_counts_questions_by_nodes_and_hops_in_percent(tmp_path
 
 
 def test_the_distribution_of_questions_of_many_hops_has_a_shade_for_each() -> None:
-    drawn = distribution({"own": {hops: [1] for hops in range(7)}}, {"own": "O"}, "note")
+    drawn = distribution([("own", "O", {hops: [1] for hops in range(7)})], "note", "nodes retrieved")
     (panel,) = drawn.figure.axes
     assert len({bar.get_facecolor() for bar in panel.patches}) == 7
     assert "? hops (n = 1)" in [text.get_text() for text in panel.get_legend().get_texts()]
