@@ -92,6 +92,7 @@ def command(
     one, other = (list(records_so_far(folder).values()) for folder in folders)
     first, second = _called(first, second)
     if judge is not None:
+        from bench.models.spec import resolve
         from bench.run.judge_protocol import PROTOCOLS
         from bench.run.session import Session
         from bench.tables.judged import judge_cells
@@ -101,8 +102,7 @@ def command(
             other,
             Session(results, in_flight=in_flight, retry_failed=retry_failed),
             names=(first, second),
-            judge=judge,
-            dtype=setting.dtype,
+            judge=resolve(judge, dtype=setting.dtype),
             protocol=PROTOCOLS[protocol],
         )
         assert judged is not None

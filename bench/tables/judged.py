@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from bench.errors import DataError
 from bench.models.conversation import LanguageModel
-from bench.models.spec import resolve
+from bench.models.spec import ModelSpec, resolve
 from bench.results.records import Record
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol
 from bench.run.judging import Judgement, JudgementSummary, judge_records, judgement_id, stored_summary
@@ -19,7 +19,7 @@ from bench.tables.caption import (
     lacking,
     without_values,
 )
-from bench.tables.cells import TableData
+from bench.tables.cells import TableCell, TableData
 from bench.tables.formats import DASH, TextTable, in_brackets, plain_table, three_digits
 from bench.tables.published import PublishedValues
 
@@ -33,18 +33,16 @@ def judge_cells(
     session: Session,
     *,
     names: tuple[str, str],
-    judge: str,
-    dtype: str | None,
+    judge: ModelSpec,
     protocol: JudgeProtocol,
 ) -> Judgement | None:
-    """The judgement of two cells' records by the named model, stored in the results folder.
+    """The judgement of two cells' records by a model, stored in the results folder.
 
     session: its concurrency and ``retry_failed`` apply to requests to the judge; if it runs nothing, None
     where verdicts are missing. names: labels of the two cells in the verdicts. Raises BenchError like
     :func:`judge_records`, and for an unavailable judge.
     """
-    spec = resolve(judge, dtype=dtype)
-    identity = spec.identity()
+    identity = judge.identity()
     identifier = judgement_id(first, second, identity, protocol)
     folder = session.results / FOLDER / identifier
     if not session.compute:
@@ -54,14 +52,14 @@ def judge_cells(
     def loaded() -> LanguageModel:
         from bench.models.model_set import LoadedModels
 
-        return LoadedModels({"judge": spec}).lm("judge")
+        return LoadedModels({"judge": judge}).lm("judge")
 
     about = {
         "judgement_id": identifier,
         "first": names[0],
         "second": names[1],
         "judge": dict(identity),
-        "geometry": asdict(spec.geometry),
+        "geometry": asdict(judge.geometry),
         "protocol": protocol.name,
         "criteria": list(protocol.criteria),
     }
@@ -100,30 +98,27 @@ def judged_table(
     spec = resolve(judge, dtype=dtype)
     columns = ("Data and method", *measures, "n", "TFLOPs", *shown.values())
     empty = [DASH] * (len(columns) - 1 - len(shown))
-    rows: list[tuple[str, ...]] = []
     unjudged: list[str] = []
-    for dataset in definition.datasets:
-        own = table.cells[against.id, dataset].finished
-        for row in definition.rows:
-            if row.id == against.id:
-                continue
-            other = table.cells[row.id, dataset].finished
-            label = f"{table.cells[row.id, dataset].data}: {row.label}"
-            printed = [_percent(published, (row.id, dataset, metric)) for metric in shown]
-            if own is None or other is None:
-                rows.append((label, *empty, *printed))
-                continue
-            names, line = (against.label, row.label), _rates if paper else _line
-            judged = judge_cells(
-                own.records, other.records, session, names=names, judge=judge, dtype=dtype, protocol=protocol
-            )
-            rows.append((label, *(line(judged.summary) if judged else empty), *printed))
-            unjudged += [] if judged else [label]
+
+    def values(cell: TableCell) -> list[str]:
+        printed = [_percent(published, (cell.row.id, cell.dataset, metric)) for metric in shown]
+        own, other = table.cells[against.id, cell.dataset].finished, cell.finished
+        if own is None or other is None:
+            return [*empty, *printed]
+        names = (against.label, cell.row.label)
+        judged = judge_cells(own.records, other.records, session, names=names, judge=spec, protocol=protocol)
+        if judged is None:
+            unjudged.append(f"{cell.data}: {cell.row.label}")
+            return [*empty, *printed]
+        return [*(_rates if paper else _line)(judged.summary), *printed]
+
+    others = tuple(row for row in definition.rows if row is not against)
+    rows = TableData(definition.model_copy(update={"rows": others}), table.cells).lines(values)
     return plain_table(
         definition.id,
         definition.title,
         columns,
-        tuple(rows),
+        rows,
         (
             about_judgements(against.label, spec.label, small=spec.small, protocol=protocol.name),
             *([about_published_judgements(against.label)] if shown else []),
