@@ -34,7 +34,7 @@ from bench.results.comparison import Comparison, Pair, compare
 from bench.results.finished import records_so_far
 from bench.results.power import LEVEL, Power
 from bench.results.records import RECORDS_FILE, SUMMARY_FILE, Record, index_costs
-from bench.tables.formats import in_brackets
+from bench.tables.formats import in_brackets, percent
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
@@ -187,9 +187,9 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     """The comparison in a few lines; plan: points of difference that it says the number of questions for."""
     c = comparison
     d, r = c.difference, c.flop_ratio
-    interval = in_brackets(d.low, d.high, lambda end: f"{100 * end:+.1f}")
+    interval = in_brackets(d, lambda end: f"{100 * end:+.1f}")
     interval = f"{interval} (95 %, documents resampled)" if interval else f", without an interval: {d.reason}"
-    cost = f"{r.mean:.2f}{in_brackets(r.low, r.high, '{:.2f}'.format)} times" if r else "no ratio to"
+    cost = f"{r.mean:.2f}{in_brackets(r, '{:.2f}'.format)} times" if r else "no ratio to"
     p_value = "p < 0.001" if c.p_value < 0.001 else f"p = {c.p_value:.3f}"
     indexes = [
         fmean(index.index_tflops for index in index_costs(records))
@@ -235,11 +235,10 @@ def describe_judgement(judged: Judgement, first: str, second: str, judge: str) -
 
 def _outcome(criterion: CriterionSummary) -> str:
     p, rate = criterion.preference, criterion.win_rate
-    interval = in_brackets(p.low, p.high, lambda end: f"{100 * end:+.0f}")
+    interval = in_brackets(p, lambda end: f"{100 * end:+.0f}")
     won = ", -"
     if rate is not None:
-        bounds = in_brackets(rate.low, rate.high, lambda end: f"{100 * end:.1f}")
-        won = f", {100 * rate.mean:.1f} %{bounds}"
+        won = f", {percent(rate.scaled(100))}"
     return (
         f"{criterion.win:>5} {criterion.tie:>5} {criterion.loss:>5} {criterion.unparsable:>11} "
         f"{criterion.inconsistent:>16}  {100 * p.mean:+.0f}{interval}{won}"

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from bench.figures.pareto import pareto, pareto_front
 from bench.metrics import label_of
 from bench.report.cells import DataGroup
-from bench.results.models import Interval
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import Row, TableDefinition
-from bench.tables.formats import in_brackets, three_digits
+from bench.tables.formats import percent, three_digits
 
 MAX_POINTS = 16
 """Maximum number of cells in a picture, each with its name; the Pareto front is always among them."""
@@ -72,8 +71,3 @@ def _plane(group: DataGroup) -> Plane | None:
         for data, id_, *numbers in drawn.rows
     )
     return Plane(title, about, drawn.picture("svg"), drawn.header, tuple(values))
-
-
-def percent(score: Interval, unit: str = " %") -> str:
-    """A score of 0..100 with its interval."""
-    return f"{score.mean:.1f}{unit}" + in_brackets(score.low, score.high, "{:.1f}".format)

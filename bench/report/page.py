@@ -15,8 +15,7 @@ from bench.files.printable import printable
 from bench.metrics import METRIC_LABELS, label_of
 from bench.report.cells import options_text
 from bench.report.content import Report
-from bench.report.overview import percent
-from bench.tables.formats import DASH, three_digits
+from bench.tables.formats import DASH, percent, three_digits
 
 
 def report_page(report: Report) -> str:

@@ -324,7 +324,7 @@ def about_order(agreements: Iterable[OrderAgreement]) -> list[str]:
     by_metric: dict[str, list[str]] = {}
     for agreement in agreements:
         tau = agreement.tau
-        shown = f"{tau.mean:.2f}{in_brackets(tau.low, tau.high, '{:.2f}'.format)}".replace("-", MINUS)
+        shown = f"{tau.mean:.2f}{in_brackets(tau, '{:.2f}'.format)}".replace("-", MINUS)
         place = f"{agreement.dataset} {shown} ({agreement.rows} rows)"
         by_metric.setdefault(agreement.metric, []).append(place)
     return [

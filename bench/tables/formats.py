@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 
+from bench.metrics import statistics
+from bench.results.models import Interval
+
 DASH = "–"
 MINUS = "−"
 
@@ -196,9 +199,14 @@ def signed(value: float, digits: int) -> str:
     return size if not size.strip("0.") else f"{'+' if value > 0 else MINUS}{size}"
 
 
-def in_brackets(low: float | None, high: float | None, form: Callable[[float], str]) -> str:
-    """The ends of an interval behind a value: a space, and ``[low, high]``; empty without them."""
-    return "" if low is None or high is None else f" [{form(low)}, {form(high)}]"
+def in_brackets(of: Interval | statistics.Interval, form: Callable[[float], str] = "{:.1f}".format) -> str:
+    """The ends of an interval behind its value: a space, and ``[low, high]``; empty without them."""
+    return "" if of.low is None or of.high is None else f" [{form(of.low)}, {form(of.high)}]"
+
+
+def percent(score: Interval, unit: str = " %") -> str:
+    """A score of 0..100 with its interval; unit: what stands behind the number."""
+    return f"{score.mean:.1f}{unit}{in_brackets(score)}"
 
 
 def from_to(low: str, high: str) -> str:

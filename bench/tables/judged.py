@@ -20,7 +20,7 @@ from bench.tables.caption import (
     without_values,
 )
 from bench.tables.cells import TableCell, TableData
-from bench.tables.formats import DASH, TextTable, in_brackets, plain_table, three_digits
+from bench.tables.formats import DASH, TextTable, percent, plain_table, three_digits
 from bench.tables.published import PublishedValues
 
 FOLDER = "judgements"
@@ -145,8 +145,7 @@ def _rates(summary: JudgementSummary) -> list[str]:
     rates = [DASH, DASH]
     if overall.win_rate is not None:
         own = overall.win_rate.scaled(100)
-        interval = in_brackets(own.low, own.high, "{:.1f}".format)
-        rates = [f"{100 - own.mean:.1f} %", f"{own.mean:.1f} %{interval}"]
+        rates = [f"{100 - own.mean:.1f} %", percent(own)]
     return [*rates, str(overall.unparsable), str(summary.n), three_digits(summary.tflops)]
 
 

@@ -99,11 +99,10 @@ def _records(cell: TableCell, dataset: str) -> list[Record]:
 
 def _line(comparison: Comparison, adjusted: float) -> tuple[str, ...]:
     difference = comparison.difference
-    interval = in_brackets(difference.low, difference.high, _points)
     return (
         f"{100 * comparison.first:.1f}",
         f"{100 * comparison.second:.1f}",
-        f"{_points(difference.mean)}{interval}",
+        f"{_points(difference.mean)}{in_brackets(difference, _points)}",
         f"{comparison.better}, {comparison.equal}, {comparison.worse}",
         _probability(comparison.p_value),
         _probability(adjusted),

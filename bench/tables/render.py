@@ -20,7 +20,7 @@ from bench.tables.caption import (
 )
 from bench.tables.cells import TableCell, TableData
 from bench.tables.cost_parts import AllCosts, shares_of
-from bench.tables.formats import DASH, Section, TextTable, csv_text, in_brackets, signed, three_digits
+from bench.tables.formats import DASH, Section, TextTable, csv_text, percent, signed, three_digits
 from bench.tables.order import order_agreements
 from bench.tables.published import PublishedValues, as_printed
 from bench.tables.ties import Ties
@@ -61,9 +61,7 @@ def render(
 
 def _score(table: TableData, cell: TableCell, metric: str, mark: str) -> str:
     value = _value(table, cell, metric)
-    if value is None:
-        return DASH
-    return f"{value.mean:.1f}{mark}" + in_brackets(value.low, value.high, "{:.1f}".format)
+    return DASH if value is None else percent(value, mark)
 
 
 def _value(table: TableData, cell: TableCell, metric: str) -> Interval | None:
