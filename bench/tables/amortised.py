@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.results.records import TFLOP
 from bench.tables.caption import about_amortised, about_shares, caption, without_values
 from bench.tables.cells import TableCell, TableData
-from bench.tables.cost_parts import AllCosts, shares_of
+from bench.tables.cost_parts import AllCosts
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.price import QUESTIONS
 from bench.tables.published import PublishedValues, as_printed
@@ -46,7 +46,7 @@ def amortised_table(table: TableData, published: PublishedValues, costs: AllCost
         columns,
         table.lines(values),
         (*caption(table, amortised=True), about_amortised(published=bool(printed_parts))),
-        (*about_shares(shares_of(table, costs)), *without_values(table)),
+        (*about_shares(table, costs), *without_values(table)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 from bench.flops.formulas import CONVENTION_NOTES, Convention
@@ -13,7 +13,7 @@ from bench.results.models import CellDescription
 from bench.run.equal_cost import PASSAGES, waiting_option
 from bench.run.fitness import caution
 from bench.tables.cells import TableCell, TableData
-from bench.tables.cost_parts import Part, Shares
+from bench.tables.cost_parts import MIN_SHARE, AllCosts, CellCosts
 from bench.tables.formats import DASH, MINUS, from_to, in_brackets
 from bench.tables.order import OrderAgreement
 from bench.tables.published import PublishedValues
@@ -296,19 +296,26 @@ def _each(values: Iterable[Value]) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(values))
 
 
-_SHARES: Mapping[Part, str] = {
-    "probes": "Of a question's TFLOPs, probes, which the papers count as free",
-    "others": "Of a question's TFLOPs, models other than the reader",
-    "index_others": "Of the index's TFLOPs, models other than the reader",
+_SHARES: Mapping[str, Callable[[CellCosts], float]] = {
+    "Of a question's TFLOPs, probes, which the papers count as free": (
+        lambda of: of.question.share(of.question.probes)
+    ),
+    "Of a question's TFLOPs, models other than the reader": lambda of: of.question.share(of.question.others),
+    "Of the index's TFLOPs, models other than the reader": lambda of: of.index.share(of.index.others),
 }
 
 
-def about_shares(shares: Shares) -> list[str]:
+def about_shares(table: TableData, costs: AllCosts) -> list[str]:
     """One sentence per part of the costs, with its rows and its range over the data sets."""
     sentences = []
-    for part, of_rows in shares.items():
-        rows = [f"{label} {from_to(f'{100 * a:.0f}', f'{100 * b:.0f}')} %" for label, a, b in of_rows]
-        sentences.append(f"{_SHARES[part]}: {', '.join(rows)}.")
+    for part, share in _SHARES.items():
+        rows = []
+        for row in table.definition.rows:
+            own = [share(cost) for (name, _), cost in costs.items() if name == row.id]
+            if own and max(own) >= MIN_SHARE:
+                ends = from_to(f"{100 * min(own):.0f}", f"{100 * max(own):.0f}")
+                rows.append(f"{row.label} {ends} %")
+        sentences += [f"{part}: {', '.join(rows)}."] if rows else []
     return sentences
 
 

@@ -8,9 +8,9 @@ shows them separately (:mod:`bench.tables.costs`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from bench.flops.meter import Meter
 from bench.results.finished import FinishedCell
@@ -69,36 +69,13 @@ def cell_costs(cell: FinishedCell) -> CellCosts:
     records: list[Record] = list(cell.read_records())
     questions = [Meter.from_json(record.flops.query_by_model) for record in records]
     indexes = [Meter.from_json(index.index_by_model) for index in index_costs(records)]
-    return CellCosts(_parts(questions, len(questions), reader), _parts(indexes, len(indexes), reader))
+    return CellCosts(_parts(questions, reader), _parts(indexes, reader))
 
 
-def _parts(meters: Iterable[Meter], count: int, reader: str) -> CostParts:
-    """The mean over ``count`` meters."""
+def _parts(meters: Sequence[Meter], reader: str) -> CostParts:
+    """The mean over the meters."""
     usage = Meter.combined(meters).usage
     of_reader = sum(use.flops for (model, _), use in usage.items() if model == reader)
     probes = sum(use.flops for (_, phase), use in usage.items() if phase == "probe")
     total = sum(use.flops for use in usage.values())
-    return CostParts(*(flops / count / TFLOP for flops in (total, of_reader, probes)))
-
-
-Part: TypeAlias = Literal["probes", "others", "index_others"]
-_SHARES: Mapping[Part, Callable[[CellCosts], float]] = {
-    "probes": lambda costs: costs.question.share(costs.question.probes),
-    "others": lambda costs: costs.question.share(costs.question.others),
-    "index_others": lambda costs: costs.index.share(costs.index.others),
-}
-
-
-Shares: TypeAlias = Mapping[Part, Sequence[tuple[str, float, float]]]
-"""Part -> (label, smallest share, largest share) of each row, over the data sets, 0..1."""
-
-
-def shares_of(table: TableData, costs: AllCosts) -> Shares:
-    """The shares of probing and of models other than the reader; rows below ``MIN_SHARE`` are left out."""
-    shares: dict[Part, list[tuple[str, float, float]]] = {}
-    for part, share in _SHARES.items():
-        for row in table.definition.rows:
-            own = [share(cost) for (name, _), cost in costs.items() if name == row.id]
-            if own and max(own) >= MIN_SHARE:
-                shares.setdefault(part, []).append((row.label, min(own), max(own)))
-    return shares
+    return CostParts(*(flops / len(meters) / TFLOP for flops in (total, of_reader, probes)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.tables.caption import COST_PARTS, about_shares, caption, without_values
 from bench.tables.cells import TableCell, TableData
-from bench.tables.cost_parts import AllCosts, shares_of
+from bench.tables.cost_parts import AllCosts
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 
 
@@ -37,6 +37,6 @@ def costs_table(table: TableData, costs: AllCosts) -> TextTable:
         f"{table.title}: what the costs are made of",
         columns,
         table.lines(values),
-        (*caption(table), COST_PARTS, *about_shares(shares_of(table, costs))),
+        (*caption(table), COST_PARTS, *about_shares(table, costs)),
         without_values(table),
     )

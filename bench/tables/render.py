@@ -19,7 +19,7 @@ from bench.tables.caption import (
     known_metrics,
 )
 from bench.tables.cells import TableCell, TableData
-from bench.tables.cost_parts import AllCosts, shares_of
+from bench.tables.cost_parts import AllCosts
 from bench.tables.formats import DASH, Section, TextTable, csv_text, percent, signed, three_digits
 from bench.tables.order import order_agreements
 from bench.tables.published import PublishedValues, as_printed
@@ -50,7 +50,7 @@ def render(
         notes=(
             *about_order(order_agreements(table, published)),
             *about_ranks(table, ties),
-            *about_shares(shares_of(table, costs or {})),
+            *about_shares(table, costs or {}),
             *footnotes(table),
         ),
         spans=_spans(table, published),

@@ -10,7 +10,7 @@ from bench.results.records import Record
 from bench.tables.amortised import amortised_table
 from bench.tables.caption import about_shares
 from bench.tables.cells import TableData
-from bench.tables.cost_parts import cell_costs, costs_of, shares_of
+from bench.tables.cost_parts import cell_costs, costs_of
 from bench.tables.costs import costs_table
 from bench.tables.render import render
 from tests import cells
@@ -58,7 +58,7 @@ def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_a_document(two_r
 
 
 def test_shares_are_said_of_rows_that_have_them(two_rows: TableData) -> None:
-    notes = about_shares(shares_of(two_rows, costs_of(two_rows)))
+    notes = about_shares(two_rows, costs_of(two_rows))
     assert notes == [
         "Of a question's TFLOPs, probes, which the papers count as free: PECAN 10 %.",
         "Of a question's TFLOPs, models other than the reader: PECAN 20 %, SBERT 50 %.",
