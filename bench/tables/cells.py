@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from bench.data.cards import Card
 from bench.data.loading import DataUnavailableError
 from bench.data.own import card_for
 from bench.errors import BenchError, ModelUnavailableError
@@ -123,32 +124,26 @@ def plan_table(definition: TableDefinition, setting: CellRequest) -> dict[tuple[
     reader.identity()
     chunk_tokens = reader.geometry.chunk_tokens
     as_published = definition.is_of_paper(setting.model, setting.data, setting.limit)
-    methods = registered_methods()
-    planned: dict[tuple[str, str], Plan] = {}
-    for dataset in definition.datasets:
-        card = card_for(dataset, setting.data)
-        lacking = [m for m in definition.metrics if m not in (*card.metrics, *RETRIEVAL_MEASURES)]
-        for row in definition.rows:
-            if lacking:
-                scored = f"{card.name} is scored by {', '.join(card.metrics)}"
-                planned[row.id, dataset] = f"{scored}, not by {', '.join(lacking)}"
-                continue
-            if row.only_reader not in (None, setting.model):
-                planned[row.id, dataset] = f"its options are for {row.only_reader} alone"
-                continue
-            if row.method not in methods:
-                planned[row.id, dataset] = f"method {row.method!r} is not installed"
-                continue
-            try:
-                roles = definition.models.get(setting.model, {})
-                model = None if row.model is None else model_of_role(row.model, roles)
-                options = row.options(card, roles, as_published=as_published, chunk_tokens=chunk_tokens)
-                limit = setting.limit or definition.questions.get(dataset)
-                request = replace(setting, limit=limit).of(row.method, dataset, options, model=model)
-                planned[row.id, dataset] = cost_match(request) or plan_cell(request)
-            except (ModelUnavailableError, NoTrainingDataError, DataUnavailableError) as error:
-                planned[row.id, dataset] = str(error)
-    return planned
+    methods, roles = registered_methods(), definition.models.get(setting.model, {})
+
+    def plan(row: Row, dataset: str, card: Card) -> Plan:
+        if lacking := [m for m in definition.metrics if m not in (*card.metrics, *RETRIEVAL_MEASURES)]:
+            return f"{card.name} is scored by {', '.join(card.metrics)}, not by {', '.join(lacking)}"
+        if row.only_reader not in (None, setting.model):
+            return f"its options are for {row.only_reader} alone"
+        if row.method not in methods:
+            return f"method {row.method!r} is not installed"
+        try:
+            model = None if row.model is None else model_of_role(row.model, roles)
+            options = row.options(card, roles, as_published=as_published, chunk_tokens=chunk_tokens)
+            limit = setting.limit or definition.questions.get(dataset)
+            request = replace(setting, limit=limit).of(row.method, dataset, options, model=model)
+            return cost_match(request) or plan_cell(request)
+        except (ModelUnavailableError, NoTrainingDataError, DataUnavailableError) as error:
+            return str(error)
+
+    cards = {dataset: card_for(dataset, setting.data) for dataset in definition.datasets}
+    return {(row.id, of): plan(row, of, card) for of, card in cards.items() for row in definition.rows}
 
 
 def table_cells(
