@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import matplotlib as mpl
 import numpy as np
@@ -56,6 +56,10 @@ Form = Literal["png", "svg", "pdf"]
 _DATED: Mapping[Form, str] = {"png": "Software", "svg": "Date", "pdf": "CreationDate"}
 """Format -> the metadata entry that changes even if the figure does not."""
 
+Shown = TypeVar("Shown")
+Panels: TypeAlias = Sequence[tuple[str, str, Shown]]
+"""Data set, its label and what is shown of it, for each panel."""
+
 styled = mpl.rc_context(_STYLE)
 """Decorator of a drawing function that uses our style."""
 
@@ -86,13 +90,8 @@ class Drawn:
 
 
 @styled
-def trade_off(
-    panels: Sequence[tuple[str, str, Mapping[int, Summary]]], metric: str, option: str, note: str
-) -> Drawn:
-    """Score and cost over an option's values, one panel per data set (PECAN, Fig. 4, over t_p).
-
-    panels: (data set, label, value -> summary) for each.
-    """
+def trade_off(panels: Panels[Mapping[int, Summary]], metric: str, option: str, note: str) -> Drawn:
+    """Score and cost over an option's values (PECAN, Fig. 4, over t_p); panels: value -> summary."""
     figure, axes = figure_of(len(panels))
     values: list[tuple[object, ...]] = []
     for ax, (dataset, title, summaries) in zip(axes, panels, strict=True):
@@ -132,12 +131,10 @@ def counted(label: str, counts: Iterable[int]) -> str:
 
 
 @styled
-def distribution(
-    panels: Sequence[tuple[str, str, Mapping[int, Sequence[int]]]], note: str, axis: str
-) -> Drawn:
+def distribution(panels: Panels[Mapping[int, Sequence[int]]], note: str, axis: str) -> Drawn:
     """How many passages or nodes were read, in percent of a data set's questions (PECAN, Fig. 3).
 
-    panels: (data set, label, hops -> the number read per question) for each; 0: the set does not tell hops.
+    panels: hops -> the number read per question; 0: the set does not tell hops.
     """
     figure, axes = figure_of(len(panels))
     values: list[tuple[object, ...]] = []
@@ -167,8 +164,8 @@ def distribution(
 
 
 @styled
-def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, note: str) -> Drawn:
-    """A score per variant with its interval; panels: (data set, label, variant -> summary) for each."""
+def bars(panels: Panels[Mapping[str, Summary]], metric: str, note: str) -> Drawn:
+    """A score per variant with its interval; panels: variant -> summary."""
     figure, axes = figure_of(len(panels))
     values: list[tuple[object, ...]] = []
     for ax, (dataset, label, variants) in zip(axes, panels, strict=True):
@@ -184,12 +181,10 @@ def bars(panels: Sequence[tuple[str, str, Mapping[str, Summary]]], metric: str, 
 
 
 @styled
-def calibrations(
-    panels: Sequence[tuple[str, str, Mapping[str, Calibration]]], labels: Sequence[str], note: str
-) -> Drawn:
+def calibrations(panels: Panels[Mapping[str, Calibration]], labels: Sequence[str], note: str) -> Drawn:
     """Share of steps whose reading holds the answer, over their p_yes in groups of equally many steps.
 
-    panels: (data set, label, variant -> steps) for each; labels: of all variants, for markers and colours.
+    panels: variant -> steps; labels: of all variants, for markers and colours.
     """
     figure, axes = figure_of(len(panels))
     values: list[tuple[object, ...]] = []
@@ -212,10 +207,8 @@ def calibrations(
 
 
 @styled
-def histories_over_epochs(
-    panels: Sequence[tuple[str, str, Mapping[str, Sequence[Mapping[str, float]]]]], note: str
-) -> Drawn:
-    """Loss and entropy over epochs, a panel for each; panels: (data set, label, training -> epochs)."""
+def histories_over_epochs(panels: Panels[Mapping[str, Sequence[Mapping[str, float]]]], note: str) -> Drawn:
+    """Loss and entropy over epochs, a panel for each; panels: training -> epochs."""
     shown = ("loss", "entropy")
     figure, axes = figure_of(len(shown) * len(panels))
     values: list[tuple[object, ...]] = []
@@ -246,11 +239,10 @@ _NODE_LINE = 42
 
 
 @styled
-def two_levels(panels: Sequence[tuple[str, str, GraphView]], least: float, note: str) -> Drawn:
+def two_levels(panels: Panels[GraphView], least: float, note: str) -> Drawn:
     """The two lowest levels of a graph, lower nodes on the left, with their texts (PECAN, Fig. A1).
 
-    panels: (data set, label, graph), one each. The weight of an edge is its width and how red it is; those
-    below ``least`` are left out.
+    The weight of an edge is its width and how red it is; those below ``least`` are left out.
     """
     shown = [
         [[at for at, node in enumerate(view.nodes) if node.level == level][:MOST_NODES] for level in (1, 2)]

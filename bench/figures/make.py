@@ -13,6 +13,7 @@ from bench.figures.calibration import calibration_of
 from bench.figures.definition import Figure, FigureKind
 from bench.figures.drawing import (
     Drawn,
+    Panels,
     bars,
     calibrations,
     distribution,
@@ -248,8 +249,8 @@ def _finished(
 
 def _panels(
     figure: Figure, setting: CellRequest, session: Session
-) -> list[tuple[str, str, dict[str, tuple[Cell, FinishedCell]]]]:
-    """(Data set, its label, variant -> planned and finished cell), for data sets with a finished variant.
+) -> Panels[dict[str, tuple[Cell, FinishedCell]]]:
+    """Variant -> planned and finished cell, for data sets with a finished variant.
 
     Raises NothingFinishedError if there is none.
     """
