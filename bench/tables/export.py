@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from bench.errors import BenchError, DataError
 from bench.files.atomic import write_json, write_text
 from bench.method.trace import SearchTrace
@@ -95,7 +93,7 @@ def exported_table(definition: TableDefinition, folder: Path) -> TableData:
             row = rows[entry["row"]].model_copy(update={"set": dict(entry["options"])})
             finished = ExportedCell(folder, description, summary, row=row.id, questions=questions)
             cells[key] = TableCell(row, entry["dataset"], finished)
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
         raise DataError(f"{path}: not the cells of a table ({fault}). Export them again.") from None
     if not any(cell.finished for cell in cells.values()):
