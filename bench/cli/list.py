@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias
 
 import click
 
@@ -19,29 +19,14 @@ _NO_PAPER = "in no paper"
 def command(ctx: click.Context) -> None:
     """List methods with their options, data sets, models, tables, figures or finished cells."""
     if ctx.invoked_subcommand is None:
-        _print({"": [(f"bench list {name}", one.help or "") for name, one in command.commands.items()]})
-
-
-Groups: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
-"""Heading -> names with a text each."""
-
-
-def _print(groups: Groups) -> None:
-    print_rows(standard_output(), groups)
-
-
-def _grouped(rows: Iterable[tuple[str, str, str]]) -> Groups:
-    """(heading, name, text) by heading, in the order of the first of each."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for heading, name, text in rows:
-        groups.setdefault(heading, []).append((name, text))
-    return groups
+        rows = (("", f"bench list {name}", one.help or "") for name, one in command.commands.items())
+        print_rows(standard_output(), rows)
 
 
 def _print_by_paper(rows: Iterable[tuple[str, str, str]]) -> None:
     """(source, name, text) by paper; last those of none, whose source begins with a small letter."""
     papers = [(row[0].partition(", ")[0] if row[0][:1].isupper() else _NO_PAPER, *row[1:]) for row in rows]
-    _print(_grouped(sorted(papers, key=lambda row: row[0] == _NO_PAPER)))
+    print_rows(standard_output(), sorted(papers, key=lambda row: row[0] == _NO_PAPER))
 
 
 @command.command()
@@ -55,22 +40,22 @@ def methods(name: str | None, as_markdown: bool) -> None:
     if name is not None:
         click.echo(described(load_method(name)))
         return
-    families: dict[int, list[tuple[str, str]]] = {}
-    shipped = []
+    found, shipped = [], []
     for key, entry in registered_methods().items():
         own = entry.distribution.startswith("longdoc-bench ")
         try:
             method = entry.load()
         except BrokenPluginError as error:
-            families.setdefault(len(FAMILIES), []).append((key, f"BROKEN: {error}"))
+            found.append((len(FAMILIES), key, f"BROKEN: {error}"))
             continue
         shipped += [method] if own else []
         text = method.summary + ("" if own else f"  [{entry.distribution}]")
-        families.setdefault(family_place(method), []).append((key, text))
+        found.append((family_place(method), key, text))
     if as_markdown:
         click.echo(markdown(shipped), nl=False)
         return
-    _print({(*FAMILIES, "broken")[place]: rows for place, rows in sorted(families.items())})
+    headings, in_order = (*FAMILIES, "broken"), sorted(found, key=itemgetter(0))
+    print_rows(standard_output(), ((headings[place], key, text) for place, key, text in in_order))
     click.echo("Options of one: bench list methods NAME (all: docs/methods.md)")
 
 
@@ -90,7 +75,7 @@ def datasets() -> None:
         sources = " or ".join([*sample, *(["hub"] if card.hub else []), "PATH"])
         text = f"{card.title}  [{card.task}; --data {sources}]"
         rows.append((_TASKS.get(card.task, card.task), card.name, text))
-    _print(_grouped(sorted(rows)))
+    print_rows(standard_output(), sorted(rows))
 
 
 @command.command()
@@ -98,7 +83,8 @@ def models() -> None:
     """Model presets; any hub id or local folder works as well."""
     from bench.models.presets import presets
 
-    _print(_grouped((_KINDS[p.kind], name, p.description) for name, p in presets().items()))
+    rows = ((_KINDS[p.kind], name, p.description) for name, p in presets().items())
+    print_rows(standard_output(), rows)
 
 
 @command.command()
@@ -133,5 +119,5 @@ def cells(results: Path) -> None:
     if not rows:
         click.echo(f"{results} has no finished cell. Run one, for example: bench table table1 --limit 4")
         return
-    _print(_grouped(sorted(rows)))
+    print_rows(standard_output(), sorted(rows))
     click.echo("A question of one: bench show FOLDER")

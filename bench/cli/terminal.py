@@ -124,16 +124,19 @@ def _value(text: str) -> Text:
     return styled
 
 
-def print_rows(console: Console, groups: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    """Names with a text each, below a heading per group; a heading may be empty."""
-    width = max((len(name) for rows in groups.values() for name, _ in rows), default=0)
-    for heading, rows in groups.items():
+def print_rows(console: Console, rows: Iterable[tuple[str, str, str]]) -> None:
+    """(Heading, name, text), by headings in the order of the first of each; a heading may be empty."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for heading, name, text in rows:
+        groups.setdefault(heading, []).append((name, text))
+    width = max((len(name) for named in groups.values() for name, _ in named), default=0)
+    for heading, named in groups.items():
         if heading:
             console.print(_text(heading, "bold cyan"))
         grid = Table.grid(padding=(0, _GAP, 0, 0))
         grid.add_column(no_wrap=True, width=min(width, console.width // 2) + 2 * bool(heading))
         grid.add_column(overflow="fold")
-        for name, text in rows:
+        for name, text in named:
             grid.add_row(_text("  " * bool(heading) + name, "bold"), _value(text))
         console.print(grid)
 
