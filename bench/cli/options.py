@@ -158,21 +158,22 @@ model_option = option(
     show_default=True,
     help="reader: preset, hub id, folder, or server:URL#MODEL",
 )
-dtype_option = option(
-    "--dtype",
-    group=MODEL,
-    listed=False,
-    type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="default: by device",
+data_options = (
+    option(
+        "--data", group=DATA, default="sample", show_default=True, help="sample, hub, or a file or folder"
+    ),
+    option(
+        "--limit", group=DATA, type=click.IntRange(min=1), help="only the first N questions of each data set"
+    ),
+    option("--seed", group=DATA, listed=False, type=click.IntRange(min=0), default=0),
+    option(
+        "--dtype",
+        group=MODEL,
+        listed=False,
+        type=click.Choice(["float32", "bfloat16", "float16"]),
+        help="default: by device",
+    ),
 )
-data_option = option(
-    "--data", group=DATA, default="sample", show_default=True, help="sample, hub, or a file or folder"
-)
-limit_option = option(
-    "--limit", group=DATA, type=click.IntRange(min=1), help="only the first N questions of each data set"
-)
-seed_option = option("--seed", group=DATA, listed=False, type=click.IntRange(min=0), default=0)
-data_options = (data_option, limit_option, seed_option, dtype_option)
 results_option = option(
     "--results",
     group=OUTPUT,
@@ -190,14 +191,6 @@ protocol_option = option(
     default="both_orders",
     help="how to ask the judge: both_orders, by four criteria, a win needs both orders; paper, one JSON "
     "verdict per pair (Graph of Records, App. D.3)",
-)
-set_option = option(
-    "--set",
-    "assignments",
-    group=WHAT,
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="an option of the method (see: bench list methods NAME); repeatable",
 )
 render_only_option = option(
     "--render-only", group=HOW, is_flag=True, help="compute nothing; show finished cells only"
@@ -228,24 +221,7 @@ in_flight_option = option(
     default=32,
     help="concurrent questions",
 )
-threads_option = option(
-    "--threads",
-    group=HOW,
-    listed=False,
-    type=click.IntRange(min=1),
-    help="threads per process; default: 1, and one per idle core for a large reader that is alone",
-)
-timeout_option = option(
-    "--timeout",
-    "timeout_s",
-    group=HOW,
-    listed=False,
-    type=click.FloatRange(min=0, max=1e9, min_open=True),
-    metavar="SECONDS",
-    help="time limit for one answer or the index of its documents; a question that exceeds it fails",
-)
-track_option = option("--track/--no-track", group=OUTPUT, listed=False, default=True, help="mirror to MLflow")
-workers_options = (
+_running_options = (
     option(
         "--workers",
         group=HOW,
@@ -268,6 +244,26 @@ workers_options = (
         metavar="SHARE",
         help="with --ray: 1, a fraction such as 0.5, or 0; default: 1 if there are GPUs",
     ),
+    in_flight_option,
+    option(
+        "--timeout",
+        "timeout_s",
+        group=HOW,
+        listed=False,
+        type=click.FloatRange(min=0, max=1e9, min_open=True),
+        metavar="SECONDS",
+        help="time limit for one answer or the index of its documents; a question that exceeds it fails",
+    ),
+    retry_failed_option,
+    option(
+        "--threads",
+        group=HOW,
+        listed=False,
+        type=click.IntRange(min=1),
+        help="threads per process; default: 1, and one per idle core for a large reader that is alone",
+    ),
+    option("--track/--no-track", group=OUTPUT, listed=False, default=True, help="mirror to MLflow"),
+    results_option,
 )
 
 
@@ -325,13 +321,4 @@ def session_options(command: Decorated) -> Decorated:
         click.get_current_context().find_root().call_on_close(session.close)
         return command(*arguments, **values, session=session)
 
-    options = (
-        *workers_options,
-        in_flight_option,
-        timeout_option,
-        retry_failed_option,
-        threads_option,
-        track_option,
-        results_option,
-    )
-    return with_options(*options)(cast("Decorated", with_session))
+    return with_options(*_running_options)(cast("Decorated", with_session))

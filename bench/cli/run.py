@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.cli.options import METHOD, WHAT, Command, option, session_options, set_option, setting_options
+from bench.cli.options import METHOD, WHAT, Command, option, session_options, setting_options
 from bench.cli.terminal import counted
 from bench.errors import BenchError, ConfigError
 from bench.files.printable import printable
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     help="see: bench list datasets; for data of your own any name, or none at all",
 )
 @setting_options
-@set_option
+@option(
+    "--set",
+    "assignments",
+    group=WHAT,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="an option of the method (see: bench list methods NAME); repeatable",
+)
 @session_options
 def command(
     words: tuple[str, ...],
