@@ -19,6 +19,7 @@ from pydantic import model_validator
 from bench.data.document_files import DocumentFiles, has_documents, read_documents
 from bench.data.entries import Entry, container_of, read_entries
 from bench.data.format import EntryError, Format, Parsed, parsed
+from bench.data.formats import recognise
 from bench.data.formats.bench_lines import QuestionFields, spelled_fields_of
 from bench.errors import DataError
 from bench.schema import Document
@@ -60,13 +61,11 @@ def questions_file(folder: Path, data_files: Sequence[Path]) -> Path | None:
             f"As a data set it needs a file questions.csv in it, such as:\n{ONE_QUESTION}"
         )
     file = (named or list(data_files))[0]
-    return file if named or _holds_questions(file, folder) else None
+    return file if named or _holds_questions(file) else None
 
 
-def _holds_questions(file: Path, folder: Path) -> bool:
-    """Whether the first entry of a file is a question about files of the folder, and no complete example."""
-    from bench.data.formats import recognise
-
+def _holds_questions(file: Path) -> bool:
+    """Whether the first entry of a file is a question about files beside it, and no complete example."""
     try:
         entries = read_entries(file, container_of(file))
         first = next((entry for entry in entries if isinstance(entry, Entry)), None)
@@ -75,17 +74,17 @@ def _holds_questions(file: Path, folder: Path) -> bool:
     if first is None or not is_question(first):
         return False
     format = recognise(first)
-    return format is None or (format.name == "bench" and _names_files(first, folder))
+    return format is None or (format.name == "bench" and _names_files(first))
 
 
-def names_files(file: Path, folder: Path) -> bool:
-    """Whether the documents of the first entry are names of files in the folder."""
+def names_files(file: Path) -> bool:
+    """Whether the documents of the first entry are names of files beside it."""
     entries = (entry for entry in read_entries(file, container_of(file)) if isinstance(entry, Entry))
-    return any(_names_files(first, folder) for first in islice(entries, 1))
+    return any(map(_names_files, islice(entries, 1)))
 
 
-def _names_files(entry: Entry, folder: Path) -> bool:
-    named = _lower(entry.value).get("documents")
+def _names_files(entry: Entry) -> bool:
+    folder, named = entry.place.path.parent, _lower(entry.value).get("documents")
     names = named.split(" | ") if isinstance(named, str) else named
     return isinstance(names, list) and all(
         isinstance(name, str) and len(name) < _LONGEST_NAME and (folder / name.strip()).is_file()

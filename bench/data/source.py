@@ -176,7 +176,7 @@ def open_source(path: Path, formats: Sequence[str] = ()) -> Source:
     if not path.is_file():
         raise DataError(f"{path}: not a regular file; save the data to one first.")
     source = open_files(path, [path], formats)
-    if source.format.name == "bench" and names_files(path, path.parent):
+    if source.format.name == "bench" and names_files(path):
         raise DataError(f"{path}: its documents are names of files; pass their folder: {path.parent}")
     return source
 
