@@ -81,7 +81,7 @@ def check(path: Path, card: Card | None = None) -> Report:
         problems.append(_as_problem(error))
     if not found and not problems:
         problems.append(Problem(str(path), "there is no example in it"))
-    others = sum(bool(unwanted_split(card, item)) for item in found) if card else 0
+    others = sum(bool(unwanted_split(item, card.split)) for item in found) if card else 0
     if card and others:
         message = f"only the split {card.split!r} is evaluated; {others} examples belong to other splits"
         problems.append(Problem(str(path), message, "warning"))

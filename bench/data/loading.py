@@ -94,9 +94,8 @@ def claim(card: Card, sound: Parsed) -> Problem | None:
     return None
 
 
-def unwanted_split(card: Card, sound: Parsed, split: str | None = None) -> str:
-    """The example's split if it is not ``split`` (default: the evaluated one; empty: any), else empty."""
-    wanted = card.split if split is None else split
+def unwanted_split(sound: Parsed, wanted: str) -> str:
+    """The example's split if it is not the wanted one (empty: any), else empty."""
     return sound.split if wanted and sound.split != wanted else ""
 
 
@@ -123,7 +122,7 @@ def _select(
     seen = 0  # of the split, selected or not
     for sound in _sound_examples(card, source, warnings):
         example, id_ = sound.example, sound.example.documents.id
-        if other := unwanted_split(card, sound, split):
+        if other := unwanted_split(sound, split):
             other_splits[other] += 1
             continue
         seen += 1
