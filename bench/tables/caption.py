@@ -217,8 +217,7 @@ def _options(table: TableData) -> list[str]:
     for cell in table.cells.values():
         for option, value in cell.description.choices.items() if cell.description else ():
             options.setdefault(f"{option}={value}", {})[cell.row.label] = None
-    listed = "; ".join(f"{choice} ({', '.join(rows)})" for choice, rows in options.items())
-    return [f"Options: {listed}."] if options else []
+    return listed("Options", [f"{choice} ({', '.join(rows)})" for choice, rows in options.items()])
 
 
 def _about_published(table: TableData, published: PublishedValues | None) -> list[str]:
@@ -375,7 +374,7 @@ def _about_power(table: TableData, ties: Ties) -> list[str]:
             shown, needed = from_to(f"{least:.1f}", f"{most:.1f}"), from_to(f"{fewest:,}", f"{asked:,}")
             places.append(f"{dataset} {shown} ({needed} questions for 5)")
     about = f"Points of {_first_metric(table)} below the best row that an uncorrected test finds 4 in 5 times"
-    return [f"{about}: {'; '.join(places)}."] if places else []
+    return listed(about, places)
 
 
 def about_ranks(table: TableData, ties: Ties) -> list[str]:
@@ -386,12 +385,12 @@ def about_ranks(table: TableData, ties: Ties) -> list[str]:
             if (of := ties.get((row.id, dataset))) is not None:
                 text = f"{row.label} {of.rank} [{of.low}, {of.high}]"
                 places.setdefault(dataset, []).append((of.rank, text))
-    listed = [
+    of_sets = [
         f"{dataset}: {', '.join(text for _, text in sorted(ranks, key=lambda ranked: ranked[0]))}"
         for dataset, ranks in places.items()
     ]
     about = f"Ranks by {_first_metric(table)} with 95 % intervals that resample documents"
-    return [f"{about}: {'; '.join(listed)}."] if listed else []
+    return listed(about, of_sets)
 
 
 def _first_metric(table: TableData) -> str:
@@ -489,6 +488,6 @@ def about_lengths(reader: str, window: int, source: str, particular: Sequence[st
     ]
 
 
-def lacking(what: str, rows: Sequence[str]) -> list[str]:
-    """The rows that something is missing of; what: such as ``Not timed``."""
-    return [f"{what}: {'; '.join(rows)}."] if rows else []
+def listed(about: str, parts: Sequence[str]) -> list[str]:
+    """One sentence about all of these, such as ``Not timed: ...``; none without any."""
+    return [f"{about}: {'; '.join(parts)}."] if parts else []

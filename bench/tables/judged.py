@@ -16,7 +16,7 @@ from bench.tables.caption import (
     about_judgements,
     about_published_judgements,
     caption,
-    lacking,
+    listed,
     without_values,
 )
 from bench.tables.cells import TableCell, TableData
@@ -124,7 +124,7 @@ def judged_table(
             *([about_published_judgements(against.label)] if shown else []),
             *caption(table),
         ),
-        (*without_values(table), *lacking("Not judged, or only in part", unjudged)),
+        (*without_values(table), *listed("Not judged, or only in part", unjudged)),
     )
 
 

@@ -32,7 +32,7 @@ from bench.run.question_runner import prepare
 from bench.run.redaction import fault_text
 from bench.run.session import Session
 from bench.schema import Example
-from bench.tables.caption import about_times, caption, lacking, without_values
+from bench.tables.caption import about_times, caption, listed, without_values
 from bench.tables.cells import Plans, TableCell, TableData
 from bench.tables.formats import DASH, TextTable, plain_table, three_digits
 from bench.tables.published import PublishedValues, as_printed
@@ -166,5 +166,5 @@ def timed_table(table: TableData, planned: Plans, published: PublishedValues, se
         COLUMNS,
         lines,
         (about_times(QUESTIONS, machines), *caption(table)),
-        (*without_values(table), *lacking("Not timed, or no question could be answered", untimed)),
+        (*without_values(table), *listed("Not timed, or no question could be answered", untimed)),
     )

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bench.metrics.statistics import Interval, clustered_bootstrap_of
-from bench.results.finished import FinishedCell
 from bench.tables.cells import TableData
 from bench.tables.published import PublishedValues
 
@@ -51,11 +50,11 @@ def order_agreement(
     metric: one with a value per question, or ``tflops``. The interval resamples documents, the same ones for
     all rows, over the questions that all rows have. None if fewer than three rows have both values.
     """
-    rows: list[tuple[FinishedCell, float]] = []
-    for cell in table.of(dataset):
-        printed = published.get((cell.row.id, dataset, metric))
-        if printed is not None and cell.finished is not None:
-            rows.append((cell.finished, printed.value))
+    rows = [
+        (cell.finished, published[place].value)
+        for cell in table.of(dataset)
+        if cell.finished is not None and (place := (cell.row.id, dataset, metric)) in published
+    ]
     if len(rows) < MIN_ROWS:
         return None
     asked = [
@@ -68,14 +67,9 @@ def order_agreement(
     values = np.array([[one[key][metric] for one in asked] for key in shared])
     documents = {r.example_id: " ".join(r.document_ids) for r in rows[0][0].read_records()}
     clusters = [documents[key] for key in shared]
-    printed_values = [value for _, value in rows]
-    interval = clustered_bootstrap_of(
-        values,
-        clusters,
-        partial(kendall_tau, reference=printed_values),
-        rng=np.random.default_rng(0),
-        n_resamples=RESAMPLES,
-    )
+    tau = partial(kendall_tau, reference=[value for _, value in rows])
+    rng = np.random.default_rng(0)
+    interval = clustered_bootstrap_of(values, clusters, tau, rng=rng, n_resamples=RESAMPLES)
     return OrderAgreement(metric, dataset, interval, len(rows))
 
 

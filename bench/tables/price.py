@@ -10,7 +10,7 @@ give a range for each question: Σm is 0 or more, and at most both Σn·(m+n) - 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,17 +99,16 @@ def dollars(usage: Mapping[tuple[str, str], Usage], card: PriceCard, longest: in
     return total
 
 
-def price_table(table: TableData, card: PriceCard, questions: Iterable[int] = QUESTIONS) -> TextTable:
+def price_table(table: TableData, card: PriceCard, questions: Sequence[int] = QUESTIONS) -> TextTable:
     """One line per data set and row: dollars of questions and index, and when they are below full's."""
-    numbers = tuple(questions)
-    names = ("question", "index", *(f"{n} q." for n in numbers), "cheaper than full context", "n")
+    names = ("question", "index", *(f"{n} q." for n in questions), "cheaper than full context", "n")
     prices = prices_of(table, card)
 
     def values(cell: TableCell) -> list[str]:
         price, full = (prices.get((row, cell.dataset)) for row in (cell.row.id, "full_context"))
         if price is None or cell.summary is None:
             return [DASH] * len(names)
-        amounts = (price.question, price.index, *map(price.shared, numbers))
+        amounts = (price.question, price.index, *map(price.shared, questions))
         pays = DASH if full is None or price is full else _pays(price, full)
         return [*map(_amount, amounts), pays, str(cell.summary.n)]
 
