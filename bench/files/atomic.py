@@ -113,8 +113,7 @@ def umask() -> int:
 def write_json(path: Path, value: JsonValue) -> None:
     """Write readable JSON (sorted keys, no NaN) in one atomic step."""
     text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    with replacing(path) as handle:
-        handle.write(text + "\n")
+    write_text(path, text + "\n")
 
 
 def read_notes(path: Path) -> dict[str, JsonValue]:

@@ -38,7 +38,6 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("Permission denied", f"the store is not writable; check its permissions. {REMEDY}"),
 )
 """Part of an error message of MLflow or its layers -> advice."""
-_URI_VARIABLES = ("BENCH_TRACKING_URI", "MLFLOW_TRACKING_URI")
 
 
 def local_store(results_dir: Path) -> str:
@@ -51,7 +50,7 @@ def choose_store(results_dir: Path) -> str:
 
     A relative SQLite path becomes absolute, so that the working directory does not matter.
     """
-    uri = next((os.environ[name] for name in _URI_VARIABLES if os.environ.get(name)), "")
+    uri = os.environ.get("BENCH_TRACKING_URI") or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
         return local_store(results_dir)
     path = sqlite_path(uri)
