@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from bench.errors import DataError
 from bench.models.conversation import LanguageModel
-from bench.models.spec import ModelSpec, resolve
+from bench.models.spec import ModelSpec
 from bench.results.records import Record
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol
 from bench.run.judging import Judgement, JudgementSummary, judge_records, judgement_id, stored_summary
@@ -68,10 +68,9 @@ def judge_cells(
 
 def judged_table(
     table: TableData,
+    published: PublishedValues,
     session: Session,
-    judge: str,
-    dtype: str | None = None,
-    published: PublishedValues | None = None,
+    judge: ModelSpec,
     protocol: JudgeProtocol = BOTH_ORDERS,
 ) -> TextTable:
     """One line per data set and row: outcomes of the reference row against it, by criterion.
@@ -82,7 +81,6 @@ def judged_table(
     session: as for :func:`judge_cells`; rows with missing verdicts stay empty, and a footnote names them.
     Raises DataError for a definition without a reference row, and whatever :func:`judge_cells` raises.
     """
-    published = published or {}
     definition = table.definition
     against = next((row for row in definition.rows if row.id == definition.judged_against), None)
     if against is None:
@@ -95,7 +93,6 @@ def judged_table(
         if paper
         else (*(name.capitalize() for name in protocol.criteria), "orders disagree", "unparsable")
     )
-    spec = resolve(judge, dtype=dtype)
     columns = ("Data and method", *measures, "n", "TFLOPs", *shown.values())
     empty = [DASH] * (len(columns) - 1 - len(shown))
     unjudged: list[str] = []
@@ -106,7 +103,7 @@ def judged_table(
         if own is None or other is None:
             return [*empty, *printed]
         names = (against.label, cell.row.label)
-        judged = judge_cells(own.records, other.records, session, names=names, judge=spec, protocol=protocol)
+        judged = judge_cells(own.records, other.records, session, names=names, judge=judge, protocol=protocol)
         if judged is None:
             unjudged.append(f"{cell.data}: {cell.row.label}")
             return [*empty, *printed]
@@ -120,7 +117,7 @@ def judged_table(
         columns,
         rows,
         (
-            about_judgements(against.label, spec.label, small=spec.small, protocol=protocol.name),
+            about_judgements(against.label, judge.label, small=judge.small, protocol=protocol.name),
             *([about_published_judgements(against.label)] if shown else []),
             *caption(table),
         ),

@@ -132,8 +132,8 @@ def make_table(request: TableRequest, planned: Plans, table: TableData) -> TextT
         case "timed":
             return timed_table(table, planned, printed, session)
         case "judged":
-            judge, protocol = request.judge or setting.model, PROTOCOLS[request.protocol]
-            return judged_table(table, session, judge, setting.dtype, printed, protocol)
+            judge = resolve(request.judge or setting.model, dtype=setting.dtype)
+            return judged_table(table, printed, session, judge, PROTOCOLS[request.protocol])
         case "lengths":
             return lengths_table(definition, setting.model, setting.data, setting.limit)
         case "settings":
