@@ -26,6 +26,8 @@ from bench.cli.options import (
     setting_options,
 )
 from bench.cli.terminal import counted, print_columns, print_labelled, standard_output
+from bench.data.cards import card_names
+from bench.data.own import NOT_PATHS, card_for
 from bench.errors import BenchError, ConfigError
 from bench.method.options import as_typed, parse_method
 from bench.metrics import label_of
@@ -127,9 +129,6 @@ def _folders(
     named: tuple[str, str], dataset: str | None, setting: CellRequest, results: Path
 ) -> Iterator[Path]:
     """The folders of both cells; for a missing one raises BenchError with the command that runs it."""
-    from bench.data.cards import card_names
-    from bench.data.own import NOT_PATHS, card_for
-
     if dataset is None and setting.data not in NOT_PATHS:
         dataset = card_for("", setting.data).name
     for text in named:

@@ -8,6 +8,7 @@ from statistics import fmean
 
 import click
 
+from bench.data import hub
 from bench.data.cards import card_names, load_card
 from bench.data.checking import Report, check
 from bench.data.entries import Problem
@@ -48,8 +49,6 @@ def check_command(ctx: click.Context, path: Path, dataset: str | None) -> None:
 @click.option("--dataset", help="One data set; default: all that have a card.")
 def fetch_command(dataset: str | None) -> None:
     """Download the full sets at their pinned revisions, and verify what has a known checksum."""
-    from bench.data import hub
-
     for name in [dataset] if dataset else card_names():
         card = load_card(name)
         if card.hub is None and not dataset:

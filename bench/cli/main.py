@@ -14,7 +14,7 @@ import click
 
 from bench import __version__
 from bench.cli.commands import COMMANDS
-from bench.errors import BenchError
+from bench.errors import BenchError, UnknownNameError
 from bench.files.printable import printable
 from bench.packages import BROUGHT_BY, missing
 
@@ -56,7 +56,6 @@ class _LazyGroup(click.Group):
             self.main(args=[*args[1:], "--help"], prog_name=ctx.info_name)
         if name not in COMMANDS and not name.startswith("-"):
             from bench.cli.list import command as lists
-            from bench.errors import UnknownNameError
 
             listed = f"{name.removesuffix('s')}s"
             if listed in lists.commands:

@@ -7,6 +7,7 @@ What few people need is not listed by ``--help``: such an option is taken as a f
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
+from bench.cli.commands import COMMANDS
 from bench.errors import ConfigError, UnknownNameError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -143,10 +145,6 @@ def _typed(value: Any) -> str | bool:
 
 def _options_of_all() -> set[str]:
     """The names of every command's options."""
-    import importlib
-
-    from bench.cli.commands import COMMANDS
-
     commands = (importlib.import_module(f"bench.cli.{name}").command for name in COMMANDS)
     return {flag_of(one) for command in commands for one in command.params if isinstance(one, Option)}
 

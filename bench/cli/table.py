@@ -24,6 +24,7 @@ from bench.cli.options import (
     session_options,
     setting_options,
 )
+from bench.errors import ConfigError
 
 if TYPE_CHECKING:
     from bench.run.cell import CellRequest
@@ -102,7 +103,6 @@ def command(
     """
     from bench.cli.board import show_while_made
     from bench.cli.terminal import print_table, standard_output
-    from bench.errors import ConfigError
     from bench.files.atomic import write_text
     from bench.models.prices import read_prices
     from bench.tables.definition import load_table, with_rows

@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
+import ijson
+
 from bench.errors import DataError
 from bench.schema import JsonValue
 
@@ -210,8 +212,6 @@ def _object_in(line: bytes) -> dict[str, JsonValue] | None:
 
 def _json_values(path: Path) -> Iterator[Entry | Problem]:
     """Entries of an array, of one object that maps names to entries, or of concatenated objects."""
-    import ijson
-
     position = 0
     try:
         with _opened_behind_mark(path) as file:
@@ -252,8 +252,6 @@ _DEEPER = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}
 
 def _entry_level(path: Path) -> int:
     """How deep the entries lie: 1 in an array, or in an object that has nothing but objects; else 0."""
-    import ijson
-
     depth = level = 0
     try:
         with _opened_behind_mark(path) as file:
@@ -279,8 +277,6 @@ def _values(file: _Bounded, level: int) -> Iterator[JsonValue]:
     Half of a surrogate pair, which is no character, becomes a question mark. Raises _TooLargeError, and
     RecursionError for a value that is nested too deeply.
     """
-    import ijson
-
     builder, depth, count = ijson.ObjectBuilder(), 0, 0
     for event, value in ijson.basic_parse(file, multiple_values=True, buf_size=_PIECE):
         step = _DEEPER.get(event, 0)

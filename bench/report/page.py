@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib import resources
-from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bench.files.printable import printable
 from bench.metrics import METRIC_LABELS, label_of
@@ -23,7 +24,7 @@ def report_page(report: Report) -> str:
     style, script = own_file("page.css"), own_file("page.js")
     labels = {label_of(named.metric) for _, named in report.runs}
     template = environment().get_template("page.html.jinja")
-    page: str = template.render(
+    return template.render(
         report=report,
         policy=f"default-src 'none'; style-src {source_hash(style)}; script-src {source_hash(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'",
@@ -37,16 +38,13 @@ def report_page(report: Report) -> str:
         percent=percent,
         options=options_text,
     )
-    return page
 
 
-def environment() -> Any:
+def environment() -> Environment:
     """Jinja2 with this package's templates, whose values are escaped unless they say ``|safe``.
 
     ``|tojson`` makes ASCII that cannot end its enclosing script element.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     made = Environment(
         loader=PackageLoader("bench.report", ""),
         autoescape=True,

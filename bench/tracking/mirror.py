@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from bench.errors import BenchError
 from bench.results.curves import CurvePoint
 from bench.results.records import CELL_FILE, SUMMARY_FILE
@@ -245,8 +247,6 @@ class Mirror:
 
     def _lock(self) -> AbstractContextManager[object]:
         """Lock a SQLite store, so that searching for a run and writing it is atomic."""
-        from filelock import FileLock
-
         if self._database is None:
             return contextlib.nullcontext()
         return FileLock(self._database.with_name(f".{self._database.name}.lock"))
