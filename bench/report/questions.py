@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from bench.data import load as load_data
@@ -96,7 +97,7 @@ class _Page:
         shown = list(questions.values())[: self.limits.questions]
         if len(shown) < len(questions):
             self.notes.append(f"{group.label}: the first {len(shown)} of {len(questions)} questions.")
-        documents = SourceTexts(group.dataset, group.source, _places(group, own_files))
+        documents = SourceTexts(group, own_files)
         methods = [self._method(one, run, shown, documents) for one, run in zip(cells, records, strict=True)]
         for method in methods[:SELECTED]:
             method["chosen"] = True
@@ -174,15 +175,16 @@ class _Page:
 class SourceTexts:
     """The documents of one data set by content hash, loaded for the first passage that needs its text."""
 
-    def __init__(self, dataset: str, source: str, own_files: Sequence[Path] = ()) -> None:
-        """source: ``sample``, ``hub`` or ``path``; own_files: the user's files, for source ``path``."""
-        self.dataset = dataset
-        self.places = [str(path) for path in own_files] if source == "path" else [source]
+    def __init__(self, group: DataGroup, own_files: Sequence[Path]) -> None:
+        """own_files: where the user's own data are; else they may be where the cells had them."""
+        self.dataset = group.dataset
+        recorded = sorted({one.cell.description.data_path for one in group.cells} - {""})
+        own = (*own_files, *(place for place in recorded if os.access(place, os.F_OK)))
+        self.places = [str(place) for place in own] if group.source == "path" else [group.source]
         self.missing = 0
         """Number of passages whose document is missing."""
         self.reason = "" if self.places else "name your file with --documents"
         """Why documents are missing, if known."""
-        self._loaded: dict[str, Document] | None = None
 
     def text(self, item: ContextRecord, ids: Sequence[str]) -> str | None:
         """The passage's text as the reader received it; None if the document is unavailable.
@@ -193,15 +195,14 @@ class SourceTexts:
             return item.text
         if item.document is None or item.start is None or item.document >= len(ids):
             return None
-        if self._loaded is None:
-            self._loaded = self._load()
-        document = self._loaded.get(ids[item.document])
+        document = self._documents.get(ids[item.document])
         if document is None:
             self.missing += 1
             return None
         return document.full_text[item.start : item.end]
 
-    def _load(self) -> dict[str, Document]:
+    @cached_property
+    def _documents(self) -> dict[str, Document]:
         documents: dict[str, Document] = {}
         for place in self.places:
             try:
@@ -211,12 +212,6 @@ class SourceTexts:
                 continue
             documents |= {d.id: d for example in data.examples for d in example.documents.documents}
         return documents
-
-
-def _places(group: DataGroup, own_files: Sequence[Path]) -> Sequence[Path]:
-    """Where the texts of the user's own data may be: as the command says, else where the cells had them."""
-    recorded = {Path(one.cell.description.data_path) for one in group.cells if one.cell.description.data_path}
-    return [*own_files, *(place for place in sorted(recorded) if os.access(place, os.F_OK))]
 
 
 def search_path(record: Record) -> dict[str, JsonValue] | None:
