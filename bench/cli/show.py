@@ -56,14 +56,16 @@ def _taken_as(example: str | None, line: int, record: Record) -> str:
 
 def describe_record(record: Record) -> str:
     """The record as text: question, answers, scores, context, cost and trace."""
+    scores = ", ".join(f"{label_of(m)} {100 * v:.1f} %" for m, v in record.scores.items())
+    measured = ", ".join(f"{measure_in_words(m)} {100 * of:.1f} %" for m, of in record.retrieval.items())
     lines = [
         f"example     {record.example_id}",
         f"question    {record.question}",
         f"references  {' | '.join(record.answers) or ('left out' if record.scores else 'none: not scored')}",
         f"prediction  {record.prediction if record.error is None else 'FAILED: ' + record.error}",
         *(f"drawn       {text}" for text in record.drawn),
-        f"scores      {_scores(record)}",
-        *_retrieval_line(record),
+        f"scores      {scores or 'none'}",
+        *([f"retrieval   {measured}"] if measured else []),
         f"cost        {record.flops.query_tflops:.4g} TFLOPs for the question, "
         f"{record.flops.index_tflops:.4g} for its index ({record.flops.convention})",
         f"tokens      {record.tokens.prompt} prompt, {record.tokens.completion} answer, "
@@ -80,14 +82,3 @@ def describe_record(record: Record) -> str:
         if item.text is not None:
             lines.append(f"       {item.text}")
     return "\n".join([*lines, described(record.trace or {})]).rstrip()
-
-
-def _scores(record: Record) -> str:
-    """The scores in percent; none without a reference answer."""
-    return ", ".join(f"{label_of(m)} {100 * v:.1f} %" for m, v in record.scores.items()) or "none"
-
-
-def _retrieval_line(record: Record) -> list[str]:
-    """The measures of the context, if it has any."""
-    measured = ", ".join(f"{measure_in_words(m)} {100 * of:.1f} %" for m, of in record.retrieval.items())
-    return [f"retrieval   {measured}"] if measured else []
