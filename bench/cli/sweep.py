@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -22,14 +21,14 @@ from bench.cli.options import (
     takes_setting,
     with_options,
 )
-from bench.errors import BenchError, ConfigError
+from bench.errors import BenchError
 from bench.files.printable import printable
 
 if TYPE_CHECKING:
     from bench.results.finished import FinishedCell
     from bench.run.cell import Cell, CellRequest
     from bench.run.session import Session
-    from bench.sweeps.grid import Experiment, GridCell
+    from bench.sweeps.grid import GridCell
 
 
 @click.command(name="sweep", cls=Command)
@@ -65,10 +64,10 @@ def command(
     """  # noqa: D301 - click's mark for lines that it must not wrap
     from bench.cli.terminal import print_sections, standard_output
     from bench.sweeps.cost import COLUMNS, cost_rows, survey
-    from bench.sweeps.grid import plan_experiment
+    from bench.sweeps.grid import from_flags, plan_experiment
     from bench.tables.formats import Section, TextTable
 
-    experiment = _experiment(setting, **swept)
+    experiment = from_flags(setting, **swept)
     groups = plan_experiment(experiment)
     rows = tuple(cost_rows(survey(groups, session)))
     title = f"{experiment.title}: {sum(map(len, groups))} cells"
@@ -85,28 +84,6 @@ def command(
         failures = _run(session, groups, experiment.title)
     if failures:
         raise BenchError("Some cells could not run; the same command retries them:\n" + "\n".join(failures))
-
-
-def _experiment(
-    setting: CellRequest,
-    methods: tuple[str, ...],
-    datasets: tuple[str, ...],
-    models: tuple[str, ...],
-    assignments: tuple[str, ...],
-    axes: tuple[str, ...],
-) -> Experiment:
-    """The experiment of the flags; raises ConfigError where they say too little."""
-    from bench.data.own import NOT_PATHS, card_for
-    from bench.sweeps.grid import from_flags
-
-    datasets = datasets or ((card_for("", setting.data).name,) if setting.data not in NOT_PATHS else ())
-    for flag, names in (("--method", methods), ("--dataset", datasets)):
-        if not names:
-            raise ConfigError(f"a sweep needs {flag}")
-    if not axes and len(methods) * len(datasets) * max(1, len(models)) == 1:
-        raise ConfigError("a sweep needs a grid, such as: t_p=1:8 t_c=0.3,0.5")
-    setting = replace(setting, model_named=bool(models))
-    return from_flags(methods, datasets, models or ("tiny",), assignments, axes, setting)
 
 
 def _run(session: Session, groups: Sequence[Sequence[GridCell]], name: str) -> list[str]:

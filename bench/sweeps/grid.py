@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bench.data.own import NOT_PATHS, card_for
 from bench.errors import ConfigError
 from bench.method.options import as_typed, parse_assignments, parse_method
 from bench.method.registry import load_method
@@ -87,18 +88,26 @@ def parse_grid(axes: Sequence[str]) -> dict[str, list[JsonValue]]:
 
 
 def from_flags(
+    setting: CellRequest,
     methods: Sequence[str],
     datasets: Sequence[str],
     models: Sequence[str],
     assignments: Sequence[str],
     axes: Sequence[str],
-    setting: CellRequest,
 ) -> Experiment:
     """The experiment of ``--method``, ``--dataset``, ``--model``, ``--set`` and the axes.
 
     An option goes to every method that has it; ``METHOD.option=...`` and ``METHOD:option=...`` to that alone.
-    Raises BenchError for a name given twice or unknown, and for an option that no method has.
+    Raises BenchError for a name given twice or unknown, for an option that no method has, and where the flags
+    say too little.
     """
+    if not datasets and setting.data not in NOT_PATHS:
+        datasets = (card_for("", setting.data).name,)
+    for flag, names in (("--method", methods), ("--dataset", datasets)):
+        if not names:
+            raise ConfigError(f"a sweep needs {flag}")
+    if not axes and len(methods) * len(datasets) * max(1, len(models)) == 1:
+        raise ConfigError("a sweep needs a grid, such as: t_p=1:8 t_c=0.3,0.5")
     own = [parse_method(text) for text in methods]
     methods = [method for method, _ in own]
     of_one = {f"{method}.{key}": value for method, options in own for key, value in options.items()}
@@ -109,7 +118,8 @@ def from_flags(
     fixed = _by_method(methods, {**of_one, **parse_assignments(assignments)}, "--set")
     varied = _by_method(methods, parse_grid(axes), "axis")
     grids = tuple(MethodGrid(method, fixed[method], varied[method]) for method in methods)
-    return Experiment(grids, tuple(datasets), setting, tuple(models))
+    setting = replace(setting, model_named=bool(models))
+    return Experiment(grids, tuple(datasets), setting, tuple(models or ("tiny",)))
 
 
 def _by_method(

@@ -111,7 +111,7 @@ def test_a_record_of_a_search_holds_its_path_and_its_price(stop_rules: tuple[Pat
 
 def flags(methods: list[str], assignments: Any = (), axes: Any = (), limit: int = 1) -> Any:
     setting = CellRequest(limit=limit)
-    return from_flags(methods, ["hotpotqa"], ["tiny"], assignments, axes, setting)
+    return from_flags(setting, methods, ["hotpotqa"], ["tiny"], assignments, axes)
 
 
 def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> None:
@@ -133,7 +133,8 @@ def test_an_option_goes_to_every_method_that_has_it_or_to_the_one_named() -> Non
         (["bm25", "dragon"], ["raptor.k=1"], [], "--set raptor.k: 'raptor' is none of the methods"),
         (["bm25", "bm25:k=3"], [], [], "--method bm25 is given twice"),
         (["bm25", "dragon"], ["k=3"], ["bm25.k=1"], "k: fixed and varied"),
-        (["bm52"], [], [], "Unknown method 'bm52'. Did you mean 'bm25'?"),
+        (["bm25"], [], [], "a sweep needs a grid, such as: t_p=1:8"),
+        (["bm52"], [], ["k=1"], "Unknown method 'bm52'. Did you mean 'bm25'?"),
         (["bm25"], [], ["kk=1"], "Method 'bm25' has no option 'kk'. Did you mean 'k'?"),
         (["bm25"], [], ["k=1,1.0"], "bm25 k=1.0 on hotpotqa with tiny is the same cell as bm25 k=1"),
         (["bm25"], [], ["k=1:9999", "b=0.1,0.2"], "The sweep has 19,998 cells; at most 10,000"),
