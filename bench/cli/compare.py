@@ -196,7 +196,8 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     ]
     lines = [
         f"{label_of(c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
-        f"{100 * c.second:.1f} %; mean of {counted(d.n, 'question')} on {counted(d.clusters, 'document')}",
+        f"{100 * c.second:.1f} %; mean of {counted(len(c.pairs), 'question')} on "
+        f"{counted(c.documents, 'document')}",
         f"difference  {100 * d.mean:+.1f} points{interval}; permutation test {p_value}",
         f"            {verdict(comparison, first, second)}",
         _power(comparison.power, plan),

@@ -15,8 +15,8 @@ from bench.errors import BenchError, ConfigError
 from bench.files.printable import printable
 
 if TYPE_CHECKING:
+    from bench.metrics.statistics import Interval
     from bench.results.finished import FinishedCell
-    from bench.results.models import Interval
     from bench.run.cell import Cell, CellRequest
     from bench.run.session import Session
 

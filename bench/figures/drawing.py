@@ -24,7 +24,8 @@ from bench.figures.calibration import Calibration
 from bench.files.atomic import write_bytes, write_text
 from bench.method.graph_view import DrawnNode, GraphView
 from bench.metrics import label_of
-from bench.results.models import Interval, Summary
+from bench.metrics.statistics import Interval
+from bench.results.models import Summary
 from bench.tables.formats import csv_text
 
 Marker = str | tuple[int, Literal[0, 1, 2], int]

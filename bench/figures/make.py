@@ -22,9 +22,10 @@ from bench.figures.drawing import (
     two_levels,
 )
 from bench.figures.pareto import pareto
+from bench.metrics.statistics import Interval
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
-from bench.results.models import Interval, Summary
+from bench.results.models import Summary
 from bench.run.cell import Cell, CellRequest, plan_cell, shared_runs
 from bench.run.question_runner import prepare, stored_index
 from bench.run.session import Session

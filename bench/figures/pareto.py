@@ -22,7 +22,8 @@ from bench.figures.drawing import (
     styled,
 )
 from bench.metrics import label_of
-from bench.results.models import Interval, Summary
+from bench.metrics.statistics import Interval
+from bench.results.models import Summary
 from bench.tables.caption import about_reader
 from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition

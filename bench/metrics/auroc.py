@@ -40,11 +40,11 @@ def auroc(
     estimate = float(won.sum() / pairs.sum())
     if count == 1:
         reason = f"all {len(truth)} cases share one document"
-        return Interval(estimate, None, None, len(truth), count, reason)
+        return Interval(mean=estimate, reason=reason)
     times = rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
     drawn_won, drawn = (np.einsum("ri,ij,rj->r", times, of, times, optimize=True) for of in (won, pairs))
     drawn = drawn_won[drawn > 0] / drawn[drawn > 0]
     if not len(drawn):
-        return Interval(estimate, None, None, len(truth), count, "no resample has a pair")
+        return Interval(mean=estimate, reason="no resample has a pair")
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(estimate, float(low), float(high), len(truth), count)
+    return Interval(mean=estimate, low=float(low), high=float(high))

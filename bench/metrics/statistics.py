@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ConfigDict
 
 RESAMPLES = 2000
 """Default number of bootstrap resamples.  # our choice"""
@@ -23,21 +23,23 @@ _BLOCK = 1 << 18
 """Most document draws held in memory at a time."""
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its bootstrap percentile interval."""
+class Interval(BaseModel):
+    """An estimate with its 95 % interval, documents resampled; files keep the fields that are set."""
 
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
     mean: float
     """The estimate from the data themselves: a mean, or the value of a corpus-level metric."""
-    low: float | None
-    high: float | None
-    """None when there is no interval; ``reason`` says why."""
-    n: int
-    """Questions."""
-    clusters: int
-    """Documents (or document sets) that the questions are about."""
+    low: float | None = None
+    high: float | None = None
     reason: str = ""
-    """Why there is no interval; empty when there is one."""
+    """Why there is no interval; empty if there is one."""
+    n: int | None = None
+    """Questions for which a measure of the contexts is defined; None for a score."""
+
+    def scaled(self, factor: float) -> Interval:
+        """All three values times ``factor``."""
+        low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
+        return Interval(mean=factor * self.mean, low=low, high=high, reason=self.reason)
 
 
 def clustered_bootstrap(
@@ -78,7 +80,7 @@ def clustered_bootstrap_of(
     estimate = float(value(sums.sum(axis=0)))
     if documents == 1:
         reason = f"all {n} questions share one document" if n > 1 else "there is one question only"
-        return Interval(estimate, None, None, n, documents, reason)
+        return Interval(mean=estimate, low=None, high=None, reason=reason)
     from scipy import stats
 
     def estimates(*columns: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -96,8 +98,9 @@ def clustered_bootstrap_of(
             rng=rng,
         ).confidence_interval
     if not np.isfinite([low, high]).all():
-        return Interval(estimate, None, None, n, documents, "resamples of these documents have no value")
-    return Interval(estimate, float(low), float(high), n, documents)
+        reason = "resamples of these documents have no value"
+        return Interval(mean=estimate, low=None, high=None, reason=reason)
+    return Interval(mean=estimate, low=float(low), high=float(high), reason="")
 
 
 def ratio_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.metrics.statistics import Interval
 from bench.results.curves import as_text, cell_label
 from bench.results.finished import FinishedCell
-from bench.results.models import Interval
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,8 @@ class Comparison:
     """Questions on which the first cell scores higher, the same, lower."""
     pairs: tuple[Pair, ...]
     """In the order of the first cell."""
+    documents: int
+    """That the pairs are about, or sets of documents."""
     only_first: int
     only_second: int
     """Questions that only one cell has; they are left out."""
@@ -101,6 +103,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> C
         equal=int((abs(differences) <= _TOLERANCE).sum()),
         worse=int((differences < -_TOLERANCE).sum()),
         pairs=pairs,
+        documents=len(set(clusters)),
         only_first=len(scored[0]) - len(pairs),
         only_second=len(scored[1]) - len(pairs),
     )

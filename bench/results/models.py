@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bench.errors import BenchError
 from bench.files.hashing import stable_hash
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
+from bench.metrics.statistics import Interval
 from bench.results.records import CELL_FILE, SUMMARY_FILE, TFLOP
 from bench.schema import JsonValue
 
@@ -24,23 +25,6 @@ class _Frozen(BaseModel):
     def to_json(self) -> dict[str, JsonValue]:
         """The fields as stored in the file; unset ones are left out."""
         return self.model_dump(mode="json", exclude_unset=True)
-
-
-class Interval(_Frozen):
-    """A mean over questions with its 95 % interval, documents resampled."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-    reason: str = ""
-    """Why there is no interval; empty if there is one."""
-    n: int | None = None
-    """Questions for which a measure of the contexts is defined; None for a score."""
-
-    def scaled(self, factor: float) -> Interval:
-        """All three values times ``factor``."""
-        low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
-        return Interval(mean=factor * self.mean, low=low, high=high, reason=self.reason)
 
 
 class TokenMeans(_Frozen):

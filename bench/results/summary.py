@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bench.metrics import CorpusMetric, QuestionMetric, get_metrics, statistics
+from bench.metrics import CorpusMetric, QuestionMetric, get_metrics
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
 from bench.metrics.scoring import question_counts, question_scores
-from bench.metrics.statistics import clustered_bootstrap, clustered_bootstrap_of
-from bench.results.models import Interval, Summary, TokenMeans
+from bench.metrics.statistics import Interval, clustered_bootstrap, clustered_bootstrap_of
+from bench.results.models import Summary, TokenMeans
 from bench.results.records import Record, error_kind, index_costs
 
 SUMMARY_VERSION = 4
@@ -38,7 +38,7 @@ def summarize(
         if isinstance(metric, CorpusMetric):
             rows = np.stack([question_counts(r.prediction, r.answers, metric, r.drawn) for r in scored])
             rng = np.random.default_rng([0, len(scored)])
-            interval = _interval(clustered_bootstrap_of(rows, scored_clusters, metric.value, rng=rng))
+            interval = clustered_bootstrap_of(rows, scored_clusters, metric.value, rng=rng)
         else:
             interval = mean_of([_score(r, metric) for r in scored], scored_clusters)
         intervals[metric.name] = interval
@@ -93,11 +93,7 @@ def _measured(name: str, records: Sequence[Record]) -> Interval | None:
 
 def mean_of(values: Sequence[float], clusters: Sequence[str]) -> Interval:
     """The mean of a value per question with its 95 % interval; clusters: the documents of each question."""
-    return _interval(clustered_bootstrap(values, clusters, rng=np.random.default_rng([0, len(values)])))
-
-
-def _interval(interval: statistics.Interval) -> Interval:
-    return Interval(mean=interval.mean, low=interval.low, high=interval.high, reason=interval.reason)
+    return clustered_bootstrap(values, clusters, rng=np.random.default_rng([0, len(values)]))
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:

@@ -23,10 +23,10 @@ from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.files.hashing import stable_hash
 from bench.flops.meter import Meter, metered
+from bench.metrics.statistics import Interval
 from bench.models.conversation import LanguageModel
 from bench.results.comparison import Pair, paired
 from bench.results.json_lines import JsonLines, Line, valid_rows
-from bench.results.models import Interval
 from bench.results.records import TFLOP, Record, error_kind
 from bench.results.summary import mean_of
 from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict

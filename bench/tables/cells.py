@@ -12,11 +12,12 @@ from bench.data.own import card_for
 from bench.errors import BenchError, ModelUnavailableError
 from bench.method.registry import registered_methods
 from bench.metrics.retrieval import RETRIEVAL_MEASURES
+from bench.metrics.statistics import Interval
 from bench.models.presets import presets
 from bench.models.sources import verify
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell, so_far
-from bench.results.models import CellDescription, Interval, Summary
+from bench.results.models import CellDescription, Summary
 from bench.run.cell import Cell, CellRequest, plan_cell, shared_runs
 from bench.run.equal_cost import CostMatch, cost_match, match_costs
 from bench.run.session import Session

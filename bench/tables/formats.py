@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 
-from bench.metrics import statistics
-from bench.results.models import Interval
+from bench.metrics.statistics import Interval
 
 DASH = "–"
 MINUS = "−"
@@ -199,7 +198,7 @@ def signed(value: float, digits: int) -> str:
     return size if not size.strip("0.") else f"{'+' if value > 0 else MINUS}{size}"
 
 
-def in_brackets(of: Interval | statistics.Interval, form: Callable[[float], str] = "{:.1f}".format) -> str:
+def in_brackets(of: Interval, form: Callable[[float], str] = "{:.1f}".format) -> str:
     """The ends of an interval behind its value: a space, and ``[low, high]``; empty without them."""
     return "" if of.low is None or of.high is None else f" [{form(of.low)}, {form(of.high)}]"
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.flops.meter import Meter, Usage
+from bench.metrics.statistics import Interval
 from bench.models.prices import PriceCard
 from bench.results.finished import FinishedCell
-from bench.results.models import Interval
 from bench.results.records import Record, index_costs
 from bench.tables.caption import about_prices, about_reader, caption, provisional, without_values
 from bench.tables.cells import TableCell, TableData

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.metrics import METRIC_LABELS, label_of
-from bench.results.models import Interval
+from bench.metrics.statistics import Interval
 from bench.tables.caption import (
     TOP,
     about_order,

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.files.atomic import write_json
+from bench.metrics.statistics import Interval
 from bench.results.curves import ENVIRONMENT, NO_SETTINGS, CurvePoint, as_text, cell_label, curve_point, cut
 from bench.results.finished import find_cells, records_so_far
-from bench.results.models import CellDescription, Interval, Summary, read_description, read_summary
+from bench.results.models import CellDescription, Summary, read_description, read_summary
 from bench.results.records import CELL_FILE, RECORDS_FILE, SUMMARY_FILE, TFLOP, Record, read_records
 from bench.results.summary import summarize
 from bench.schema import JsonValue

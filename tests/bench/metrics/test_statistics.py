@@ -33,7 +33,7 @@ def test_the_interval_is_that_of_a_plain_loop_over_resampled_documents() -> None
     assert interval.mean == pytest.approx(values.mean())
     assert interval.low == pytest.approx(np.quantile(means, 0.025))
     assert interval.high == pytest.approx(np.quantile(means, 0.975))
-    assert (interval.n, interval.clusters, interval.reason) == (len(values), 12, "")
+    assert interval.reason == ""
 
 
 def test_95_percent_intervals_cover_the_truth_where_questions_share_documents() -> None:

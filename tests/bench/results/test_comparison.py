@@ -43,7 +43,7 @@ def test_means_counts_and_the_ratio_of_costs() -> None:
     assert comparison.first == pytest.approx(0.4375) and comparison.second == pytest.approx(0.4375)
     assert comparison.difference.mean == pytest.approx(0)
     assert (comparison.better, comparison.equal, comparison.worse) == (1, 2, 1)
-    assert comparison.flop_ratio.mean == pytest.approx(3) and comparison.difference.clusters == 2
+    assert comparison.flop_ratio.mean == pytest.approx(3) and comparison.documents == 2
     unanswered = [r.model_copy(update={"answers": []}) for r in cell([1, 0], "ab", 0)]
     free = compare(cell([1, 0.5], "ab"), unanswered, "f1")
     assert free.flop_ratio is None and "no ratio to those of B" in describe(free, "A", "B")

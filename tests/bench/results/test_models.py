@@ -8,9 +8,10 @@ import pytest
 
 from bench.errors import BenchError
 from bench.files.atomic import write_json
+from bench.metrics.statistics import Interval
 from bench.results.curves import curve_point
 from bench.results.finished import find_finished, read_finished
-from bench.results.models import CellDescription, Interval, read_description, read_summary
+from bench.results.models import CellDescription, read_description, read_summary
 from bench.results.records import CELL_FILE, SUMMARY_FILE, error_kind
 from bench.run.cell import plan_cell
 from bench.run.cell_folder import describe
