@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BenchError
 from bench.files.atomic import write_json
 from bench.files.paths import written_path
-from bench.method.contract import Method
 from bench.models.served.address import without_url
 from bench.results.finished import (
     FinishedCell,
@@ -103,11 +101,7 @@ def describe(cell: Cell) -> CellDescription:
         {
             "cell_id": cell.identity.cell_id,
             **asdict(cell.identity),
-            "non_defaults": _non_defaults(
-                type(cell.method),
-                cell.identity.config,
-                recommended_options(cell.reader, type(cell.method), cell.card),
-            ),
+            "non_defaults": _non_defaults(cell),
             "replayed": sorted(cell.method.replayed),
             "choices": {
                 **cell.method.choices(),
@@ -128,14 +122,13 @@ def describe(cell: Cell) -> CellDescription:
     )
 
 
-def _non_defaults(
-    method: type[Method[Any]], config: Mapping[str, JsonValue], recommended: Mapping[str, JsonValue]
-) -> tuple[str, ...]:
-    """The options of the method whose value in ``config`` is not the default or ``recommended``."""
+def _non_defaults(cell: Cell) -> tuple[str, ...]:
+    """The options of the method whose value is neither the default nor what suits the reader."""
+    method, config = type(cell.method), cell.identity.config
     fields = method.Config.model_fields
-    defaults: dict[str, Any] = {n: f.get_default(call_default_factory=True) for n, f in fields.items()}
-    defaults.update(recommended)
-    return tuple(name for name, value in config.items() if name in fields and value != defaults[name])
+    usual = {name: option.get_default(call_default_factory=True) for name, option in fields.items()}
+    usual |= recommended_options(cell.reader, method, cell.card)
+    return tuple(name for name, value in config.items() if name in fields and value != usual[name])
 
 
 def other_cell_in(cell: Cell, folder: Path) -> JsonValue:
