@@ -796,8 +796,8 @@ MUTANTS = (
     ),
     Mutant(
         "KK2",
-        "[other])[:, None] - _TOLERANCE",
-        "[other])[:, None] + _TOLERANCE",
+        "[other])[:, None] - TOLERANCE",
+        "[other])[:, None] + TOLERANCE",
         "test_the_exact_test_tries_every_swap_of_documents",
     ),
     Mutant(

@@ -26,7 +26,7 @@ from bench.results.records import Record
 EXACT_DOCUMENTS = 14
 """Up to this many documents, all 2^n swaps are tried; beyond, ``PERMUTATIONS`` random ones."""
 PERMUTATIONS = 10_000
-_TOLERANCE = 1e-9
+TOLERANCE = 1e-9
 """Sums that differ by less are equal: they differ in the order of addition alone."""
 _BLOCK = 1 << 22
 """Most draws, times documents or pairs of rows, held in memory at a time."""
@@ -99,9 +99,9 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> C
         p_value=permutation_p_value(differences, clusters, rng=rng),
         power=power_of(differences, clusters),
         flop_ratio=clustered_bootstrap_of(cost, clusters, ratio_of_sums, rng=rng) if any(cost.T[1]) else None,
-        better=int((differences > _TOLERANCE).sum()),
-        equal=int((abs(differences) <= _TOLERANCE).sum()),
-        worse=int((differences < -_TOLERANCE).sum()),
+        better=int((differences > TOLERANCE).sum()),
+        equal=int((abs(differences) <= TOLERANCE).sum()),
+        worse=int((differences < -TOLERANCE).sum()),
         pairs=pairs,
         documents=len(set(clusters)),
         only_first=len(scored[0]) - len(pairs),
@@ -125,16 +125,16 @@ def paired(first: Sequence[Record], second: Sequence[Record]) -> tuple[Pair, ...
 
 
 def permutation_p_value(
-    differences: ArrayLike, clusters: Sequence[str], *, rng: np.random.Generator, draws: int = PERMUTATIONS
+    differences: ArrayLike, clusters: Sequence[str], *, rng: np.random.Generator
 ) -> float:
     """Two-sided p-value of a mean difference of 0; swaps the signs of all questions of a document at once.
 
     differences: one number per question, shape (n,); clusters: the document id of each. Exact up to
-    ``EXACT_DOCUMENTS`` documents; else (hits + 1) / (draws + 1), which is never 0.
+    ``EXACT_DOCUMENTS`` documents; else (hits + 1) / (``PERMUTATIONS`` + 1), which is never 0.
     """
     values = np.asarray(differences, dtype=np.float64)
     sums = sums_by_cluster(np.stack([values, np.zeros_like(values)], axis=1), clusters)
-    (p_value,) = p_values_of_pairs(sums, np.array([0]), np.array([1]), rng=rng, draws=draws)
+    (p_value,) = p_values_of_pairs(sums, np.array([0]), np.array([1]), rng=rng)
     return p_value
 
 
@@ -150,7 +150,7 @@ def p_values_of_pairs(
 
     sums: the scores of each document's questions added up, shape (documents, rows).
     """
-    observed = np.abs(sums.sum(axis=0)[one] - sums.sum(axis=0)[other])[:, None] - _TOLERANCE
+    observed = np.abs(sums.sum(axis=0)[one] - sums.sum(axis=0)[other])[:, None] - TOLERANCE
     hits, exact, documents = np.zeros(len(one)), len(sums) <= EXACT_DOCUMENTS, np.arange(len(sums))
     draws = 2 ** len(sums) if exact else draws
     for block in blocks(draws, max(len(sums), len(one))):

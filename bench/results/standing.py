@@ -15,11 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bench.metrics.statistics import RESAMPLES, sums_by_cluster
-from bench.results.comparison import PERMUTATIONS, blocks, holm, p_values_of_pairs
+from bench.results.comparison import PERMUTATIONS, TOLERANCE, blocks, holm, p_values_of_pairs
 from bench.results.power import LEVEL, Power, power_of
-
-_TOLERANCE = 1e-9
-"""Sums that differ by less are equal: they differ in the order of addition alone."""
 
 
 @dataclass(frozen=True)
@@ -80,5 +77,5 @@ def _resampled(documents: int, rng: np.random.Generator) -> Iterator[NDArray[np.
 
 def _ranks(totals: NDArray[np.float64]) -> NDArray[np.int64]:
     """1 + the number of higher ones, along the last axis."""
-    higher = totals[..., None, :] > totals[..., :, None] + _TOLERANCE
+    higher = totals[..., None, :] > totals[..., :, None] + TOLERANCE
     return np.asarray(1 + higher.sum(axis=-1))

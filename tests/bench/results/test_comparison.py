@@ -15,7 +15,7 @@ from scipy import stats
 from bench.cli.compare import command_of, describe, most_different, print_pair
 from bench.errors import ConfigError
 from bench.method.options import parse_assignments
-from bench.results.comparison import compare, holm, permutation_p_value
+from bench.results.comparison import PERMUTATIONS, compare, holm, permutation_p_value
 from bench.results.records import Record
 from bench.run.cell import CellRequest
 from tests import cells
@@ -97,7 +97,7 @@ def test_holms_correction_is_the_closed_test_of_bonferronis(p_values: list[float
 def test_equal_cells_have_p_1_and_a_clear_difference_a_small_one_never_0() -> None:
     documents, rng = [f"d{i}" for i in range(30)], np.random.default_rng(0)
     assert permutation_p_value(np.zeros(30), documents, rng=rng) == 1
-    assert permutation_p_value(np.full(30, 0.5), documents, rng=rng, draws=999) == 1 / 1000  # no hit, itself
+    assert permutation_p_value(np.full(30, 0.5), documents, rng=rng) == 1 / (PERMUTATIONS + 1)  # no hit
     assert permutation_p_value(np.full(30, 0.5), ["one"] * 30, rng=rng) == 1  # one document proves nothing
 
 
