@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from bench.results.curves import cut
+
 HIDDEN = "***"
 
 _SECRET_NAME = re.compile(
@@ -27,14 +29,13 @@ def redacted(text: str) -> str:
     return _SECRET_FORM.sub(HIDDEN, text)
 
 
-def fault_text(fault: BaseException, limit: int = 2_000) -> str:
+def fault_text(fault: BaseException) -> str:
     """``Kind: message`` of an exception, as records store it.
 
-    Secrets are removed, characters that UTF-8 cannot encode replaced; at most ``limit`` characters.
+    Secrets are removed, characters that UTF-8 cannot encode replaced; at most 2,000 characters.
     """
     try:
         message = str(fault)
     except Exception:
         message = "(its message cannot be read)"
-    text = redacted(f"{type(fault).__name__}: {message}").encode("utf-8", "replace").decode("utf-8")
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return cut(redacted(f"{type(fault).__name__}: {message}"), 2_000)
