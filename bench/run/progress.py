@@ -32,12 +32,10 @@ BAR = 24
 class Progress(RunHooks):
     """The one display of a command, for all its processes."""
 
-    def __init__(self, every_s: float = EVERY_S) -> None:
-        """every_s: seconds of silence after which a line is printed without a terminal."""
+    def __init__(self) -> None:
         self.above: Callable[[], RenderableType] | None = None
         """On a terminal, what stands above the bar while the command works, in place of the cells' lines."""
         self._live: Live | None = None
-        self._every_s = every_s
         self._planned = False
         self._first: int | None = None
         self._title = self._score = ""
@@ -144,9 +142,9 @@ class Progress(RunHooks):
             self._clock.start()
 
     def _tick(self) -> None:
-        while not self._over.wait(min(REFRESH_S, self._every_s)):
+        while not self._over.wait(min(REFRESH_S, EVERY_S)):
             with self._lock:
-                silent = time.monotonic() - self._last_line >= self._every_s
+                silent = time.monotonic() - self._last_line >= EVERY_S
                 if self._live is not None:
                     continue
                 if silent and (self._title or self._cells_done < self._cells):

@@ -44,9 +44,12 @@ def test_no_time_left_is_shown_before_answers(tmp_path: Path, capsys: pytest.Cap
     assert " left" not in early and " left]" in later
 
 
-def test_a_sign_of_life_says_how_many_indexes_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sign_of_life_says_how_many_indexes_there_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # 24 graphs took 20 minutes of "question 0 of 24".
-    progress = Progress(every_s=0.1)
+    monkeypatch.setattr("bench.run.progress.EVERY_S", 0.1)
+    progress = Progress()
     progress.on_start([stand_in_cell(examples(4))], [{}])
     for built in (3, 4):
         progress.on_index(IndexProgress(built, 4, 51_234))
