@@ -50,13 +50,12 @@ class LocalWorkers:
         groups: Sequence[Sequence[Cell]],
         results: Path,
         asking: Asking,
-        *,
-        parameters: int = 0,
-        on_progress: Callable[[HelperProgress], None] = lambda progress: None,
+        parameters: int,
+        on_progress: Callable[[HelperProgress], None],
     ) -> Iterator[Sequence[Helper]]:
         """Inside the block helpers work on the groups; this process counts as one of :meth:`count`.
 
-        on_progress: called from other threads.
+        parameters: of the largest model. on_progress: called from other threads.
         """
         count = min(self.count(parameters), len(groups)) if len(groups) > 1 else 1
         gpus = _gpus() if count > 1 else []

@@ -231,9 +231,7 @@ class Session:
             for hook in self.hooks:
                 hook.on_helper_progress(progress)
 
-        with self._local.helping(
-            missing, self.results, self.asking, parameters=parameters, on_progress=notify
-        ) as self._helpers:
+        with self._local.helping(missing, self.results, self.asking, parameters, notify) as self._helpers:
             self._alone = not self._helpers
             yield
 

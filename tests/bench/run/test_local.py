@@ -189,13 +189,13 @@ def test_a_worker_without_a_free_cell_loads_nothing_and_its_cells_are_told_once(
     )
     groups = two_groups(tmp_path / "r")
     reports: list[HelperProgress] = []
-    with LocalWorkers(2).helping(groups, tmp_path / "r", Asking(), on_progress=reports.append) as helpers:
+    with LocalWorkers(2).helping(groups, tmp_path / "r", Asking(), 0, reports.append) as helpers:
         until(lambda: not any(helper.working for helper in helpers))
     assert sum(report.answered for report in reports) == 4
     lines = [report.line for report in reports if report.line]
     assert sorted(line.partition(" on ")[0] for line in lines) == ["bm25 b=0.5", "bm25 b=0.75"]
     before = loads.read_text()
-    with LocalWorkers(2).helping(groups, tmp_path / "r", Asking()) as helpers:
+    with LocalWorkers(2).helping(groups, tmp_path / "r", Asking(), 0, reports.append) as helpers:
         until(lambda: not any(helper.working for helper in helpers))
     assert loads.read_text() == before
 
@@ -245,7 +245,7 @@ def test_every_gpu_gets_a_process_of_its_own(
     monkeypatch.setattr(local_workers, "_gpus", lambda: list(gpus))
     monkeypatch.setattr(local_workers, "processes", lambda parameters: 1)  # the other cores are busy
     monkeypatch.setattr(local_workers.subprocess, "Popen", started)
-    with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, Asking()):
+    with LocalWorkers(wanted).helping(two_groups(tmp_path) * 4, tmp_path, Asking(), 0, print):
         pass
     assert chosen == list(expected)
     monkeypatch.setenv("BENCH_WORKERS", "1")
