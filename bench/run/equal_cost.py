@@ -45,7 +45,7 @@ ORDER = "order"
 """Arranges the passages. The answers' lengths differ, so each order by itself could get another k."""
 
 
-def reference_method(value: JsonValue, option: str = PASSAGES) -> str | None:
+def reference_method(value: JsonValue, option: str) -> str | None:
     """The METHOD of ``auto:METHOD``, None for anything else; raises ConfigError for ``auto`` alone."""
     if not isinstance(value, str) or not value.startswith("auto"):
         return None
@@ -72,10 +72,6 @@ class CostMatch:
     trial: Cell
     """The request's cell with a number in place of ``auto:METHOD``, without ``order``."""
 
-    def with_number(self, number: int) -> Cell:
-        """The request's cell with that k or number of nodes."""
-        return _with(self.request, self.option, number)
-
     def settled(self, session: Session) -> Cell | None:
         """The cell that matches; None as long as a cost that is needed is not measured."""
         reference = session.finished(self.reference)
@@ -83,12 +79,12 @@ class CostMatch:
             return None
         if self.option == NODES:
             counts = [len(record.context) for record in reference.records if not record.error]
-            return self.with_number(max(1, round(fmean(counts)) if counts else 1))
+            return _with(self.request, self.option, max(1, round(fmean(counts)) if counts else 1))
         target, costs = reference.summary.query_flops.mean, self._costs(session)
         k, place = closest_k(target, costs), self.trial.folder(session.results)
         if k is None and not reference.is_whole and place in session.tried:
             k = _nearest(target, costs)  # what was measured is near enough for a first pass
-        return None if k is None else self.with_number(k)
+        return None if k is None else _with(self.request, self.option, k)
 
     def to_measure(self, session: Session) -> list[Cell]:
         """The cells to run next: the reference, then some k around its cost; ConfigError if it all failed."""

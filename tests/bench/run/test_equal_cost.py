@@ -195,7 +195,7 @@ def test_the_rest_begins_where_a_first_pass_says(steady: bool, tried: list[int],
         return cell.identity.config.get("k", cell.request.method)
 
     for k, costs in ((5, {0: 10, 1: 290}), (9, {0: 50} if steady else {})):
-        cell = match.with_number(k)
+        cell = plan_cell(replace(match.request, options={**match.request.options, "k": k}))
         session.run_all([[cell]])
         records = [cells.record(n, flops=cells.flops(cost)).to_line() for n, cost in costs.items()]
         (cell.folder(tmp_path) / "records.jsonl").write_text("".join(records))
