@@ -157,9 +157,9 @@ class Card(_Part):
         return self.hub.split if self.hub else self.split_name
 
 
-def card_names(folder: Path = DATASET_CARDS) -> list[str]:
+def card_names() -> list[str]:
     """The names of all cards, sorted; reads no card."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    return sorted(path.stem for path in DATASET_CARDS.glob("*.yaml"))
 
 
 def sample_names() -> tuple[str, ...]:
@@ -178,17 +178,18 @@ def list_cards() -> list[Card]:
     return [load_card(name) for name in card_names()]
 
 
-def load_card(name: str, folder: Path = DATASET_CARDS) -> Card:
+def load_card(name: str) -> Card:
     """The card of the data set ``name``.
 
     Raises UnknownNameError for a name without a card, DataError (file:line and key) for a bad card.
     """
-    known = card_names(folder)
+    known = card_names()
     if name not in known:
         raise UnknownNameError("data set", name, known, hint="See: bench list datasets")
-    card = _read_card(folder / f"{name}.yaml")
+    path = DATASET_CARDS / f"{name}.yaml"
+    card = _read_card(path)
     if card.name != name:
-        raise DataError(f"{folder / name}.yaml: name is {card.name!r}; it must be the file's name, {name!r}.")
+        raise DataError(f"{path}: name is {card.name!r}; it must be the file's name, {name!r}.")
     return card
 
 

@@ -112,14 +112,14 @@ class Figure(Definition):
         return tuple(name for name in shown if not self.metric or self.metric in card_for(name, data).metrics)
 
 
-def list_figures(folder: Path = FOLDER) -> list[Figure]:
+def list_figures() -> list[Figure]:
     """Every figure, in the order of the kinds, then sorted by id; raises DataError for a bad definition."""
-    figures = [read_definition(path, Figure) for path in folder.glob("*.yaml")]
+    figures = [read_definition(path, Figure) for path in FOLDER.glob("*.yaml")]
     return sorted(figures, key=lambda figure: (get_args(FigureKind).index(figure.kind), figure.id))
 
 
-def load_figure(name: str, folder: Path = FOLDER) -> Figure:
+def load_figure(name: str) -> Figure:
     """The figure with that id, or in the YAML file with that path; raises UnknownNameError or DataError."""
     if name.endswith(".yaml") and Path(name).is_file():
         return read_definition(Path(name), Figure)
-    return load_definition("figure", name, folder, Figure)
+    return load_definition("figure", name, FOLDER, Figure)

@@ -73,13 +73,16 @@ def test_variants_of_a_set_belong_to_its_card_however_a_name_of_two_words_is_joi
         ("  mean_tokens: 1318", "  mean_token: 1318", "lengths.mean_token: is not a known key. Did"),
     ],
 )
-def test_a_bad_value_is_named_with_line_and_key(tmp_path: Path, old: str, new: str, says: str) -> None:
+def test_a_bad_value_is_named_with_line_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, says: str
+) -> None:
     card = (DATASET_CARDS / "hotpotqa.yaml").read_text(encoding="utf-8")
     assert old in card
     changed = card.replace(old, new, 1)
     path = tmp_path / "hotpotqa.yaml"
     path.write_text(changed, encoding="utf-8")
+    monkeypatch.setattr("bench.data.cards.DATASET_CARDS", tmp_path)
     with pytest.raises(DataError) as error:
-        load_card("hotpotqa", tmp_path)
+        load_card("hotpotqa")
     line = changed.partition(says.split(":")[0].split(".")[-1] + ":")[0].count("\n") + 1
     assert f"{path}:{line}: {says}" in str(error.value)

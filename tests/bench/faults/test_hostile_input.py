@@ -18,7 +18,7 @@ from bench.data import load
 from bench.data.cards import Card, load_card
 from bench.errors import BenchError
 from bench.files.paths import DATASET_CARDS
-from bench.files.yaml import read_definition
+from bench.files.yaml import read_definition, read_yaml
 from bench.method.chunking import chunk_documents
 from bench.method.options import build_config, parse_assignments
 from bench.method.registry import load_method
@@ -133,7 +133,7 @@ ODD_YAML = {
 
 
 def read_hotpotqa(path: Path) -> Card:
-    return load_card("hotpotqa", path.parent)
+    return read_yaml(path, Card, "data set card")
 
 
 def read_table(path: Path) -> TableDefinition:

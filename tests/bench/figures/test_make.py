@@ -124,10 +124,11 @@ datasets: [qasper]
 """
 
 
-def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
+def test_anybody_adds_a_figure_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.figures.definition.FOLDER", tmp_path)
     path, results = tmp_path / "mine.yaml", tmp_path / "results"
     path.write_text(CURVE)
-    figure = load_figure("mine", tmp_path)
+    figure = load_figure("mine")
     other = figure.model_copy(update={"metric": "exact_match"})
     with pytest.raises(ConfigError, match="has the metric exact_match"):  # it said: no finished cell
         make_figure(other, CellRequest(limit=2), Session(results))
@@ -136,7 +137,7 @@ def test_anybody_adds_a_figure_with_a_file(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"mine.yaml:{says}"):
             load_figure(str(path))
     path.write_text(CURVE)
-    assert [listed_figure.id for listed_figure in list_figures(tmp_path)] == ["mine"]
+    assert [listed_figure.id for listed_figure in list_figures()] == ["mine"]
     for k, score in ((1, 0.0), (3, 1.0)):
         request = CellRequest("bm25", "qasper", options={"order": "document", "k": k}, limit=2)
         finish(results, request, [score, 1.0])
