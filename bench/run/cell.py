@@ -25,7 +25,7 @@ from bench.packages import READER, require
 from bench.results.curves import as_text, cut
 from bench.run.fitness import unfit_models
 from bench.run.identity import CellIdentity
-from bench.run.training_plan import TrainingPlan, plan_training, training_source, with_source
+from bench.run.training_plan import TRAINING_PART, TrainingPlan, plan_training, with_source
 from bench.schema import Example, JsonValue, Question
 
 
@@ -207,7 +207,7 @@ def plan_on(request: CellRequest, card: Card, data: LoadedData) -> Cell:
             raise ConfigError(f"{request.method}: {role} is {needed.model}, a causal model, not an encoder.")
 
     def load_training(source: str) -> LoadedData:
-        data = _load(request.dataset, training_source(source, request.data, card), None, True)
+        data = _load(request.dataset, request.data if source == TRAINING_PART else source, None, True)
         asked = (replace(one, question=card.retrieval_query_of(one) or one.question) for one in data.examples)
         return replace(data, examples=tuple(asked))  # learned from as it is searched with
 

@@ -35,29 +35,23 @@ class NoTrainingDataError(ConfigError):
     """The requested data has no training part."""
 
 
-def training_source(train_on: str, data: str, card: Card) -> str:
-    """The source of the training data, as a value of ``--data``.
+def with_source(training: Training | None, data: str, card: Card) -> Training | None:
+    """The training with ``auto`` resolved: to the training part if there is one, else to the run's own.
 
     data, card: ``--data`` and the card of the run's data set. Raises NoTrainingDataError where its training
     part is asked for and there is none.
     """
-    if train_on != TRAINING_PART or has_training_part(card, data):
-        return data if train_on == TRAINING_PART else train_on
+    if training is None or training.data not in ("auto", TRAINING_PART):
+        return training
+    if has_training_part(card, data):
+        return replace(training, data=TRAINING_PART)
+    if training.data == "auto":
+        return replace(training, data="run")
     named = {"sample": f"the sample set of {card.name}", "hub": f"the card of {card.name}"}.get(data, data)
     raise NoTrainingDataError(
         f"train_on=train: {named} has no training part. Use other documents (train_on=PATH), or the run's "
         "own (train_on=run); in a folder, the training part is a file named train.",
     )
-
-
-def with_source(training: Training | None, data: str, card: Card) -> Training | None:
-    """The training with ``auto`` resolved: to the training part if there is one, else to the run's own.
-
-    data, card: ``--data`` and the card of the run's data set.
-    """
-    if training is None or training.data != "auto":
-        return training
-    return replace(training, data=TRAINING_PART if has_training_part(card, data) else "run")
 
 
 @dataclass(frozen=True)
