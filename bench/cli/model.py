@@ -9,7 +9,7 @@ from typing import cast
 import click
 
 from bench.errors import ModelUnavailableError
-from bench.flops.formulas import CONVENTIONS, Convention, flops_terms, forward_usage
+from bench.flops.formulas import CONVENTION_NOTES, Convention, flops_terms, forward_usage
 from bench.models.packed import PackedSource
 from bench.models.presets import REAL
 from bench.models.sources import HubSource, model_cache
@@ -91,7 +91,7 @@ def fetch_command(names: tuple[str, ...], real: bool) -> None:
     "--convention",
     default="paper",
     show_default=True,
-    type=click.Choice(CONVENTIONS),
+    type=click.Choice(list(CONVENTION_NOTES)),
     help="paper: 2*N*n + 4*L*n*(m+n)*d; matmul: what a counter of matrix products measures.",
 )
 def flops_command(name: str, new_tokens: int, cached: int, convention: str) -> None:

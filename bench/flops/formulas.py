@@ -22,14 +22,12 @@ Both are linear in three sums over forwards (Σn, Σn·(m+n), Σ logit rows), wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 from bench.flops.architecture import Architecture
 from bench.flops.meter import Usage
 
 Convention = Literal["paper", "matmul"]
-CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
-
 CONVENTION_NOTES: Mapping[Convention, str] = {
     "paper": "FLOPs = 2*N*n + 4*L*n*(m+n)*d, all parameters, attention not halved; multiply-add = 2",
     "matmul": "FLOPs of matrix products only, logits where computed, attention not halved; multiply-add = 2",
@@ -37,7 +35,7 @@ CONVENTION_NOTES: Mapping[Convention, str] = {
 """One line per convention, for table captions."""
 
 
-def flops_terms(architecture: Architecture, usage: Usage, convention: Convention = "paper") -> dict[str, int]:
+def flops_terms(architecture: Architecture, usage: Usage, convention: Convention) -> dict[str, int]:
     """The summands of :func:`flops_of_usage` by name.
 
     ``paper``: ``parameters`` and ``attention``; ``matmul``: ``weights``, ``attention`` and ``head``.
@@ -53,7 +51,7 @@ def flops_terms(architecture: Architecture, usage: Usage, convention: Convention
     }
 
 
-def flops_of_usage(architecture: Architecture, usage: Usage, convention: Convention = "paper") -> int:
+def flops_of_usage(architecture: Architecture, usage: Usage, convention: Convention) -> int:
     """FLOPs of a ledger entry in a convention, from its sums (``usage.flops`` itself is not read)."""
     return sum(flops_terms(architecture, usage, convention).values())
 

@@ -51,7 +51,7 @@ def test_scores_are_those_of_transformers_pair_by_pair(folder: Path) -> None:
         asyncio.run(scorer.score(QUERY, TEXTS[:2]))
     assert not short.events
     (use,) = meter.usage.values()
-    assert use.new_tokens == tokens and use.flops == flops_of_usage(scorer.architecture, use)
+    assert use.new_tokens == tokens and use.flops == flops_of_usage(scorer.architecture, use, "paper")
 
 
 @pytest.mark.parametrize("labels", [0, 3])
