@@ -29,7 +29,7 @@ from bench.results.comparison import Pair, paired
 from bench.results.json_lines import JsonLines, Line, valid_rows
 from bench.results.records import TFLOP, Record, error_kind
 from bench.results.summary import mean_of
-from bench.run.judge_protocol import BOTH_ORDERS, JudgeProtocol, Order, Verdict
+from bench.run.judge_protocol import JudgeProtocol, Order, Verdict
 from bench.run.redaction import fault_text
 from bench.run.runner import Asking
 from bench.schema import JsonValue
@@ -127,7 +127,7 @@ def judgement_id(
     first: Sequence[Record],
     second: Sequence[Record],
     judge: Mapping[str, JsonValue],
-    protocol: JudgeProtocol = BOTH_ORDERS,
+    protocol: JudgeProtocol,
 ) -> str:
     """The hash of all that the verdicts depend on: questions, both methods' answers, judge, prompts."""
     shown = [
@@ -143,8 +143,8 @@ def judge_records(
     folder: Path,
     lm: Callable[[], LanguageModel],
     about: Mapping[str, JsonValue],
-    protocol: JudgeProtocol = BOTH_ORDERS,
-    asking: Asking = Asking(),  # noqa: B008 - immutable
+    protocol: JudgeProtocol,
+    asking: Asking,
 ) -> Judgement:
     """Every pair judged as the protocol says; replies that are in ``folder`` are kept.
 
@@ -174,7 +174,7 @@ def judge_records(
 
 
 def stored_summary(
-    folder: Path, first: Sequence[Record], second: Sequence[Record], protocol: JudgeProtocol = BOTH_ORDERS
+    folder: Path, first: Sequence[Record], second: Sequence[Record], protocol: JudgeProtocol
 ) -> JudgementSummary | None:
     """The summary of the replies in a folder, which is only read; None while some are missing."""
     if not (folder / VERDICTS_FILE).is_file():
@@ -233,9 +233,7 @@ def _text(record: Record) -> str:
 
 
 def summarize_replies(
-    replies: Mapping[tuple[str, str, str], Reply],
-    pairs: Sequence[Pair],
-    protocol: JudgeProtocol = BOTH_ORDERS,
+    replies: Mapping[tuple[str, str, str], Reply], pairs: Sequence[Pair], protocol: JudgeProtocol
 ) -> JudgementSummary:
     """Per criterion: outcomes of the first method, and its preference (wins less losses), from all replies.
 

@@ -71,7 +71,7 @@ def judged_table(
     published: PublishedValues,
     session: Session,
     judge: ModelSpec,
-    protocol: JudgeProtocol = BOTH_ORDERS,
+    protocol: JudgeProtocol,
 ) -> TextTable:
     """One line per data set and row: outcomes of the reference row against it, by criterion.
 

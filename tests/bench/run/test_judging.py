@@ -12,7 +12,7 @@ import pytest
 from bench.flops.meter import Usage, current_meter
 from bench.models.api import Generation
 from bench.results.records import Record
-from bench.run.judge_protocol import BOTH_ORDERS, CRITERIA, PAPER
+from bench.run.judge_protocol import BOTH_ORDERS, CRITERIA, PAPER, JudgeProtocol
 from bench.run.judging import (
     VERDICTS_FILE,
     Reply,
@@ -61,8 +61,15 @@ AGAIN = Asking(retry_failed=True)
 TWO = [record(0, "brief"), record(1, "a longer one"), record(2, "other"), record(3, "")]
 
 
-def run(path: Path, judge: Judge, one: list[Record] = ONE, two: list[Record] = TWO, **options: Any) -> Any:
-    return judge_records(one, two, path, lambda: judge, {"first": "one"}, **options)  # type: ignore[arg-type, return-value]
+def run(
+    path: Path,
+    judge: Judge,
+    one: list[Record] = ONE,
+    two: list[Record] = TWO,
+    protocol: JudgeProtocol = BOTH_ORDERS,
+    asking: Asking = Asking(),  # noqa: B008 - immutable
+) -> Any:
+    return judge_records(one, two, path, lambda: judge, {"first": "one"}, protocol, asking)  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(
@@ -129,19 +136,19 @@ def test_replies_are_kept_and_only_what_is_missing_is_asked_again(tmp_path: Path
     path = tmp_path / VERDICTS_FILE
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-2]) + lines[-2][:30])  # cut off in the middle of a line
-    assert stored_summary(tmp_path, ONE, TWO) is None
+    assert stored_summary(tmp_path, ONE, TWO, BOTH_ORDERS) is None
     third = Judge(longer)
     assert run(tmp_path, third).summary == whole.summary
     assert third.asked == 2
-    assert stored_summary(tmp_path, ONE, TWO) == whole.summary
+    assert stored_summary(tmp_path, ONE, TWO, BOTH_ORDERS) == whole.summary
     assert len(path.read_bytes().splitlines()) == len(lines)
 
 
 def test_a_judgement_is_another_one_if_an_answer_or_the_judge_changes() -> None:
-    base = judgement_id(ONE, TWO, {"name": "tiny"})
-    assert judgement_id(ONE, TWO, {"name": "tiny"}) == base
+    base = judgement_id(ONE, TWO, {"name": "tiny"}, BOTH_ORDERS)
+    assert judgement_id(ONE, TWO, {"name": "tiny"}, BOTH_ORDERS) == base
     others = (TWO, ONE, "tiny"), (ONE, TWO, "other"), (ONE, [record(0, "else"), *TWO[1:]], "tiny")
-    assert base not in [judgement_id(one, two, {"name": judge}) for one, two, judge in others]
+    assert base not in [judgement_id(one, two, {"name": judge}, BOTH_ORDERS) for one, two, judge in others]
 
 
 def test_rendering_only_reads_and_leaves_a_running_judges_file_where_it_is(tmp_path: Path) -> None:
@@ -151,12 +158,12 @@ def test_rendering_only_reads_and_leaves_a_running_judges_file_where_it_is(tmp_p
     with ReplyStore(tmp_path) as judging:
         path.write_bytes(b"".join(lines[:-1]) + lines[-1][:30])  # a judge is in the middle of its last line
         before, inode, files = path.read_bytes(), path.stat().st_ino, sorted(tmp_path.iterdir())
-        assert stored_summary(tmp_path, ONE, TWO) is None
+        assert stored_summary(tmp_path, ONE, TWO, BOTH_ORDERS) is None
         assert path.read_bytes() == before and path.stat().st_ino == inode
         assert sorted(tmp_path.iterdir()) == files
         path.write_bytes(b"".join(lines[:-1]))
         judging.append(Reply.model_validate_json(lines[-1]))
-    assert stored_summary(tmp_path, ONE, TWO) == whole.summary
+    assert stored_summary(tmp_path, ONE, TWO, BOTH_ORDERS) == whole.summary
 
 
 def test_a_failed_reply_is_asked_again_with_retry_failed_and_only_then(tmp_path: Path) -> None:
@@ -172,8 +179,8 @@ def test_a_failed_reply_is_asked_again_with_retry_failed_and_only_then(tmp_path:
     failing = False
     assert run(tmp_path, Judge(rule)).asked == 0
     with pytest.raises(ZeroDivisionError):  # the failures were dropped before the judge was there
-        judge_records(ONE, TWO, tmp_path, lambda: 1 / 0, {"first": "one"}, asking=AGAIN)  # type: ignore[arg-type, return-value]
-    assert stored_summary(tmp_path, ONE, TWO) == first.summary
+        judge_records(ONE, TWO, tmp_path, lambda: 1 / 0, {"first": "one"}, BOTH_ORDERS, AGAIN)  # type: ignore[arg-type, return-value]
+    assert stored_summary(tmp_path, ONE, TWO, BOTH_ORDERS) == first.summary
     again = run(tmp_path, Judge(rule), asking=AGAIN)
     assert again.asked == 8, "what was said and cannot be read is no failure"
     assert again.summary.errors == {} and again.summary.unparsable_replies == 8
@@ -240,7 +247,7 @@ def test_the_papers_protocol_asks_once_and_leaves_failed_replies_out_of_win_rate
     assert overall.win_rate.mean == pytest.approx(6 / 9)
     assert set(summary.criteria) == {"overall"}
     assert stored_summary(tmp_path, one, two, PAPER) == summary
-    assert judgement_id(one, two, {}) != judgement_id(one, two, {}, PAPER)
+    assert judgement_id(one, two, {}, BOTH_ORDERS) != judgement_id(one, two, {}, PAPER)
 
 
 def test_the_papers_protocol_shows_either_answer_first_but_the_same_on_every_run(tmp_path: Path) -> None:

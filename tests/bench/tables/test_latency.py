@@ -13,7 +13,7 @@ from bench.errors import DataError, UnknownNameError
 from bench.flops.meter import Meter, metered
 from bench.models.spec import resolve
 from bench.run.cell import Cell, CellRequest
-from bench.run.judge_protocol import PROTOCOLS
+from bench.run.judge_protocol import BOTH_ORDERS, PROTOCOLS
 from bench.run.session import Session
 from bench.tables.cells import TableData, plan_table, table_cells
 from bench.tables.definition import Row, TableDefinition, load_table
@@ -102,23 +102,23 @@ def test_answers_are_timed_alone_on_each_machine_with_nothing_read_before(
 
 def test_every_row_is_judged_against_one(data: Path, results: Path) -> None:
     table, planned = made("judged", data, results, judged_against="bm25")
-    nothing = judged_table(table, {}, Session(results, compute=False), resolve("tiny"))
+    nothing = judged_table(table, {}, Session(results, compute=False), resolve("tiny"), BOTH_ORDERS)
     assert [line[1] for line in nothing.rows] == ["–", "–"]
     assert "Not judged, or only in part: chronicles (toy.jsonl): Closed book." in nothing.notes
-    asked = judged_table(table, {}, Session(results), resolve("tiny"))
+    asked = judged_table(table, {}, Session(results), resolve("tiny"), BOTH_ORDERS)
     (line, gone) = asked.rows
     assert line[0] == "chronicles (toy.jsonl): Closed book" and gone[1] == "–"
     counts = [sum(map(int, cell.split(" / "))) for cell in line[1:5]]
     unparsable = int(line[6])
     assert sum(counts) + unparsable == 4 * 2
     assert float(line[8]) > 0
-    again = judged_table(table, {}, Session(results, compute=False), resolve("tiny"))
+    again = judged_table(table, {}, Session(results, compute=False), resolve("tiny"), BOTH_ORDERS)
     assert again.rows == asked.rows
     assert "never taught to judge" in asked.caption[0]
     assert not any("Not judged" in note for note in asked.notes)
     table.definition.__dict__["judged_against"] = "other"
     with pytest.raises(DataError, match="judged_against is 'other'"):
-        judged_table(table, {}, Session(results, compute=False), resolve("tiny"))
+        judged_table(table, {}, Session(results, compute=False), resolve("tiny"), BOTH_ORDERS)
 
 
 def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, results: Path) -> None:
@@ -129,7 +129,7 @@ def test_win_rates_by_the_papers_protocol_count_what_failed(data: Path, results:
     assert line[1:5] == ("–", "–", "2", "2")  # tiny writes no JSON
     assert gone[1] == "–"
     assert "without a JSON object" in asked.caption[0]
-    ours = judged_table(table, {}, Session(results, compute=False), resolve("tiny"))
+    ours = judged_table(table, {}, Session(results, compute=False), resolve("tiny"), BOTH_ORDERS)
     assert ours.rows[0][1] == "–", "kept apart"
 
 
