@@ -340,16 +340,7 @@ class QuestionRunner:
         text = None if prediction is None else prediction.text
         answer = prediction or Prediction("")
         context = [
-            ContextRecord(
-                document=item.document,
-                title=item.title,
-                start=item.start,
-                end=item.end,
-                node=item.node,
-                score=item.score,
-                chunk=item.chunk,
-                text=item.text if item.start is None else None,
-            )
+            ContextRecord(**{**vars(item), "text": item.text if item.start is None else None})
             for item in answer.context
         ]
         return _Measured(
