@@ -31,8 +31,6 @@ from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.session import Group, Session
 from bench.schema import JsonValue
 
-_AUTO = re.compile(r"auto:(\w+)(?::(.+))?")
-
 FIRST_K = 5
 """Start of the search: the papers' fixed Top-5, a cell that most tables need anyway."""
 _MOST_OTHERS = 4
@@ -45,19 +43,18 @@ ORDER = "order"
 """Arranges the passages. The answers' lengths differ, so each order by itself could get another k."""
 
 
-def reference_method(value: JsonValue, option: str) -> str | None:
-    """The METHOD of ``auto:METHOD``, None for anything else; raises ConfigError for ``auto`` alone."""
+def is_auto(value: JsonValue, option: str) -> bool:
+    """Whether an option's value is ``auto:METHOD``; raises ConfigError for ``auto`` alone."""
     if not isinstance(value, str) or not value.startswith("auto"):
-        return None
-    match = _AUTO.fullmatch(value)
-    if match is None:
+        return False
+    if not re.fullmatch(r"auto:\w+(:.+)?", value):
         raise ConfigError(f"{option}={value}: expected auto:METHOD, with the name of a method, or a number.")
-    return match[1]
+    return True
 
 
 def waiting_option(options: Mapping[str, JsonValue]) -> str | None:
     """The option set to ``auto:METHOD``; None if there is none."""
-    return next((o for o in (PASSAGES, NODES) if reference_method(options.get(o), o)), None)
+    return next((o for o in (PASSAGES, NODES) if is_auto(options.get(o), o)), None)
 
 
 @dataclass(frozen=True)

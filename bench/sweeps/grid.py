@@ -14,7 +14,7 @@ from bench.errors import ConfigError
 from bench.method.options import as_typed, parse_assignments, parse_method
 from bench.method.registry import load_method
 from bench.run.cell import Cell, CellRequest, plan_cell, shared_runs
-from bench.run.equal_cost import NODES, PASSAGES, reference_method
+from bench.run.equal_cost import NODES, PASSAGES, is_auto
 from bench.schema import JsonValue
 
 MAX_CELLS = 10_000
@@ -158,7 +158,7 @@ def plan_sweep(base: CellRequest, grid: Mapping[str, Sequence[JsonValue]]) -> li
     if both:
         raise ConfigError(f"{', '.join(both)}: fixed and varied; give it once.")
     for option in (PASSAGES, NODES):
-        if any(reference_method(n, option) for n in [base.options.get(option), *grid.get(option, ())]):
+        if any(is_auto(n, option) for n in [base.options.get(option), *grid.get(option, ())]):
             raise ConfigError(
                 f"{option}=auto:METHOD is for bench run and table; a sweep takes numbers: {option}=1:14."
             )
