@@ -33,13 +33,11 @@ from bench.tracking.content import (
     sweep_cells,
     sweep_digest,
 )
-from bench.tracking.store import artifact_root, local_store, sqlite_path
+from bench.tracking.store import QUIET, artifact_root, local_store, sqlite_path
 from bench.tracking.ui_view import CELLS_TAG, CURVES_TAG, cells_view, curves_view
 
 _DEFAULTS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "GIT_PYTHON_REFRESH": "quiet",
+    **QUIET,
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # MLflow's own: 120 s, and 7 retries
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
 }

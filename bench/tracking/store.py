@@ -17,6 +17,9 @@ DATABASE = "mlflow.db"
 OFF = "off"
 """The tracking URI that switches mirroring off (``BENCH_TRACKING_URI=off``)."""
 
+QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "GIT_PYTHON_REFRESH": "quiet"}
+"""Environment of MLflow wherever it runs here: it reports to nobody, and does not miss git."""
+
 REMEDY = "The records are safe; show them later with: bench ui"
 """Advice in messages about a store that accepts no cells."""
 FAILED = "failed "

@@ -20,7 +20,7 @@ from typing import IO
 from bench.errors import BenchError, ConfigError
 from bench.results.finished import ARTIFACT_FOLDER
 from bench.tracking.content import EXPERIMENT_PREFIX
-from bench.tracking.store import advice_on
+from bench.tracking.store import QUIET, advice_on
 from bench.tracking.ui_view import CELLS_TAG, CURVES_TAG, view_url
 
 HOST = "127.0.0.1"
@@ -30,12 +30,10 @@ STOP_DEADLINE_S = 4.0
 """Seconds before processes that do not end are killed."""
 
 _SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
+    **QUIET,
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # saves eight idle processes
     # MLflow's default also answers to "10.*", which 10.attacker.example is too (DNS rebinding).
     "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join((HOST, f"{HOST}:*", "localhost", "localhost:*")),
-    "GIT_PYTHON_REFRESH": "quiet",
 }
 
 _GUNICORN = "--threads 8 --timeout 120 --graceful-timeout 1 --no-control-socket"
