@@ -121,10 +121,9 @@ class Session:
         is of it; neither :attr:`is whole <FinishedCell.is_whole>`.
         """
         folder = cell.folder(self.results)
-        if folder not in self._finished and (finished := finished_cell(cell, folder)) is not None:
+        if (finished := self._finished.get(folder) or finished_cell(cell, folder)) is not None:
             self._finished[folder] = finished
-        if folder in self._finished:
-            return self._finished[folder]
+            return finished
         in_part = self.asking.first is not None or not self.compute
         if in_part and folder not in self._so_far:
             found = cell_so_far(cell, folder, self.asking.first)
