@@ -108,7 +108,7 @@ def _line(comparison: Comparison, adjusted: float) -> tuple[str, ...]:
         _probability(adjusted),
         DASH if comparison.power is None else f"{100 * comparison.power.detectable:.1f}",
         f"{comparison.flop_ratio.mean:.2f}" if comparison.flop_ratio else DASH,
-        str(difference.n),
+        str(len(comparison.pairs)),
     )
 
 
