@@ -259,6 +259,7 @@ def steps_of(record: Record, example: Example, told_by: str) -> list[Case]:
     """The judged steps of a search, each with the verdict's rules and the number of its step, a mere clock.
 
     told_by: ``answer``, a reference stands in what was read; ``evidence``, every supporting document is read.
+    Texts that an export has left out tell nothing of the answer.
     """
     search = None if record.error else SearchTrace.read(record.trace)
     if search is None or len(search.read_nodes) != len(record.context):
@@ -273,7 +274,8 @@ def steps_of(record: Record, example: Example, told_by: str) -> list[Case]:
             continue
         so_far = record.context[:read]
         if told_by == "answer":
-            held = retrieval_quality(so_far, example).get("answer_in_context")
+            left_out = any(item.text == "" for item in so_far)
+            held = None if left_out else retrieval_quality(so_far, example).get("answer_in_context")
         else:
             held = float(gold <= {item.document for item in so_far}) if gold else None
         if held is None:

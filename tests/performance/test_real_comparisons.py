@@ -3,7 +3,10 @@ import csv
 import pytest
 
 from bench.errors import DataError
+from bench.results.records import load_records
+from bench.schema import Document, DocumentSet, Example
 from performance.real_comparisons import FILE, FOLDER, answers, line
+from performance.stop_signal import steps_of
 
 
 def test_what_is_published_is_what_the_published_records_give() -> None:
@@ -12,3 +15,12 @@ def test_what_is_published_is_what_the_published_records_give() -> None:
         assert line(recorded, *row[:3]) == row
     with pytest.raises(DataError, match="MemWalker 2: nothing recorded of it on musique. What is: Full"):
         line(recorded, "musique", "PECAN", "MemWalker 2")
+
+
+def test_texts_that_an_export_left_out_do_not_say_that_the_answer_was_not_read() -> None:
+    record = next(iter(load_records(FOLDER / "cells" / "pecan--hotpotqa--8d0e48d7cf493bea")))
+    documents = DocumentSet((Document("", ""),) * 10)
+    example = Example(record.example_id, "hotpotqa", "qa", "", ("Rome",), documents)
+    assert steps_of(record, example, "answer") == []
+    told = [item.model_copy(update={"text": "Rome"}) for item in record.context]
+    assert steps_of(record.model_copy(update={"context": told}), example, "answer")[0].sufficient

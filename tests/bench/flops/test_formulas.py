@@ -77,8 +77,7 @@ def test_parameters_of_an_encoder_are_those_of_the_real_class(family: str) -> No
     ],
 )
 def test_a_preset_has_the_parameters_of_its_checkpoint(name: str, parameters: int) -> None:
-    architecture = presets()[name].architecture
-    assert architecture.parameters == parameters
+    assert presets()[name].architecture.parameters == parameters
 
 
 def test_a_token_pays_for_the_experts_that_it_is_sent_to() -> None:

@@ -61,8 +61,7 @@ def test_a_model_whose_tokenizer_and_template_write_no_bos_gets_none() -> None:
 def test_the_date_in_the_prompt_is_fixed(template: str) -> None:
     tokenizer = text_tokenizer(template)
     messages = [{"role": "user", "content": "x"}]
-    opening = tokenizer.hf.decode(chat_format(tokenizer).opening)
-    assert "Today is 26 Jul 2024." in opening
+    assert "Today is 26 Jul 2024." in tokenizer.hf.decode(chat_format(tokenizer).opening)
     today = dt.datetime.now(tz=dt.UTC).strftime("%d %b %Y")
     assert today in tokenizer.hf.apply_chat_template(messages, tokenize=False)  # what would be written else
     assert "26 Jul 2024" in render(tokenizer, messages)

@@ -60,8 +60,7 @@ def test_a_zip_in_parts_becomes_a_model_folder(index: Index, cache: Path, encode
     assert not list(folder.rglob("*.ini")) + list(folder.rglob("*.py"))
     assert not (cache / "outside.json").exists()
     assert left(cache) == [folder.name]
-    loaded = loader.load_encoder(resolve(str(folder), device="cpu"))
-    assert loaded.encode("Who?").shape == (32,)
+    assert loader.load_encoder(resolve(str(folder), device="cpu")).encode("Who?").shape == (32,)
 
 
 def test_a_fetch_broken_off_continues_with_the_part_at_which_it_stopped(index: Index, cache: Path) -> None:

@@ -29,8 +29,7 @@ def test_the_last_token_is_drawn_where_rounding_leaves_nothing_above() -> None:
         def uniform(self, position: int) -> float:
             return float(np.nextafter(1.0, 0.0))
 
-    logits = torch.full((300,), -8.0)
-    assert Always(0.7, 0).draw(logits, 0) == 299
+    assert Always(0.7, 0).draw(torch.full((300,), -8.0), 0) == 299
 
 
 def test_a_seed_draws_the_same_text_alone_and_among_others() -> None:
