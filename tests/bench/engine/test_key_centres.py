@@ -87,5 +87,4 @@ def test_what_is_stored_of_a_bias_alone_is_zero_on_average(family: str) -> None:
 
     start = asyncio.run(read())
     for keys in engine.runner.kv_cache.keys:
-        stored = keys[start : start + POSITIONS].float()
-        assert stored.abs().max() < 1
+        assert keys[start : start + POSITIONS].float().abs().max() < 1

@@ -128,8 +128,7 @@ def test_a_gated_delta_rule_is_its_projections_and_a_state_of_constant_cost(opti
         terms = flops_terms(architecture, forward_usage(architecture, 1, cached), "matmul")
         torchs = counted(model, 1, cached)
         products = torchs["mm"] + torchs.get("addmm", 0)
-        by_hand = products + 2 * (convolution + architecture.state)
-        assert terms["weights"] + terms["head"] == by_hand
+        assert terms["weights"] + terms["head"] == products + 2 * (convolution + architecture.state)
         assert terms["attention"] == torchs["bmm"]
 
 

@@ -116,8 +116,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metrics", ["f1,rouge", ",", ""])
 def test_bad_metrics_end_with_2(metrics: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "a.jsonl", _GOOD)
-    assert _run(str(path), "--metrics", metrics) == 2
+    assert _run(str(write(tmp_path / "a.jsonl", _GOOD)), "--metrics", metrics) == 2
     shown = capsys.readouterr()
     assert shown.out == "" and ("Did you mean" in shown.err or "names no metric" in shown.err)
 
@@ -126,8 +125,7 @@ def test_further_answers_of_a_line_are_averaged_with_the_first() -> None:
     line = b'{"prediction": "Paris", "answers": ["Paris"], "drawn": ["Rome", "Paris"]}\n'
     (answered,) = parse_answered([line], "x")
     assert answered.drawn == ("Rome", "Paris")
-    scores = score_questions([answered], get_metrics(["f1"]))
-    assert scores.mean["f1"] == pytest.approx(2 / 3)
+    assert score_questions([answered], get_metrics(["f1"])).mean["f1"] == pytest.approx(2 / 3)
     with pytest.raises(DataError, match="x:1: drawn: Input should be a valid "):
         parse_answered([line.replace(b'["Rome", "Paris"]', b"3")], "x")
 

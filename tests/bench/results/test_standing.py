@@ -69,3 +69,9 @@ def test_blocks_change_nothing_but_the_draws(monkeypatch: pytest.MonkeyPatch) ->
     whole = standings(values, clusters, rng=np.random.default_rng(0))
     monkeypatch.setattr(comparison, "_BLOCK", 7 * 20)
     assert standings(values, clusters, rng=np.random.default_rng(0)) == whole
+
+
+def test_equal_rows_share_the_first_rank() -> None:
+    values = np.repeat(np.random.default_rng(0).random((30, 1)), 3, axis=1)
+    found = standings(values, [str(i) for i in range(30)], rng=np.random.default_rng(0))
+    assert {(of.top, of.rank, of.low, of.high) for of in found} == {(True, 1, 1, 1)}
