@@ -22,7 +22,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -71,11 +71,12 @@ class Reading:
     f1: float
     tflops: float
     prompt_tokens: int
+    cell: str = ""
 
 
 def by_source(graph: Graph) -> list[int]:
     """All nodes, highest level first, each level as it was written, which is the order of the documents."""
-    return [node for level in reversed(graph.levels) for node in level]
+    return list(dict.fromkeys(node for level in reversed(graph.levels) for node in level))
 
 
 def visited(graph: Graph, record: Record) -> list[int]:
@@ -176,7 +177,7 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
     store, models = IndexStore(results / "indexes"), LoadedModels(cell.roles)
     examples = {example.id: example for example in cell.data.examples}
     kept = [Reading(**one) for one in json.loads(out.read_text("utf-8"))] if out and out.exists() else []
-    done = {(reading.question, reading.way) for reading in kept}
+    done = {(reading.question, reading.way) for reading in kept if reading.cell == folder.name}
     records = [record for record in load_records(folder) if record.error is None]
     show_copied(cell, store, [examples[record.example_id].documents for record in records])
     if not (records := records[:limit]):
@@ -197,14 +198,17 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
                 if search is not None and not {node.id for node in search.read_nodes} <= set(graph.ids):
                     click.echo(f"{record.example_id}: left out, its graph was built again since its search")
                     return
-                kept.extend(await readings(cell, record, example, graph, models, ways))
+                new = await readings(cell, record, example, graph, models, ways)
+                kept.extend(replace(reading, cell=folder.name) for reading in new)
             if out:
                 out.write_text(json.dumps([reading.__dict__ for reading in kept], indent=1), "utf-8")
 
         await asyncio.gather(*map(one, records))
 
     asyncio.run(run())
-    by_way = {way: {r.question: r for r in kept if r.way == way} for way in WAYS}
+    asked = {record.example_id for record in records}
+    of_cell = [reading for reading in kept if reading.cell == folder.name and reading.question in asked]
+    by_way = {way: {r.question: r for r in of_cell if r.way == way} for way in WAYS}
     clusters = [reading.documents for reading in by_way[BASE].values()]
     click.echo(f"{len(clusters)} questions of {about.data}, read by {cell.reader.label}\n")
     click.echo(f"{'':<16}{'F1':>22}{'TFLOPs':>10}{'prompt tokens':>16}{f'against {BASE}':>24}")

@@ -21,12 +21,13 @@ import json
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bench.data import load
 from bench.data.own import card_for
@@ -45,6 +46,7 @@ from bench.results.records import Record, load_records
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.threads import Threads
 from bench.schema import ContextItem, Example
+from bench.tables.formats import in_brackets
 from methods.pecan.graph import fold
 from methods.pecan.prompts import (
     PECAN_CHOICES,
@@ -87,6 +89,7 @@ class Case:
     """A list of paragraphs, or the context at a step, and the log-odds of Yes after it by probe."""
 
     question: str
+    documents: str
     name: str
     sufficient: bool
     tokens: int
@@ -101,7 +104,7 @@ def log_odds(p_yes: float) -> float:
 
 
 async def cases_of(example: Example, lm: Any, window: int) -> list[Case]:
-    """Every list of a question, by every probe; lists that begin alike are read once."""
+    """Every list of a question, once, by every probe."""
     gold = list(dict.fromkeys(evidence.document for evidence in example.evidence or ()))[:GOLD]
     rest = [at for at in range(len(example.documents.documents)) if at not in gold]
     random.Random(example.id).shuffle(rest)
@@ -123,12 +126,11 @@ async def cases_of(example: Example, lm: Any, window: int) -> list[Case]:
             for n in range(len(ids) + 1):
                 if n:
                     await context.extend(texts[ids[n - 1]])
-                names = ["nothing"] if n == 0 and ids is longest[0] else []
-                names += [name for name, other in LISTS.items() if other == ids[:n]]
-                for name in names:
-                    odds = await _probed(context, example.question)
-                    sufficient = {"g0", "g1"} <= set(ids[:n])
-                    found.append(Case(example.id, name, sufficient, context.length, odds))
+                seen = {case.name for case in found}
+                names = [name for name, other in ({"nothing": ()} | LISTS).items() if other == ids[:n]]
+                for name in (name for name in names if name not in seen):
+                    odds, told = await _probed(context, example.question), {"g0", "g1"} <= set(ids[:n])
+                    found.append(Case(example.id, example.documents.id, name, told, context.length, odds))
     return found
 
 
@@ -148,26 +150,20 @@ def relative(cases: Sequence[Case], base: str) -> list[Case]:
     """The cases with each question's log-odds of the case called ``base`` subtracted."""
     bases = {case.question: case.odds for case in cases if case.name == base}
     return [
-        Case(
-            c.question,
-            c.name,
-            c.sufficient,
-            c.tokens,
-            {p: v - bases[c.question][p] for p, v in c.odds.items()},
-        )
+        replace(c, odds={p: v - bases[c.question][p] for p, v in c.odds.items()})
         for c in cases
         if c.question in bases
     ]
 
 
 def pooled(cases: Sequence[Case], probe: str, *, at_one_step: bool = False) -> str:
-    """AUROC over all cases, or over those of the same step of their searches; questions resampled."""
+    """AUROC over all cases, or over those of the same step of their searches; documents resampled."""
     if not cases:
         return "-"
     value = auroc(
         [case.odds[probe] for case in cases],
         [case.sufficient for case in cases],
-        [case.question for case in cases],
+        [case.documents for case in cases],
         [case.step for case in cases] if at_one_step else 0,
         rng=np.random.default_rng(0),
     )
@@ -245,6 +241,7 @@ def pairs(model: str, data: str, dataset: str, skip: int, limit: int, out: Path 
     for pair in DECISIVE:
         own = [case for case in cases if case.name in pair]
         _print([(" against ".join(pair), *(pooled(own, probe) for probe in PROBES))])
+        _print([("  within one question", *(within(own, probe) for probe in PROBES))])
     every = [case for case in cases if case.name in set(itertools.chain(*DECISIVE))]
     _print([("all lengths pooled", *(pooled(every, probe) for probe in PROBES))])
     for base, rule in (("nothing", "over_nothing"), ("2 others", "over_top")):
@@ -285,7 +282,8 @@ def steps_of(record: Record, example: Example, told_by: str) -> list[Case]:
         rules = {"absolute": odds, "over_top": odds - top}
         rules |= {} if unread is None else {"over_nothing": odds - log_odds(unread)}
         rules["clock"] = float(len(found))
-        found.append(Case(record.example_id, "", bool(held), tokens, rules, len(found)))
+        documents = " ".join(record.document_ids)
+        found.append(Case(record.example_id, documents, "", bool(held), tokens, rules, len(found)))
     return found
 
 
@@ -297,7 +295,10 @@ def steps(cells: tuple[Path, ...], data: str) -> None:
     for cell in cells:
         about = read_description(cell)
         examples = {e.id: e for e in load(card_for(about.dataset, data), data).examples}
-        records = [record for record in load_records(cell) if record.example_id in examples]
+        if about.config.get("answer_from") == "chunks":
+            raise DataError(f"{cell}: its contexts are chunks, not the nodes that its searches read.")
+        documents = {e.id: [document.id for document in e.documents.documents] for e in examples.values()}
+        records = [r for r in load_records(cell) if documents.get(r.example_id) == r.document_ids]
         if not records:
             raise DataError(f"{data} has no question of {cell}; expected the data that it asked: --data.")
         click.echo(f"{cell.name}: {len(records)} questions")
@@ -343,7 +344,8 @@ async def answers_of(cell: Cell, example: Example, lm: Any, ways: Sequence[str])
             ]
             text = (await read(items, question, lm, style)).text
         f1 = question_scores(text, example.answers, get_metrics(["f1"])).get("f1", 0.0)
-        found.append({"question": example.id, "way": way, "prediction": text, "f1": f1})
+        asked = {"question": example.id, "documents": example.documents.id, "way": way}
+        found.append({**asked, "prediction": text, "f1": f1})
     return found
 
 
@@ -376,7 +378,8 @@ def turns(
     Threads.begin(None).settle(cell.roles.values(), alone=True)
     lm = LoadedModels(cell.roles).lm()
     kept = json.loads(out.read_text("utf-8")) if out and out.exists() else []
-    done = {(answer["question"], answer["way"]) for answer in kept}
+    run_of = [cell.reader.label, str(dtype), cell.data.label, prompt]
+    done = {(answer["question"], answer["way"]) for answer in kept if answer.get("of") == run_of}
 
     async def run() -> None:
         slots = asyncio.Semaphore(AT_ONCE)
@@ -384,7 +387,7 @@ def turns(
         async def one(example: Example) -> None:
             async with slots:
                 left = [way for way in ways if (example.id, way) not in done]
-                kept.extend(await answers_of(cell, example, lm, left))
+                kept.extend({**told, "of": run_of} for told in await answers_of(cell, example, lm, left))
             if out:
                 out.write_text(json.dumps(kept, indent=1), "utf-8")
 
@@ -392,18 +395,20 @@ def turns(
 
     asyncio.run(run())
     click.echo(f"{len(cell.data.examples)} questions of {cell.data.label}, read by {cell.reader.label}\n")
-    f1 = {way: {a["question"]: 100 * a["f1"] for a in kept if a["way"] == way} for way in ways}
-    for way, own in f1.items():
-        rest = [own[question] - f1[ways[0]][question] for question in own]
-        difference = "" if way == ways[0] else f"{_mean(rest)} against {ways[0]}"
-        _print([(way, _mean(list(own.values())), difference)])
+    f1 = {(a["question"], a["way"]): 100 * a["f1"] for a in kept if a.get("of") == run_of}
+    clusters = [example.documents.id for example in cell.data.examples]
+    for way in ways:
+        own, first = ([f1[example.id, of] for example in cell.data.examples] for of in (way, ways[0]))
+        difference = (
+            "" if way == ways[0] else f"  {_mean(np.subtract(own, first), clusters)} against {ways[0]}"
+        )
+        _print([(way, _mean(own, clusters), difference)])
 
 
-def _mean(values: Sequence[float]) -> str:
-    """With an interval that resamples questions, each of which has documents of its own."""
-    clusters = [str(at) for at in range(len(values))]
+def _mean(values: ArrayLike, clusters: Sequence[str]) -> str:
+    """With an interval that resamples documents, where there are enough of them."""
     interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng(0))
-    return f"{interval.mean:.1f} [{interval.low:.1f}, {interval.high:.1f}]"
+    return f"{interval.mean:.1f}{in_brackets(interval, '{:.1f}'.format)}"
 
 
 if __name__ == "__main__":

@@ -523,6 +523,8 @@ def main(arguments: list[str] | None = None) -> None:
                         help="reading: the one-hop figures alone")  # fmt: skip
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if options.out is None and (options.scale != 1 or options.part != "all"):
+        parser.error("--scale and --part give a part of the shipped figures: say with --out where they go")
     shipped = ASSETS / options.model
     out = options.out or RECORDS / options.model / "evaluation.jsonl"
     if options.out is None and not out.parent.is_dir():

@@ -115,7 +115,11 @@ class ExportedCell(FinishedCell):
         """Its records in the order of the data. Raises DataError for a file that cannot be read."""
         path, place = self.questions, (self.row, self.description.dataset)
         try:
-            for line in _questions(path, path.stat().st_mtime_ns).get(place, ()):
+            lines = _questions(path, path.stat().st_mtime_ns).get(place, ())
+            own = sum(line["cell_id"] == self.summary.cell_id for line in lines)
+            if not own == len(lines) == self.summary.n:
+                raise ValueError(f"{own} questions of {', '.join(place)}: its cell has {self.summary.n}")
+            for line in lines:
                 yield _record(line, self.summary)
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             fault = " ".join(f"{type(error).__name__}: {error}".split("\n")[:3])

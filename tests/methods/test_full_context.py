@@ -95,8 +95,7 @@ def test_no_room_for_any_text_is_a_truncated_answer(cut: str) -> None:
 
 def test_options_that_came_later_do_not_change_what_older_cells_are_called() -> None:
     assert FullContextConfig().model_dump(mode="json") == {"max_tokens": None, "prompt": "pecan"}
-    plain = plan_cell(CellRequest("full_context", "chronicles")).identity.cell_id
-    ids = {plain}
+    ids = {plan_cell(CellRequest("full_context", "chronicles")).identity.cell_id}
     for options in ({"cut": "end"}, {"cut": "spans"}, {"cut": "spans", "draws": 2}, {"max_tokens": "window"}):
         ids.add(plan_cell(CellRequest("full_context", "chronicles", options=options)).identity.cell_id)
     assert len(ids) == 5

@@ -93,8 +93,7 @@ def test_a_rotary_embedding_that_changes_with_the_length_is_refused() -> None:
 
 
 def test_only_layers_with_attention_pay_for_it_and_a_state_is_paid_for() -> None:
-    model = toy("qwen3_5_text")
-    shape = architecture_from_modules(model)
+    shape = architecture_from_modules(toy("qwen3_5_text"))
     assert shape.attention_layers == 1
     assert shape.state == 3 * 3 * 2 * 16 * 16  # three layers, two heads of 16 by 16
     one, two = (flops_terms(shape, forward_usage(shape, 1, n), "matmul")["attention"] for n in (100, 200))

@@ -101,8 +101,7 @@ def child(folder: Path, die_at: int, full: bool = False) -> int:
         try:
             steps = counted(die_at, full)
             work(folder)
-            seen = dict(steps)
-            (folder / "steps.json").write_text(json.dumps(seen))
+            (folder / "steps.json").write_text(json.dumps(dict(steps)))
             status = 0
         except WriteError:
             status = FULL

@@ -32,8 +32,7 @@ def summary(score: float, index_flops: float = 0.0) -> Summary:
 
 
 def values(drawn: Any, folder: Path) -> list[dict[str, str]]:
-    paths = drawn.save(folder, "x")
-    return list(csv.DictReader(paths[-1].read_text().splitlines()))
+    return list(csv.DictReader(drawn.save(folder, "x")[-1].read_text().splitlines()))
 
 
 def test_bars_have_a_value_and_an_interval_per_variant(tmp_path: Path) -> None:

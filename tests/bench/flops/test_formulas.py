@@ -140,8 +140,7 @@ def test_matmul_equals_twice_fvcore_on_a_prefill(family: str) -> None:
 
 
 def test_matmul_against_a_count_by_hand() -> None:
-    model = causal_model("llama", num_hidden_layers=1)
-    architecture = architecture_from_config(model.config)
+    architecture = architecture_from_config(causal_model("llama", num_hidden_layers=1).config)
     # hidden 64, 8 heads of 8, 2 key-value heads, feed-forward 112, vocabulary 512; 3 tokens on 5 cached.
     weights = 64 * 64 + 64 * 16 + 64 * 16 + 64 * 64 + 3 * 64 * 112
     by_hand = {"weights": 2 * 3 * weights, "attention": 2 * 2 * 3 * 8 * 64, "head": 2 * 1 * 64 * 512}
@@ -159,8 +158,7 @@ PROMPT_AND_ANSWER = 86  # one constant for all sets: question, instruction, temp
 
 
 def _paper_tflops(tokens: int) -> float:
-    architecture = presets()["llama-3.1-8b"].architecture
-    return forward_flops(architecture, tokens) / TF
+    return forward_flops(presets()["llama-3.1-8b"].architecture, tokens) / TF
 
 
 @pytest.mark.parametrize("dataset", MEAN_TOKENS)

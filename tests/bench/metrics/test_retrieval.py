@@ -107,8 +107,7 @@ def test_a_passage_seen_again_adds_nothing_and_one_with_two_places_counts_as_two
     first, second, third = (1 / math.log2(1 + rank) for rank in (1, 2, 3))
     again = [(3, span(LONG, 0, 13, 23)), (2, span(LONG, 0, 14, 23)), (1, span(LONG, 0, 2, 12))]
     assert ranks(LONG, *again) == (1, (first + third) / (first + second))
-    both = span(LONG, 0, 0, 24)
-    assert ranks(LONG, (2, both), (1, span(LONG, 0, 24, 30))) == (1, 1)
+    assert ranks(LONG, (2, span(LONG, 0, 0, 24)), (1, span(LONG, 0, 24, 30))) == (1, 1)
     joined = [(2.0, span(MULTI_HOP, 0, 30)), (2.0, span(MULTI_HOP, 1, 0, 9)), (3.0, span(MULTI_HOP, 2))]
     assert ranks(MULTI_HOP, *joined) == (1 / 2, (second + third) / (first + second))
 

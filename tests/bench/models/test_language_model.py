@@ -349,8 +349,7 @@ async def test_a_span_after_an_answer_lies_behind_the_new_turn_s_header() -> Non
 
 @awaited
 async def test_a_text_that_does_not_fit_is_refused_and_nothing_is_appended() -> None:
-    lm = language_model(max_position_embeddings=96)
-    context = await lm.open()
+    context = await language_model(max_position_embeddings=96).open()
     await context.extend("short")
     before = context.length
     with pytest.raises(WindowExceededError, match=f"the context has {before} and was opened for 96"):

@@ -79,5 +79,4 @@ def test_the_span_of_a_range_of_characters(start: int, end: int, expected: Span)
 
 
 def test_the_tokens_of_half_a_character_belong_to_its_span() -> None:
-    tokens = byte_fallback_tokenizer().encode("hi🎉a")
-    assert len(token_span(tokens, 2, 3)) == 4
+    assert len(token_span(byte_fallback_tokenizer().encode("hi🎉a"), 2, 3)) == 4

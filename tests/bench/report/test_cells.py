@@ -54,8 +54,7 @@ def test_changed_data_are_another_group_told_by_their_revision() -> None:
 def test_only_cells_whose_records_are_those_of_their_summary_are_finished(tmp_path: Path) -> None:
     whole = finish(tmp_path, bm25(), [1, 0])
     for k, spoil in ((6, SUMMARY_FILE), (7, CELL_FILE), (8, RECORDS_FILE)):
-        folder = finish(tmp_path, bm25(k=k), [1, 0]).folder(tmp_path)
-        path = folder / spoil
+        path = finish(tmp_path, bm25(k=k), [1, 0]).folder(tmp_path) / spoil
         if spoil == RECORDS_FILE:
             path.write_bytes(path.read_bytes() + b"\n")
         else:

@@ -51,8 +51,7 @@ def test_costs_are_in_tflops_and_scores_in_percent() -> None:
 
 def test_cells_that_differ_in_their_step_alone_are_points_of_one_curve() -> None:
     def point(**options: Any) -> Any:
-        planned = pecan(**options)
-        return curve_point(describe(plan_cell(planned)))
+        return curve_point(describe(plan_cell(pecan(**options))))
 
     one, two, other = point(t_p=1, t_c=0.9), point(t_p=2, t_c=0.9), point(t_p=2, t_c=0.5)
     assert (one.step, one.name) == (1, "t_c=0.9 pecan over t_p")

@@ -70,8 +70,7 @@ def test_the_default_reader_refuses_foreign_text_and_a_named_one_warns(
         session.run(named)
     assert "so the answers mean nothing" in caplog.text
     assert named.unfit == ("tiny",)
-    generated = plan_cell(CellRequest(limit=1, model_named=False).of("bm25", "qasper"))
-    assert generated.unfit == ()
+    assert plan_cell(CellRequest(limit=1, model_named=False).of("bm25", "qasper")).unfit == ()
     path.write_text(json.dumps({"dataset": "qasper", "question": "What is it?", "documents": [PROSE]}))
     monkeypatch.setattr("bench.data.hub.fetch", lambda *_, **__: [path])
     assert plan_cell(CellRequest(data="hub").of("bm25", "qasper")).unfit == ("tiny",)

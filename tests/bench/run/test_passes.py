@@ -46,8 +46,7 @@ def files(results: Path) -> dict[str, Any]:
 
 def test_a_first_pass_asks_every_cells_first_questions_and_indexes_their_documents(tmp_path: Path) -> None:
     session, asked = Counting(tmp_path), cells()
-    passes = session.passes(2)
-    next(passes)
+    next(session.passes(2))
     found = session.run_all([[cell] for cell in asked])
     assert [one.asked for one in found.values()] == [("q0", "q1")] * 2
     assert [(one.summary.n, one.is_whole) for one in found.values()] == [(2, False)] * 2
@@ -93,8 +92,7 @@ def test_failed_questions_are_asked_again_once_in_passes(tmp_path: Path, begun: 
         return await Echo.answer(method, index, question, models)
 
     method.answer = counted
-    session = Counting(tmp_path, retry_failed=True)
-    session.in_passes([again], 2)
+    Counting(tmp_path, retry_failed=True).in_passes([again], 2)
     assert asked == ["please fail", *left, "please fail now"], "also one behind the first pass"
 
 

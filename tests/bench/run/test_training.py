@@ -72,8 +72,7 @@ def test_the_method_learns_once_from_all_documents_before_the_first_question(tmp
 def test_what_was_learned_depends_on_the_documents(tmp_path: Path) -> None:
     run(counting_cell(examples(6)), tmp_path / "a")
     fewer = counting_cell(examples(4))
-    store = IndexStore(tmp_path / "a" / "indexes")
-    run_cell(fewer, tmp_path / "cell", store, WordModels)
+    run_cell(fewer, tmp_path / "cell", IndexStore(tmp_path / "a" / "indexes"), WordModels)
     assert len(fewer.method.trained_on) == 1 and not fewer.method.indexed, "indexes are shared"
 
 

@@ -67,8 +67,7 @@ def test_rows_that_match_a_cost_come_last_and_bring_their_reference(reader: str,
     cells = [cell for group in ran.groups for cell in group]
     assert ran.groups[0] == ["bm25 5", "bm25 3"], "one run per question serves both"
     assert len(cells) == len(set(cells)) <= 6
-    more = table_data.cells["more", "hotpotqa"]
-    k = more.description.config["k"]
+    k = table_data.cells["more", "hotpotqa"].description.config["k"]
     # Both read chunks of equal length; only the frames of the prompts differ between k and k + 1.
     assert abs(k - 5) <= 1
     note = f"TF-IDF Top-X: k with the same cost as bm25: {k} (hotpotqa)."

@@ -48,8 +48,7 @@ def two_rows(tmp_path: Path) -> TableData:
 
 
 def test_the_parts_of_a_cost_are_means_and_an_index_counts_once_a_document(two_rows: TableData) -> None:
-    cell = two_rows.cells["pecan", "qasper"].finished
-    costs = cell_costs(cell)
+    costs = cell_costs(two_rows.cells["pecan", "qasper"].finished)
     q, index = costs.question, costs.index
     assert (q.total, q.reader, q.others, q.probes, q.without_probes) == (10, 8, 2, 1, 9)
     assert (index.total, index.reader, index.others) == (9, 3, 6)

@@ -57,6 +57,16 @@ def test_the_same_table_comes_back_without_data_records_and_models(table: TableD
         assert after[kind] == text.replace("not run yet", "not in this export")
 
 
+def test_fewer_questions_than_a_cell_has_are_refused(table: TableData, tmp_path: Path) -> None:
+    """Forty of its 150 lines gave a mean of forty, and another row's lines that row's mean."""
+    _, questions = export_table(table, tmp_path)
+    lines = questions.read_text("utf-8").splitlines(keepends=True)
+    for told in (lines[:1] + lines[2:], [line.replace("bm25_1,", "bm25,", 1) for line in lines]):
+        questions.write_text("".join(told), "utf-8")
+        with pytest.raises(DataError, match=r"[124] questions of bm25, \w+: its cell has 2"):
+            paired_table(exported_table(TABLE, tmp_path))
+
+
 def test_a_table_finished_at_first_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``bench table --export`` without ``--first 0`` wrote nothing, and said nothing."""
     definition = TABLE.model_copy(update={"datasets": ("hotpotqa",), "rows": TABLE.rows[:1]})

@@ -25,8 +25,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     setting = CellRequest(limit=len(SCORES))
     planned = plan_table(load_table("table1"), setting)
     for row in ("full_context", "bm25_top5", "pecan"):
-        cell = planned[row, "hotpotqa"]
-        finish(folder, cell.request, SCORES)
+        finish(folder, planned[row, "hotpotqa"].request, SCORES)
     return folder
 
 

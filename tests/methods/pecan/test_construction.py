@@ -281,8 +281,7 @@ def test_batches_of_a_level_are_in_flight_together() -> None:
             open_at_once.append(sum(not c.closed for c in self.contexts))
             return context
 
-    model = Watching(Script())
-    asyncio.run(build_graph(THREE, model, ScriptedEmbedder(), plan(room=6)))
+    asyncio.run(build_graph(THREE, Watching(Script()), ScriptedEmbedder(), plan(room=6)))
     assert max(open_at_once) == 3
 
 

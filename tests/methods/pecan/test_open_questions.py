@@ -149,8 +149,7 @@ def test_edges_of_content_words_leave_out_the_attention_of_function_words() -> N
     bullet = Bullet("of Orit", (0, 1))
     attention = np.array([[0.9, 0.1], [0.2, 0.6]])  # of "of" and "Orit" to two nodes
     assert edge_weights([bullet], attention)[0].tolist() == [pytest.approx([1.1 / 1.8, 0.7 / 1.8])]
-    content = content_tokens("of Orit", [(0, 2), (2, 7)])
-    only = with_content_words(bullet, content)
+    only = with_content_words(bullet, content_tokens("of Orit", [(0, 2), (2, 7)]))
     assert edge_weights([only], attention)[0].tolist() == [pytest.approx([0.25, 0.75])]
 
 

@@ -18,8 +18,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 
 
 def answered(results: Path, request: CellRequest) -> list[Record]:
-    result = Session(results).run(plan_cell(request))
-    return list(read_records(result.folder / "records.jsonl"))
+    return list(read_records(Session(results).run(plan_cell(request)).folder / "records.jsonl"))
 
 
 def same(one: Record, other: Record) -> None:
