@@ -62,7 +62,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """The answer to a question from one context."""
+    """The answer to a question from one context; cell: the folder whose graphs and searches it is of."""
 
     question: str
     documents: str

@@ -294,9 +294,12 @@ def steps(cells: tuple[Path, ...], data: str) -> None:
     """Judge the rules on the steps of recorded searches, by length, pooled and within a question."""
     for cell in cells:
         about = read_description(cell)
-        examples = {e.id: e for e in load(card_for(about.dataset, data), data).examples}
         if about.config.get("answer_from") == "chunks":
-            raise DataError(f"{cell}: its contexts are chunks, not the nodes that its searches read.")
+            raise DataError(
+                f"{cell}: its contexts are chunks, not the nodes that its searches read; expected a cell "
+                "without answer_from=chunks."
+            )
+        examples = {e.id: e for e in load(card_for(about.dataset, data), data).examples}
         documents = {e.id: [document.id for document in e.documents.documents] for e in examples.values()}
         records = [r for r in load_records(cell) if documents.get(r.example_id) == r.document_ids]
         if not records:
@@ -378,7 +381,7 @@ def turns(
     Threads.begin(None).settle(cell.roles.values(), alone=True)
     lm = LoadedModels(cell.roles).lm()
     kept = json.loads(out.read_text("utf-8")) if out and out.exists() else []
-    run_of = [cell.reader.label, str(dtype), cell.data.label, prompt]
+    run_of = [cell.reader.label, str(dtype), cell.data.label, cell.data.revision, prompt]
     done = {(answer["question"], answer["way"]) for answer in kept if answer.get("of") == run_of}
 
     async def run() -> None:
@@ -399,10 +402,8 @@ def turns(
     clusters = [example.documents.id for example in cell.data.examples]
     for way in ways:
         own, first = ([f1[example.id, of] for example in cell.data.examples] for of in (way, ways[0]))
-        difference = (
-            "" if way == ways[0] else f"  {_mean(np.subtract(own, first), clusters)} against {ways[0]}"
-        )
-        _print([(way, _mean(own, clusters), difference)])
+        against = f"  {_mean(np.subtract(own, first), clusters)} against {ways[0]}"
+        _print([(way, _mean(own, clusters), "" if way == ways[0] else against)])
 
 
 def _mean(values: ArrayLike, clusters: Sequence[str]) -> str:

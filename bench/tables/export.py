@@ -118,7 +118,8 @@ class ExportedCell(FinishedCell):
             lines = _questions(path, path.stat().st_mtime_ns).get(place, ())
             own = sum(line["cell_id"] == self.summary.cell_id for line in lines)
             if not own == len(lines) == self.summary.n:
-                raise ValueError(f"{own} questions of {', '.join(place)}: its cell has {self.summary.n}")
+                found = f"{len(lines)} lines of {', '.join(place)}, {own} of them of its cell"
+                raise ValueError(f"{found}, which has {self.summary.n} questions")
             for line in lines:
                 yield _record(line, self.summary)
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:

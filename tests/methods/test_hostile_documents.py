@@ -54,8 +54,7 @@ def asked(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[
             seen.extend(ids.tolist())
 
     monkeypatch.setattr(Engine, "run", noted)
-    reader = reader_of(weights)
-    hook = reader.hf_model.register_forward_pre_hook(direct, with_kwargs=True)
+    hook = reader_of(weights).hf_model.register_forward_pre_hook(direct, with_kwargs=True)
     yield seen
     hook.remove()
 

@@ -1,7 +1,7 @@
 import pytest
 
 from bench.files.paths import ASSETS
-from training.evaluate import Exam, Reader, auroc, bullet_figures, calibration
+from training.evaluate import Exam, Reader, auroc, bullet_figures, calibration, main
 from training.generator.world import Fact
 
 FACTS = [
@@ -35,6 +35,12 @@ def reader() -> Reader:
 )
 def test_bullets_are_compared_fact_by_fact(text: str, expected: tuple[int, int, int]) -> None:
     assert bullet_figures(text, FACTS) == expected
+
+
+def test_a_quick_look_does_not_replace_the_shipped_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--scale", "0.1"])
+    assert "say with --out where they go" in capsys.readouterr().err
 
 
 def test_auroc_counts_ordered_pairs() -> None:

@@ -55,8 +55,7 @@ def test_failed_questions_score_0_and_stay_in_every_mean() -> None:
     ("error", "failed"), [("out of memory", True), ({"kind": "oom"}, True), (None, False), ("", False)]
 )
 def test_a_line_with_an_error_is_a_failed_question(error: Any, failed: bool) -> None:
-    record = _GOOD | {"error": error}
-    (asked,) = parse_answered([json.dumps(record).encode()], "x")
+    (asked,) = parse_answered([json.dumps(_GOOD | {"error": error}).encode()], "x")
     assert (asked.prediction is None) == failed
 
 

@@ -200,8 +200,7 @@ def save_encoder(folder: Path, pooling: str = "mean", normalise: bool = True) ->
 
     plain = folder.parent / f"{folder.name}-transformer"
     encoder_model("bert", "sdpa").save_pretrained(plain)
-    tokenizer = hf_tokenizer(None)
-    tokenizer.save_pretrained(plain)
+    hf_tokenizer(None).save_pretrained(plain)
     transformer = Transformer(str(plain), max_seq_length=32)
     modules: list[Any] = [transformer, Pooling(32, pooling_mode=pooling)]
     if normalise:

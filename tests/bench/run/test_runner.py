@@ -32,8 +32,7 @@ from tests.stand_ins import Echo, StandInSession, WordModels, examples, run_cell
 
 
 def test_every_question_gets_a_scored_record_in_data_order(tmp_path: Path) -> None:
-    cell = stand_in_cell(examples(5))
-    result = run(cell, tmp_path, in_flight=3)
+    result = run(stand_in_cell(examples(5)), tmp_path, in_flight=3)
     records = list(read_records(result.folder / "records.jsonl"))
     assert [r.example_id for r in records] == [f"q{i}" for i in range(5)]
     assert all(r.scores == {"f1": 1.0} and r.prediction == r.answers[0] for r in records)

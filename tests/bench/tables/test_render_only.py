@@ -22,8 +22,7 @@ SCORES = (1, 0, 1, 0)
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some finished cells of Table 1 on HotpotQA."""
     folder = tmp_path_factory.mktemp("results")
-    setting = CellRequest(limit=len(SCORES))
-    planned = plan_table(load_table("table1"), setting)
+    planned = plan_table(load_table("table1"), CellRequest(limit=len(SCORES)))
     for row in ("full_context", "bm25_top5", "pecan"):
         finish(folder, planned[row, "hotpotqa"].request, SCORES)
     return folder

@@ -48,7 +48,6 @@ def test_five_times_as_many_as_wanted_are_looked_at() -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 9])
 def test_a_smaller_k_reads_the_beginning_of_a_larger_one(k: int) -> None:
-    rng = np.random.default_rng(2)
-    vectors = rng.normal(size=(60, 3)).tolist()
+    vectors = np.random.default_rng(2).normal(size=(60, 3)).tolist()
     longer = picked(vectors, [1.0, 0.2, 0.1], k=12, redundant=0.97)
     assert picked(vectors, [1.0, 0.2, 0.1], k=k, redundant=0.97) == longer[:k]

@@ -155,8 +155,7 @@ def test_a_chunk_of_white_space_is_no_node() -> None:
 
 
 def test_an_empty_summary_moves_its_nodes_up_unchanged() -> None:
-    script = Script(summary=saying("* p", "", "* top"))
-    graph, _ = build(script, THREE, plan(room=12))
+    graph, _ = build(Script(summary=saying("* p", "", "* top")), THREE, plan(room=12))
     assert [[graph.nodes[n].text for n in level] for level in graph.levels] == [
         *(["a b c d", "e f g h", "i j k l"], ["p", "i j k l"], ["top"])
     ]

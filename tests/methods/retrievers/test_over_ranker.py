@@ -74,8 +74,7 @@ def test_candidates_are_ordered_by_yes_and_others_follow_as_ranked(monkeypatch: 
         return {0: 1e-6, 2: 0.9, 3: 1e-5}[chunk.index]
 
     monkeypatch.setattr("methods.retrievers.rerank.p_yes", probability)
-    sparse = scores(Bm25(Bm25Config(), GEOMETRY), "kite mill")
-    first = np.argsort(-sparse, kind="stable")
+    first = np.argsort(-scores(Bm25(Bm25Config(), GEOMETRY), "kite mill"), kind="stable")
     assert set(first[:3]) == {0, 2, 3}
     relevance = scores(Rerank(RerankConfig(n=3), GEOMETRY), "kite mill")
     np.testing.assert_array_equal(np.argsort(-relevance), [2, 3, 0, *first[3:]])
