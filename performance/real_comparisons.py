@@ -3,7 +3,8 @@
 ``python -m performance.real_comparisons`` rewrites ``docs/real_reader/comparisons.csv``: its first three
 columns say what is compared with what, and a line added with these alone is filled in. A method of the table
 has its row there; the variants of PECAN besides (``NAMES``) have cells, of which the largest on a data set is
-meant: without the questions on which t_p was chosen. ``all`` takes every data set that has both.
+meant: without the questions on which t_p was chosen. ``all`` takes every data set that has both. Two ways of
+PECAN are compared on the questions whose graph cost both the same, to the last FLOP: on one graph.
 """
 
 from __future__ import annotations
@@ -101,6 +102,11 @@ def line(recorded: Records, dataset: str, method: str, against: str) -> list[str
                 dict.fromkeys(called for found, called in recorded if dataset in (found, "all"))
             )
             raise DataError(f"{name}: nothing recorded of it on {dataset}. What is: {known}.")
+    if all(name.startswith("PECAN") for name in (method, against)):
+        graphs = [{(r.example_id, r.flops.index) for r in side} for side in sides]
+        first, second = (
+            [r for r in side if (r.example_id, r.flops.index) in graphs[0] & graphs[1]] for side in sides
+        )
     c = compare(first, second, "f1")
     d = c.difference
     assert d.low is not None and d.high is not None and c.flop_ratio is not None
