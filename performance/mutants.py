@@ -316,9 +316,9 @@ MUTANTS = (
     ),
     Mutant(
         "W1",
-        "self.n * (self.detectable / difference) ** 2",
-        "self.n * (self.detectable / difference)",
-        "test_half_the_difference_needs_four_times_the_questions",
+        "ratio, documents = (self.detectable / difference) ** 2",
+        "ratio, documents = (self.detectable / difference)",
+        "test_half_the_difference_needs_four_times_the_questions_less_what_more_documents_save_in_t",
     ),
     Mutant(
         "W2",

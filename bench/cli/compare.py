@@ -190,10 +190,8 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
     interval = f"{interval} (95 %, documents resampled)" if interval else f", without an interval: {d.reason}"
     cost = f"{r.mean:.2f}{in_brackets(r, '{:.2f}'.format)} times" if r else "no ratio to"
     p_value = "p < 0.001" if c.p_value < 0.001 else f"p = {c.p_value:.3f}"
-    indexes = [
-        fmean(index.index_tflops for index in index_costs(records))
-        for records in ([p.first for p in c.pairs], [p.second for p in c.pairs])
-    ]
+    answered = [p.first for p in c.pairs], [p.second for p in c.pairs]
+    indexes = [fmean(index.index_tflops for index in index_costs(records)) for records in answered]
     lines = [
         f"{label_of(c.metric):<11} {first} {100 * c.first:.1f} %, {second} "
         f"{100 * c.second:.1f} %; mean of {counted(len(c.pairs), 'question')} on "
@@ -205,6 +203,12 @@ def describe(comparison: Comparison, first: str, second: str, plan: float = PLAN
         f"FLOPs       {cost} those of {second}, per question, without the index",
         f"index       {first} {indexes[0]:.3g}, {second} {indexes[1]:.3g} TFLOPs per document set",
     ]
+    failed = [sum(record.error is not None for record in records) for records in answered]
+    if any(failed):
+        lines.append(
+            f"failed      scored 0: {failed[0]} of {first}, {failed[1]} of {second}; bench run "
+            "--retry-failed asks them again"
+        )
     if c.only_first or c.only_second:
         lines.append(
             f"left out    {counted(c.only_first, 'question')} that only {first} has, {c.only_second} "

@@ -73,7 +73,8 @@ COLUMNS = ("scores", "retrieval", "costs", "price", "paired", "published")
     help="price card of --columns price, in the format of bench/models/prices.yaml",
 )
 @option(
-    "--questions-per-document",
+    "--per-document",
+    "questions_per_document",
     group=DATA,
     listed=False,
     type=click.IntRange(min=1),
@@ -159,9 +160,14 @@ def _picture(request: TableRequest, table: TableData) -> Path | None:
     if request.definition.kind != "cells" or request.view not in ("scores", "costs", "price"):
         return None
     if request.prices is not None:
-        unit = f"dollars for 1,000 questions, {request.questions[-1]} per document"
-        prices = dollars_per_1000(table, request.prices, request.questions[-1])
-        drawn = rows_on_a_plane(table, prices, unit=unit)
+        card, shared = request.prices, request.questions[-1]
+        drawn = rows_on_a_plane(
+            table,
+            dollars_per_1000(table, card, shared),
+            unit=f"dollars for 1,000 questions, {shared} per document",
+            bars="Bars of scores: 95 %, documents resampled; of dollars: least and most. "
+            f"Prices: {card.source}, {card.date}.",
+        )
     else:
         drawn = rows_on_a_plane(table)
     if drawn is None:

@@ -21,7 +21,7 @@ from bench.figures.drawing import (
     trade_off,
     two_levels,
 )
-from bench.figures.pareto import pareto
+from bench.figures.pareto import BARS, pareto
 from bench.metrics.statistics import Interval
 from bench.models.spec import resolve
 from bench.results.finished import FinishedCell
@@ -91,17 +91,18 @@ def rows_on_a_plane(
     table: TableData,
     dollars: Mapping[tuple[str, str], Interval] | None = None,
     unit: str = "TFLOPs per question",
+    bars: str = BARS,
 ) -> Drawn | None:
     """The rows of a table, its first score over cost, on the data sets with a cell; None without any.
 
-    dollars, unit: the cost, if it is not in TFLOPs (:func:`bench.figures.pareto.pareto`).
+    dollars, unit, bars: the cost, if it is not in TFLOPs (:func:`bench.figures.pareto.pareto`).
     """
     shown = tuple(of for of in table.definition.datasets if any(cell.summary for cell in table.of(of)))
     if not shown:
         return None
     definition = table.definition.model_copy(update={"datasets": shown})
     printed = published(definition.published_as) if definition.printed else {}
-    return pareto(TableData(definition, table.cells), printed, dollars=dollars, unit=unit)
+    return pareto(TableData(definition, table.cells), printed, dollars=dollars, unit=unit, bars=bars)
 
 
 def _curve(figure: Figure, setting: CellRequest, session: Session) -> Drawn:

@@ -29,6 +29,10 @@ from bench.tables.cells import TableCell, TableData
 from bench.tables.definition import TableDefinition
 from bench.tables.published import PublishedValues
 
+BARS = "Bars: 95 %, documents resampled."
+LINE, NARROWEST = 0.2, 5.4
+"""Inches of a line of the legend, and of two of its columns."""
+
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Indices of the (cost, score) points that no other point dominates, by ascending cost.
@@ -67,13 +71,14 @@ def pareto(
     explained: bool = True,
     dollars: Mapping[tuple[str, str], Interval] | None = None,
     unit: str = "TFLOPs per question",
+    bars: str = BARS,
 ) -> Drawn:
     """All rows of a table, one panel per data set: score over cost, with intervals and the Pareto front.
 
     Costs are relative to the table's reference row (``ratio_to``) if that row has a cell; then the published
     values are shown too, in grey and by the same markers. explained: whether the picture says how to read
     it; without, only who read. dollars: (row id, data set) -> the cost instead of TFLOPs, with what it can be
-    at least and at most; unit: of costs that are not relative.
+    at least and at most; unit: of costs that are not relative; bars: what they span, and whose the costs are.
     """
     definition, metric = table.definition, table.definition.metrics[0]
     label = definition.reference.label if definition.reference else ""
@@ -116,13 +121,16 @@ def pareto(
         ax.set(xlabel=xlabel, ylabel=label_of(metric), ylim=(bottom, None))
     in_order = sorted(named.items(), key=itemgetter(1))
     marks = {name: Line2D([], [], **marker_of(*mark)) for name, mark in in_order}
+    columns = 3 if len(axes) > 1 else 2
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(max(width, NARROWEST), height + LINE * (len(marks) // columns))
     figure.legend(
-        marks.values(), marks, loc="outside upper center", ncols=3 if len(axes) > 1 else 2, frameon=False,
+        marks.values(), marks, loc="outside upper center", ncols=columns, frameon=False,
         handletextpad=0.2, columnspacing=1.2,
     )  # fmt: skip
     note = about_reader(table)
     if explained:
-        note.append("Filled, dotted line: the Pareto front. Bars: 95 %, documents resampled.")
+        note.append(f"Filled, dotted line: the Pareto front. {bars}")
         note += [f"Grey: published values by the same markers ({definition.source})."] if in_grey else []
         note += ["Rows that were asked other questions than most are not shown."] if left_out else []
     add_note(figure, " ".join(note if explained else note[:1]))

@@ -35,7 +35,17 @@ class Power:
 
     def questions_for(self, difference: float) -> int:
         """How many questions find a true difference of this size, above 0, as often, as many per document."""
-        return math.ceil(max(self.n * FEWEST / self.documents, self.n * (self.detectable / difference) ** 2))
+        ratio, documents = (self.detectable / difference) ** 2, float(self.documents)
+        for _ in range(50):  # t has the degrees of freedom of the documents that are asked
+            documents = self.documents * ratio * (_quantiles(documents) / _quantiles(self.documents)) ** 2
+        return math.ceil(max(FEWEST, documents) * self.n / self.documents)
+
+
+def _quantiles(documents: float) -> float:
+    """t_{1 - alpha/2} + t_power with the degrees of freedom of so many documents, ``FEWEST`` or more."""
+    from scipy.stats import t
+
+    return float(t.ppf((1 - LEVEL / 2, POWER), max(FEWEST, documents) - 1).sum())
 
 
 def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
@@ -43,8 +53,6 @@ def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
 
     differences: one number per question, shape (n,); clusters: the document of each.
     """
-    from scipy.stats import t
-
     values = np.asarray(differences, dtype=np.float64)
     _, position, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
     count, n = len(sizes), len(values)
@@ -52,4 +60,4 @@ def power_of(differences: ArrayLike, clusters: Sequence[str]) -> Power | None:
         return None
     off = np.bincount(position, weights=values) - sizes * values.mean()
     se = math.sqrt(count / (count - 1) * float((off**2).sum())) / n
-    return Power(float(t.ppf((1 - LEVEL / 2, POWER), count - 1).sum()) * se, n, count) if se > 1e-12 else None
+    return Power(_quantiles(count) * se, n, count) if se > 1e-12 else None

@@ -430,8 +430,8 @@ def about_prices(date: str, source: str, *, ranges: bool) -> list[str]:
         "questions cost less than full context whose whole prompt is cached after the first question.",
         *(
             [
-                "Ranges: these records do not have the tokens in the cache, which cost nothing at one end; "
-                "at the other every call was as long as could be, at the full price of input."
+                "Ranges: these records do not have the tokens in the cache, only what their calls attended "
+                "to, which allows so few and so many."
             ]
             if ranges
             else []

@@ -3,8 +3,7 @@
 A model's calls with n new tokens on m cached ones, and g generated tokens, cost ``input * Σn``,
 ``cached_input * Σm`` and ``output * Σg``. Decoding forwards what was generated and counts in g alone; so does
 the first token of an answer or a probe, whose logits come from the prompt. Records from before Σm was counted
-give a range for each question: Σm is 0 or more, and at most both Σn·(m+n) - (Σn)²/calls, as n >= 1 and
-Σn² >= (Σn)²/calls, and calls * longest context - Σn.
+have Σn·(m+n), which gives Σm of a single call and a range of several: see :func:`cached_tokens`.
 """
 
 from __future__ import annotations
@@ -59,25 +58,33 @@ def cell_price(cell: FinishedCell, card: PriceCard) -> CellPrice:
     asked = [Meter.from_json(record.flops.query_by_model) for record in records]
     indexes = (Meter.from_json(index.index_by_model) for index in index_costs(records))
 
-    def mean(meters: Iterable[Meter]) -> NDArray[np.float64]:
-        return np.asarray(np.mean([dollars(meter.usage, card, longest) for meter in meters], axis=0))
+    def mean(meters: Iterable[Meter], *, again: bool = False) -> NDArray[np.float64]:
+        return np.asarray(np.mean([dollars(m.usage, card, longest, again=again) for m in meters], axis=0))
 
-    return CellPrice(mean(asked), mean(indexes), mean(map(_repeated, asked)))
-
-
-def _repeated(meter: Meter) -> Meter:
-    """The ledger if everything that it read were cached."""
-    again = Meter.combined([meter])
-    for (_, phase), use in again.usage.items():
-        if phase != "decode":
-            use.new_tokens, use.cached = 0, use.new_tokens + (use.cached or 0)
-    return again
+    return CellPrice(mean(asked), mean(indexes), mean(asked, again=True))
 
 
-def dollars(usage: Mapping[tuple[str, str], Usage], card: PriceCard, longest: int) -> NDArray[np.float64]:
+def cached_tokens(use: Usage, longest: int) -> NDArray[np.float64]:
+    """Least and most Σm of a model's calls, shape (2,), equal where it is known; longest: see ``dollars``.
+
+    Of c calls with n >= 1 each, the largest has at most l = Σn - c + 1, and Σn² is between (Σn)²/c and
+    l² + c - 1; so Σn·m is known to a range, and Σm is Σn·m / l or more, and Σn·m or less.
+    """
+    if use.cached is not None or not use.new_tokens:
+        return np.full(2, float(use.cached or 0))
+    calls, largest = max(1, use.calls), max(1, use.new_tokens - use.calls + 1)
+    least = max(0.0, (use.attended - largest**2 - (calls - 1)) / largest)
+    most = min(use.attended - use.new_tokens**2 / calls, calls * longest - use.new_tokens)
+    return np.array([least, max(least, most) if calls > 1 else least])
+
+
+def dollars(
+    usage: Mapping[tuple[str, str], Usage], card: PriceCard, longest: int, *, again: bool = False
+) -> NDArray[np.float64]:
     """Least and most micro-dollars of a ledger, shape (2,); longest: most tokens of a context.
 
-    Models of which no token was counted, such as a method's own network, cost nothing.
+    again: if all that it reads were cached. Models of which no token was counted, such as a method's own
+    network, cost nothing.
     """
     total = np.zeros(2)
     for model in dict.fromkeys(model for model, _ in usage):
@@ -87,15 +94,10 @@ def dollars(usage: Mapping[tuple[str, str], Usage], card: PriceCard, longest: in
         price, read = card.of(model), Usage()
         for phase, use in phases.items():
             if phase != "decode":
-                read.add(use)
-        generated = sum(use.logit_rows for phase, use in phases.items() if phase in _GENERATING)
-        total += price.input * read.new_tokens + price.output * generated
-        if read.cached is not None:
-            total += price.cached_input * read.cached
-        else:
-            calls = max(1, read.calls)
-            most = min(read.attended - read.new_tokens**2 / calls, calls * longest - read.new_tokens)
-            total[1] += price.input * max(0.0, most)
+                read.add(use)  # a call with a probe is one, though its text counts as prefill
+        total += price.output * sum(use.logit_rows for phase, use in phases.items() if phase in _GENERATING)
+        total += (price.cached_input if again else price.input) * read.new_tokens
+        total += price.cached_input * cached_tokens(read, longest)
     return total
 
 

@@ -47,8 +47,9 @@ def test_means_counts_and_the_ratio_of_costs() -> None:
     unanswered = [r.model_copy(update={"answers": []}) for r in cell([1, 0], "ab", 0)]
     free = compare(cell([1, 0.5], "ab"), unanswered, "f1")
     assert free.flop_ratio is None and "no ratio to those of B" in describe(free, "A", "B")
-    failed = cell([1, 0, 1], "abc") + [record(3, "d", 0, 0)]  # 1 resample in 256 costs nothing
-    assert "FLOPs       1.00 times those of B" in describe(compare(failed, failed, "f1"), "A", "B")
+    failed = cell([1, 0, 1], "abc") + [record(3, "d", 0, 0).model_copy(update={"error": "OSError: no"})]
+    text = describe(compare(failed, failed, "f1"), "A", "B")  # 1 resample in 256 costs nothing
+    assert "FLOPs       1.00 times those of B" in text and "failed      scored 0: 1 of A, 1 of B" in text
 
 
 def test_the_exact_test_tries_every_swap_of_documents() -> None:
