@@ -908,14 +908,14 @@ MUTANTS = (
         'if name == "index.json" and hashlib.sha256(body).hexdigest() !=',
         "test_a_damaged_index_is_built_again",
     ),
-    Mutant("H1", "if not self.training:", "if True:", "test_documents_learned_from_tell_two_cells_apart"),
+    Mutant("H1", "if not self.training:", "if True:", "test_the_id_follows_parts_not_their_order"),
     Mutant(
         "H2",
         "json.dumps(value, sort_keys=True, separators",
         "json.dumps(value, separators",
         "test_the_key_depends_on_every_part",
     ),
-    Mutant("H3", 'del parts["data_label"]', "pass", "test_a_renamed_data_file_leaves_the_cell_as_it_is"),
+    Mutant("H3", 'del parts["data_label"]', "pass", "test_the_id_follows_parts_not_their_order"),
     Mutant(
         "H4",
         "examples=stable_hash([example.id for example in data.examples])",

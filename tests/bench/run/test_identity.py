@@ -10,27 +10,8 @@ from hypothesis import given, settings, strategies as st
 
 from bench.data import load
 from bench.data.own import card_for
-from bench.files.hashing import stable_hash
 from bench.run.cell import CellRequest, plan_on
 from bench.run.identity import CellIdentity
-from tests.stand_ins import examples, stand_in_cell
-
-
-@pytest.fixture
-def identity() -> CellIdentity:
-    cell_identity: CellIdentity = stand_in_cell(examples(2)).identity
-    return cell_identity
-
-
-def test_documents_learned_from_tell_two_cells_apart(identity: CellIdentity) -> None:
-    """The same options, and a file of training documents whose content has changed."""
-    first, second = (replace(identity, training=stable_hash(content)) for content in ("a", "b"))
-    assert len({identity.cell_id, first.cell_id, second.cell_id}) == 3
-
-
-def test_a_renamed_data_file_leaves_the_cell_as_it_is(identity: CellIdentity) -> None:
-    renamed = replace(identity, data_label="toy (renamed.json)")
-    assert (renamed.cell_id, renamed.folder) == (identity.cell_id, identity.folder)
 
 
 def test_the_order_of_the_examples_is_a_part_of_it() -> None:
