@@ -71,13 +71,7 @@ def test_a_local_folder_is_a_model(tmp_path: Path) -> None:
     spec = resolve(str(folder))
     assert (spec.name, spec.label, spec.kind) == ("my-llama", "my-llama", "causal")
     assert spec.geometry == Geometry(37, 1024, 1024, 256)
-    before = spec.identity()
-    assert str(tmp_path) not in json.dumps(before)
-    weights = folder / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
-    assert resolve(str(folder)).identity()["revision"] != before["revision"]
+    assert str(tmp_path) not in json.dumps(spec.identity())
 
 
 @pytest.mark.parametrize(

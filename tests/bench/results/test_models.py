@@ -12,7 +12,7 @@ from bench.metrics.statistics import Interval
 from bench.results.curves import curve_point
 from bench.results.finished import find_finished, read_finished
 from bench.results.models import CellDescription, read_description, read_summary
-from bench.results.records import CELL_FILE, SUMMARY_FILE, error_kind
+from bench.results.records import CELL_FILE, SUMMARY_FILE
 from bench.run.cell import plan_cell
 from bench.run.cell_folder import describe
 from tests import cells
@@ -93,8 +93,3 @@ def test_a_file_that_is_no_object_is_an_error_that_names_it(tmp_path: Path, cont
 def test_a_description_written_by_hand_needs_to_name_the_cell_only() -> None:
     about = CellDescription(cell_id="x", method="m", dataset="qasper")
     assert about.data == "qasper" and about.to_json() == {"cell_id": "x", "method": "m", "dataset": "qasper"}
-
-
-@pytest.mark.parametrize("error", ["ValueError: a: b", "ValueError"])
-def test_an_error_of_a_record_has_a_kind(error: str) -> None:
-    assert error_kind(error) == "ValueError"
