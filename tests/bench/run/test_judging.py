@@ -40,16 +40,18 @@ def record(number: int, prediction: str | None) -> Record:
 class Judge:
     """A model that says what a rule makes of the two answers as shown."""
 
-    def __init__(self, rule: Callable[[str, str, str], str]) -> None:
+    def __init__(self, rule: Callable[..., str]) -> None:
         self.rule, self.asked = rule, 0
+
+    def reply(self, prompt: str) -> str:
+        first = prompt.split("Answer 1:\n")[1].split("\n\nAnswer 2:")[0]
+        second = prompt.split("Answer 2:\n")[1].split("\n\nCriterion:")[0]
+        return self.rule(first, second, prompt.split("Criterion: ")[1].split(".")[0])
 
     async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
         self.asked += 1
-        first = prompt.split("Answer 1:\n")[1].split("\n\nAnswer 2:")[0]
-        second = prompt.split("Answer 2:\n")[1].split("\n\nCriterion:")[0]
-        criterion = prompt.split("Criterion: ")[1].split(".")[0]
         current_meter().credit("judge", "decode", Usage(calls=1, new_tokens=7, flops=100))
-        return Generation(self.rule(first, second, criterion), (1,), "stop", 10)
+        return Generation(self.reply(prompt), (1,), "stop", 10)
 
 
 def longer(first: str, second: str, criterion: str) -> str:
@@ -217,19 +219,12 @@ def test_the_papers_prompt_has_braces_of_json_and_answers_as_they_are() -> None:
     assert '{ "Comprehensiveness": { "Winner": "[Answer 1 or Answer 2]"' in prompt and "{{" not in prompt
 
 
-class PaperJudge:
+class PaperJudge(Judge):
     """Prefers by the paper's prompt; fails where an answer is ``broken``."""
 
-    def __init__(self, winner: Callable[[str, str], str]) -> None:
-        self.winner, self.asked = winner, 0
-
-    async def generate(self, prompt: str, max_new_tokens: int) -> Generation:
-        self.asked += 1
+    def reply(self, prompt: str) -> str:
         first, second = prompt.split("two answers: Answer 1: ")[1].split("\n\n")[0].split("; Answer 2: ")
-        winner = self.winner(first, second)
-        current_meter().credit("judge", "decode", Usage(calls=1, new_tokens=7, flops=100))
-        text = "{" if "broken" in (first, second) else paper_reply({"Winner": winner})
-        return Generation(text, (1,), "stop", 10)
+        return "{" if "broken" in (first, second) else paper_reply({"Winner": self.rule(first, second)})
 
 
 def by_length(first: str, second: str) -> str:
