@@ -33,7 +33,7 @@ from bench.method import read
 from bench.method.trace import SearchTrace
 from bench.metrics import get_metrics
 from bench.metrics.scoring import question_scores
-from bench.metrics.statistics import Interval, clustered_bootstrap
+from bench.metrics.statistics import clustered_bootstrap
 from bench.models.model_set import LoadedModels
 from bench.results.index_store import IndexStore
 from bench.results.models import read_description
@@ -42,6 +42,7 @@ from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.question_runner import stored_index
 from bench.run.threads import Threads
 from bench.schema import ContextItem, DocumentSet, Example
+from bench.tables.formats import percent
 from methods.pecan.graph import Graph
 from methods.pecan.prompts import PECAN_NODE
 from performance.command import run_command
@@ -147,9 +148,9 @@ async def readings(
     return found
 
 
-def mean(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+def mean(values: Sequence[float], clusters: Sequence[str]) -> str:
     """With an interval that resamples documents."""
-    return clustered_bootstrap(values, clusters, rng=np.random.default_rng(0))
+    return percent(clustered_bootstrap(values, clusters, rng=np.random.default_rng(0)), "")
 
 
 @click.command()
@@ -217,8 +218,8 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
         against = mean([100 * (own[q].f1 - one.f1) for q, one in by_way[BASE].items()], clusters)
         cost = np.mean([reading.tflops for reading in own.values()])
         tokens = np.mean([reading.prompt_tokens for reading in own.values()])
-        difference = "" if way == BASE else _shown(against)
-        click.echo(f"{way:<16}{_shown(score):>22}{cost:>10.3g}{tokens:>16.0f}{difference:>24}")
+        difference = "" if way == BASE else against
+        click.echo(f"{way:<16}{score:>22}{cost:>10.3g}{tokens:>16.0f}{difference:>24}")
     show_split(by_way, [folder, *others])
 
 
@@ -244,14 +245,9 @@ def show_split(by_way: Mapping[str, Mapping[str, Reading]], cells: Sequence[Path
     before: Mapping[str, float] | None = None
     for says, scores in stages:
         score = mean([100 * scores[q] for q in asked], clusters)
-        step = mean([100 * (scores[q] - before[q]) for q in asked], clusters) if before else None
-        click.echo(f"{says:<56}{_shown(score):>20}{_shown(step) if step else '':>22}")
+        step = mean([100 * (scores[q] - before[q]) for q in asked], clusters) if before else ""
+        click.echo(f"{says:<56}{score:>20}{step:>22}")
         before = scores
-
-
-def _shown(value: Interval) -> str:
-    bounds = "" if value.low is None or value.high is None else f" [{value.low:.1f}, {value.high:.1f}]"
-    return f"{value.mean:.1f}{bounds}"
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ from bench.results.records import Record, load_records
 from bench.run.cell import Cell, CellRequest, plan_cell
 from bench.run.threads import Threads
 from bench.schema import ContextItem, Example
-from bench.tables.formats import in_brackets
+from bench.tables.formats import in_brackets, percent
 from methods.pecan.graph import fold
 from methods.pecan.prompts import (
     PECAN_CHOICES,
@@ -167,9 +167,7 @@ def pooled(cases: Sequence[Case], probe: str, *, at_one_step: bool = False) -> s
         [case.step for case in cases] if at_one_step else 0,
         rng=np.random.default_rng(0),
     )
-    if value is None:
-        return "-"
-    return f"{value.mean:.2f}" + ("" if value.low is None else f" [{value.low:.2f}, {value.high:.2f}]")
+    return f"{value.mean:.2f}{in_brackets(value, '{:.2f}'.format)}" if value else "-"
 
 
 def within(cases: Sequence[Case], probe: str) -> str:
@@ -408,8 +406,7 @@ def turns(
 
 def _mean(values: ArrayLike, clusters: Sequence[str]) -> str:
     """With an interval that resamples documents, where there are enough of them."""
-    interval = clustered_bootstrap(values, clusters, rng=np.random.default_rng(0))
-    return f"{interval.mean:.1f}{in_brackets(interval, '{:.1f}'.format)}"
+    return percent(clustered_bootstrap(values, clusters, rng=np.random.default_rng(0)), "")
 
 
 if __name__ == "__main__":
