@@ -232,8 +232,8 @@ MUTANTS = (
     ),
     Mutant(
         "PC1",
-        "use.new_tokens, use.cached = 0, use.new_tokens + (use.cached or 0)",
-        "use.new_tokens, use.cached = 0, use.cached or 0",
+        "(price.cached_input if again else price.input) * read.new_tokens",
+        "price.input * read.new_tokens",
         "test_dollars_are_the_closed_form_of_the_tokens",
     ),
     Mutant(
@@ -298,8 +298,8 @@ MUTANTS = (
     ),
     Mutant(
         "K7",
-        "total += price.input * read.new_tokens",
-        "total += price.cached_input * read.new_tokens",
+        "(price.cached_input if again else price.input) * read.new_tokens",
+        "price.cached_input * read.new_tokens",
         "test_dollars_are_the_closed_form_of_the_tokens",
     ),
     Mutant(
