@@ -146,7 +146,7 @@ class AttentionRanker(RankThenRead[AttentionRankerConfig]):
             for span in spans:
                 for token in range(span.start, span.end):
                     context.watch(Span(token, token + 1), heads)
-            asked = await context.extend(tail)
+            asked = await context.extend(tail, focus=(2, len(tail)))
             await context.generate(1)  # forwards the end of the turn as well, and not what it generates
             paid = context.recorded(Span(asked.start, context.length)).mean(axis=0, dtype=np.float64)
         return np.split(paid, np.cumsum([len(span) for span in spans])[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,26 @@ def language_model(
     lm = CausalLanguageModel(facts, text_tokenizer(), model)
     lm.engine.scheduler.share_prefixes = False
     return lm
+
+
+def model_by_formula(template: str) -> CausalLanguageModel:
+    """A Qwen2 with two key heads a layer, whose weights are sines of their place, with a token a byte."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    model = causal_model("qwen2", vocab_size=256, **sizes, tie_word_embeddings=False)
+    at = 0
+    for name, weight in sorted(model.named_parameters()):
+        place = torch.arange(at, at + weight.numel(), dtype=torch.float64)
+        wave = torch.sin(place * place).reshape(weight.shape)
+        weight.copy_(1 + 0.2 * wave if "norm" in name else 0.4 * wave)
+        at += weight.numel()
+    vocab = {byte: at for at, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    hf = PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template)
+    facts = ModelFacts(
+        "by formula", replace(GEOMETRY, chunk_tokens=64), architecture_from_config(model.config)
+    )
+    return CausalLanguageModel(facts, TextTokenizer("bytes", hf), model)
 
 
 def save_causal(folder: Path, family: str = "llama", **overrides: Any) -> Path:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from bench.conformance import DOCUMENTS, STORY
 from bench.errors import ConfigError
@@ -29,6 +29,7 @@ from methods.retrievers.attention_ranker import (
     windows_of,
     without_outliers,
 )
+from tests.bench.models.builders import model_by_formula
 
 SPEC = resolve("tiny")
 QUERY = "Where did Mara Feld hide the silver kite?"
@@ -62,50 +63,42 @@ def ranked(
     return result
 
 
-def by_hand(
-    texts: Sequence[str], query: str, heads: Sequence[tuple[int, int]] | None, lm: Any
-) -> tuple[np.ndarray[Any, Any], int]:
-    """QRHead's score_docs with transformers' own attention, one forward a query; and the number of heads."""
-    pieces = [HEAD, *(PARAGRAPH.format(number=at + 1, text=text) for at, text in enumerate(texts))]
-    ids = [*lm.chat.opening]
-    spans = []
-    for piece in pieces:
-        tokens = lm.tokenize(piece)
-        first = next(at for at, (_, end) in enumerate(tokens.offsets) if end > (piece != HEAD) * 2)
-        spans.append((len(ids) + first, len(ids) + len(tokens.ids)))
-        ids += tokens.ids
-    paid = []
-    for asked in (query, NULL_QUERY):
-        whole = [*ids, *lm.tokenize(TAIL.format(query=asked)).ids, *lm.chat.closing]
-        own = lm.hf_model.config._attn_implementation
-        lm.hf_model.set_attn_implementation("eager")
-        with torch.inference_mode():
-            out = lm.hf_model(torch.tensor([whole]), output_attentions=True)
-        lm.hf_model.set_attn_implementation(own)
-        weights = torch.stack([layer[0, :, len(ids) :, : len(ids)] for layer in out.attentions]).double()
-        paid.append(weights.mean(2))  # (layers, heads, tokens)
-    calibrated = paid[0] - paid[1]
-    places = heads or list(np.ndindex(*calibrated.shape[:2]))
-    chosen = torch.stack([calibrated[place] for place in places])
-    tokens = chosen.sum(0)
-    scores = []
-    for start, end in spans[1:]:
-        own_tokens = tokens[start:end]
-        kept = own_tokens > own_tokens.mean() - 2 * own_tokens.std()
-        scores.append(float((own_tokens * kept).sum()))
-    return np.array(scores), len(chosen)
+def scored_alone(chunks: Any, query: str, method: AttentionRanker, models: Any) -> Any:
+    async def scored() -> Any:
+        with metered(Meter()):
+            index = Index(*await method.prepare(chunks, models))
+            return await method.score(chunks, index, Question(query, LONG, 8), models)
+
+    return asyncio.run(scored())
 
 
-@pytest.mark.parametrize("heads", ["all", "1.0+1.1", "top_layers"])
-def test_scores_are_those_of_qrhead_s_algorithm_over_transformers_own_attention(heads: str) -> None:
-    (found,), _, _, _, models = ranked(QUERY, heads=heads, chunk_tokens=20)
-    lm: Any = models.lm()
-    layers, of_each = lm.architecture.layers, lm.architecture.heads
-    upper = [(layer, head) for layer in range(layers - -(-layers // 3), layers) for head in range(of_each)]
-    chosen = {"all": None, "1.0+1.1": [(1, 0), (1, 1)], "top_layers": upper}[heads]
-    expected, count = by_hand([chunk.text for chunk in found.chunks], QUERY, chosen, lm)
-    assert len(expected) > 3 and np.ptp(expected) > 1e-3, "the chunks differ"
-    np.testing.assert_allclose(found.scores * count, expected, atol=1e-4 * np.abs(expected).max())
+TEMPLATE = (
+    "<|im_start|>user {% for m in messages %}{% if not loop.first %}<|im_start|>{{ m['role'] }}\n{% endif %}"
+    "{{ m['content'] }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{% endif %}"
+)
+"""The prompt around the user's turn that QRHead writes for Qwen2.5."""
+
+
+@pytest.mark.parametrize(
+    ("heads", "count", "expected"),
+    [
+        ("all", 8, (0.003352261, -0.027633499, -0.043942876)),
+        ("1.0+1.3", 2, (-0.000072757, -0.004461512, -0.006218818)),
+        ("top_layers", 4, (0.008363483, -0.011644119, -0.011458120)),
+    ],
+)
+def test_scores_are_those_that_qrhead_s_code_gave(heads: str, count: int, expected: Sequence[float]) -> None:
+    """Sums over heads by QRRetriever.score_docs of princeton-pli/QRHead at 7a668e79 for the same weights.
+
+    With its Qwen2 in fp32 and eager attention, in transformers 4.48.3; null query N/A; head sets full_heads,
+    1-0,1-3 and all of layer 1.
+    """
+    texts = "Mara hid the silver kite in a mill.\nOtto kept a goat.\nRain fell on the harbour all day long."
+    lm = model_by_formula(TEMPLATE)
+    chunks = [SimpleNamespace(text=text) for text in texts.split("\n")]
+    models = SimpleNamespace(lm=lambda: lm)
+    found = scored_alone(chunks, "Where is the silver kite?", ranker(heads=heads), models) * count
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 * max(map(abs, expected)))
 
 
 def test_the_null_query_as_a_question_says_nothing_of_any_chunk() -> None:
@@ -153,9 +146,9 @@ def test_a_text_over_the_window_is_scored_in_windows_of_whole_chunks() -> None:
     for window, after in itertools.pairwise(windows):
         pieces = [PARAGRAPH.format(number=at, text=t) for at, t in enumerate([*window, after[0]], 1)]
         assert sum(map(lm.count_tokens, pieces[:-1])) <= room < sum(map(lm.count_tokens, pieces))
-    alone, _ = by_hand(windows[1], QUERY, None, lm)
-    own = found.scores[counts[0] : counts[0] + counts[1]]
-    assert np.corrcoef(alone, own)[0, 1] > 0.999
+    second = [SimpleNamespace(text=text) for text in windows[1]]
+    alone = scored_alone(second, QUERY, ranker(), models)
+    np.testing.assert_allclose(found.scores[counts[0] : counts[0] + counts[1]], alone, atol=1e-6)
     long = " ".join([QUERY] * 40)  # more than the room of a window asked for more than the model has
     both, _, _, meters, _ = ranked(long, beginning(lm, long, lm.geometry.chunk_tokens))
     np.testing.assert_array_equal(both[0].scores, both[1].scores)
