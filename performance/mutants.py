@@ -282,7 +282,7 @@ MUTANTS = (
         "K4",
         "sinks = min(SINKS, piece.start)",
         "sinks = 0",
-        "test_kvzip_is_the_most_attention_of_a_repetition",
+        "test_scores_are_those_kvpress_gave",
     ),
     Mutant(
         "K5",
