@@ -28,6 +28,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from bench.errors import DataError
 from bench.flops.meter import Meter, metered
 from bench.method import read
 from bench.method.trace import SearchTrace
@@ -189,16 +190,15 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
 
         async def one(record: Record) -> None:
             example = examples[record.example_id]
-            index = stored_index(cell, store, example.documents)
+            stored = stored_index(cell, store, example.documents)
             ways = [way for way in WAYS if (record.example_id, way) not in done]
-            if index is None or not ways:
+            if stored is None or not ways:
+                return
+            if stored.meter.flops != record.flops.index:
+                click.echo(f"{record.example_id}: left out, its graph was built again since its search")
                 return
             async with slots:
-                graph = Graph.from_index(index, example.documents)
-                search = SearchTrace.read(record.trace)
-                if search is not None and not {node.id for node in search.read_nodes} <= set(graph.ids):
-                    click.echo(f"{record.example_id}: left out, its graph was built again since its search")
-                    return
+                graph = Graph.from_index(stored.index, example.documents)
                 new = await readings(cell, record, example, graph, models, ways)
                 kept.extend(replace(reading, cell=folder.name) for reading in new)
             if out:
@@ -210,6 +210,8 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
     asked = {record.example_id for record in records}
     of_cell = [reading for reading in kept if reading.cell == folder.name and reading.question in asked]
     by_way = {way: {r.question: r for r in of_cell if r.way == way} for way in WAYS}
+    if not by_way[BASE]:
+        raise DataError(f"{results}: it has no graph that {folder} searched; expected that cell's --results.")
     clusters = [reading.documents for reading in by_way[BASE].values()]
     click.echo(f"{len(clusters)} questions of {about.data}, read by {cell.reader.label}\n")
     click.echo(f"{'':<16}{'F1':>22}{'TFLOPs':>10}{'prompt tokens':>16}{f'against {BASE}':>24}")
@@ -226,7 +228,7 @@ def main(folder: Path, others: Sequence[Path], results: Path, limit: int | None,
 def show_copied(cell: Cell, store: IndexStore, sets: Sequence[DocumentSet]) -> None:
     """How much of the graphs is the text again: mean over document sets, and median."""
     stored = ((one, stored_index(cell, store, one)) for one in {one.id: one for one in sets}.values())
-    found = np.array([copied(Graph.from_index(index, one)) for one, index in stored if index is not None])
+    found = np.array([copied(Graph.from_index(of.index, one)) for one, of in stored if of is not None])
     if len(found):
         (length, share), (_, middle) = found.mean(0), np.median(found, 0)
         click.echo(f"{len(found)} graphs: summaries {length:.2f} times as long as the text, in words")

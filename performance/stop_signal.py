@@ -196,7 +196,7 @@ def main() -> None:
 @click.option("--data", default="sample", show_default=True)
 @click.option("--dataset", default="hotpotqa", show_default=True)
 @click.option("--skip", default=0, help="leave out the first questions")
-@click.option("--limit", default=24, show_default=True)
+@click.option("--limit", type=click.IntRange(1), default=24, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), help="keep the log-odds of every case")
 def pairs(model: str, data: str, dataset: str, skip: int, limit: int, out: Path | None) -> None:
     """Ask about lists of paragraphs that differ in one thing at a time."""
@@ -360,7 +360,7 @@ WAYS = PARAGRAPHS, LIST, TWO_TURNS = "paragraphs", "list", "two turns"
 @click.option("--prompt", type=click.Choice(("pecan", "longbench")), default="pecan", show_default=True)
 @click.option("--dtype", type=click.Choice(DTYPES))
 @click.option("--way", "ways", type=click.Choice(WAYS), multiple=True, default=WAYS)
-@click.option("--limit", default=24, show_default=True)
+@click.option("--limit", type=click.IntRange(1), default=24, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), help="keep every answer; goes on with what is there")
 def turns(
     model: str,

@@ -177,7 +177,8 @@ def _graph(figure: Figure, setting: CellRequest, session: Session) -> Drawn:
         if name not in examples:
             raise UnknownNameError(f"example of {cell.data.label}", name, examples)
         documents = examples[name].documents
-        index = stored_index(cell, store, documents)
+        stored = stored_index(cell, store, documents)
+        index = None if stored is None else stored.index
         if index is None and session.compute:
             ready = asyncio.run(prepare(cell, store, LoadedModels(cell.roles), [documents]))
             index = ready.indexes[documents.id]

@@ -423,10 +423,9 @@ class Prepared:
     """What the method learned before any question; None for a method without training."""
 
 
-def stored_index(cell: Cell, indexes: IndexStore, documents: DocumentSet) -> Index | None:
-    """The stored index of a document set; None if it has not been built."""
-    stored = indexes.load(cell.index_name, index_key({**cell.index_key_parts(), "documents": documents.id}))
-    return None if stored is None else stored.index
+def stored_index(cell: Cell, indexes: IndexStore, documents: DocumentSet) -> StoredIndex | None:
+    """The stored index of a document set with its cost; None if it has not been built."""
+    return indexes.load(cell.index_name, index_key({**cell.index_key_parts(), "documents": documents.id}))
 
 
 async def prepare(

@@ -29,7 +29,8 @@ class PecanConfig(MethodConfig):
         ge=0,
         le=1,
         description="confidence threshold in 0..1: a step is a Yes if p_yes > t_c; default: the data set's "
-        "value in the variant's paper (P App. E; garlic: 0.5), or 0.5 if there is none",
+        "value in the variant's paper (P App. E; garlic: 0.5), or 0.5 if there is none or confidence is "
+        "relative",
     )
     patience: Literal["cumulative", "consecutive"] = Field(
         "cumulative", description="what t_p counts: all Yes so far (P Sec. 3.2.1) or those in a row"

@@ -74,7 +74,7 @@ class AttentionRanker(RankThenRead[AttentionRankerConfig]):
     """Rank chunks by the question's attention to them."""
 
     name = "attention_ranker"
-    version = "1"
+    version = "2"
     summary = "rank chunks by the attention that the question pays to them, read the best k"
     paper = "Chen et al. 2024 (ICR, arXiv 2410.02642); heads: Zhang et al. 2025 (QRHead, arXiv 2506.09944)"
     Config = AttentionRankerConfig
