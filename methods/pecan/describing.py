@@ -20,11 +20,10 @@ FLAGGED_EVENTS = tuple("no_bullets empty_summary cut_bullet split_node level_not
 def prediction_of(graph: Graph, question: Question, config: PecanConfig, end: Stopped) -> Prediction:
     """The prediction of a search that ended here; :func:`stopped_by` says which rule ended it."""
     answer = end.answer
-    masses = [step.mass for step in end.steps if step.mass is not None]
     events = graph.notes.get("events", {})
     flags = [
         *(["empty_question"] if not question.text.strip() else []),
-        *(["low_yes_no_mass"] if masses and min(masses) < LOW_MASS else []),
+        *(["low_yes_no_mass"] if end.lowest_mass < LOW_MASS else []),
         *(["top_level_cut"] if end.cut else []),
         *(f"graph_{name}" for name in FLAGGED_EVENTS if events.get(name)),
     ]

@@ -99,6 +99,8 @@ class Stopped:
     """Top-level nodes that were not read initially, for lack of room or because of progress_control=off."""
     cut: bool
     """Whether they were left out for lack of room."""
+    lowest_mass: float
+    """The least probability of Yes and No together that a probe found; 1 without a probe."""
 
 
 @dataclass
@@ -348,9 +350,11 @@ class _Walk:
         """The result, as if the walk had ended after ``steps``; asked_before: with the probe before it."""
         total = Meter()
         before = [self.unread] if asked_before and self.unread is not None else []
-        for meter in [*(step.meter for step in [*before, *self.steps[:steps]]), answering]:
+        asked = [*before, *self.steps[:steps]]
+        for meter in [*(step.meter for step in asked), answering]:
             total.add(meter)
-        return Stopped(tuple(self.steps[:steps]), stop, answer, total, self.left_out, self.cut)
+        lowest = min((step.mass for step in asked if step.mass is not None), default=1.0)
+        return Stopped(tuple(self.steps[:steps]), stop, answer, total, self.left_out, self.cut, lowest)
 
     def choose(self) -> tuple[_Choice | None, Stop | None]:
         """The best node to read next, or the reason why there is none."""

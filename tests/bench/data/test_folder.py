@@ -142,6 +142,8 @@ def test_any_name_is_a_data_set_where_the_data_are_a_path(tmp_path: Path) -> Non
         card_for("qaspr", str(path))
     with pytest.raises(UnknownNameError, match="Unknown data set 'mine'"):
         card_for("mine")
+    with pytest.raises(ConfigError, match="--data is empty"):
+        card_for("qasper", "")  # an unset variable, which pathlib takes for the current folder
     with pytest.raises(ConfigError, match="--data sample needs --dataset"):
         card_for("")
 

@@ -46,6 +46,8 @@ class Script:
     p_yes: Callable[[list[str]], float] = lambda nodes: 0.0
     """Texts of the nodes read so far -> confidence."""
     mass: float = 1.0
+    mass_unread: float | None = None
+    """The same before any node is read, where it is another."""
     answer: Callable[[list[str]], str] = lambda nodes: f"answer after {len(nodes)}"
 
 
@@ -141,8 +143,9 @@ class ScriptedContext:
         self._credit("prefill", text, text * after, 0)
         self._credit("probe", len(CLOSING), len(CLOSING) * after, 1)
         await asyncio.sleep(0)
-        p = self.lm.script.p_yes(self.nodes)
-        return Probe({"Yes": p, "No": 1 - p}, {"Yes": p, "No": 1 - p}, self.lm.script.mass)
+        p, script = self.lm.script.p_yes(self.nodes), self.lm.script
+        mass = script.mass if self.nodes or script.mass_unread is None else script.mass_unread
+        return Probe({"Yes": p, "No": 1 - p}, {"Yes": p, "No": 1 - p}, mass)
 
     async def settle(self) -> None:
         new = self.length - self.cached

@@ -361,6 +361,11 @@ def test_hardly_any_probability_of_yes_or_no_is_flagged() -> None:
     prediction, _ = search(models(mass=0.01))
     assert "low_yes_no_mass" in prediction.flags and prediction.trace["steps"][0]["mass"] == 0.01
     assert search(models(mass=0.06))[0].flags == ()
+    for rule, flags in (
+        ("over_nothing", ("low_yes_no_mass",)),
+        ("over_top", ()),
+    ):  # the other asks after reading
+        assert search(models(mass_unread=0.01), confidence=rule)[0].flags == flags
 
 
 def test_what_went_wrong_with_the_graph_is_flagged_on_its_questions() -> None:
