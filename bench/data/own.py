@@ -79,7 +79,7 @@ def card_for(dataset: str, data: str = "sample") -> Card:
             raise ConfigError(f"--data {data} needs --dataset as well; see: bench list datasets.")
         return load_card(dataset)
     if not data.strip():
-        raise ConfigError("--data is empty; expected: sample, hub, or a file or folder (this one: .).")
+        raise ConfigError("--data is empty; expected: sample, hub, or a file or folder, such as .")
     known = card_names()
     if dataset in known:
         return load_card(dataset)
