@@ -87,6 +87,18 @@ class Command(click.Command):
         )
         self.params.append(config)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's; what to run is refused where it stands twice, of which click takes the last."""
+        given = self.make_parser(ctx).parse_args(list(args))[2]
+        for one in given:
+            if getattr(one, "group", "") == WHAT and not one.multiple and given.count(one) > 1:
+                raise click.UsageError(
+                    f"--{flag_of(one)} stands there {given.count(one)} times; expected once. bench sweep "
+                    "takes several methods and data sets.",
+                    ctx,
+                )
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options by their headings, and the names of those that are not listed."""
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in (WHAT, MODEL, DATA, HOW, OUTPUT)}
