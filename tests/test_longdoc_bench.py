@@ -1,7 +1,5 @@
 """The commands' start."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

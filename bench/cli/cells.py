@@ -76,12 +76,20 @@ def cells_named(text: str, results: Path, dataset: str = "", model: str = "") ->
 def one_cell(text: str, results: Path, dataset: str = "", model: str = "", **only: int | str | None) -> Path:
     """The finished cell that is meant: nearest to the defaults, its seed, too, then of most questions.
 
+    Of a file or folder that is still there, the state that was asked last counts.
+
     only: limit, seed and dtype of a cell; None: any. Raises ConfigError, with the candidates, if that leaves
     several or they are on several data sets, and BenchError if there is none.
     """
     named = cells_named(text, results, dataset, model)
     given = {key: value for key, value in only.items() if value is not None}
     matching = {folder: of for folder, of in named.items() if all(getattr(of, k) == given[k] for k in given)}
+    newest = {
+        of.data_path: of.data_revision for of in sorted(matching.values(), key=lambda of: of.created_at)
+    }
+    for folder, of in list(matching.items()):  # a file that has been changed since is asked about as it is
+        if of.data_path and Path(of.data_path).exists() and of.data_revision != newest[of.data_path]:
+            del matching[folder]
     _, options = parse_method(text)
     ranked: dict[tuple[int, int, int], list[Path]] = {}
     for folder, about in matching.items():

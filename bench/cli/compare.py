@@ -52,7 +52,7 @@ PLAN = 5.0
 @click.argument("second", metavar="B")
 @option("--dataset", group=WHAT, help="see: bench list datasets (needed where A or B is a method)")
 @option("--metric", group=WHAT, default="f1", show_default=True,
-        help="f1, rouge_l, exact_match or another one that the records have")  # fmt: skip
+        help="f1, rouge_l or another one that the records have")  # fmt: skip
 @option("--show", group=OUTPUT, type=click.IntRange(min=0), default=4, show_default=True, metavar="N",
         help="how many questions to show of those on which they differ most")  # fmt: skip
 @option("--plan", group=OUTPUT, type=click.FloatRange(min=0.01, max=100), default=PLAN, show_default=True,

@@ -55,7 +55,10 @@ def command(
     session.require_one_process()
     method, options = parse_method(method)
     require_one_method(method, dataset, words)
-    request = setting.of(method, dataset, {**options, **parse_assignments(assignments)})
+    fixed = parse_assignments(assignments)
+    if twice := sorted(options.keys() & fixed.keys()):
+        raise ConfigError(f"{twice[0]} stands in --method and in --set; give it once.")
+    request = setting.of(method, dataset, {**options, **fixed})
     cell = planned(request, session)
     option = waiting_option(request.options)
     if option is not None:
@@ -127,7 +130,7 @@ def report_lines(cell: Cell, finished: FinishedCell) -> Iterator[str]:
     errors = Counter(record.error for record in finished.records if record.error)
     for error, times in errors.most_common(1):
         others = f", and {len(errors) - 1} other reason(s)" if len(errors) > 1 else ""
-        yield f"  {'failed':<17} {times} x {error}{others}"
+        yield f"  {'failed':<17} {times} x {error}{others}; --retry-failed asks them again"
     yield f"  {'read them':<17} bench show {shlex.quote(str(finished.folder))}"
     if cell.unfit:
         yield f"  {'warning':<17} {caution(cell.unfit)}"

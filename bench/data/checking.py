@@ -81,6 +81,8 @@ def check(path: Path, card: Card | None = None) -> Report:
         problems.append(_as_problem(error))
     if not found and not problems:
         problems.append(Problem(str(path), "there is no example in it"))
+    if len({(item.datasets, item.example.task) for item in found}) > len({item.datasets for item in found}):
+        problems.append(Problem(str(path), "questions and summaries in one data set; expected one of them"))
     others = sum(bool(unwanted_split(item, card.split)) for item in found) if card else 0
     if card and others:
         message = f"only the split {card.split!r} is evaluated; {others} examples belong to other splits"

@@ -138,6 +138,8 @@ def _lower(row: Mapping[str, Any]) -> dict[str, Any]:
 def _parse(entry: Entry, files: DocumentFiles) -> Iterator[Parsed]:
     entry = replace(entry, value=_lower(entry.value))
     question = spelled_fields_of(entry, _Question)
+    if "question" not in entry.value and question.task == "qa":
+        raise EntryError(f"there is no field 'question'; there are {', '.join(entry.value)}")
     about = [_named(name, files) for name in dict.fromkeys(question.documents)]
     yield parsed(
         id=question.id_of(entry),

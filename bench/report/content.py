@@ -40,8 +40,9 @@ def collect_report(
     """
     finished, unfinished = find_finished(results)
     cells = [cell for cell in finished if not datasets or cell.description.dataset in datasets]
-    if not cells:
-        on = f" on {', '.join(datasets)}" if datasets else ""
+    missing = [name for name in datasets if name not in {cell.description.dataset for cell in cells}]
+    if missing or not cells:
+        on = f" on {', '.join(missing)}" if missing else ""
         raise BenchError(
             f"{results} has no finished cell{on} ({unfinished} unfinished), so there is nothing to "
             "report. Run some first, for example: bench table table1, or pass their folder: --results DIR."

@@ -35,7 +35,11 @@ def planes(groups: Sequence[DataGroup]) -> list[Plane]:
 
 def _plane(group: DataGroup) -> Plane | None:
     kinds = [(named.metric, named.cell.description.examples) for named in group.cells]
-    (most, _), *_ = Counter(kinds).most_common(1)
+    often, sizes = (
+        Counter(kinds),
+        {kind: one.cell.summary.n for one, kind in zip(group.cells, kinds, strict=True)},
+    )
+    most = max(often, key=lambda kind: (often[kind], sizes[kind]))
     same = [
         named
         for named, kind in zip(group.cells, kinds, strict=True)
@@ -62,8 +66,8 @@ def _plane(group: DataGroup) -> Plane | None:
         f"Highest: {same[front[-1]].name}, {label_of(metric)} {percent(best)}, with "
         f"{three_digits(tflops)} TFLOPs per question."
     )
-    if left_out := len(same) - len(shown):
-        about += f" {left_out} of the {len(same)} cells are in the list below only."
+    if left_out := len(group.cells) - len(shown):
+        about += f" {left_out} of the {len(group.cells)} cells stand in the list below only."
     drawn = pareto(TableData(definition, cells), explained=False)
     names = {row.id: row.label for row in rows}
     values = (

@@ -112,7 +112,7 @@ def compare(first: Sequence[Record], second: Sequence[Record], metric: str) -> C
 def paired(first: Sequence[Record], second: Sequence[Record]) -> tuple[Pair, ...]:
     """The questions of both cells, in the order of the first.
 
-    Raises ConfigError if there are none, or if an example id names different questions.
+    Raises ConfigError if there are none, or if an example id names different questions or references.
     """
     by_id = {record.example_id: record for record in second}
     pairs = tuple(Pair(record, by_id[record.example_id]) for record in first if record.example_id in by_id)
@@ -121,6 +121,11 @@ def paired(first: Sequence[Record], second: Sequence[Record]) -> tuple[Pair, ...
     for pair in pairs:
         if pair.first.document_ids != pair.second.document_ids or pair.first.question != pair.second.question:
             raise ConfigError(f"question {pair.first.example_id} is not the same one in the two cells.")
+        if pair.first.answers and pair.second.answers and pair.first.answers != pair.second.answers:
+            raise ConfigError(
+                f"question {pair.first.example_id} has other reference answers in the two cells: the data "
+                "were changed in between. Run the earlier one again."
+            )
     return pairs
 
 

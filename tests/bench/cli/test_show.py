@@ -1,7 +1,5 @@
 """``bench show``: what it prints of a record."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +84,15 @@ def test_scores_without_the_references_they_came_from() -> None:
     """An exported cell's answers were called "not scored"."""
     exported = record("a", "one").model_copy(update={"answers": (), "scores": {"f1": 1.0}})
     assert "references  left out" in (text := describe_record(exported)) and "F1 100.0 %" in text
+
+
+def test_of_a_file_that_was_changed_the_state_asked_last_is_meant(tmp_path: Path) -> None:
+    """The cell of most questions was shown, of a question that was no longer in the file."""
+    path = own_file(tmp_path, [("a", "one"), ("b", "two")])
+    before = finish(tmp_path, own(path), [1, 0]).folder(tmp_path) / "cell.json"
+    before.write_text(before.read_text().replace('"created_at": "20', '"created_at": "19'))
+    assert own_file(tmp_path, [("a", "one")]) == path
+    assert finish(tmp_path, own(path), [1]).folder(tmp_path) == one_cell("bm25", tmp_path)
 
 
 def test_measures_of_the_context_have_the_names_of_the_tables() -> None:

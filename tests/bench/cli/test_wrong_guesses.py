@@ -1,7 +1,5 @@
 """What a new user types at first, and what the answer says to type instead."""
 
-from __future__ import annotations
-
 import pytest
 
 from bench.cli.main import main
@@ -40,6 +38,10 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("run --method bm25 --dataset qasper --model server:http://a..b/v1#m", "be sent (Unicode"),
         ("table gor4 --columns published --dataset qmsum", "paper prints nothing for qmsum, but for wcep"),
         ("compare bm25 sbert --dataset hotpotqa --plan nan", "nan is not a number"),
+        (
+            "run --method bm25:k=3 --set k=4 --dataset qasper",
+            "k stands in --method and in --set; give it once",
+        ),
         ("run --method bm25 --method tfidf --dataset qasper", "--method stands there 2 times; expected once"),
         ("run --method bm25 --dataset qasper --timeout nan", "nan is not a number"),
         ("figure fig4 --dataset mine", "Unknown data set of fig4 'mine'"),

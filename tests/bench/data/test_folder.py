@@ -1,7 +1,5 @@
 """Folders of documents with a file of questions, and data sets of the user's own names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -84,6 +82,15 @@ def test_questions_that_do_not_hold(tmp_path: Path, row: str, says: str) -> None
     assert says in errors(path)[0]
     with pytest.raises(DataError, match="A right line:\nquestion,answers,documents"):
         loaded(path)
+
+
+def test_what_all_questions_of_a_file_lack(tmp_path: Path) -> None:
+    """A missing column was an empty question, and tasks that a run refuses to mix were usable."""
+    assert errors(folder(tmp_path, "frage,answers\nWhen?,a\n"))[0].startswith(
+        "there is no field 'question'; "
+    )
+    *_, problem = check(folder(tmp_path / "2", "question,task\nWhen?,qa\nSum up,summarization\n")).problems
+    assert problem.message.startswith("questions and summaries in one data set")
 
 
 def test_a_name_that_several_documents_have(tmp_path: Path) -> None:

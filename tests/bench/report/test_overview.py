@@ -1,7 +1,5 @@
 """The pictures of the report."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -44,6 +42,7 @@ def test_cells_of_another_metric_than_most_are_in_no_picture(tmp_path: Path) -> 
     of_old_metric(folders[2])
     (plane,) = pictures(tmp_path)
     assert [row[1] for row in plane.rows] == ["bm25 k=1", "bm25 k=2"]
+    assert plane.about.endswith("1 of the 3 cells stand in the list below only.")
     of_old_metric(folders[1])
     (plane,) = pictures(tmp_path)
     assert "old 100.0 %" in plane.about
@@ -56,4 +55,4 @@ def test_a_picture_of_many_cells_keeps_the_front_and_says_what_it_leaves_out(tmp
     (plane,) = pictures(tmp_path)
     assert len(plane.rows) == MAX_POINTS and "pecan" in plane.about
     assert sum(row[6] == "1" for row in plane.rows) == 1
-    assert plane.about.endswith("3 of the 19 cells are in the list below only.")
+    assert plane.about.endswith("3 of the 19 cells stand in the list below only.")

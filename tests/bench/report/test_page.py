@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -134,6 +132,8 @@ def test_own_data_are_shown_without_being_named_and_what_cannot_read_them_is_sai
     assert warning.startswith("mine (own.jsonl): tiny reads only text like the generated samples")
     only = collect_report(tmp_path, datasets=["mine"])
     assert {data for data, _ in only.runs} == {"mine (own.jsonl)"} and only.browser.questions == 2
+    with pytest.raises(BenchError, match="no finished cell on mien "):
+        collect_report(tmp_path, datasets=["mine", "mien"])
 
 
 def test_no_finished_cell_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:

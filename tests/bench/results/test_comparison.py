@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import itertools
 import shlex
@@ -123,6 +121,9 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare(cell([1], "a"), [record(7, "a", 1)], "f1")
     with pytest.raises(ConfigError, match="q0 is not the same one"):
         compare(cell([1], "a"), cell([1], "b"), "f1")
+    corrected = [one.model_copy(update={"answers": ["other"]}) for one in cell([1], "a")]
+    with pytest.raises(ConfigError, match="q0 has other reference answers in the two cells"):
+        compare(cell([1], "a"), corrected, "f1")
     with pytest.raises(ConfigError, match="no value of 'bleu_4' per question; these records have: f1"):
         compare(cell([1], "a"), cell([1], "a"), "bleu_4")
 
