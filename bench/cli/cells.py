@@ -84,11 +84,11 @@ def one_cell(text: str, results: Path, dataset: str = "", model: str = "", **onl
     named = cells_named(text, results, dataset, model)
     given = {key: value for key, value in only.items() if value is not None}
     matching = {folder: of for folder, of in named.items() if all(getattr(of, k) == given[k] for k in given)}
-    newest = {
-        of.data_path: of.data_revision for of in sorted(matching.values(), key=lambda of: of.created_at)
-    }
+    by_age = sorted(matching.values(), key=lambda of: of.created_at)
+    newest = {(of.dataset, of.data_path): of.data_revision for of in by_age}
     for folder, of in list(matching.items()):  # a file that has been changed since is asked about as it is
-        if of.data_path and Path(of.data_path).exists() and of.data_revision != newest[of.data_path]:
+        changed = of.data_revision != newest[of.dataset, of.data_path]
+        if changed and of.data_path and Path(of.data_path).exists():
             del matching[folder]
     _, options = parse_method(text)
     ranked: dict[tuple[int, int, int], list[Path]] = {}

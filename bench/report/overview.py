@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,11 +34,8 @@ def planes(groups: Sequence[DataGroup]) -> list[Plane]:
 
 def _plane(group: DataGroup) -> Plane | None:
     kinds = [(named.metric, named.cell.description.examples) for named in group.cells]
-    often, sizes = (
-        Counter(kinds),
-        {kind: one.cell.summary.n for one, kind in zip(group.cells, kinds, strict=True)},
-    )
-    most = max(often, key=lambda kind: (often[kind], sizes[kind]))
+    questions = {kind: one.cell.summary.n for one, kind in zip(group.cells, kinds, strict=True)}
+    most = max(questions, key=lambda kind: (kinds.count(kind), questions[kind]))
     same = [
         named
         for named, kind in zip(group.cells, kinds, strict=True)
