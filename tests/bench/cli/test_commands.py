@@ -70,7 +70,7 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     monkeypatch.setattr("bench.cli.run.report_lines", lambda cell, finished: [])
     file = tmp_path / "bench.yaml"
     file.write_text("dataset: qasper\nlimit: 3\nin-flight: 5\ntrack: false\nset: {k: 2}\ncolumns: costs\n")
-    arguments = ("run", "--method", "bm25:k=3,b=0", "--results", tmp_path, "--config", file)
+    arguments = ("run", "--method", "bm25:b=0", "--results", tmp_path, "--config", file)
     with pytest.raises(AttributeError):  # there is nothing to report
         run(*arguments, "--limit", "2", BENCH_TIMEOUT="7")
     ((session, cell),) = taken
@@ -80,7 +80,7 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     file.write_text("dataset: qasper\nset:\n")  # nothing below it was a traceback
     with pytest.raises(AttributeError):
         run(*arguments)
-    assert taken[1][1].request.options == {"k": 3, "b": 0}
+    assert taken[1][1].request.options == {"b": 0}
     for text, refusal in (("in-fligth: 5", "Did you mean 'in-flight'"), ("words: [x]", "option 'words'")):
         file.write_text(text)  # words is no option
         with pytest.raises(BenchError, match=refusal):
