@@ -57,7 +57,7 @@ def command(
     require_one_method(method, dataset, words)
     fixed = parse_assignments(assignments)
     if twice := sorted(options.keys() & fixed.keys()):
-        raise ConfigError(f"{twice[0]} stands in --method and in --set; give it once.")
+        raise ConfigError(f"{twice[0]} stands in --method and in --set, or in a file's; give it once.")
     request = setting.of(method, dataset, {**options, **fixed})
     cell = planned(request, session)
     option = waiting_option(request.options)

@@ -77,6 +77,8 @@ def test_options_come_from_a_file_or_the_environment_and_a_flag_goes_before(
     assert (session.asking.in_flight, session.asking.timeout_s) == (5, 7)
     assert (cell.request.limit, cell.request.options) == (2, {"k": 2, "b": 0})
     assert not any(type(hook).__name__ == "MlflowHooks" for hook in session.hooks)
+    with pytest.raises(ConfigError, match="k stands in --method and in --set, or in a file's"):
+        run("run", "--method", "bm25:k=3", *arguments[3:])
     file.write_text("dataset: qasper\nset:\n")  # nothing below it was a traceback
     with pytest.raises(AttributeError):
         run(*arguments)

@@ -40,7 +40,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("compare bm25 sbert --dataset hotpotqa --plan nan", "nan is not a number"),
         (
             "run --method bm25:k=3 --set k=4 --dataset qasper",
-            "k stands in --method and in --set; give it once",
+            "k stands in --method and in --set, or in a file's; give it once",
         ),
         ("run --method bm25 --method tfidf --dataset qasper", "--method stands there 2 times; expected once"),
         ("run --method bm25 --dataset qasper --timeout nan", "nan is not a number"),
