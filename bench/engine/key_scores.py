@@ -1,7 +1,7 @@
 """How much each key of a text matters, by the rules of :mod:`bench.engine.eviction`.
 
-The text is read once more, in pieces, by the model's own forward, with an attention function that hears what
-each layer attends with.
+What is forwarded for it is read by the model's own forward, with an attention function that hears what each
+layer attends with.
 """
 
 from __future__ import annotations
@@ -42,16 +42,20 @@ class Heard:
     scale: float
 
 
-def kvzip(model: Any, text: Sequence[int], repeated: Sequence[Repetition]) -> NDArray[np.float32]:
+def kvzip(
+    model: Any, read: Sequence[tuple[torch.Tensor, torch.Tensor]], repeated: Sequence[Repetition]
+) -> NDArray[np.float32]:
     """The most attention that repeating the text pays to each key, shape (layers, key heads, tokens), 0..1.
 
-    Among the first tokens, the piece and its repetition alone, as kvpress has it. What is before the first
-    piece and the first ``SINKS`` tokens are infinite.
+    read: each layer's keys and values of the text, (key heads, tokens, hd). Among the first tokens, the piece
+    and its repetition alone, as kvpress has it. What is before the first piece and the first ``SINKS`` tokens
+    are infinite.
     """
     with torch.inference_mode():
-        cache = _read(model, text, lambda heard: None)
-        layers, kv_heads = len(cache.layers), cache.layers[0].keys.shape[1]
-        scores = torch.full((layers, kv_heads, len(text)), float("inf"))
+        cache = DynamicCache()
+        for at, (keys, values) in enumerate(read):
+            cache.update(keys[None], values[None], at)
+        scores = torch.full((len(read), *read[0][0].shape[:2]), float("inf"))
         for piece in repeated:
             sinks = min(SINKS, piece.start)
 

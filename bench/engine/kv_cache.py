@@ -113,6 +113,13 @@ class KVCache(Pages):
         if self.keys_transposed:
             self.keys_transposed[layer].index_copy_(2, positions, keys.transpose(1, 2))
 
+    def read(self, layer: int, start: int, tokens: int) -> tuple[Any, Any]:
+        """Keys and values that were written to these positions, (kv_heads, tokens, head_dim)."""
+        held = (pool[layer][start : start + tokens] for pool in (self.keys, self.values))
+        keys, values = (part.transpose(0, 1) for part in held)
+        centre = self.key_centres[layer]
+        return keys if centre is None else (keys.float() + centre[:, None]).to(keys.dtype), values
+
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Copy keys and values of ``tokens`` positions from one range to another, in all layers."""
         for pool in (*self.keys, *self.values):

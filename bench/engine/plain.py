@@ -52,8 +52,6 @@ class PlainRunner:
     def __init__(self, model: Any, tokens: int) -> None:
         """model: a transformers causal model; tokens: positions of all open contexts together."""
         self.model, self.kv_cache = model, Pages(tokens)
-        self.evicts = False
-        """Whether a context can drop keys: its own forward attends to all."""
         self.attends = False
         """Whether its attention weights can be read; :func:`plain_runner` finds out."""
         self.passes = self.tokens = 0

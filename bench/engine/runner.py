@@ -27,7 +27,7 @@ class Runner:
         head: reads the logits of choices; None: they are read as the model gives them.
         """
         self.model, self.kv_cache, self.head = model, kv_cache, head
-        self.attends = self.evicts = True
+        self.attends = True
         self.traits = Traits.of(model)
         self.passes = 0
         """Forward passes so far."""

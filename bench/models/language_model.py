@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bench.engine.eviction import REPEAT, REPEAT_FROM, Eviction, repetitions
 from bench.engine.heads import Heads
+from bench.engine.kv_cache import KVCache
 from bench.engine.prefixes import Slot
 from bench.engine.sampling import Sampling
 from bench.engine.scheduler import Request, RequestResult
@@ -174,7 +175,7 @@ class EngineContext(ReadingContext):
         with self._exclusive():
             if self._queue:
                 raise ValueError(f"{len(self._queue)} tokens are queued; settle the context first")
-            if not self._lm.engine.runner.evicts:
+            if not isinstance(held := self._lm.engine.runner.kv_cache, KVCache):
                 return await super().importance(rule)
             model, text, chat = self._lm.hf_model, self._slot.tokens, self._lm.chat
             if rule == "expected":
@@ -185,13 +186,16 @@ class EngineContext(ReadingContext):
                 new = len(piece.tokens)
                 usage = Usage(calls=1, new_tokens=new, attended=new * (len(text) + new), cached=len(text))
                 self._lm.credit(current_meter(), "prefill", usage)
-            return kvzip(model, text, pieces)
+            layers = range(self._lm.architecture.layers)
+            return kvzip(
+                model, [held.read(layer, self._slot.range.start, len(text)) for layer in layers], pieces
+            )
 
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """See :meth:`bench.models.conversation.ReadingContext.keep`."""
         import torch
 
-        if not self._lm.engine.runner.evicts:
+        if not isinstance(self._lm.engine.runner.kv_cache, KVCache):
             super().keep(kept)
         shape = self._lm.architecture
         with self._exclusive():

@@ -1,7 +1,5 @@
 """The table on the terminal while it is made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """``bench data`` as the user meets it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

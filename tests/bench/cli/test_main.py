@@ -1,7 +1,5 @@
 """What the command prints beside its results."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """``bench rm``: what it removes, and what it says before."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from unittest.mock import Mock

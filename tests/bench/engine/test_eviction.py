@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import repeat_kv
 
 from bench.conformance import STORY
 from bench.engine import eviction, key_scores
-from bench.engine.eviction import REPEAT, REPEAT_FROM, SINKS, kept_keys, repetitions
+from bench.engine.eviction import SINKS, kept_keys
 from bench.engine.setup import engine_for
 from bench.errors import ConfigError
 from bench.flops.meter import Meter, metered
@@ -88,13 +88,15 @@ def test_scores_are_those_kvpress_gave(rule: Any, piece: int, monkeypatch: pytes
     monkeypatch.setattr(eviction, "PIECE", piece)
     monkeypatch.setattr(key_scores, "PIECE", piece)
     lm = model_by_formula(BYTES)
-    ids = [*lm.chat.opening, *lm.tokenize("Mara hid the kite in a mill.").ids]
-    if rule == "expected":
-        found = key_scores.expected_attention(lm.hf_model, ids)
-    else:
-        asked, again = lm.tokenize(REPEAT).ids, lm.tokenize(REPEAT_FROM).ids
-        pieces = repetitions(ids, len(lm.chat.opening), asked, again, lm.chat.closing)
-        found = key_scores.kvzip(lm.hf_model, ids, pieces)
+
+    async def scored() -> Any:
+        async with await lm.open(64) as other, await lm.open(64) as context:
+            for opened, text in ((other, "Ada flew a drone."), (context, "Mara hid the kite in a mill.")):
+                await opened.extend(text)
+                await opened.settle()
+            return await context.importance(rule)
+
+    found = asyncio.run(scored())
     given = KVPRESS["kvzip in pieces" if (rule, piece) == ("kvzip", 10) else rule].split()
     expected = np.array(given[8:], float).reshape(2, 2, -1)
     np.testing.assert_allclose(found[..., SINKS:], expected, rtol=1e-4)

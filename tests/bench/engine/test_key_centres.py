@@ -12,6 +12,7 @@ import torch
 
 from bench.engine import setup
 from bench.engine.key_centres import POSITIONS
+from bench.engine.kv_cache import KVCache
 from bench.engine.scheduler import Request
 from bench.engine.setup import build_engine
 from tests.bench.engine.conversations import play_all, script
@@ -88,3 +89,12 @@ def test_what_is_stored_of_a_bias_alone_is_zero_on_average(family: str) -> None:
     start = asyncio.run(read())
     for keys in engine.runner.kv_cache.keys:
         assert keys[start : start + POSITIONS].float().abs().max() < 1
+
+
+def test_keys_are_read_as_they_were_written() -> None:
+    centre = torch.tensor([[64.0, -3.0], [0.0, 1024.0]])
+    sizes = {"layers": 1, "tokens": 512, "kv_heads": 2, "head_dim": 2}
+    cache = KVCache(**sizes, dtype=torch.bfloat16, device="cpu", key_centres=[centre])
+    keys = (centre[:, None] + torch.tensor([[1.0, 2.0], [-4.0, 0.5], [0.0, 8.0]])).bfloat16()
+    cache.write(0, torch.arange(5, 8), keys, -keys)
+    torch.testing.assert_close(cache.read(0, 5, 3), (keys, -keys))
